@@ -1,0 +1,1 @@
+"""What ps-server and rl-worker say to each other: messages, tensors, codecs, the run specification."""

@@ -1,0 +1,82 @@
+"""
+One checkpoint is one safetensors file: the vectors as tensors, everything else as JSON in its metadata.
+
+It appears whole or not at all (written beside, flushed to disk, renamed), and carries a SHA-256 over its content, so
+that a half-written or damaged file is recognised when it is read.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from common.errors import CheckpointError
+from common.run_spec import RunSpec, run_from_dict
+from common.tensors import Schema, TensorSpec
+
+FORMAT = "ps-rl checkpoint 1"
+
+
+def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: dict[str, Any]) -> None:
+    """
+    Write the vectors (any shapes, float32, CPU) and the record (plain values) as `path`.
+
+    Raises CheckpointError when the disk refuses; then `path` is as it was.
+    """
+    text = json.dumps(record)
+    metadata = {"format": FORMAT, "record": text, "sha256": _digest(vectors, text)}
+    beside = path.with_name(f".{path.name}.tmp")
+    try:
+        safetensors.torch.save_file(vectors, beside, metadata)
+        _flush(beside)
+        beside.rename(path)
+        _flush(path.parent)
+    except (OSError, SafetensorError) as error:
+        beside.unlink(missing_ok=True)
+        raise CheckpointError(f"{path}: cannot be written: {error}") from error
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The vectors and the record. Raises CheckpointError when the file is missing, damaged or something else."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise CheckpointError(f"{path}: is not a {FORMAT}")
+            vectors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+            text = metadata["record"]
+            if metadata["sha256"] != _digest(vectors, text):
+                raise CheckpointError(f"{path}: is damaged: its content does not match its checksum")
+            record: dict[str, Any] = json.loads(text)
+            return vectors, record
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from error
+
+
+def read_weights(path: Path) -> tuple[RunSpec, dict[str, Tensor], dict[str, Any]]:
+    """The run's settings, its weights by name, and the record. Raises CheckpointError or SettingsError."""
+    vectors, record = read_checkpoint(path)
+    schema = Schema(TensorSpec(name, tuple(shape)) for name, shape in record["schema"])
+    return run_from_dict(record["run"], source=str(path)), schema.views(vectors["weights"]), record
+
+
+def _digest(vectors: dict[str, Tensor], record: str) -> str:
+    digest = hashlib.sha256(record.encode())
+    for name, vector in sorted(vectors.items()):
+        digest.update(f"{name} {vector.dtype} {list(vector.shape)}".encode())
+        digest.update(vector.contiguous().reshape(-1).numpy().data.cast("B"))
+    return digest.hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Until it is on the disk: a file's content, or a folder's entries."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

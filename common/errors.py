@@ -1,0 +1,49 @@
+"""
+Every error of ps-rl that a user may meet. A message names the flag, worker or tensor, and what to do.
+
+PsRlError
+    SettingsError          a flag, preset or file makes no sense
+    WireError              bytes that are not a message
+    SchemaMismatch         tensors that are not those of this run
+    Refused                the server said no, with a code and a sentence
+    ServerUnreachable      no answer within the named patience
+    RunEnded               the run is over; not a failure
+    CheckpointError        a checkpoint that cannot be written or read
+"""
+
+
+class PsRlError(Exception):
+    """Base of all errors that a program reports in one sentence instead of a traceback."""
+
+
+class SettingsError(PsRlError):
+    """A flag, preset or file makes no sense."""
+
+
+class WireError(PsRlError):
+    """Bytes that are not a message. The peer's fault: counted and answered, never fatal to a server."""
+
+
+class SchemaMismatch(PsRlError):
+    """Tensors that are not those of this run."""
+
+
+class Refused(PsRlError):
+    """The server said no."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(f"the server refused ({code}): {reason}")
+        self.code = code
+        self.reason = reason
+
+
+class ServerUnreachable(PsRlError):
+    """No answer within the named patience."""
+
+
+class RunEnded(PsRlError):
+    """The server has ended the run: its budget or target was reached, or somebody stopped it."""
+
+
+class CheckpointError(PsRlError):
+    """A checkpoint that cannot be written or read."""

@@ -1,0 +1,289 @@
+"""
+Every message between a worker (or an admin) and the server, as a frozen typed struct. PROTOCOL.md tells their duties.
+
+A message that carries a vector (SEED, PUSH, PUSHPULL, WEIGHTS) names its codec; the bytes follow in frames of their
+own, or, for small clients, stand in `inline`. Every request has a `request` number that its reply repeats, and every
+request may be sent again: the server answers a repetition without doing the work twice.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from common.status import Status
+from common.tensors import TensorSpec
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Sequence = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+Text = Annotated[str, msgspec.Meta(max_length=200)]
+
+PROTOCOL_VERSION = 1  # of the messages; the framing has a version of its own in wire.py
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
+    """What all messages share: immutable, named fields only, the type in `type`."""
+
+
+# -- worker to server ---------------------------------------------------------------------------------------------
+
+
+class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
+    """A worker introduces itself, at first and after each lost connection. Answered by WELCOME or REFUSED."""
+
+    request: Count
+    worker_id: Name  # stays the same across connections; 1 to 200 characters
+    incarnation: Count  # grows each time a worker of this id is started anew
+    protocols: tuple[Count, Count]  # lowest and highest version spoken
+    codecs: Annotated[tuple[Name, ...], msgspec.Meta(max_length=32)] = ("float32",)
+    host: Text = ""
+    environments: Count = 0
+    wishes: dict[str, Any] = {}  # settings that the user asked for, flat: {"algorithm.unroll_length": 20}
+    proposal: dict[str, Any] | None = None  # the run, should none be decided yet
+
+
+class Seed(Struct, frozen=True, kw_only=True, tag="SEED"):
+    """First weights of a run. Later ones are ignored. Answered by SEEDED or REFUSED."""
+
+    request: Count
+    schema: tuple[TensorSpec, ...]
+    codec: Name = "float32"
+    inline: bytes = b""
+
+
+class Pull(Struct, frozen=True, kw_only=True, tag="PULL"):
+    """Ask for the weights. Answered by WEIGHTS, or NOT_MODIFIED when `have_version` of `have_epoch` is the newest."""
+
+    request: Count
+    have_version: Count = 0
+    have_epoch: Count = 0
+    target: bool = False  # the target weights instead; versions are theirs
+    codec: Name = "float32"
+
+
+class Push(Struct, frozen=True, kw_only=True, tag="PUSH"):
+    """A gradient. Applied at most once for each (worker_id, incarnation, sequence). Answered by SETTLED."""
+
+    request: Count
+    sequence: Sequence  # 1, 2, 3, …; the same in a repetition
+    computed_on: Count  # version of the weights that the gradient was computed on
+    epoch: Count  # epoch of that version
+    schema_hash: Name
+    steps: Count = 0  # environment steps that this push adds to T
+    codec: Name = "float32"
+    inline: bytes = b""
+
+
+class PushPull(Struct, frozen=True, kw_only=True, tag="PUSHPULL"):
+    """PUSH and PULL in one round trip. Answered by WEIGHTS or NOT_MODIFIED with `settled`."""
+
+    request: Count
+    sequence: Sequence
+    computed_on: Count
+    epoch: Count
+    schema_hash: Name
+    have_version: Count
+    have_epoch: Count
+    steps: Count = 0
+    codec: Name = "float32"
+    inline: bytes = b""
+
+
+class Episode(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One finished full game: the true, unclipped score, and its length in steps."""
+
+    episode_return: float
+    length: Count
+
+
+class Report(Struct, frozen=True, kw_only=True, tag="REPORT"):
+    """What a worker saw since its last report. Counted once for each sequence. Answered by NOTED."""
+
+    request: Count
+    sequence: Sequence  # 1, 2, 3, …, apart from those of pushes
+    episodes: tuple[Episode, ...] = ()
+    meters: Annotated[dict[Name, float], msgspec.Meta(max_length=32)] = {}  # newest losses and rates, by name
+
+
+class Heartbeat(Struct, frozen=True, kw_only=True, tag="HEARTBEAT"):
+    """I am alive. Answered by ALIVE."""
+
+    request: Count
+
+
+class Goodbye(Struct, frozen=True, kw_only=True, tag="GOODBYE"):
+    """I leave on purpose. Answered by FAREWELL."""
+
+    request: Count
+    reason: Text = ""
+
+
+# -- admin to server; need no HELLO -------------------------------------------------------------------------------
+
+
+class StatusRequest(Struct, frozen=True, kw_only=True, tag="STATUS_REQUEST"):
+    """How is the run? Answered by STATUS."""
+
+    request: Count
+
+
+class CheckpointRequest(Struct, frozen=True, kw_only=True, tag="CHECKPOINT_REQUEST"):
+    """Write a checkpoint now. Answered by CHECKPOINT_SAVED when it is on disk."""
+
+    request: Count
+
+
+class StopRequest(Struct, frozen=True, kw_only=True, tag="STOP_REQUEST"):
+    """End the run: tell the workers, save, exit. Answered by STOPPING."""
+
+    request: Count
+    reason: Text = "stopped by ps-ctl"
+
+
+# -- server to worker ---------------------------------------------------------------------------------------------
+
+
+class Welcome(Struct, frozen=True, kw_only=True, tag="WELCOME"):
+    """The worker is a member; this is the run."""
+
+    request: int
+    protocol: int  # version spoken from now on
+    epoch: int  # incarnation of the server; versions of different epochs do not compare
+    number: int  # 0, 1, 2, … in order of joining; the same for a worker id as long as the run lives
+    run: dict[str, Any]
+    schema: tuple[TensorSpec, ...]  # empty until the run is seeded
+    version: int  # 0 until the run is seeded
+    global_steps: int
+    settled_through: int  # every push up to this sequence of this incarnation is settled
+    reported_through: int  # every report up to this sequence of this incarnation is counted
+    lease_seconds: float  # silence after which the worker is taken for dead
+    codecs: tuple[str, ...]
+
+
+class Seeded(Struct, frozen=True, kw_only=True, tag="SEEDED"):
+    """The run has weights; `accepted` says whether they are this worker's."""
+
+    request: int
+    accepted: bool
+    version: int
+
+
+Verdict = Literal["applied", "duplicate", "discarded"]
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What became of a push."""
+
+    sequence: int
+    verdict: Verdict
+    version: int  # of the weights after it
+    staleness: int = 0
+    durable: int = 0  # every push of this worker up to this sequence is inside a completed checkpoint
+    code: str = ""  # of a discarded push: why
+    reason: str = ""
+
+
+class Settled(Struct, frozen=True, kw_only=True, tag="SETTLED"):
+    """The answer to PUSH."""
+
+    request: int
+    settlement: Settlement
+    global_steps: int
+
+
+class Weights(Struct, frozen=True, kw_only=True, tag="WEIGHTS"):
+    """The weights of one version, whole."""
+
+    request: int
+    epoch: int
+    version: int
+    global_steps: int
+    target_version: int = 0
+    settled: Settlement | None = None
+    codec: str = "float32"
+    inline: bytes = b""
+
+
+class NotModified(Struct, frozen=True, kw_only=True, tag="NOT_MODIFIED"):
+    """There is nothing newer than the version that the worker has."""
+
+    request: int
+    epoch: int
+    version: int
+    global_steps: int
+    target_version: int = 0
+    settled: Settlement | None = None
+
+
+class Noted(Struct, frozen=True, kw_only=True, tag="NOTED"):
+    """The answer to REPORT."""
+
+    request: int
+    sequence: int
+
+
+class Alive(Struct, frozen=True, kw_only=True, tag="ALIVE"):
+    """The answer to HEARTBEAT."""
+
+    request: int
+    epoch: int
+    version: int
+    global_steps: int
+    durable: int
+
+
+class Farewell(Struct, frozen=True, kw_only=True, tag="FAREWELL"):
+    """The answer to GOODBYE."""
+
+    request: int
+
+
+class Stop(Struct, frozen=True, kw_only=True, tag="STOP"):
+    """The run is over: say GOODBYE and exit. Unasked for, and repeated in answer to whatever comes after."""
+
+    reason: str
+    request: int = 0
+
+
+class Refused(Struct, frozen=True, kw_only=True, tag="REFUSED"):
+    """The server did not do what was asked. `request` is 0 when the message could not be read."""
+
+    request: int
+    code: str
+    reason: str
+
+
+class StatusReply(Struct, frozen=True, kw_only=True, tag="STATUS"):
+    """The answer to STATUS_REQUEST."""
+
+    request: int
+    status: Status
+    run: dict[str, Any]
+    schema: tuple[TensorSpec, ...]
+
+
+class CheckpointSaved(Struct, frozen=True, kw_only=True, tag="CHECKPOINT_SAVED"):
+    """The answer to CHECKPOINT_REQUEST."""
+
+    request: int
+    path: str
+    version: int
+
+
+class Stopping(Struct, frozen=True, kw_only=True, tag="STOPPING"):
+    """The answer to STOP_REQUEST: the run is ending."""
+
+    request: int
+
+
+ToServer = (
+    Hello | Seed | Pull | Push | PushPull | Report | Heartbeat | Goodbye
+    | StatusRequest | CheckpointRequest | StopRequest
+)  # fmt: skip
+ToWorker = (
+    Welcome | Seeded | Settled | Weights | NotModified | Noted | Alive | Farewell | Stop | Refused
+    | StatusReply | CheckpointSaved | Stopping
+)  # fmt: skip
+Message = ToServer | ToWorker
+
+CARRIES_VECTOR = (Seed, Push, PushPull, Weights)

@@ -1,0 +1,295 @@
+"""
+The run specification: what is trained, how, and until when. Decided once, held by the server, handed to every worker.
+
+It is made from a preset (`common/presets/*.toml`), a TOML file, or flags; each setting has one name, which is its key
+in TOML (`[algorithm] unroll_length`), its path in an error (`algorithm.unroll_length`) and its flag
+(`--unroll-length`). Which algorithm and optimizer are meant is said by `name` in their sections; each has settings of
+its own.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import tyro
+
+from common.errors import SettingsError
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+
+_SECTION = tyro.conf.arg(name="")  # the settings of a section are flags without a prefix
+
+# Settings that a worker may choose for itself without contradicting the run.
+LOCAL_SETTINGS = {"environment.envs", "seed"}
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The game, and how its frames become observations."""
+
+    id: Annotated[str, tyro.conf.arg(name="environment")] = "ALE/Pong-v5"
+    """Gymnasium id; an ALE game is ALE/NAME-v5"""
+    envs: Positive = 8
+    """environments that each worker steps in lockstep"""
+    preprocessing: Literal["auto", "atari84", "atari42", "none"] = "auto"
+    """how frames become observations; auto: atari84 for ALE games, none elsewhere"""
+    frame_skip: Positive = 4
+    """emulator frames for one step (ALE)"""
+    frame_stack: Positive = 4
+    """frames in one observation (ALE)"""
+    sticky_actions: Fraction = 0.0
+    """probability that the emulator repeats the previous action (ALE)"""
+    noop_max: NotNegative = 30
+    """most no-ops at the start of a game (ALE)"""
+    fire_on_reset: bool = True
+    """press FIRE at the start of a game that waits for it (ALE)"""
+    life_loss_ends_episode: bool = False
+    """learn as if the loss of a life ended the game; scores stay those of full games (ALE)"""
+    actions: tuple[NotNegative, ...] = ()
+    """the subset of the game's actions to use, by number; all of them when empty"""
+    max_episode_steps: NotNegative = 0
+    """truncate episodes after this many steps; 0: as the environment says"""
+
+    @property
+    def is_atari(self) -> bool:
+        """Whether the id names a game of the Arcade Learning Environment."""
+        return self.id.startswith("ALE/")
+
+    @property
+    def frames_per_step(self) -> int:
+        """Emulator frames that one step advances."""
+        return self.frame_skip if self.is_atari else 1
+
+
+class A3C(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="a3c"):
+    """Advantage actor-critic (Mnih et al. 2016, algorithm S3), with GAE and an optional clipped surrogate."""
+
+    unroll_length: Positive = 20
+    """steps of each environment between two updates (t_max)"""
+    discount: Fraction = 0.99
+    """discount of future rewards (gamma)"""
+    gae_lambda: Fraction = 1.0
+    """lambda of generalised advantage estimation; 1: the paper's n-step returns"""
+    reward_clip: Amount = 1.0
+    """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped"""
+    value_weight: Amount = 0.5
+    """weight of the value loss, (return - value)^2 / 2"""
+    entropy_weight: Amount = 0.01
+    """weight of the entropy bonus (beta)"""
+    final_entropy_weight: Amount = 0.01
+    """the entropy weight moves to this over entropy_anneal_steps global steps"""
+    entropy_anneal_steps: NotNegative = 0
+    """global steps over which the entropy weight moves; 0: it stays"""
+    gradient_clip: Amount = 40.0
+    """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
+    loss: Literal["sum", "mean"] = "sum"
+    """over the steps of a batch: sum as in the paper, or mean"""
+    normalize_advantages: bool = False
+    """give the advantages of each batch mean 0 and deviation 1"""
+    surrogate: Literal["none", "clip"] = "none"
+    """none: the policy gradient; clip: reuse each trajectory with the clipped ratio of Schulman et al. 2017"""
+    clip_range: Amount = 0.1
+    """how far the clipped ratio may leave 1"""
+    epochs: Positive = 1
+    """passes over each trajectory (surrogate clip)"""
+    minibatches: Positive = 1
+    """minibatches in a pass, each one push and pull (surrogate clip)"""
+
+
+class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The function that is trained."""
+
+    name: Annotated[Literal["auto", "conv84", "conv42", "mlp"], tyro.conf.arg(name="network")] = "auto"
+    """conv84: the paper's; conv42: the small one for 42x42; mlp; auto: by the observation's shape"""
+    hidden: tuple[Positive, ...] = ()
+    """widths of the hidden layers after the torso; the network's own when empty"""
+
+
+class Sgd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="sgd"):
+    """Plain gradient descent."""
+
+
+class Momentum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="momentum"):
+    """Gradient descent with momentum."""
+
+    momentum: Fraction = 0.9
+    """share of the previous update that is kept"""
+
+
+class RmsProp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="rmsprop"):
+    """Shared RMSProp exactly as in Mnih et al. 2016, section 4 (epsilon inside the root)."""
+
+    decay: Fraction = 0.99
+    """decay of the mean square (alpha)"""
+    epsilon: Amount = 0.1
+    """added to the mean square inside the root"""
+
+
+class Adam(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="adam"):
+    """Adam (Kingma & Ba 2015)."""
+
+    beta1: Fraction = 0.9
+    """decay of the mean gradient"""
+    beta2: Fraction = 0.999
+    """decay of the mean square"""
+    epsilon: Amount = 1e-5
+    """added to the root of the mean square"""
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The learning rate as a function of the global step counter T."""
+
+    learning_rate: Amount = 7e-4
+    """step size of the optimizer at T = 0"""
+    final_learning_rate: Amount = 0.0
+    """step size from T = anneal_steps on"""
+    anneal_steps: NotNegative = 0
+    """global steps over which the learning rate moves in a straight line; 0: it stays"""
+
+
+class Staleness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a late gradient is worth."""
+
+    rule: Annotated[Literal["undamped", "inverse", "bounded"], tyro.conf.arg(name="staleness")] = "undamped"
+    """undamped: as much as any; inverse: learning rate / staleness; bounded: nothing when older than max_staleness"""
+    max_staleness: NotNegative = 0
+    """versions; used by the rule bounded"""
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When the run ends: at the first limit reached. 0 and none mean no limit."""
+
+    max_steps: NotNegative = 0
+    """end after this many global steps"""
+    max_minutes: Amount = 0.0
+    """end after this many minutes"""
+    until_return: float | None = None
+    """end when the mean return of the last 100 episodes reaches this"""
+
+
+Algorithm = A3C
+Optimizer = Sgd | Momentum | RmsProp | Adam
+
+ALGORITHM_SETTINGS: dict[str, type[Algorithm]] = {"a3c": A3C}
+OPTIMIZER_SETTINGS: dict[str, type[Optimizer]] = {"sgd": Sgd, "momentum": Momentum, "rmsprop": RmsProp, "adam": Adam}
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of one run. `preset` is the name it started from."""
+
+    preset: Annotated[str, tyro.conf.Fixed, tyro.conf.Suppress] = "custom"
+    seed: int | None = None
+    """seed of weights, environments and sampling; worker k of a run adds its own number"""
+    environment: Annotated[Environment, _SECTION] = Environment()
+    algorithm: Annotated[Algorithm, _SECTION] = A3C()
+    network: Annotated[Network, _SECTION] = Network()
+    optimizer: Annotated[Optimizer, _SECTION] = RmsProp()
+    schedule: Annotated[Schedule, _SECTION] = Schedule()
+    staleness: Annotated[Staleness, _SECTION] = Staleness()
+    budget: Annotated[Budget, _SECTION] = Budget()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain nested dictionaries, as they travel in WELCOME and stand in a checkpoint."""
+        built: dict[str, Any] = msgspec.to_builtins(self)
+        return built
+
+
+def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
+    """
+    The run specification in nested dictionaries; missing settings take their defaults.
+
+    Raises SettingsError naming `source` (a file, a flag, a worker) and the setting.
+    """
+    try:
+        return msgspec.convert(settings, RunSpec)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        setting = re.sub(r"\[.*", "", path.strip(".`"))
+        where = f" for {setting} ({flag_of(setting)})" if setting else ""
+        raise SettingsError(f"{source}: {problem[:1].lower()}{problem[1:]}{where}") from error
+
+
+def with_settings(run: RunSpec, settings: Mapping[str, Any], *, source: str) -> RunSpec:
+    """
+    The run with some settings replaced, given flat: {"algorithm.unroll_length": 20}.
+
+    Naming another algorithm or optimizer ("optimizer.name") starts that section from its defaults.
+    Raises SettingsError.
+    """
+    nested = run.to_dict()
+    for key, value in sorted(settings.items(), key=lambda item: not item[0].endswith(".name")):
+        section, _, name = key.rpartition(".")
+        place = nested.setdefault(section, {}) if section else nested
+        if not isinstance(place, dict):
+            raise SettingsError(f"{source}: there is no section {section!r}")
+        if name == "name" and section in ("algorithm", "optimizer") and place.get("name") != value:
+            place.clear()
+        place[name] = value
+    return run_from_dict(nested, source=source)
+
+
+def flat_settings(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested sections as one flat dictionary: {"algorithm.unroll_length": 20, "seed": 1}."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{name}": inner for name, inner in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def flag_of(setting: str) -> str:
+    """The flag of a setting: "algorithm.unroll_length" is --unroll-length, "environment.id" is --environment."""
+    section, _, name = setting.rpartition(".")
+    return "--" + (section if name in ("id", "name", "rule") else name).replace("_", "-")
+
+
+def contradiction(run: RunSpec, wishes: Mapping[str, Any]) -> str:
+    """One sentence on the first of a worker's own settings that is not this run's; "" when all agree."""
+    settings = flat_settings(run.to_dict())
+    for key, wish in wishes.items():
+        if key in LOCAL_SETTINGS:
+            continue
+        if key not in settings:
+            return f"{flag_of(key)} is not a setting of this run ({run.preset}); leave it out"
+        decided = settings[key]
+        if (list(decided) if isinstance(decided, tuple) else decided) != (
+            list(wish) if isinstance(wish, tuple) else wish
+        ):
+            return f"{flag_of(key)} {wish} contradicts this run, which was started with {decided}; leave the flag out"
+    return ""
+
+
+def presets() -> list[str]:
+    """Names of the presets that come with ps-rl."""
+    return sorted(path.name.removesuffix(".toml") for path in _preset_folder().iterdir() if path.name.endswith(".toml"))
+
+
+def load_preset(name: str) -> RunSpec:
+    """Raises SettingsError when there is no such preset."""
+    if name not in presets():
+        raise SettingsError(f"--preset {name}: no such preset; there are {', '.join(presets())}")
+    settings = tomllib.loads((_preset_folder() / f"{name}.toml").read_text())
+    return run_from_dict({"preset": name, **settings}, source=f"preset {name}")
+
+
+def load_config(path: Path) -> RunSpec:
+    """The run specification in a TOML file. Raises SettingsError naming the file."""
+    try:
+        settings = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise SettingsError(f"--config {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--config {path}: not TOML: {error}") from error
+    return run_from_dict({"preset": path.stem, **settings}, source=f"--config {path}")
+
+
+def _preset_folder() -> Any:
+    return resources.files("common") / "presets"

@@ -1,0 +1,52 @@
+"""How a run is, as one immutable value: what ps-ctl prints, the metrics file keeps and the progress line shows."""
+
+import msgspec
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One member of the run, or one that was."""
+
+    worker_id: str
+    number: int
+    host: str
+    environments: int
+    alive: bool
+    silent_seconds: float  # since anything was heard of it
+    pushes: int  # applied
+    discarded: int
+    steps: int  # environment steps counted into T
+    staleness: float  # mean over its newest pushes
+    meters: dict[str, float]  # the newest it reported
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The run at one moment. Rates are over about the last ten seconds."""
+
+    phase: str
+    epoch: int
+    preset: str = ""
+    frames_per_step: int = 1
+    max_steps: int = 0  # of the budget; 0: no limit
+    version: int = 0
+    parameters: int = 0
+    snapshots: int = 0  # copies made of the weights to send them
+    global_steps: int = 0  # T
+    updates: int = 0  # gradients applied, in all epochs of the run
+    minutes: float = 0.0  # of training, in all epochs of the run
+    steps_per_second: float = 0.0
+    updates_per_second: float = 0.0
+    learning_rate: float = 0.0
+    episodes: int = 0
+    mean_return_100: float | None = None  # of the last 100 full games; of fewer at the beginning; None before the first
+    best_mean_return_100: float | None = None  # the highest that it was over a whole 100
+    minutes_to_target: float | None = None  # when mean_return_100 first reached the run's until_return
+    staleness_mean: float = 0.0  # over all pushes
+    staleness_recent: float = 0.0
+    gradient_norm: float = 0.0  # mean over the newest pushes
+    duplicates: int = 0
+    refused: dict[str, int]  # by code; discarded pushes too
+    not_modified: int
+    checkpoint_version: int  # of the newest completed checkpoint
+    checkpoint_failures: int
+    workers_alive: int
+    workers: tuple[WorkerStatus, ...]  # up to 200, the living first

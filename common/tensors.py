@@ -1,0 +1,99 @@
+"""
+The names and shapes behind one flat float32 vector.
+
+All parameters of a network are laid out one after another, in the order of the schema, in one vector [P]; named
+tensors are views into it. The schema is agreed once, in SEED, and named by its hash from then on.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+import torch
+from torch import Tensor
+
+from common.errors import SchemaMismatch
+
+# Bounds on what a peer may declare, so that a hostile schema cannot make the server allocate without end.
+MAX_TENSORS = 1024
+MAX_AXES = 8
+MAX_ELEMENTS = 2**28  # 1 GiB of float32
+
+
+class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One tensor of the schema. `shape` is in elements; () is a scalar."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Literal["float32"] = "float32"
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.name!r} {list(self.shape)}"
+
+
+class Schema:
+    """
+    An ordered list of tensor specs and where each lies in the flat vector.
+
+    `size` is P, the number of elements of the flat vector; `hash` names the schema on the wire.
+    """
+
+    def __init__(self, specs: Iterable[TensorSpec]) -> None:
+        """Raises SchemaMismatch when the specs could not describe a vector."""
+        self.specs = tuple(specs)
+        if not 0 < len(self.specs) <= MAX_TENSORS:
+            raise SchemaMismatch(f"a schema has 1 to {MAX_TENSORS} tensors, not {len(self.specs)}")
+        if len({spec.name for spec in self.specs}) != len(self.specs):
+            raise SchemaMismatch("two tensors of the schema have the same name")
+        for spec in self.specs:
+            if len(spec.shape) > MAX_AXES or any(not 0 < axis <= MAX_ELEMENTS for axis in spec.shape):
+                raise SchemaMismatch(f"tensor {spec} must have up to {MAX_AXES} axes, each of 1 or more")
+        self.size = sum(spec.size for spec in self.specs)
+        if self.size > MAX_ELEMENTS:
+            raise SchemaMismatch(f"a schema may have up to {MAX_ELEMENTS} elements, not {self.size}")
+        self.hash = hashlib.sha256("".join(map(_line, self.specs)).encode()).hexdigest()[:32]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self.specs == other.specs
+
+    def __hash__(self) -> int:
+        return hash(self.specs)
+
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
+        """The named tensors inside `flat` [P]. They share its memory."""
+        parts = torch.split(flat, [spec.size for spec in self.specs])
+        return {spec.name: part.view(spec.shape) for spec, part in zip(self.specs, parts, strict=True)}
+
+    def difference(self, other: "Schema") -> str:
+        """One sentence on the first tensor that differs between ours and theirs; "" when none does."""
+        theirs = {spec.name: spec for spec in other.specs}
+        for spec in self.specs:
+            if spec.name not in theirs:
+                return f"tensor {spec} is missing there"
+            if theirs[spec.name] != spec:
+                return f"tensor {spec.name!r} is {list(spec.shape)} here and {list(theirs[spec.name].shape)} there"
+        if extra := [spec for spec in other.specs if spec.name not in {own.name for own in self.specs}]:
+            return f"tensor {extra[0]} is unknown here"
+        return "" if self == other else "the same tensors stand in another order"
+
+
+def schema_of(tensors: Mapping[str, Tensor]) -> Schema:
+    """The schema of named tensors, in their order."""
+    return Schema(TensorSpec(name, tuple(tensor.shape)) for name, tensor in tensors.items())
+
+
+def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
+    """A new flat float32 vector [P] with the values of the named tensors, in their order, on the CPU."""
+    return torch.cat([tensor.detach().to("cpu", torch.float32).reshape(-1) for tensor in tensors.values()])
+
+
+def _line(spec: TensorSpec) -> str:
+    """The text that is hashed: simple enough to be written again in any language (PROTOCOL.md, Schema)."""
+    return f"{spec.name} {spec.dtype} {','.join(map(str, spec.shape))}\n"

@@ -1,0 +1,81 @@
+"""
+A message, and the bytes of the vector it carries, to frames and back. PROTOCOL.md, section Frames.
+
+frame 0    PROTOCOL_TAG
+frame 1    the header: a msgpack map of up to 64 KiB (from the server 1 MiB)
+frame 2…   the vector's bytes, cut into chunks
+
+Whatever the bytes, reading raises WireError and nothing else.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+import msgspec
+
+from common.codecs import Buffer
+from common.errors import WireError
+from common.messages import CARRIES_VECTOR, Message, ToServer, ToWorker
+
+PROTOCOL_TAG = b"ps-rl/1"
+MAX_HEADER_BYTES = 64 * 1024  # to the server, whose peers may be anybody
+MAX_REPLY_HEADER_BYTES = 1024 * 1024  # from the server: a status names many workers
+CHUNK_BYTES = 4 * 1024 * 1024  # one frame of 40 MB is two to three times slower than ten of 4 MiB
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+MAX_FRAMES = 2 + 512  # 2 GiB of vector
+
+
+def to_frames(message: Message, vector: Sequence[Buffer] = ()) -> list[Buffer]:
+    """The frames of a message and the buffers of its vector. These are cut, not copied."""
+    header: bytes = msgpack.packb(msgspec.to_builtins(message, builtin_types=(bytes,)))
+    return [PROTOCOL_TAG, header, *(chunk for buffer in vector for chunk in chunks(buffer))]
+
+
+def chunks(buffer: Buffer) -> list[memoryview]:
+    """A buffer of bytes cut into frames, not copied."""
+    view = memoryview(buffer)
+    return [view[at : at + CHUNK_BYTES] for at in range(0, len(view), CHUNK_BYTES)]
+
+
+def read_to_server(frames: Sequence[Buffer]) -> tuple[ToServer, Sequence[Buffer]]:
+    """A message to the server and the buffers of its vector. Raises WireError."""
+    message, vector = _read(frames, ToServer, MAX_HEADER_BYTES)
+    return message, vector
+
+
+def read_to_worker(frames: Sequence[Buffer]) -> tuple[ToWorker, Sequence[Buffer]]:
+    """A message to a worker and the buffers of its vector. Raises WireError."""
+    message, vector = _read(frames, ToWorker, MAX_REPLY_HEADER_BYTES)
+    return message, vector
+
+
+def _read(frames: Sequence[Buffer], expected: Any, max_header_bytes: int) -> tuple[Any, Sequence[Buffer]]:
+    if not 2 <= len(frames) <= MAX_FRAMES:
+        raise WireError(f"a message has 2 to {MAX_FRAMES} frames, not {len(frames)}")
+    if bytes(frames[0][: len(PROTOCOL_TAG) + 1]) != PROTOCOL_TAG:
+        raise WireError(f"the first frame must be {PROTOCOL_TAG!r}")
+    if len(frames[1]) > max_header_bytes:
+        raise WireError(f"the header takes {len(frames[1])} bytes; {max_header_bytes} are allowed")
+    try:
+        header = msgpack.unpackb(frames[1], object_pairs_hook=_without_duplicates)
+        message = msgspec.convert(header, expected)
+    except WireError:
+        raise
+    # msgpack has no base class of its errors, and deep nesting, bad UTF-8 or odd keys show as any of these.
+    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException, msgspec.MsgspecError) as e:
+        raise WireError(f"bad header: {e or type(e).__name__}") from e
+    vector = list(frames[2:])
+    inline = getattr(message, "inline", b"")
+    if inline and vector:
+        raise WireError("a vector may stand in the header or in frames, not in both")
+    if vector and not isinstance(message, CARRIES_VECTOR):
+        raise WireError(f"{type(message).__name__} carries no vector, yet {len(vector)} frames follow it")
+    return message, [inline] if inline else vector
+
+
+def _without_duplicates(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise WireError("bad header: a key stands twice in one map")
+    return fields

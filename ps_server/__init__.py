@@ -1,0 +1,1 @@
+"""The parameter server: holds the weights, applies gradients, remembers what it applied."""

@@ -1,0 +1,42 @@
+"""Who may join a run: what HELLO must say, and how the first worker decides what the run is."""
+
+from typing import Any
+
+from common.codecs import CODECS
+from common.errors import SettingsError
+from common.messages import PROTOCOL_VERSION, Hello
+from common.run_spec import RunSpec, contradiction, run_from_dict, with_settings
+from ps_server.denied import Denied
+from ps_server.training_run import TrainingRun
+
+
+def admit(hello: Hello, *, run: TrainingRun | None, overrides: dict[str, Any]) -> RunSpec:
+    """
+    The run that this worker is to train. Raises Denied.
+
+    `run` is None until the first worker: then it is that worker's proposal with the server's own flags on top.
+    """
+    lowest, highest = hello.protocols
+    if not lowest <= PROTOCOL_VERSION <= highest:
+        raise Denied(
+            "protocol", f"this server speaks protocol {PROTOCOL_VERSION}, the worker {lowest} to {highest}; update one"
+        )
+    if not set(hello.codecs) & CODECS.keys():
+        raise Denied("unknown_codec", f"no codec in common: here {', '.join(CODECS)}, there {', '.join(hello.codecs)}")
+    known = run.ledger.accounts.get(hello.worker_id) if run else None
+    if known is not None and known.incarnation > hello.incarnation:
+        raise Denied(
+            "superseded", f"a newer process named {hello.worker_id} has joined; give each worker its own --name"
+        )
+    spec = run.spec if run else _decide(hello, overrides)
+    if sentence := contradiction(spec, hello.wishes):
+        raise Denied("contradiction", sentence)
+    return spec
+
+
+def _decide(hello: Hello, overrides: dict[str, Any]) -> RunSpec:
+    try:
+        proposed = run_from_dict(hello.proposal or {}, source=f"worker {hello.worker_id}")
+        return with_settings(proposed, overrides, source="ps-server's flags")
+    except SettingsError as error:
+        raise Denied("bad_run", str(error)) from error

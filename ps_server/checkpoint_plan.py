@@ -1,0 +1,51 @@
+"""When a checkpoint is written, and what is durable once it is. At most one is being written at a time."""
+
+from typing import Any
+
+from ps_server.ledger import Ledger
+from ps_server.membership import PeerId
+
+
+class CheckpointPlan:
+    """The bookkeeping around the shell's background writer. `now` is seconds of any monotonic clock."""
+
+    def __init__(self, every_seconds: float, *, saved_version: int, now: float) -> None:
+        self.failures = 0
+        self.saved_version = saved_version  # of the newest completed checkpoint; 0 before the first
+        self.askers: list[tuple[PeerId, int]] = []  # who waits for one to complete: (peer, request)
+        self._every_seconds = every_seconds
+        self._due = now + every_seconds
+        self._writing: tuple[int, dict[str, Any]] | None = None  # version, and the ledger's accounts in it
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint has been started and is not yet complete."""
+        return self._writing is not None
+
+    def is_due(self, version: int, *, now: float) -> bool:
+        """Whether to start one now: asked for, or time has come and something changed."""
+        if self.is_writing:
+            return False
+        return bool(self.askers) or (now >= self._due and version != self.saved_version)
+
+    def started(self, version: int, accounts: dict[str, Any], *, now: float) -> None:
+        """A checkpoint of this version is being written."""
+        self._writing = (version, accounts)
+        self._due = now + self._every_seconds
+
+    def completed(self, ledger: Ledger) -> list[tuple[PeerId, int]]:
+        """It is on disk: what it holds is durable. Returns who asked for it."""
+        assert self._writing is not None, "the shell completed a checkpoint that was not started"
+        self.saved_version, accounts = self._writing
+        ledger.mark_durable(accounts)
+        return self._finished()
+
+    def failed(self) -> list[tuple[PeerId, int]]:
+        """It could not be written; the next is tried when it is due. Returns who asked for it."""
+        self.failures += 1
+        return self._finished()
+
+    def _finished(self) -> list[tuple[PeerId, int]]:
+        self._writing = None
+        askers, self.askers = self.askers, []
+        return askers

@@ -1,0 +1,97 @@
+"""
+Checkpoints on disk: a thread that writes them, the newest five and the best kept, the newest sound one found again.
+
+The thread gets immutable copies and answers through a queue; it never touches the machine.
+"""
+
+import logging
+import os
+import queue
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from common.checkpoint_file import read_checkpoint, write_checkpoint
+from common.errors import CheckpointError
+from ps_server.effects import SaveCheckpoint
+
+KEPT = 5
+BEST = "best.safetensors"
+
+log = logging.getLogger("ps-server")
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of a checkpoint: a path, or why there is none."""
+
+    path: Path
+    error: str = ""
+
+
+class CheckpointWriter:
+    """Writes one checkpoint after another into `folder`, in a thread of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        """Makes the folder. Raises OSError."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.results: queue.SimpleQueue[Written] = queue.SimpleQueue()
+        self._folder = folder
+        self._jobs: queue.SimpleQueue[SaveCheckpoint | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="checkpoint-writer")
+        self._thread.start()
+
+    def write(self, checkpoint: SaveCheckpoint) -> None:
+        """Hand over a checkpoint; returns at once."""
+        self._jobs.put(checkpoint)
+
+    def close(self) -> None:
+        """Finish what was handed over, and end the thread."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (checkpoint := self._jobs.get()) is not None:
+            path = self._folder / f"checkpoint-{checkpoint.global_steps:012d}.safetensors"
+            try:
+                write_checkpoint(path, checkpoint.vectors, checkpoint.record)
+                if checkpoint.best:
+                    _replace_with_link(self._folder / BEST, path)
+                for old in _newest_first(self._folder)[KEPT:]:
+                    old.unlink()
+                self.results.put(Written(path))
+            except (CheckpointError, OSError) as error:
+                self.results.put(Written(path, error=str(error)))
+
+
+def newest_checkpoint(run_folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
+    """
+    The newest sound checkpoint of a run folder, or of its folder `checkpoints`; damaged ones are passed over, aloud.
+
+    Raises CheckpointError when there is none.
+    """
+    folder = run_folder / "checkpoints" if (run_folder / "checkpoints").is_dir() else run_folder
+    paths = _newest_first(folder)
+    for path in paths:
+        try:
+            vectors, record = read_checkpoint(path)
+        except CheckpointError as error:
+            log.warning("%s; trying the one before it", error)
+        else:
+            return path, vectors, record
+    found = f"none of its {len(paths)} checkpoints is sound" if paths else "it has no checkpoints"
+    raise CheckpointError(f"--resume {run_folder}: {found}")
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("checkpoint-*.safetensors"), reverse=True)
+
+
+def _replace_with_link(link: Path, target: Path) -> None:
+    beside = link.with_name(f".{link.name}.tmp")
+    beside.unlink(missing_ok=True)
+    os.link(target, beside)
+    beside.rename(link)

@@ -1,0 +1,167 @@
+"""`ps-server`: flags to parts, then serve until the run ends or a signal comes."""
+
+import logging
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+import tomli_w
+import torch
+
+from common.errors import SettingsError
+from common.flags import Parsed, parse_with_run, run_program
+from common.run_spec import RunSpec, run_from_dict, with_settings
+from common.status import Status
+from ps_server.checkpointing import CheckpointWriter, newest_checkpoint
+from ps_server.metrics import MetricsFile
+from ps_server.parameter_server import ParameterServer
+from ps_server.settings import ServerSettings
+from ps_server.training_run import TrainingRun
+from ps_server.zmq_server import ZmqServer
+
+PROGRAM = "ps-server"
+# What the first worker proposes unless somebody says otherwise; here it only gives the flags their defaults.
+DEFAULT_PRESET = "pong"
+
+log = logging.getLogger(PROGRAM)
+
+
+def main() -> NoReturn:
+    run_program(serve, PROGRAM)
+
+
+def serve(argv: Sequence[str] | None = None) -> int:
+    """Run the program. Raises PsRlError for what the user can mend."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    flags = parse_with_run(ServerSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
+    settings = flags.program
+    torch.set_num_threads(settings.threads)
+    stop = _StopSignal()
+    epoch, now = time.time_ns(), time.monotonic()
+    run, overrides = _starting_run(flags, epoch=epoch, now=now)
+    folder = _run_folder(settings, run.spec if run else None)
+    server = ParameterServer(
+        run,
+        epoch=epoch,
+        overrides=overrides,
+        lease_seconds=settings.lease_seconds,
+        checkpoint_seconds=settings.checkpoint_seconds,
+        now=now,
+    )
+    writer = CheckpointWriter(settings.checkpoint_dir or folder / "checkpoints")
+    try:
+        shell = ZmqServer(server, writer, host=settings.host, port=settings.port)
+    except SettingsError:
+        writer.close()
+        raise
+    address = _address(settings.host)
+    print(
+        f"{_listening(settings.host, shell.port)}; start workers with: rl-worker --server {address}:{shell.port}",
+        flush=True,
+    )
+    records = _RunRecords(folder, server, endpoint=f"{address}:{shell.port}")
+    try:
+        shell.serve(until=stop.is_set, on_tick=records.tick)
+    finally:
+        shell.close()
+        records.close()
+    log.info("saved version %d in %s", server.checkpoints.saved_version, folder)
+    return 0
+
+
+def _starting_run(
+    flags: Parsed[ServerSettings], *, epoch: int, now: float
+) -> tuple[TrainingRun | None, dict[str, Any]]:
+    """The run to serve, as far as it is known; and what the flags say above a worker's proposal."""
+    if flags.program.resume is not None:
+        path, vectors, record = newest_checkpoint(flags.program.resume)
+        kept = run_from_dict(record["run"], source=str(path))
+        spec = with_settings(kept, flags.wishes, source="flags")
+        if spec.optimizer.__class__ is not kept.optimizer.__class__:
+            raise SettingsError("--optimizer: a resumed run keeps its optimizer and what it remembers; leave it out")
+        run = TrainingRun.restored(vectors, record | {"run": spec.to_dict()}, epoch=epoch, now=now)
+        log.info("resumed %s at step %d", path, run.progress.global_steps)
+        return run, {}
+    if flags.names_a_run:
+        return TrainingRun(flags.run, epoch=epoch, now=now), {}
+    return None, flags.wishes
+
+
+def _run_folder(settings: ServerSettings, spec: RunSpec | None) -> Path:
+    if settings.resume is not None:
+        return settings.resume
+    name = f"{spec.preset if spec else 'run'}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = settings.run_dir or Path("runs") / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"--run-dir {folder}: cannot be made: {error.strerror}") from error
+    return folder
+
+
+def _listening(host: str, port: int) -> str:
+    where = "all interfaces" if host in ("0.0.0.0", "*") else host
+    return f"{PROGRAM} listens on {where}, port {port}"
+
+
+def _address(host: str) -> str:
+    """How other machines reach this one: the address that a packet to the outside would carry."""
+    if host not in ("0.0.0.0", "*"):
+        return host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing; 192.0.2.0/24 is reserved for documentation
+            return str(probe.getsockname()[0])
+        except OSError:
+            return socket.gethostname()
+
+
+class _StopSignal:
+    """Ctrl-C, SIGTERM or a lost terminal: save and exit, soon."""
+
+    def __init__(self) -> None:
+        self._set = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._handle)
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def _handle(self, *_: object) -> None:
+        self._set = True
+
+
+class _RunRecords:
+    """What a run leaves in its folder beside checkpoints: settings, metrics, and while it lives its endpoint."""
+
+    def __init__(self, folder: Path, server: ParameterServer, *, endpoint: str) -> None:
+        self._folder = folder
+        self._server = server
+        self._metrics = MetricsFile(folder)
+        self._endpoint = folder / "endpoint"
+        self._endpoint.write_text(endpoint + "\n")
+        self._spec: RunSpec | None = None
+
+    def tick(self, status: Status) -> None:
+        if self._server.run is not None and self._spec is not self._server.run.spec:
+            self._spec = self._server.run.spec
+            settings = msgspec.to_builtins(self._spec)
+            (self._folder / "run.toml").write_text(tomli_w.dumps(_without_none(settings)))
+        self._metrics.add(status, now=time.monotonic())
+
+    def close(self) -> None:
+        self._metrics.close(self._server.status(now=time.monotonic()))
+        self._endpoint.unlink(missing_ok=True)
+
+
+def _without_none(settings: dict[str, Any]) -> dict[str, Any]:
+    """TOML has no null: a setting that is not set is left out."""
+    return {
+        key: _without_none(value) if isinstance(value, dict) else value
+        for key, value in settings.items()
+        if value is not None
+    }

@@ -1,0 +1,57 @@
+"""What a vector must be before it may touch the weights."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from common.codecs import CODECS, Buffer
+from common.errors import SchemaMismatch, WireError
+from common.messages import Push, PushPull, Seed
+from common.tensors import Schema
+from ps_server.denied import Denied
+
+# A norm that no sane training produces; float32 squares overflow not far above it.
+ABSURD_NORM = 1e12
+
+
+def gradient_of(message: Push | PushPull, vector: Sequence[Buffer], schema: Schema) -> tuple[Tensor, float]:
+    """The gradient [P] of a push and its Euclidean norm. Raises Denied."""
+    if message.schema_hash != schema.hash:
+        raise Denied(
+            "schema_mismatch",
+            f"the push is for schema {message.schema_hash[:8]}, this run's is {schema.hash[:8]}; "
+            "is the worker training the environment and network of this run?",
+        )
+    return _finite(message.codec, vector, schema, "gradient")
+
+
+def seed_of(message: Seed, vector: Sequence[Buffer]) -> tuple[Schema, Tensor]:
+    """The schema and the weights [P] of a seed. Raises Denied."""
+    try:
+        schema = Schema(message.schema)
+    except SchemaMismatch as error:
+        raise Denied("bad_schema", str(error)) from error
+    return schema, _finite(message.codec, vector, schema, "weights")[0]
+
+
+def known_codec(name: str) -> str:
+    """The name of a codec that is spoken here. Raises Denied."""
+    if name not in CODECS:
+        raise Denied("unknown_codec", f"codec {name[:40]!r} is not spoken here; there are {', '.join(CODECS)}")
+    return name
+
+
+def _finite(codec: str, buffers: Sequence[Buffer], schema: Schema, what: str) -> tuple[Tensor, float]:
+    try:
+        vector = CODECS[known_codec(codec)].decode(buffers, schema.size)
+    except WireError as error:
+        raise Denied("wrong_size", str(error)) from error
+    norm = float(torch.linalg.vector_norm(vector))
+    if math.isfinite(norm) and norm <= ABSURD_NORM:
+        return vector, norm
+    for name, tensor in schema.views(vector).items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise Denied("not_finite", f"the {what} of tensor {name!r} holds NaN or Inf")
+    raise Denied("absurd_norm", f"the {what} has a norm of more than {ABSURD_NORM:g}")

@@ -1,0 +1,72 @@
+"""
+Which pushes are settled, so that each is applied at most once.
+
+A push is known by (worker_id, incarnation, sequence). A worker numbers its pushes 1, 2, 3, … and has only a window of
+them unsettled, so an account is one number, "everything up to here", and a small set of what came early.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+Standing = Literal["new", "settled", "outside window"]
+
+
+class Account(msgspec.Struct, forbid_unknown_fields=True):
+    """One worker's pushes. Invariant: every member of `early` is in (through + 1, through + window]."""
+
+    incarnation: int
+    number: int  # 0, 1, 2, … in order of joining
+    through: int = 0  # every push up to here is settled
+    early: set[int] = set()  # settled beyond a gap
+    durable: int = 0  # `through` at the newest completed checkpoint
+    reported: int = 0  # every report up to here is counted
+
+
+class Ledger:
+    """The accounts of all workers that the run has ever seen, by worker id."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.accounts: dict[str, Account] = {}
+
+    def open(self, worker_id: str, incarnation: int) -> Account:
+        """The account of a worker that says HELLO; a newer incarnation starts its sequence afresh."""
+        account = self.accounts.get(worker_id)
+        if account is None:
+            account = self.accounts[worker_id] = Account(incarnation, number=len(self.accounts))
+        elif account.incarnation < incarnation:
+            account = self.accounts[worker_id] = Account(incarnation, number=account.number)
+        return account
+
+    def judge(self, worker_id: str, sequence: int) -> Standing:
+        """Whether this push is to be looked at or was settled before."""
+        account = self.accounts[worker_id]
+        if sequence <= account.through or sequence in account.early:
+            return "settled"
+        return "new" if sequence <= account.through + self.window else "outside window"
+
+    def settle(self, worker_id: str, sequence: int) -> None:
+        """This push was applied or discarded, and is not to be looked at again."""
+        account = self.accounts[worker_id]
+        account.early.add(sequence)
+        while account.through + 1 in account.early:
+            account.through += 1
+            account.early.remove(account.through)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as a checkpoint keeps them."""
+        built: dict[str, Any] = msgspec.to_builtins(self.accounts)
+        return built
+
+    def restore(self, accounts: dict[str, Any]) -> None:
+        """Back to what a checkpoint kept: all of it is durable."""
+        self.accounts = msgspec.convert(accounts, dict[str, Account])
+        self.mark_durable(accounts)
+
+    def mark_durable(self, accounts: dict[str, Any]) -> None:
+        """A checkpoint with these accounts (of `to_dict`) is complete."""
+        for worker_id, saved in accounts.items():
+            account = self.accounts.get(worker_id)
+            if account is not None and account.incarnation == saved["incarnation"]:
+                account.durable = max(account.durable, saved["through"])

@@ -1,0 +1,99 @@
+"""
+Who takes part. A member has a lease that any traffic renews; there are no ranks, no fixed number, no start barrier.
+
+A worker whose lease has ended is remembered: when it is heard again (it was paused, or its network was) it is simply
+alive again.
+"""
+
+from dataclasses import dataclass, field
+
+from common.messages import Hello, Settlement
+from common.meters import RollingMean
+
+PeerId = bytes  # the routing id of a connection
+
+MAX_MEMBERS = 10_000  # remembered, those that left or died included
+
+
+@dataclass
+class Member:
+    """One worker process, known by its id and incarnation, reached through `peer`."""
+
+    worker_id: str
+    incarnation: int
+    number: int
+    host: str
+    environments: int
+    peer: PeerId
+    last_heard: float  # seconds of the shell's monotonic clock
+    alive: bool = True
+    pushes: int = 0  # applied
+    discarded: int = 0
+    steps: int = 0
+    staleness: RollingMean = field(default_factory=lambda: RollingMean(100))
+    meters: dict[str, float] = field(default_factory=dict)  # newest reported
+
+    def push_settled(self, settlement: Settlement, *, steps: int) -> None:
+        """One of its pushes was applied or discarded, or had been before."""
+        if settlement.verdict == "applied":
+            self.pushes += 1
+            self.steps += steps
+            self.staleness.add(settlement.staleness)
+        elif settlement.verdict == "discarded":
+            self.discarded += 1
+
+
+class Membership:
+    """The members of the run, by worker id and by the connection they were last heard on."""
+
+    def __init__(self, lease_seconds: float) -> None:
+        self.lease_seconds = lease_seconds
+        self._by_id: dict[str, Member] = {}
+        self._by_peer: dict[PeerId, Member] = {}
+
+    def join(self, hello: Hello, peer: PeerId, *, number: int, now: float) -> bool:
+        """A worker said HELLO. Returns whether it is one we know, on another connection perhaps."""
+        member = self._by_id.get(hello.worker_id)
+        known = member is not None and member.incarnation == hello.incarnation
+        if member is not None:
+            self._forget(member)
+        if (other := self._by_peer.get(peer)) is not None:
+            self._forget(other)
+        if member is None or not known:
+            member = Member(hello.worker_id, hello.incarnation, number, hello.host, hello.environments, peer, now)
+        member.peer, member.last_heard, member.alive = peer, now, True
+        self._by_id[member.worker_id] = self._by_peer[peer] = member
+        if len(self._by_id) > MAX_MEMBERS:
+            self._forget(min(self._by_id.values(), key=lambda one: (one.alive, one.last_heard)))
+        return known
+
+    def heard_from(self, peer: PeerId, *, now: float) -> Member | None:
+        """Renew the lease of whoever speaks on this connection; None when that is nobody we know."""
+        member = self._by_peer.get(peer)
+        if member is not None:
+            member.last_heard = now
+            member.alive = True
+        return member
+
+    def leave(self, member: Member) -> None:
+        """A worker said GOODBYE."""
+        member.alive = False
+
+    def expire(self, *, now: float) -> list[Member]:
+        """End the leases of members silent for longer than the lease; return them."""
+        ended = [member for member in self.alive() if now - member.last_heard > self.lease_seconds]
+        for member in ended:
+            member.alive = False
+        return ended
+
+    def alive(self) -> list[Member]:
+        """The members whose lease runs."""
+        return [member for member in self._by_id.values() if member.alive]
+
+    def all(self) -> list[Member]:
+        """Every member that is remembered: the living first, then in order of joining."""
+        return sorted(self._by_id.values(), key=lambda member: (not member.alive, member.number))
+
+    def _forget(self, member: Member) -> None:
+        self._by_id.pop(member.worker_id, None)
+        self._by_peer.pop(member.peer, None)

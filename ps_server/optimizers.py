@@ -1,0 +1,94 @@
+"""
+The rules that turn a gradient into an update. Each works in place on one flat float32 vector and owns its slots.
+
+An optimizer is anything with `slots`, named tensors that a checkpoint keeps, and `apply`. They live on the server
+alone, so statistics are shared by all workers (Mnih et al. 2016, section 4, "Shared RMSProp") and no update can race
+another.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam
+
+from common import run_spec
+
+
+class Optimizer(Protocol):
+    """What the weight store asks of a rule. All tensors are [P] float32 on the CPU unless said otherwise."""
+
+    slots: dict[str, Tensor]
+
+    def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        """Change `weights` in place, downhill. `gradient` is only read."""
+
+
+class Sgd:
+    """w ← w − η g"""
+
+    def __init__(self, size: int, settings: run_spec.Sgd) -> None:
+        self.slots: dict[str, Tensor] = {}
+
+    def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        weights.add_(gradient, alpha=-learning_rate)
+
+
+class Momentum:
+    """m ← μ m + g;  w ← w − η m"""
+
+    def __init__(self, size: int, settings: run_spec.Momentum) -> None:
+        self._momentum = settings.momentum
+        self.slots = {"momentum": torch.zeros(size)}
+
+    def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        momentum = self.slots["momentum"].mul_(self._momentum).add_(gradient)
+        weights.add_(momentum, alpha=-learning_rate)
+
+
+class RmsProp:
+    """
+    g ← α g + (1 − α) Δθ²;  θ ← θ − η Δθ / √(g + ε)      Mnih et al. 2016, equations S2 and S3
+
+    ε stands inside the root, and g starts at 0. (PyTorch's RMSprop has ε outside, which is another method for ε = 0.1.)
+    """
+
+    def __init__(self, size: int, settings: run_spec.RmsProp) -> None:
+        self._decay = settings.decay
+        self._epsilon = settings.epsilon
+        self._root = torch.empty(size)
+        self.slots = {"mean_square": torch.zeros(size)}
+
+    def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        mean_square = self.slots["mean_square"].mul_(self._decay)
+        mean_square.addcmul_(gradient, gradient, value=1 - self._decay)
+        torch.add(mean_square, self._epsilon, out=self._root).sqrt_()
+        weights.addcdiv_(gradient, self._root, value=-learning_rate)
+
+
+class Adam:
+    """Kingma & Ba 2015, algorithm 1, with torch's fused kernel. One step count for all workers."""
+
+    def __init__(self, size: int, settings: run_spec.Adam) -> None:
+        self._settings = settings
+        self.slots = {"mean": torch.zeros(size), "mean_square": torch.zeros(size), "step": torch.zeros(())}
+
+    def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        adam(
+            [weights], [gradient], [self.slots["mean"]], [self.slots["mean_square"]], [], [self.slots["step"]],
+            fused=True, amsgrad=False, maximize=False, weight_decay=0.0, lr=learning_rate,
+            beta1=self._settings.beta1, beta2=self._settings.beta2, eps=self._settings.epsilon,
+        )  # fmt: skip
+
+
+def optimizer_for(settings: run_spec.Optimizer, size: int) -> Optimizer:
+    """The rule that the settings name, with fresh slots, for a vector of `size` elements."""
+    match settings:
+        case run_spec.Sgd():
+            return Sgd(size, settings)
+        case run_spec.Momentum():
+            return Momentum(size, settings)
+        case run_spec.RmsProp():
+            return RmsProp(size, settings)
+        case run_spec.Adam():
+            return Adam(size, settings)

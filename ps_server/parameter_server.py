@@ -1,0 +1,280 @@
+"""
+The parameter server as a machine: messages in, effects out.
+
+This file decides who is heard, what each peer is told, and when the run is saved and ended; training_run.py decides
+what a push does to the weights. Neither knows sockets, files or clocks: the shell (zmq_server.py) owns those and passes
+`now`, in seconds of any monotonic clock.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from common import messages
+from common.codecs import CODECS, Buffer
+from common.messages import Settlement, ToServer
+from common.status import Status
+from ps_server.admission import admit
+from ps_server.checkpoint_plan import CheckpointPlan
+from ps_server.denied import Denied
+from ps_server.effects import Effect, Exit, Note, SaveCheckpoint, Send
+from ps_server.guards import known_codec, seed_of
+from ps_server.membership import Member, Membership, PeerId
+from ps_server.phases import ACCEPTS, FROM_ANYBODY, Phase
+from ps_server.status_report import status_of
+from ps_server.training_run import TrainingRun
+
+DRAIN_SECONDS = 5.0  # how long workers have to say GOODBYE when the run ends
+
+
+class ParameterServer:
+    """
+    The server of one run, in one epoch.
+
+    `run` is None until the first worker brings a run specification; `overrides` are flat settings from the server's own
+    flags, which stand above what that worker proposes.
+    """
+
+    def __init__(
+        self,
+        run: TrainingRun | None,
+        *,
+        epoch: int,
+        overrides: dict[str, Any],
+        lease_seconds: float,
+        checkpoint_seconds: float,
+        now: float,
+    ) -> None:
+        self.run = run
+        self.epoch = epoch
+        self.phase = Phase.SERVING if run and run.store else Phase.EMPTY
+        self.membership = Membership(lease_seconds)
+        self.checkpoints = CheckpointPlan(checkpoint_seconds, saved_version=self.version, now=now)
+        self.refused: Counter[str] = Counter()  # by code; discarded pushes too
+        self.not_modified = 0
+        self._overrides = overrides
+        self._end_reason = ""
+        self._exit_due = 0.0
+        self._exited = False
+
+    def __repr__(self) -> str:
+        alive = len(self.membership.alive())
+        return f"<ParameterServer {self.phase.value} version={self.version} workers={alive}>"
+
+    @property
+    def version(self) -> int:
+        """Of the weights; 0 before the run is seeded."""
+        return self.run.store.version if self.run and self.run.store else 0
+
+    # -- what the shell calls -------------------------------------------------------------------------------------
+
+    def receive(self, peer: PeerId, message: ToServer, vector: Sequence[Buffer] = (), *, now: float) -> list[Effect]:
+        """One message of one peer, and the buffers of its vector. Never raises for what a peer sent."""
+        member = self.membership.heard_from(peer, now=now)
+        if type(message) not in ACCEPTS[self.phase]:
+            if self.phase is Phase.DRAINING:
+                return [Send(peer, messages.Stop(reason=self._end_reason, request=message.request))]
+            return self.refuse(peer, "no_weights", "the run has no weights yet; say SEED first", message.request)
+        if member is None and type(message) not in FROM_ANYBODY:
+            return self.refuse(peer, "unknown_worker", "say HELLO first, on this connection", message.request)
+        try:
+            effects = self._answer(peer, member, message, vector, now=now)
+        except Denied as denied:
+            return self.refuse(peer, denied.code, str(denied), message.request)
+        return effects + self._end_if_over(now=now)
+
+    def refuse(self, peer: PeerId, code: str, reason: str, request: int = 0) -> list[Effect]:
+        """Tell a peer no. The shell calls this for bytes that are no message."""
+        self.refused[code] += 1
+        return [Send(peer, messages.Refused(request=request, code=code, reason=reason))]
+
+    def tick(self, *, now: float) -> list[Effect]:
+        """Time has passed. To be called at least once a second."""
+        effects: list[Effect] = []
+        for member in self.membership.expire(now=now):
+            silent = now - member.last_heard
+            effects.append(Note(f"{member.worker_id} has been silent for {silent:.1f} s and is gone", warning=True))
+        if self.run is not None:
+            self.run.progress.tick(now=now)
+        effects += self._end_if_over(now=now)
+        if self.checkpoints.is_due(self.version, now=now):
+            effects += self.save(now=now)
+        if self.phase is Phase.DRAINING and not self._exited and (not self.membership.alive() or now >= self._exit_due):
+            self._exited = True
+            effects.append(Exit(self._end_reason))
+        return effects
+
+    def save(self, *, now: float) -> list[Effect]:
+        """Write a checkpoint now, unless there are no weights or one is being written."""
+        if self.run is None or self.run.store is None or self.checkpoints.is_writing:
+            return []
+        record = self.run.record(now=now)
+        progress = self.run.progress
+        self.checkpoints.started(self.version, record["ledger"], now=now)
+        return [SaveCheckpoint(self.run.store.vectors(), record, progress.global_steps, best=progress.is_best)]
+
+    def checkpoint_saved(self, path: str) -> list[Effect]:
+        """The shell has completed the checkpoint that was being written."""
+        assert self.run is not None, "only a seeded run is written"
+        askers = self.checkpoints.completed(self.run.ledger)
+        version = self.checkpoints.saved_version
+        return [
+            Send(peer, messages.CheckpointSaved(request=asked, path=path, version=version)) for peer, asked in askers
+        ]
+
+    def checkpoint_failed(self, reason: str) -> list[Effect]:
+        """The checkpoint could not be written. Training goes on; the next one is tried when it is due."""
+        effects: list[Effect] = [Note(f"checkpoint failed: {reason}", warning=True)]
+        for peer, asked in self.checkpoints.failed():
+            effects += self.refuse(peer, "checkpoint_failed", reason, asked)
+        return effects
+
+    # -- one answer for each message ------------------------------------------------------------------------------
+
+    def _answer(
+        self, peer: PeerId, member: Member | None, message: ToServer, vector: Sequence[Buffer], *, now: float
+    ) -> list[Effect]:
+        match message:
+            case messages.Hello():
+                return self._hello(peer, message, now=now)
+            case messages.Pull():
+                return [self._newest(peer, message)]
+            case messages.StatusRequest():
+                return [self._status(peer, message, now=now)]
+            case messages.CheckpointRequest():
+                if self.phase is Phase.EMPTY:
+                    raise Denied("no_weights", "there is nothing to save yet: no worker has seeded the run")
+                self.checkpoints.askers.append((peer, message.request))
+                return self.save(now=now)
+            case messages.StopRequest():
+                return [Send(peer, messages.Stopping(request=message.request)), *self._end(message.reason, now=now)]
+        assert member is not None, "FROM_ANYBODY lists what strangers may say"
+        assert self.run is not None, "HELLO makes members, and decides the run"
+        match message:
+            case messages.Seed():
+                return self._seed(self.run, peer, message, vector)
+            case messages.Push():
+                settled = self._settle(self.run, member, message, vector)
+                steps = self.run.progress.global_steps
+                return [Send(peer, messages.Settled(request=message.request, settlement=settled, global_steps=steps))]
+            case messages.PushPull():
+                settled = self._settle(self.run, member, message, vector)
+                return [self._newest(peer, message, settled)]
+            case messages.Report():
+                if self.run.note_report(member.worker_id, message, now=now):
+                    member.meters.update(message.meters)
+                return [Send(peer, messages.Noted(request=message.request, sequence=message.sequence))]
+            case messages.Heartbeat():
+                return [self._alive(self.run, member, message)]
+            case messages.Goodbye():
+                self.membership.leave(member)
+                why = f": {message.reason}" if message.reason else ""
+                return [Send(peer, messages.Farewell(request=message.request)), Note(f"{member.worker_id} left{why}")]
+
+    def _hello(self, peer: PeerId, hello: messages.Hello, *, now: float) -> list[Effect]:
+        spec = admit(hello, run=self.run, overrides=self._overrides)
+        if self.run is None:
+            self.run = TrainingRun(spec, epoch=self.epoch, now=now)
+        account = self.run.ledger.open(hello.worker_id, hello.incarnation)
+        known = self.membership.join(hello, peer, number=account.number, now=now)
+        welcome = messages.Welcome(
+            request=hello.request,
+            protocol=messages.PROTOCOL_VERSION,
+            epoch=self.epoch,
+            number=account.number,
+            run=spec.to_dict(),
+            schema=self.run.store.schema.specs if self.run.store else (),
+            version=self.version,
+            global_steps=self.run.progress.global_steps,
+            settled_through=account.through,
+            reported_through=account.reported,
+            lease_seconds=self.membership.lease_seconds,
+            codecs=tuple(CODECS),
+        )
+        return [Send(peer, welcome), Note(f"{hello.worker_id} {'is back' if known else 'joined'}")]
+
+    def _seed(self, run: TrainingRun, peer: PeerId, seed: messages.Seed, vector: Sequence[Buffer]) -> list[Effect]:
+        schema, weights = seed_of(seed, vector)
+        if run.store is not None:
+            if sentence := run.store.schema.difference(schema):
+                raise Denied("schema_mismatch", f"this run trains another network: {sentence}")
+            return [Send(peer, messages.Seeded(request=seed.request, accepted=False, version=self.version))]
+        run.seed(schema, weights)
+        self.phase = Phase.SERVING
+        seeded = messages.Seeded(request=seed.request, accepted=True, version=self.version)
+        return [Send(peer, seeded), Note(f"seeded with {len(schema.specs)} tensors, {schema.size} parameters")]
+
+    def _settle(
+        self, run: TrainingRun, member: Member, push: messages.Push | messages.PushPull, vector: Sequence[Buffer]
+    ) -> Settlement:
+        settled = run.settle(member.worker_id, push, vector)
+        member.push_settled(settled, steps=push.steps)
+        if settled.verdict == "discarded":
+            self.refused[settled.code] += 1
+        return settled
+
+    def _newest(
+        self, peer: PeerId, message: messages.Pull | messages.PushPull, settled: Settlement | None = None
+    ) -> Send:
+        """The newest weights, or the news that the peer has them."""
+        store = self.run.store if self.run else None
+        is_target = isinstance(message, messages.Pull) and message.target
+        version = 0 if store is None else store.target_version if is_target else store.version
+        answer: dict[str, Any] = {
+            "request": message.request,
+            "epoch": self.epoch,
+            "version": version,
+            "global_steps": self.run.progress.global_steps if self.run else 0,
+            "target_version": store.target_version if store else 0,
+            "settled": settled,
+        }
+        codec = known_codec(message.codec)
+        if store is None or (message.have_epoch, message.have_version) == (self.epoch, version):
+            self.not_modified += 1
+            return Send(peer, messages.NotModified(**answer))
+        return Send(peer, messages.Weights(**answer, codec=codec), store.snapshot(codec, target=is_target))
+
+    def _alive(self, run: TrainingRun, member: Member, heartbeat: messages.Heartbeat) -> Send:
+        alive = messages.Alive(
+            request=heartbeat.request,
+            epoch=self.epoch,
+            version=self.version,
+            global_steps=run.progress.global_steps,
+            durable=run.ledger.accounts[member.worker_id].durable,
+        )
+        return Send(member.peer, alive)
+
+    def status(self, *, now: float) -> Status:
+        """How the run is; an immutable value that any thread may have."""
+        return status_of(
+            self.run,
+            self.membership.all(),
+            phase=self.phase.value,
+            epoch=self.epoch,
+            refused=dict(self.refused),
+            not_modified=self.not_modified,
+            checkpoint_version=self.checkpoints.saved_version,
+            checkpoint_failures=self.checkpoints.failures,
+            now=now,
+        )
+
+    def _status(self, peer: PeerId, asked: messages.StatusRequest, *, now: float) -> Send:
+        schema = self.run.store.schema.specs if self.run and self.run.store else ()
+        spec = self.run.spec.to_dict() if self.run else {}
+        status = self.status(now=now)
+        return Send(peer, messages.StatusReply(request=asked.request, status=status, run=spec, schema=schema))
+
+    # -- the end of the run -----------------------------------------------------------------------------------------
+
+    def _end_if_over(self, *, now: float) -> list[Effect]:
+        reason = self.run.end_reason(now=now) if self.run else ""
+        return self._end(reason, now=now) if reason else []
+
+    def _end(self, reason: str, *, now: float) -> list[Effect]:
+        """The run is over: tell everyone, save, and exit when the workers have left."""
+        if self.phase is Phase.DRAINING:
+            return []
+        self.phase = Phase.DRAINING
+        self._end_reason, self._exit_due = reason, now + DRAIN_SECONDS
+        stops = [Send(member.peer, messages.Stop(reason=reason)) for member in self.membership.alive()]
+        return [Note(f"the run is over: {reason}"), *stops, *self.save(now=now)]

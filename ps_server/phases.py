@@ -1,0 +1,28 @@
+"""What is legal when."""
+
+import enum
+
+from common import messages
+from common.messages import ToServer
+
+
+class Phase(enum.Enum):
+    EMPTY = "empty"  # no weights yet: waiting for a worker to seed them
+    SERVING = "serving"  # weights exist and are being trained
+    DRAINING = "draining"  # the run is over: weights may be read, not changed
+
+
+_ADMIN: set[type[ToServer]] = {messages.StatusRequest, messages.CheckpointRequest, messages.StopRequest}
+_ALWAYS: set[type[ToServer]] = {messages.Pull, messages.Report, messages.Goodbye, *_ADMIN}
+_SEEDING: set[type[ToServer]] = {messages.Hello, messages.Heartbeat, messages.Seed, *_ALWAYS}
+
+# Anything else is refused; once the run is over, it is answered by STOP.
+# Two workers may both try to seed: the later one is told that its weights were not needed.
+ACCEPTS: dict[Phase, set[type[ToServer]]] = {
+    Phase.EMPTY: _SEEDING,
+    Phase.SERVING: _SEEDING | {messages.Push, messages.PushPull},
+    Phase.DRAINING: _ALWAYS,
+}
+
+# What needs no HELLO before it: an admin's questions, and reading the weights.
+FROM_ANYBODY: set[type[ToServer]] = {messages.Hello, messages.Pull, *_ADMIN}

@@ -1,0 +1,43 @@
+"""The flags of ps-server that are not settings of the run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.errors import SettingsError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Hold the weights of a run, apply the gradients that workers push, and remember both."""
+
+    port: int = 5555
+    """TCP port to listen on; 0: a free one"""
+    host: str = "0.0.0.0"
+    """address to listen on; 0.0.0.0 is every interface, 127.0.0.1 this machine alone"""
+    run_dir: Path | None = None
+    """folder for what the run leaves behind; runs/PRESET-DATE when not given"""
+    checkpoint_dir: Path | None = None
+    """folder for checkpoints; RUN_DIR/checkpoints when not given"""
+    resume: Path | None = None
+    """continue the run in this folder from its newest sound checkpoint; other flags change its settings"""
+    checkpoint_seconds: float = 30.0
+    """seconds between two checkpoints"""
+    lease_seconds: float = 5.0
+    """silence after which a worker is taken for dead"""
+    threads: int = 1
+    """threads of the optimizer; 1 is best unless cores are idle and networks large"""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise SettingsError(f"--port {self.port}: a port is 0 to 65535")
+        for flag, value in (
+            ("--checkpoint-seconds", self.checkpoint_seconds),
+            ("--lease-seconds", self.lease_seconds),
+            ("--threads", self.threads),
+        ):
+            if value <= 0:
+                raise SettingsError(f"{flag} {value}: must be more than 0")
+        if self.resume is not None and self.run_dir is not None:
+            raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
+        if self.resume is not None and not self.resume.is_dir():
+            raise SettingsError(f"--resume {self.resume}: there is no such folder")

@@ -1,0 +1,40 @@
+"""
+What a late gradient is worth.
+
+Staleness is the number of updates between the weights that a gradient was computed on and those it meets. A rule gives
+the factor on the learning rate, or says that the gradient is to be discarded.
+"""
+
+from collections.abc import Callable
+
+from common.run_spec import Staleness
+from ps_server.denied import Denied
+
+
+def worth(staleness: int, settings: Staleness) -> float:
+    """The factor on the learning rate of a gradient this many versions late. Raises Denied when it is worth nothing."""
+    return STALENESS_RULES[settings.rule](staleness, settings)
+
+
+def undamped(staleness: int, settings: Staleness) -> float:
+    """Every gradient counts the same: Mnih et al. 2016."""
+    return 1.0
+
+
+def inverse(staleness: int, settings: Staleness) -> float:
+    """Learning rate over staleness: Zhang et al. 2016, "Staleness-aware async-SGD", equation 7."""
+    return 1.0 / max(1, staleness)
+
+
+def bounded(staleness: int, settings: Staleness) -> float:
+    """Full weight up to `max_staleness`, nothing beyond."""
+    if staleness > settings.max_staleness:
+        raise Denied("too_stale", f"the gradient is {staleness} versions late; up to {settings.max_staleness} count")
+    return 1.0
+
+
+STALENESS_RULES: dict[str, Callable[[int, Staleness], float]] = {
+    "undamped": undamped,
+    "inverse": inverse,
+    "bounded": bounded,
+}

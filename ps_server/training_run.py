@@ -1,0 +1,138 @@
+"""
+One run: its specification, its weights, what was applied to them, and how far it is. What a checkpoint keeps is this.
+
+This file decides what a push does. It does not know who is connected, or how anything is sent.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from common.codecs import Buffer
+from common.messages import Push, PushPull, Report, Settlement, Verdict
+from common.run_spec import RunSpec, run_from_dict
+from common.schedules import linear
+from common.tensors import Schema, TensorSpec
+from ps_server.denied import Denied
+from ps_server.guards import gradient_of
+from ps_server.ledger import Ledger
+from ps_server.optimizers import optimizer_for
+from ps_server.progress import Progress
+from ps_server.staleness import worth
+from ps_server.weight_store import WeightStore
+
+PUSH_WINDOW = 64  # a worker may have pushes up to this far beyond its oldest unsettled one
+
+
+class TrainingRun:
+    """
+    The state of a run in one epoch of the server.
+
+    Invariants: an update is made for each push at most once; T grows with it, in the same step; `version` and the
+    ledger of a record are of the same instant.
+    """
+
+    def __init__(self, spec: RunSpec, *, epoch: int, now: float) -> None:
+        self.spec = spec
+        self.epoch = epoch
+        self.ledger = Ledger(PUSH_WINDOW)
+        self.progress = Progress(now=now)
+        self.store: WeightStore | None = None
+        self.duplicates = 0
+
+    @classmethod
+    def restored(cls, vectors: dict[str, Tensor], record: dict[str, Any], *, epoch: int, now: float) -> "TrainingRun":
+        """The run that a checkpoint keeps. Raises SettingsError when its settings mean nothing to this program."""
+        run = cls(run_from_dict(record["run"], source="checkpoint"), epoch=epoch, now=now)
+        run.seed(Schema(TensorSpec(name, tuple(shape)) for name, shape in record["schema"]), vectors["weights"])
+        run.weights.restore(vectors, version=record["version"], target_version=record["target_version"])
+        run.ledger.restore(record["ledger"])
+        run.progress.restore(record["progress"])
+        return run
+
+    def record(self, *, now: float) -> dict[str, Any]:
+        """What a checkpoint keeps beside the vectors, as plain values."""
+        return {
+            "epoch": self.epoch,
+            "version": self.weights.version,
+            "target_version": self.weights.target_version,
+            "run": self.spec.to_dict(),
+            "schema": [[spec.name, list(spec.shape)] for spec in self.weights.schema.specs],
+            "ledger": self.ledger.to_dict(),
+            "progress": self.progress.to_dict(now=now),
+        }
+
+    @property
+    def weights(self) -> WeightStore:
+        """The weights of a seeded run."""
+        assert self.store is not None, "the run is not seeded yet; the server's phases let nobody come here"
+        return self.store
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next update, before staleness damps it."""
+        schedule = self.spec.schedule
+        initial, final = schedule.learning_rate, schedule.final_learning_rate
+        return linear(self.progress.global_steps, initial=initial, final=final, over=schedule.anneal_steps)
+
+    def seed(self, schema: Schema, weights: Tensor) -> None:
+        """The first weights [P]."""
+        self.store = WeightStore(schema, weights, optimizer_for(self.spec.optimizer, schema.size))
+
+    def settle(self, worker_id: str, push: Push | PushPull, vector: Sequence[Buffer]) -> Settlement:
+        """
+        Apply a push, or say why not. Each is looked at once: a repetition changes nothing.
+
+        Raises Denied when the sequence is outside the window; then the push is not settled.
+        """
+        standing = self.ledger.judge(worker_id, push.sequence)
+        if standing == "outside window":
+            raise Denied("outside_window", f"push {push.sequence} is too far beyond the oldest unsettled one")
+        if standing == "settled":
+            self.duplicates += 1
+            return self._settlement(worker_id, push, "duplicate")
+        # Versions of different epochs do not compare: a push that outlived a server counts as fresh.
+        staleness = max(0, self.weights.version - push.computed_on) if push.epoch == self.epoch else 0
+        self.ledger.settle(worker_id, push.sequence)
+        try:
+            gradient, norm = gradient_of(push, vector, self.weights.schema)
+            learning_rate = self.learning_rate * worth(staleness, self.spec.staleness)
+        except Denied as denied:
+            return self._settlement(worker_id, push, "discarded", staleness, denied.code, str(denied))
+        self.weights.apply(gradient, learning_rate)
+        self.progress.update_applied(steps=push.steps, staleness=staleness, gradient_norm=norm)
+        return self._settlement(worker_id, push, "applied", staleness)
+
+    def note_report(self, worker_id: str, report: Report, *, now: float) -> bool:
+        """Count the episodes of a report; False when it was counted before."""
+        account = self.ledger.accounts[worker_id]
+        if report.sequence <= account.reported:
+            return False
+        account.reported = report.sequence
+        for episode in report.episodes:
+            self.progress.episode_finished(episode, self.spec.budget, now=now)
+        return True
+
+    def end_reason(self, *, now: float) -> str:
+        """Why the run is over; "" while it is not."""
+        return self.progress.end_of(self.spec.budget, now=now)
+
+    def _settlement(
+        self,
+        worker_id: str,
+        push: Push | PushPull,
+        verdict: Verdict,
+        staleness: int = 0,
+        code: str = "",
+        reason: str = "",
+    ) -> Settlement:
+        return Settlement(
+            sequence=push.sequence,
+            verdict=verdict,
+            version=self.weights.version,
+            staleness=staleness,
+            durable=self.ledger.accounts[worker_id].durable,
+            code=code,
+            reason=reason,
+        )

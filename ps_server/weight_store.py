@@ -1,0 +1,104 @@
+"""
+The weights of one run: one flat vector, its target copy, and the snapshots of it that are sent.
+
+Invariants: `version` grows by exactly one for each applied gradient; a snapshot is never written to after it was handed
+out; there is at most one copy made for each (version, codec).
+"""
+
+import weakref
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common.codecs import CODECS
+from common.tensors import Schema
+from ps_server.optimizers import Optimizer
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The encoded weights of one version, immutable, safe to send to any number of peers without copying."""
+
+    version: int
+    codec: str
+    buffer: memoryview
+
+
+class WeightStore:
+    """Weights θ [P], target weights θ⁻ [P] and the optimizer that moves them."""
+
+    def __init__(self, schema: Schema, vector: Tensor, optimizer: Optimizer) -> None:
+        """`vector` [P] float32 is copied; it is version 1."""
+        self.schema = schema
+        self.optimizer = optimizer
+        self.version = 1
+        self.flat = vector.clone()
+        self.target = self.flat.clone()
+        self.target_version = 1  # the version that the target is a copy of
+        self.copies = 0  # snapshots made
+        self._snapshots: dict[tuple[str, bool], Snapshot] = {}  # newest, by (codec, is target)
+        self._pool = _BufferPool(schema.size)
+
+    def apply(self, gradient: Tensor, learning_rate: float) -> None:
+        """One update; `gradient` [P] float32 is only read."""
+        self.optimizer.apply(self.flat, gradient, learning_rate)
+        self.version += 1
+
+    def refresh_target(self) -> None:
+        """θ⁻ ← θ"""
+        self.target.copy_(self.flat)
+        self.target_version = self.version
+
+    def snapshot(self, codec: str, *, target: bool = False) -> Snapshot:
+        """The weights (or target weights) of the newest version, encoded. Made at most once for each version."""
+        vector, version = (self.target, self.target_version) if target else (self.flat, self.version)
+        known = self._snapshots.get((codec, target))
+        if known is None or known.version != version:
+            copy = self._pool.take()
+            torch.from_numpy(copy).copy_(vector)
+            known = Snapshot(version, codec, CODECS[codec].encode(torch.from_numpy(copy)))
+            self._snapshots[codec, target] = known
+            self.copies += 1
+        return known
+
+    def vectors(self) -> dict[str, Tensor]:
+        """Copies of everything a checkpoint keeps, by name."""
+        return {name: vector.clone() for name, vector in self._live().items()}
+
+    def restore(self, vectors: dict[str, Tensor], *, version: int, target_version: int) -> None:
+        """Back to what a checkpoint kept."""
+        for name, vector in self._live().items():
+            vector.copy_(vectors[name])
+        self.version, self.target_version = version, target_version
+
+    def _live(self) -> dict[str, Tensor]:
+        slots = {f"optimizer.{name}": slot for name, slot in self.optimizer.slots.items()}
+        return {"weights": self.flat, "target": self.target, **slots}
+
+
+class _BufferPool:
+    """
+    Memory for snapshots, used again when nobody holds a snapshot in it any more.
+
+    A fresh buffer of some megabytes costs more than the copy into it (the kernel hands out zeroed pages one by one),
+    so a buffer comes back when the last view of it, maybe inside a socket's queue, is dropped.
+    """
+
+    KEPT = 8
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._free: deque[np.ndarray] = deque(maxlen=self.KEPT)
+
+    def take(self) -> np.ndarray:
+        """A float32 array [P] of undefined content that returns to the pool by itself."""
+        try:
+            buffer = self._free.pop()
+        except IndexError:
+            buffer = np.empty(self._size, dtype=np.float32)
+        view = buffer.view()
+        weakref.finalize(view, self._free.append, buffer).atexit = False
+        return view

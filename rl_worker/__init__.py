@@ -1,0 +1,1 @@
+"""The worker: steps environments, computes gradients, sends them to the server."""

@@ -1,0 +1,5 @@
+"""`python -m rl_worker` is `rl-worker`."""
+
+from rl_worker.cli import main
+
+main()

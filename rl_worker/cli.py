@@ -1,0 +1,116 @@
+"""`rl-worker`: join the server, build what the run asks for, train until the run ends or a signal comes."""
+
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+import torch
+
+from common.errors import RunEnded, SettingsError
+from common.flags import Parsed, parse_with_run, run_program
+from common.run_spec import RunSpec, run_from_dict
+from rl_worker.agent import build_agent
+from rl_worker.environments import make_environments
+from rl_worker.gradients import FlatNetwork
+from rl_worker.parameter_client import ParameterClient
+from rl_worker.remote_parameters import RemoteParameters
+from rl_worker.rollouts import RolloutCollector
+from rl_worker.settings import WorkerSettings
+from rl_worker.training import train
+from rl_worker.zmq_client import ZmqClient
+
+PROGRAM = "rl-worker"
+DEFAULT_PRESET = "pong"  # of a run that nobody has decided
+SEEDS_APART = 1000  # between the first environments of two workers
+
+log = logging.getLogger(PROGRAM)
+
+
+class Interrupted(BaseException):
+    """A signal asks us to leave. Not an Exception: nothing on the way out may swallow it."""
+
+
+def main() -> NoReturn:
+    run_program(work, PROGRAM)
+
+
+def work(argv: Sequence[str] | None = None) -> int:
+    """Run the program. Raises PsRlError for what the user can mend."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    flags = parse_with_run(WorkerSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
+    settings = flags.program
+    torch.set_num_threads(settings.threads)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    device = _device(settings.device)
+    machine = _machine(flags)
+    reason = ""
+    client = ZmqClient(settings.server, machine)
+    try:
+        log.info("joining %s", settings.server)
+        welcome = client.welcome.result()
+        run = run_from_dict(welcome.run, source=f"the server at {settings.server}")
+        _train(flags, run, welcome.number, client, machine, device)
+    except RunEnded as ended:
+        reason = str(ended)
+        log.info("the run is over: %s", ended)
+    except Interrupted:
+        reason = "interrupted"
+        log.info("interrupted: leaving")
+    finally:
+        client.close(reason)
+    return 0
+
+
+def _train(
+    flags: Parsed[WorkerSettings],
+    run: RunSpec,
+    number: int,
+    client: ZmqClient,
+    machine: ParameterClient,
+    device: torch.device,
+) -> None:
+    """Build what the run asks for, and train until something is raised."""
+    count = flags.run.environment.envs if "environment.envs" in flags.wishes else run.environment.envs
+    seed = flags.run.seed if "seed" in flags.wishes else run.seed
+    seed = (int.from_bytes(os.urandom(4)) if seed is None else seed) + SEEDS_APART * number
+    environments = make_environments(run.environment, count=count)
+    algorithm = build_agent(run, environments, device=device, seed=seed)
+    network = FlatNetwork(algorithm.network)
+    parameters = RemoteParameters(client, machine, network.schema)
+    for what, value in environments.description.items():
+        log.info("%s: %s", what, value)
+    log.info("worker %d: %d environments, %d parameters, seed %d", number, count, network.schema.size, seed)
+    parameters.seed(network.weights)
+    collector = RolloutCollector(
+        environments, unroll_length=algorithm.unroll_length, discount=algorithm.discount, seed=seed
+    )
+    train(parameters, network, collector, algorithm)
+
+
+def _machine(flags: Parsed[WorkerSettings]) -> ParameterClient:
+    host = socket.gethostname()
+    return ParameterClient(
+        worker_id=flags.program.name or f"{host}-{os.getpid()}",
+        incarnation=time.time_ns(),
+        wishes=flags.wishes,
+        proposal=flags.run.to_dict(),
+        host=host,
+        environments=flags.run.environment.envs,
+        patience_seconds=60 * flags.program.patience_minutes,
+        now=time.monotonic(),
+    )
+
+
+def _device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("--device cuda: torch sees no GPU here; use --device cpu, or install a CUDA build of torch")
+    return torch.device(name)
+
+
+def _interrupt(*_: object) -> None:
+    raise Interrupted

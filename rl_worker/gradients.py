@@ -1,0 +1,51 @@
+"""
+A network and the flat vectors behind it: its parameters are views into one vector [P], its gradients into another.
+
+Loading weights is one copy, and the gradient to push lies ready when the backward pass is done.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from common.tensors import Schema, flatten, schema_of
+from rl_worker.remote_parameters import Newest
+
+
+class FlatNetwork:
+    """Ties a network to its flat vectors. Parameters keep their order in `network.named_parameters()`."""
+
+    def __init__(self, network: nn.Module) -> None:
+        parameters = dict(network.named_parameters())
+        self.schema: Schema = schema_of(parameters)
+        device = next(iter(parameters.values())).device
+        self._weights = flatten(parameters).to(device)
+        self._gradient = torch.zeros_like(self._weights)
+        for name, view in self.schema.views(self._weights).items():
+            parameters[name].data = view
+        # Backward adds into a gradient that is there: the views stay views.
+        for name, view in self.schema.views(self._gradient).items():
+            parameters[name].grad = view
+
+    @property
+    def weights(self) -> Tensor:
+        """[P] float32 on the CPU; shares memory with the network when that is on the CPU."""
+        return self._weights.cpu()
+
+    def load(self, newest: Newest) -> Newest:
+        """Take over the weights that the server sent, if it sent any; returns what was passed in."""
+        if newest.weights is not None:
+            self._weights.copy_(newest.weights)
+        return newest
+
+    def gradient_of(self, loss: Tensor, *, clip: float) -> tuple[Tensor, float]:
+        """
+        The gradient [P] of a scalar loss, on the CPU, and its Euclidean norm before clipping.
+
+        It is scaled down to norm `clip` when it is longer (0: never). It is overwritten by the next call.
+        """
+        self._gradient.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = float(torch.linalg.vector_norm(self._gradient))
+        if clip and norm > clip:
+            self._gradient.mul_(clip / norm)
+        return self._gradient.cpu(), norm

@@ -1,0 +1,87 @@
+"""The parameters as the trainer sees them: vectors in and out, one call at a time, wherever the server is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor
+
+from common import messages
+from common.codecs import CODECS
+from common.errors import Refused
+from common.messages import Episode, Settlement
+from common.tensors import Schema
+from rl_worker.parameter_client import ParameterClient
+from rl_worker.zmq_client import Reply, ZmqClient
+
+CODEC = "float32"
+# A network that keeps making gradients which the server will not have is broken; the worker gives up after so many.
+MOST_DISCARDED = 100
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The newest version, and its weights unless the worker has them already."""
+
+    epoch: int
+    version: int
+    global_steps: int
+    target_version: int
+    weights: Tensor | None  # [P] float32, only to be read: it lies in the received message
+    settled: Settlement | None = None  # what became of the push that went along
+
+
+class RemoteParameters:
+    """The weights of the run that the server trains. Every call raises PsRlError once the conversation is over."""
+
+    def __init__(self, client: ZmqClient, machine: ParameterClient, schema: Schema) -> None:
+        """`schema` is that of the trainer's network."""
+        self._client = client
+        self._machine = machine
+        self._schema = schema
+        self._discarded = 0
+
+    def seed(self, weights: Tensor) -> None:
+        """Offer first weights [P]; the server takes those of the first worker."""
+        vector = [CODECS[CODEC].encode(weights)]
+        self._client.call(partial(self._machine.seed, self._schema, CODEC, vector)).result()
+
+    def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
+        """The newest weights; only the news when they are those of `have`."""
+        epoch, version = (have.epoch, have.version) if have else (0, 0)
+        call = partial(self._machine.pull, have_epoch=epoch, have_version=version, target=target)
+        return self._newest(self._client.call(call).result())
+
+    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
+        """
+        Push a gradient [P] and pull what is newer than the weights it was computed on.
+
+        `steps` environment steps are counted into T. The gradient must not change before this returns.
+        """
+        vector = [CODECS[CODEC].encode(gradient)]
+        epoch, version = computed_on.epoch, computed_on.version
+        call = partial(self._machine.push_pull, CODEC, vector, epoch=epoch, computed_on=version, steps=steps)
+        newest = self._newest(self._client.call(call).result())
+        self._check(newest.settled)
+        return newest
+
+    def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
+        """Tell the server what was seen. Does not wait."""
+        self._client.call(partial(self._machine.report, episodes, meters))
+
+    def _newest(self, answer: Reply) -> Newest:
+        reply, vector = answer
+        assert isinstance(reply, messages.Weights | messages.NotModified), f"{reply} does not answer a pull"
+        weights = None
+        if isinstance(reply, messages.Weights):
+            weights = CODECS[reply.codec].decode(vector, self._schema.size)
+        return Newest(reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled)
+
+    def _check(self, settled: Settlement | None) -> None:
+        """One bad gradient is skipped; many in a row mean that training is broken. Raises Refused."""
+        if settled is None or settled.verdict != "discarded" or settled.code == "too_stale":
+            self._discarded = 0
+            return
+        self._discarded += 1
+        if self._discarded >= MOST_DISCARDED or settled.code == "schema_mismatch":
+            raise Refused(settled.code, f"{settled.reason} ({self._discarded} pushes in a row were discarded)")

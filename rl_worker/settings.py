@@ -1,0 +1,38 @@
+"""The flags of rl-worker that are not settings of the run."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from common.errors import SettingsError
+
+
+def check_address(flag: str, address: str) -> None:
+    """Raises SettingsError unless the address is HOST:PORT."""
+    if not re.fullmatch(r"[^\s:/]+:\d{1,5}", address) or not 0 < int(address.rpartition(":")[2]) <= 65535:
+        raise SettingsError(f"{flag} {address}: must be HOST:PORT, for example 192.168.1.7:5555")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSettings:
+    """Step environments, compute gradients, push them to a server. Needs no flag but --server."""
+
+    server: str
+    """HOST:PORT of ps-server; it may be started later"""
+    name: str | None = None
+    """name of this worker, alone of its kind in the run; HOST-PID when not given"""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """where the network runs; environments always run on the CPU"""
+    threads: int = 1
+    """threads of the network; 1 is best with one worker a core"""
+    patience_minutes: float = 30.0
+    """give up when the server cannot be reached for so long"""
+
+    def __post_init__(self) -> None:
+        check_address("--server", self.server)
+        if self.threads < 1:
+            raise SettingsError(f"--threads {self.threads}: must be 1 or more")
+        if self.patience_minutes <= 0:
+            raise SettingsError(f"--patience-minutes {self.patience_minutes}: must be more than 0")
+        if self.name is not None and not 0 < len(self.name) <= 100:
+            raise SettingsError("--name: must have 1 to 100 characters")

@@ -1,0 +1,89 @@
+"""
+The worker's loop: pull, collect, differentiate, push. All its parts are passed in.
+
+It ends when a call raises: RunEnded when the run is over, another PsRlError when it cannot go on.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn, Protocol
+
+from torch import Tensor
+
+from common.messages import Episode
+from rl_worker.algorithms.algorithm import Algorithm, Loss
+from rl_worker.gradients import FlatNetwork
+from rl_worker.remote_parameters import Newest
+from rl_worker.rollouts import RolloutCollector
+
+REPORT_SECONDS = 0.5  # least time between two reports
+
+
+class Parameters(Protocol):
+    """The weights of a run, wherever they are."""
+
+    def pull(self, have: Newest | None = None) -> Newest: ...
+    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest: ...
+    def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None: ...
+
+
+def train(
+    parameters: Parameters,
+    network: FlatNetwork,
+    collector: RolloutCollector,
+    algorithm: Algorithm,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> NoReturn:
+    """Train until a call raises."""
+    newest = network.load(parameters.pull())
+    reporter = Reporter(parameters, clock)
+    while True:
+        with reporter.time("collect"):
+            trajectory = collector.collect(algorithm.act)
+        steps = trajectory.steps
+        for batch in algorithm.batches(trajectory):
+            with reporter.time("learn"):
+                loss = algorithm.loss(batch, global_steps=newest.global_steps)
+                gradient, norm = network.gradient_of(loss.total, clip=algorithm.gradient_clip)
+            with reporter.time("server"):
+                newest = network.load(parameters.push_pull(gradient, computed_on=newest, steps=steps))
+            steps = 0  # the steps of an unroll are counted once, with its first push
+        reporter.report(collector.take_episodes(), loss, gradient_norm=norm, steps=trajectory.steps)
+
+
+class Reporter:
+    """Tells the server about scores, losses, and where the time goes; at most twice a second."""
+
+    def __init__(self, parameters: Parameters, clock: Callable[[], float]) -> None:
+        self._parameters = parameters
+        self._clock = clock
+        self._since = clock()
+        self._seconds = {"collect": 0.0, "learn": 0.0, "server": 0.0}
+        self._episodes: list[Episode] = []
+        self._steps = 0
+
+    @contextmanager
+    def time(self, part: str) -> Iterator[None]:
+        """Count what happens inside as time of this part."""
+        start = self._clock()
+        yield
+        self._seconds[part] += self._clock() - start
+
+    def report(self, episodes: Sequence[Episode], loss: Loss, *, gradient_norm: float, steps: int) -> None:
+        """After each unroll. Shares are of the wall-clock since the last report; they need not add up to 1."""
+        self._episodes += episodes
+        self._steps += steps
+        elapsed = self._clock() - self._since
+        if elapsed < REPORT_SECONDS:
+            return
+        meters = {name: float(value) for name, value in loss.meters.items()}
+        meters["gradient_norm"] = gradient_norm
+        meters["steps_per_second"] = self._steps / elapsed
+        meters |= {f"{part}_share": seconds / elapsed for part, seconds in self._seconds.items()}
+        self._parameters.report(self._episodes, meters)
+        self._since += elapsed
+        self._seconds = dict.fromkeys(self._seconds, 0.0)
+        self._episodes = []
+        self._steps = 0
