@@ -31,7 +31,7 @@ from common.run_spec import (
 S = TypeVar("S")
 _INLINE = tyro.conf.arg(name="")
 # With a default given, the fields of the chosen algorithm and optimizer become flags instead of subcommands.
-_STYLE = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff, tyro.conf.OmitSubcommandPrefixes)
+_STYLE = (tyro.conf.AvoidSubcommands,)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,7 +140,8 @@ def _starting_run(arguments: list[str], default_preset: str) -> tuple[RunSpec, d
 
 
 def _is_typed(flag: str, arguments: list[str]) -> bool:
-    return any(argument.partition("=")[0].replace("_", "-") == flag for argument in arguments)
+    spellings = (flag, flag.replace("--", "--no-", 1))
+    return any(argument.partition("=")[0].replace("_", "-") in spellings for argument in arguments)
 
 
 __all__ = ["Parsed", "StartingPoint", "parse_program", "parse_with_run", "presets", "run_program"]

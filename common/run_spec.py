@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
+import tomli_w
 import tyro
 
 from common.errors import SettingsError
@@ -198,6 +199,16 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Plain nested dictionaries, as they travel in WELCOME and stand in a checkpoint."""
         built: dict[str, Any] = msgspec.to_builtins(self)
         return built
+
+    def to_toml(self) -> str:
+        """The text of a file for --config. TOML has no null: what is not set is left out."""
+        sections = {
+            name: {key: value for key, value in section.items() if value is not None}
+            for name, section in self.to_dict().items()
+            if isinstance(section, dict)
+        }
+        settings = {name: value for name, value in self.to_dict().items() if not isinstance(value, dict | None)}
+        return tomli_w.dumps(settings | sections)
 
 
 def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import msgspec
-import tomli_w
 import torch
 
 from common.errors import SettingsError
@@ -149,19 +147,9 @@ class _RunRecords:
     def tick(self, status: Status) -> None:
         if self._server.run is not None and self._spec is not self._server.run.spec:
             self._spec = self._server.run.spec
-            settings = msgspec.to_builtins(self._spec)
-            (self._folder / "run.toml").write_text(tomli_w.dumps(_without_none(settings)))
+            (self._folder / "run.toml").write_text(self._spec.to_toml())
         self._metrics.add(status, now=time.monotonic())
 
     def close(self) -> None:
         self._metrics.close(self._server.status(now=time.monotonic()))
         self._endpoint.unlink(missing_ok=True)
-
-
-def _without_none(settings: dict[str, Any]) -> dict[str, Any]:
-    """TOML has no null: a setting that is not set is left out."""
-    return {
-        key: _without_none(value) if isinstance(value, dict) else value
-        for key, value in settings.items()
-        if value is not None
-    }

@@ -20,6 +20,7 @@ from common.errors import SettingsError
 from common.run_spec import Environment
 
 Observations = NDArray[Any]  # [B, ...] uint8 or float32
+Screen = NDArray[np.uint8]  # [height, width, 3] RGB
 IMAGE_SIZES = {"auto": 84, "atari84": 84, "atari42": 42}  # pixels, of ALE frames
 ALE_FRAME_LIMIT = 108_000  # half an hour of play, as in the literature
 
@@ -55,12 +56,16 @@ class Environments(Protocol):
         """`actions` is [B]."""
         ...
 
+    def screen(self) -> Screen:
+        """What a person would see of the first environment; made `with_screen` only."""
+        ...
+
     def close(self) -> None: ...
 
 
-def make_environments(settings: Environment, *, count: int) -> Environments:
+def make_environments(settings: Environment, *, count: int, with_screen: bool = False) -> Environments:
     """Raises SettingsError naming the flag when there is no such environment, or it cannot be learned here."""
-    return _Atari(settings, count) if settings.is_atari else _Gymnasium(settings, count)
+    return (_Atari if settings.is_atari else _Gymnasium)(settings, count, with_screen)
 
 
 class _Atari:
@@ -68,27 +73,29 @@ class _Atari:
 
     observation_dtype: np.dtype[Any] = np.dtype(np.uint8)
 
-    def __init__(self, settings: Environment, count: int) -> None:
+    def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
         game = _spec_of(settings.id).kwargs["game"]
         if settings.preprocessing not in IMAGE_SIZES:
             raise SettingsError(f"--preprocessing {settings.preprocessing}: not for ALE; {', '.join(IMAGE_SIZES)} are")
         size = IMAGE_SIZES[settings.preprocessing]
         steps = settings.max_episode_steps
-        self._env = AtariVectorEnv(
-            game,
-            num_envs=count,
-            num_threads=1,  # parallelism comes from worker processes
-            max_num_frames_per_episode=steps * settings.frame_skip if steps else ALE_FRAME_LIMIT,
-            repeat_action_probability=settings.sticky_actions,
-            autoreset_mode=AutoresetMode.SAME_STEP,
-            img_height=size,
-            img_width=size,
-            stack_num=settings.frame_stack,
-            frameskip=settings.frame_skip,
-            noop_max=settings.noop_max,
-            use_fire_reset=settings.fire_on_reset,
-            reward_clipping=False,  # scores are true; the learner clips for itself
-        )
+        common: dict[str, Any] = {
+            "num_envs": count,
+            "num_threads": 1,  # parallelism comes from worker processes
+            "max_num_frames_per_episode": steps * settings.frame_skip if steps else ALE_FRAME_LIMIT,
+            "repeat_action_probability": settings.sticky_actions,
+            "autoreset_mode": AutoresetMode.SAME_STEP,
+            "frameskip": settings.frame_skip,
+            "noop_max": settings.noop_max,
+            "use_fire_reset": settings.fire_on_reset,
+            "reward_clipping": False,  # scores are true; the learner clips for itself
+        }
+        self._env = AtariVectorEnv(game, img_height=size, img_width=size, stack_num=settings.frame_stack, **common)
+        # The vector environment shows only what the agent sees. A twin with the same seed and actions plays the same
+        # game in full size and colour.
+        self._twin: AtariVectorEnv | None = None
+        if with_screen:
+            self._twin = AtariVectorEnv(game, img_height=210, img_width=160, stack_num=1, grayscale=False, **common)
         self.count = count
         self._table = _action_table(settings, len(self._env.ale.get_action_set()))
         self.actions = len(self._table)
@@ -108,12 +115,17 @@ class _Atari:
 
     def reset(self, seed: int) -> Observations:
         observations, info = self._env.reset(seed=seed)
+        if self._twin is not None:
+            self._screens = self._twin.reset(seed=seed)[0]
         self._lives = info["lives"]
         assert isinstance(observations, np.ndarray)
         return observations
 
     def step(self, actions: NDArray[np.int64]) -> Stepped:
         observations, rewards, terminated, truncated, info = self._env.step(self._table[actions])
+        if self._twin is not None:
+            self._screens, twin_rewards, *_ = self._twin.step(self._table[actions])
+            assert (twin_rewards == rewards).all(), "the twin that is shown plays another game"
         life_lost = None
         if self._counts_lives:
             life_lost = (info["lives"] < self._lives) & ~(terminated | truncated)
@@ -122,21 +134,28 @@ class _Atari:
             observations, rewards.astype(np.float32), terminated, truncated, info.get("final_obs"), life_lost
         )
 
+    def screen(self) -> Screen:
+        screen: Screen = self._screens[0, -1]
+        return screen
+
     def close(self) -> None:
         self._env.close()
+        if self._twin is not None:
+            self._twin.close()
 
 
 class _Gymnasium:
     """Any registered Gymnasium id with Box observations and Discrete actions, stepped one after another."""
 
-    def __init__(self, settings: Environment, count: int) -> None:
+    def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
         if settings.preprocessing not in ("auto", "none"):
             raise SettingsError(f"--preprocessing {settings.preprocessing}: is for ALE games; leave it out")
         spec = _spec_of(settings.id)
         limit = settings.max_episode_steps or None
+        mode = "rgb_array" if with_screen else None
         try:
             self._env = SyncVectorEnv(
-                [lambda: gymnasium.make(spec, max_episode_steps=limit) for _ in range(count)],
+                [lambda: gymnasium.make(spec, max_episode_steps=limit, render_mode=mode) for _ in range(count)],
                 autoreset_mode=AutoresetMode.SAME_STEP,
             )
         except (gymnasium.error.Error, ImportError) as error:
@@ -172,6 +191,11 @@ class _Gymnasium:
             for row in np.flatnonzero(info["_final_obs"]):
                 final[row] = info["final_obs"][row]
         return Stepped(self._typed(observations), rewards.astype(np.float32), terminated, truncated, final)
+
+    def screen(self) -> Screen:
+        screens = self._env.render()
+        assert screens is not None, "made without a screen"
+        return np.asarray(screens[0], dtype=np.uint8)
 
     def close(self) -> None:
         self._env.close()

@@ -1,16 +1,10 @@
 """The flags of rl-worker that are not settings of the run."""
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
+from common.addresses import check_address
 from common.errors import SettingsError
-
-
-def check_address(flag: str, address: str) -> None:
-    """Raises SettingsError unless the address is HOST:PORT."""
-    if not re.fullmatch(r"[^\s:/]+:\d{1,5}", address) or not 0 < int(address.rpartition(":")[2]) <= 65535:
-        raise SettingsError(f"{flag} {address}: must be HOST:PORT, for example 192.168.1.7:5555")
 
 
 @dataclass(frozen=True, kw_only=True)

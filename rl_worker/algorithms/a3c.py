@@ -1,9 +1,10 @@
 """
 Advantage actor-critic, asynchronous (A3C): Mnih et al. 2016, algorithm S3.
 
-Each unroll becomes one gradient of  −log π(a|s) A − β H(π(·|s)) + c ½ (R − V(s))²,  or, with `surrogate = "clip"`, a few
-epochs of minibatches of the clipped ratio (Schulman et al. 2017, equation 7), each of which is one push: what a
-gradient costs in fresh experience is then a fraction, and that is what makes few cores enough.
+Each unroll becomes one gradient of  −log π(a|s) A − β H(π(·|s)) + c ½ (R − V(s))².
+
+With `surrogate = "clip"` it becomes a few epochs of minibatches of the clipped ratio (Schulman et al. 2017,
+equation 7), each of which is one push. A gradient then costs less fresh experience, which makes few cores enough.
 """
 
 from collections.abc import Iterator

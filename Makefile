@@ -1,0 +1,39 @@
+# Everything sets itself up: a virtual environment in .venv, then the run. A second call starts in seconds.
+
+PYTHON ?= python3.11
+PRESET ?= pong
+WORKERS ?= 2
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+
+.PHONY: train test check format bench clean
+
+train: $(READY)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
+	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
+
+test: check  ## lint, types, layers, tests
+	$(BIN)/pytest
+
+check: $(READY)  ## ruff, mypy --strict, who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_layers.py
+
+format: $(READY)  ## have ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## the benchmark table
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV)
+
+$(READY): pyproject.toml constraints.txt
+	$(or $(shell command -v $(PYTHON)),python3) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $(READY)

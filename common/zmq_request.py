@@ -1,0 +1,31 @@
+"""One question to a server and its answer, for programs that are no workers: ps-ctl, rl-eval, rl-cluster."""
+
+from collections.abc import Sequence
+
+import zmq
+
+from common.codecs import Buffer
+from common.errors import Refused, ServerUnreachable
+from common.messages import Refused as RefusedMessage
+from common.messages import ToServer, ToWorker
+from common.wire import read_to_worker, to_frames
+
+
+def ask(server: str, message: ToServer, *, timeout_seconds: float) -> tuple[ToWorker, Sequence[Buffer]]:
+    """
+    Send one message to HOST:PORT and return the reply with the buffers of its vector.
+
+    Raises ServerUnreachable when none comes in time, Refused when the server said no.
+    """
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.connect(f"tcp://{server}")
+        socket.send_multipart(to_frames(message))
+        while socket.poll(int(1000 * timeout_seconds)):
+            frames = socket.recv_multipart(copy=False)
+            reply, vector = read_to_worker([frame.buffer for frame in frames])
+            if isinstance(reply, RefusedMessage):
+                raise Refused(reply.code, reply.reason)
+            if reply.request == message.request:
+                return reply, vector
+    raise ServerUnreachable(f"{server} gave no answer within {timeout_seconds:g} s; is a ps-server listening there?")

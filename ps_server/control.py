@@ -1,0 +1,141 @@
+"""`ps-ctl`: look at a running server, have it save or stop, and draw what runs have left behind."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from tyro.extras import SubcommandApp
+
+from common import messages
+from common.addresses import check_address
+from common.flags import run_program
+from common.messages import ToServer, ToWorker
+from common.status import Status
+from common.zmq_request import ask
+from ps_server.plots import plot_runs
+
+PROGRAM = "ps-ctl"
+ANSWER_SECONDS = 10.0
+SAVE_SECONDS = 60.0  # until a checkpoint is on disk
+
+app = SubcommandApp()
+
+
+def main() -> NoReturn:
+    run_program(control, PROGRAM)
+
+
+def control(argv: Sequence[str] | None = None) -> int:
+    """Run the program. Raises PsRlError for what the user can mend."""
+    app.cli(args=argv, prog=PROGRAM, description=__doc__)
+    return 0
+
+
+@app.command
+def status(*, server: str, json: bool = False) -> None:
+    """
+    How is the run?
+
+    Args:
+        server: HOST:PORT of the ps-server
+        json: print one JSON object instead of text
+    """
+    reply = _ask(server, messages.StatusRequest(request=1), ANSWER_SECONDS)
+    assert isinstance(reply, messages.StatusReply)
+    if json:
+        _print_json(reply.status)
+    else:
+        _print_status(reply.status)
+
+
+@app.command
+def checkpoint(*, server: str, json: bool = False) -> None:
+    """
+    Have the server write a checkpoint now, and wait until it is on disk.
+
+    Args:
+        server: HOST:PORT of the ps-server
+        json: print one JSON object instead of text
+    """
+    reply = _ask(server, messages.CheckpointRequest(request=1), SAVE_SECONDS)
+    assert isinstance(reply, messages.CheckpointSaved)
+    if json:
+        _print_json(reply)
+    else:
+        print(f"version {reply.version} saved as {reply.path}")
+
+
+@app.command
+def stop(*, server: str, json: bool = False) -> None:
+    """
+    End the run: workers leave, the server saves, all exit.
+
+    Args:
+        server: HOST:PORT of the ps-server
+        json: print one JSON object instead of text
+    """
+    reply = _ask(server, messages.StopRequest(request=1), ANSWER_SECONDS)
+    if json:
+        _print_json(reply)
+    else:
+        print("the run is ending: workers leave, the server saves and exits")
+
+
+@app.command
+def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
+    """
+    Draw the learning curves of run folders as a PNG: returns against steps and against minutes.
+
+    Args:
+        runs: run folders
+        out: the file to write; curve.png in the first run folder when not given
+    """
+    print(plot_runs(runs, out or runs[0] / "curve.png"))
+
+
+def _ask(server: str, message: ToServer, timeout_seconds: float) -> ToWorker:
+    check_address("--server", server)
+    return ask(server, message, timeout_seconds=timeout_seconds)[0]
+
+
+def _print_json(value: msgspec.Struct) -> None:
+    print(msgspec.json.encode(value).decode())
+
+
+def _print_status(status: Status) -> None:
+    console = Console()
+    returns = "-" if status.mean_return_100 is None else f"{status.mean_return_100:.2f}"
+    best = "-" if status.best_mean_return_100 is None else f"{status.best_mean_return_100:.2f}"
+    console.print(
+        f"[bold]{status.preset or 'undecided'}[/] is {status.phase}, version {status.version}, "
+        f"{status.parameters} parameters, {status.minutes:.1f} minutes\n"
+        f"T {status.global_steps}   {status.steps_per_second:.0f} steps/s   "
+        f"{status.updates_per_second:.1f} updates/s   learning rate {status.learning_rate:.3g}\n"
+        f"{status.episodes} episodes   mean return of the last 100: {returns}   best: {best}\n"
+        f"staleness {status.staleness_recent:.2f} now, {status.staleness_mean:.2f} over the run   "
+        f"gradient norm {status.gradient_norm:.3g}\n"
+        f"checkpoint at version {status.checkpoint_version}, {status.checkpoint_failures} failed   "
+        f"duplicates {status.duplicates}   refused {dict(status.refused) or 0}",
+        highlight=False,
+    )
+    table = Table("worker", "number", "environments", "alive", "silent s", "pushes", "steps", "staleness", "steps/s")
+    for worker in status.workers:
+        table.add_row(
+            worker.worker_id,
+            str(worker.number),
+            str(worker.environments),
+            "yes" if worker.alive else "no",
+            f"{worker.silent_seconds:.1f}",
+            str(worker.pushes),
+            str(worker.steps),
+            f"{worker.staleness:.2f}",
+            f"{worker.meters.get('steps_per_second', 0):.0f}",
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

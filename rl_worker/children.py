@@ -1,0 +1,74 @@
+"""Child processes that never outlive their parent, each with a log file of its own."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+
+
+class Child:
+    """A program of ours as a child process: `module` is run with `arguments`, its output goes to `log`."""
+
+    def __init__(self, module: str, arguments: Sequence[str], log: Path) -> None:
+        self.module = module
+        self.log = log
+        self.started = time.monotonic()
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                start_new_session=True,  # Ctrl-C is for the parent, which ends the run in order
+                preexec_fn=_die_with_parent,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    @property
+    def age_seconds(self) -> float:
+        """Since it was started."""
+        return time.monotonic() - self.started
+
+    def last_line(self) -> str:
+        """The last line of its log: where it says why it left."""
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+    def end(self, *, within_seconds: float) -> None:
+        """Ask it to leave, and make it leave when it has not by then."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            self._process.wait(within_seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def wait(self, *, within_seconds: float) -> bool:
+        """Whether it has left by itself by then."""
+        try:
+            self._process.wait(within_seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+
+def _die_with_parent() -> None:
+    """Runs in the child: have the kernel end it should the parent be killed. Linux only; elsewhere nothing happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

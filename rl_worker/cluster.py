@@ -1,0 +1,152 @@
+"""
+`rl-cluster`: a server and workers on this machine, progress to watch, and a summary at the end.
+
+It starts the two programs by name and watches them over the same protocol as everybody else.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import msgspec
+
+from common.errors import ServerUnreachable, SettingsError
+from common.flags import parse_with_run, run_program
+from common.run_spec import RunSpec
+from common.status import Status
+from rl_worker.local_cluster import LocalCluster
+from rl_worker.progress_display import ProgressDisplay
+
+PROGRAM = "rl-cluster"
+DEFAULT_PRESET = "pong"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """Train on this machine: start a server and workers, show progress, end at the first limit reached."""
+
+    workers: int | Literal["auto"] = "auto"
+    """worker processes; auto: one for each CPU"""
+    run_dir: Path | None = None
+    """folder for what the run leaves behind; runs/PRESET-DATE when not given"""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """where the workers' networks run"""
+    json: Path | None = None
+    """file for one JSON object that sums the run up"""
+
+    def __post_init__(self) -> None:
+        if self.workers != "auto" and self.workers < 1:
+            raise SettingsError(f"--workers {self.workers}: must be 1 or more, or auto")
+
+
+def main() -> NoReturn:
+    run_program(train_here, PROGRAM)
+
+
+def train_here(argv: Sequence[str] | None = None) -> int:
+    """Run the program. Raises PsRlError for what the user can mend."""
+    started = time.monotonic()
+    flags = parse_with_run(ClusterSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
+    settings, run = flags.program, flags.run
+    workers = len(os.sched_getaffinity(0)) if settings.workers == "auto" else settings.workers
+    folder = _run_folder(settings, run)
+    stop = _StopSignal()
+    print(f"{run.preset}: a server and {workers} workers train {run.environment.id}; what they leave is in {folder}")
+    cluster = LocalCluster(run, folder, workers=workers, device=settings.device)
+    try:
+        with ProgressDisplay(run.budget) as display:
+            head_start = _watch(cluster, display, stop, started)
+    finally:
+        cluster.end()
+    summary = _summary(_last_status(folder), run, head_start_minutes=head_start)
+    if settings.json is not None:
+        settings.json.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+    print("  ".join(f"{name} {_short(value)}" for name, value in summary.items()))
+    if summary["episodes"]:
+        drawn = subprocess.run([sys.executable, "-m", "ps_server.control", "plot", str(folder)], check=False)
+        return drawn.returncode
+    return 0
+
+
+def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: "_StopSignal", started: float) -> float:
+    """Show progress until the run has ended. Returns the minutes that passed before the server's clock started."""
+    head_start = None
+    told = False
+    while True:
+        if stop.signalled and not told:
+            told = True
+            cluster.stop("rl-cluster was interrupted")
+        try:
+            status = cluster.look()
+        except ServerUnreachable:
+            continue  # it was killed or is about to exit: the next look will tell
+        if status is None:
+            return head_start or 0.0
+        minutes = (time.monotonic() - started) / 60
+        if head_start is None:
+            head_start = minutes - status.minutes
+        display.show(status, minutes=minutes)
+
+
+def _summary(status: Status, run: RunSpec, *, head_start_minutes: float) -> dict[str, Any]:
+    """The run in numbers; minutes count from the start of rl-cluster."""
+    reached = status.minutes_to_target
+    return {
+        "preset": run.preset,
+        "seed": run.seed,
+        "global_steps": status.global_steps,
+        "updates": status.updates,
+        "minutes": status.minutes + head_start_minutes,
+        "steps_per_second": status.global_steps / max(status.minutes * 60, 1e-9),
+        "episodes": status.episodes,
+        "mean_return_100": status.mean_return_100,
+        "best_mean_return_100": status.best_mean_return_100,
+        "minutes_to_target": None if reached is None else reached + head_start_minutes,
+        "staleness_mean": status.staleness_mean,
+    }
+
+
+def _last_status(folder: Path) -> Status:
+    """The last row of the metrics, which the server writes when it exits."""
+    row = msgspec.json.decode((folder / "metrics.jsonl").read_bytes().splitlines()[-1])
+    del row["time"]
+    return msgspec.convert(row, Status)
+
+
+def _run_folder(settings: ClusterSettings, run: RunSpec) -> Path:
+    folder = settings.run_dir or Path("runs") / f"{run.preset}-{time.strftime('%Y%m%d-%H%M%S')}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"--run-dir {folder}: cannot be made: {error.strerror}") from error
+    if (folder / "metrics.jsonl").exists():
+        raise SettingsError(
+            f"--run-dir {folder}: holds a run already; take another, or continue it: ps-server --resume"
+        )
+    return folder
+
+
+def _short(value: Any) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+class _StopSignal:
+    """Ctrl-C, SIGTERM or a lost terminal: end the run in order."""
+
+    def __init__(self) -> None:
+        self.signalled = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._handle)
+
+    def _handle(self, *_: object) -> None:
+        self.signalled = True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""
+`rl-eval`: full games with the weights of a checkpoint or of a live server, and their true scores.
+
+The environment and the agent are built as in training, so that what is measured is what was trained.
+"""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from common import messages
+from common.addresses import check_address
+from common.checkpoint_file import read_weights
+from common.codecs import CODECS
+from common.errors import CheckpointError, SettingsError
+from common.flags import parse_program, run_program
+from common.run_spec import RunSpec, run_from_dict
+from common.tensors import Schema
+from common.zmq_request import ask
+from rl_worker.agent import build_agent
+from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.environments import Environments, make_environments
+from rl_worker.recording import record_game
+
+PROGRAM = "rl-eval"
+MOST_ENVIRONMENTS = 16
+ANSWER_SECONDS = 30.0
+
+log = logging.getLogger(PROGRAM)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSettings:
+    """Play full games with trained weights and print their true scores. Give --checkpoint or --server."""
+
+    checkpoint: Path | None = None
+    """a checkpoint file, or a run folder: its best checkpoint, or its newest when it has no best yet"""
+    server: str | None = None
+    """HOST:PORT of a running ps-server"""
+    episodes: int = 100
+    """full games to play"""
+    greedy: bool = False
+    """always the most probable action, instead of sampling the policy"""
+    seed: int = 1_000_000
+    """seed of the games; far from those of training"""
+    video: Path | None = None
+    """folder for an MP4 of one more game"""
+    json: Path | None = None
+    """file for the result"""
+
+    def __post_init__(self) -> None:
+        if (self.checkpoint is None) == (self.server is None):
+            raise SettingsError("give either --checkpoint PATH or --server HOST:PORT")
+        if self.server is not None:
+            check_address("--server", self.server)
+        if self.episodes < 1:
+            raise SettingsError(f"--episodes {self.episodes}: must be 1 or more")
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What the games came to. `low` and `high` bound the mean with 95 % confidence (normal approximation)."""
+
+    environment: str
+    episodes: int
+    greedy: bool
+    mean: float
+    std: float
+    low: float
+    high: float
+    scores: list[float]
+
+
+def main() -> NoReturn:
+    run_program(evaluate, PROGRAM)
+
+
+def evaluate(argv: Sequence[str] | None = None) -> int:
+    """Run the program. Raises PsRlError for what the user can mend."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    settings = parse_program(EvaluationSettings, argv, prog=PROGRAM)
+    torch.set_num_threads(1)
+    torch.manual_seed(settings.seed)
+    run, weights, origin = _weights(settings)
+    log.info("%s from %s", run.environment.id, origin)
+    count = min(settings.episodes, MOST_ENVIRONMENTS)
+    environments = make_environments(run.environment, count=count)
+    agent = build_agent(run, environments, device=torch.device("cpu"), seed=settings.seed)
+    _load(agent, weights, origin)
+    scores = play(agent, environments, episodes=settings.episodes, greedy=settings.greedy, seed=settings.seed)
+    environments.close()
+    result = summary(scores, environment=run.environment.id, greedy=settings.greedy)
+    how = "greedy" if settings.greedy else "sampled"
+    print(
+        f"{result.environment}: mean {result.mean:.2f} (95 % {result.low:.2f} to {result.high:.2f}), "
+        f"std {result.std:.2f}, of {result.episodes} full games, {how} actions"
+    )
+    if settings.json is not None:
+        settings.json.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+    if settings.video is not None:
+        path = record_game(agent, run.environment, settings.video, greedy=settings.greedy, seed=settings.seed)
+        print(f"video: {path}")
+    return 0
+
+
+def play(agent: Algorithm, environments: Environments, *, episodes: int, greedy: bool, seed: int) -> list[float]:
+    """
+    The true scores of so many full games.
+
+    Each environment plays its share and no more: the first games to end are the short ones, and would be too many.
+    """
+    share = np.full(environments.count, episodes // environments.count)
+    share[: episodes % environments.count] += 1
+    scores: list[float] = []
+    returns = np.zeros(environments.count)
+    observations = environments.reset(seed)
+    while share.any():
+        choice = agent.act(torch.from_numpy(observations), greedy=greedy)
+        stepped = environments.step(choice.actions.cpu().numpy())
+        observations = stepped.observations
+        returns += stepped.rewards
+        for row in np.flatnonzero(stepped.terminated | stepped.truncated):
+            if share[row]:
+                share[row] -= 1
+                scores.append(float(returns[row]))
+            returns[row] = 0.0
+    return scores
+
+
+def summary(scores: Sequence[float], *, environment: str, greedy: bool) -> Result:
+    """Mean, deviation and confidence of scores."""
+    mean = float(np.mean(scores))
+    std = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
+    margin = 1.96 * std / math.sqrt(len(scores))
+    return Result(
+        environment=environment,
+        episodes=len(scores),
+        greedy=greedy,
+        mean=mean,
+        std=std,
+        low=mean - margin,
+        high=mean + margin,
+        scores=list(scores),
+    )
+
+
+def _weights(settings: EvaluationSettings) -> tuple[RunSpec, dict[str, Tensor], str]:
+    """The run, its weights by name, and where they are from."""
+    if settings.server is not None:
+        return _weights_of_server(settings.server)
+    assert settings.checkpoint is not None, "the settings have either"
+    path = _checkpoint_in(settings.checkpoint) if settings.checkpoint.is_dir() else settings.checkpoint
+    run, weights, record = read_weights(path)
+    return run, weights, f"{path}, step {record['progress']['global_steps']}"
+
+
+def _weights_of_server(server: str) -> tuple[RunSpec, dict[str, Tensor], str]:
+    status, _ = ask(server, messages.StatusRequest(request=1), timeout_seconds=ANSWER_SECONDS)
+    assert isinstance(status, messages.StatusReply)
+    if not status.schema:
+        raise SettingsError(f"--server {server}: its run has no weights yet; try again when a worker has joined")
+    reply, vector = ask(server, messages.Pull(request=2), timeout_seconds=ANSWER_SECONDS)
+    assert isinstance(reply, messages.Weights)
+    schema = Schema(status.schema)
+    weights = CODECS[reply.codec].decode(vector, schema.size).clone()
+    return run_from_dict(status.run, source=server), schema.views(weights), f"{server}, version {reply.version}"
+
+
+def _checkpoint_in(folder: Path) -> Path:
+    """The best checkpoint of a run folder, or its newest."""
+    inside = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
+    if (best := inside / "best.safetensors").exists():
+        return best
+    if found := sorted(inside.glob("checkpoint-*.safetensors")):
+        return found[-1]
+    raise CheckpointError(f"--checkpoint {folder}: there are no checkpoints in it")
+
+
+def _load(agent: Algorithm, weights: dict[str, Tensor], origin: str) -> None:
+    """Raises CheckpointError when the weights are of another network."""
+    problems = agent.network.load_state_dict(weights, strict=False)
+    if problems.missing_keys or problems.unexpected_keys:
+        wrong = ", ".join([*problems.missing_keys, *problems.unexpected_keys])
+        raise CheckpointError(f"{origin}: its weights are of another network; these differ: {wrong}")
