@@ -40,6 +40,7 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
     environments: Count = 0
     wishes: dict[str, Any] = {}  # settings that the user asked for, flat: {"algorithm.unroll_length": 20}
     proposal: dict[str, Any] | None = None  # the run, should none be decided yet
+    oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
 
 
 class Seed(Struct, frozen=True, kw_only=True, tag="SEED"):

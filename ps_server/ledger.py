@@ -30,13 +30,21 @@ class Ledger:
         self.window = window
         self.accounts: dict[str, Account] = {}
 
-    def open(self, worker_id: str, incarnation: int) -> Account:
-        """The account of a worker that says HELLO; a newer incarnation starts its sequence afresh."""
+    def open(self, worker_id: str, incarnation: int, *, oldest: int = 1) -> Account:
+        """
+        The account of a worker that says HELLO; a newer incarnation starts its sequence afresh.
+
+        The worker will never again send a push older than `oldest`: those that this server does not know of are beyond
+        recall, they were settled by a life of it that was not saved.
+        """
         account = self.accounts.get(worker_id)
         if account is None:
             account = self.accounts[worker_id] = Account(incarnation, number=len(self.accounts))
         elif account.incarnation < incarnation:
             account = self.accounts[worker_id] = Account(incarnation, number=account.number)
+        account.through = max(account.through, oldest - 1)
+        account.early = {sequence for sequence in account.early if sequence > account.through}
+        self._close_gap(account)
         return account
 
     def judge(self, worker_id: str, sequence: int) -> Standing:
@@ -50,6 +58,10 @@ class Ledger:
         """This push was applied or discarded, and is not to be looked at again."""
         account = self.accounts[worker_id]
         account.early.add(sequence)
+        self._close_gap(account)
+
+    @staticmethod
+    def _close_gap(account: Account) -> None:
         while account.through + 1 in account.early:
             account.through += 1
             account.early.remove(account.through)

@@ -71,12 +71,13 @@ class ParameterServer:
     def receive(self, peer: PeerId, message: ToServer, vector: Sequence[Buffer] = (), *, now: float) -> list[Effect]:
         """One message of one peer, and the buffers of its vector. Never raises for what a peer sent."""
         member = self.membership.heard_from(peer, now=now)
-        if type(message) not in ACCEPTS[self.phase]:
-            if self.phase is Phase.DRAINING:
-                return [Send(peer, messages.Stop(reason=self._end_reason, request=message.request))]
-            return self.refuse(peer, "no_weights", "the run has no weights yet; say SEED first", message.request)
+        legal = type(message) in ACCEPTS[self.phase]
+        if not legal and self.phase is Phase.DRAINING:
+            return [Send(peer, messages.Stop(reason=self._end_reason, request=message.request))]
         if member is None and type(message) not in FROM_ANYBODY:
             return self.refuse(peer, "unknown_worker", "say HELLO first, on this connection", message.request)
+        if not legal:
+            return self.refuse(peer, "no_weights", "the run has no weights yet; say SEED first", message.request)
         try:
             effects = self._answer(peer, member, message, vector, now=now)
         except Denied as denied:
@@ -175,7 +176,7 @@ class ParameterServer:
         spec = admit(hello, run=self.run, overrides=self._overrides)
         if self.run is None:
             self.run = TrainingRun(spec, epoch=self.epoch, now=now)
-        account = self.run.ledger.open(hello.worker_id, hello.incarnation)
+        account = self.run.ledger.open(hello.worker_id, hello.incarnation, oldest=hello.oldest)
         known = self.membership.join(hello, peer, number=account.number, now=now)
         welcome = messages.Welcome(
             request=hello.request,

@@ -192,7 +192,10 @@ class ParameterClient:
             self._hello_due = now + self._hello_pause
             self._hello_pause = min(2 * self._hello_pause, SLOWEST_HELLO_SECONDS)
             self._hello_ticket = self._ticket()
-            effects.append(Transmit(messages.Hello(request=self._hello_ticket, **self._who, proposal=self._proposal)))
+            hello = messages.Hello(
+                request=self._hello_ticket, **self._who, proposal=self._proposal, oldest=self._oldest_push()
+            )
+            effects.append(Transmit(hello))
         if self.phase is Phase.JOINED and now >= self._heartbeat_due:
             ticket = self._ticket()
             heartbeat = self._requests[ticket] = _Request(messages.Heartbeat(request=ticket))
@@ -274,6 +277,12 @@ class ParameterClient:
         sent = sum(_bytes(request.vector) for request in self._requests.values())
         expected = _bytes(self._newest[1]) if self._newest else 0
         return SILENCE_SECONDS + (sent + expected) / SLOWEST_BYTES_PER_SECOND
+
+    def _oldest_push(self) -> int:
+        """The lowest sequence that may still be sent."""
+        pushes = (request.message for request in self._requests.values())
+        waiting = [push.sequence for push in pushes if isinstance(push, messages.Push | messages.PushPull)]
+        return min(waiting, default=self._pushes + 1)
 
     def _push_fields(self) -> dict[str, Any]:
         assert self._schema is not None, "a push comes after `seed`, which tells the schema"

@@ -1,0 +1,280 @@
+"""
+A whole cluster in one thread: the two machines, a network that lies by a seed, and a clock that is only a number.
+
+Workers descend a quadratic, or push integers whose sum is exact; nothing here opens a socket, sleeps or reads a clock.
+"""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from common import messages
+from common.codecs import CODECS
+from common.errors import PsRlError
+from common.messages import ToServer, ToWorker
+from common.run_spec import RunSpec, run_from_dict
+from common.tensors import Schema, TensorSpec
+from common.wire import read_to_server, read_to_worker, to_frames
+from ps_server.effects import Exit, SaveCheckpoint, Send
+from ps_server.parameter_server import ParameterServer
+from ps_server.training_run import TrainingRun
+from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
+from rl_worker.parameter_client import ParameterClient
+
+SCHEMA = Schema([TensorSpec("point", (3,))])
+TICK_SECONDS = 0.05
+GOAL = np.array([1.0, -2.0, 3.0], dtype=np.float32)
+
+Gradient = Callable[[np.ndarray], np.ndarray]
+
+
+def towards_goal(weights: np.ndarray) -> np.ndarray:
+    """The gradient of ½ |w − GOAL|²."""
+    return weights - GOAL
+
+
+def ones(weights: np.ndarray) -> np.ndarray:
+    """With sgd and learning rate 1, each push takes exactly 1 from each weight."""
+    return np.ones(3, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What the network does to each message, by chance."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    longest_delay_seconds: float = 0.0  # different delays reorder
+
+
+class Network:
+    """Carries frames; real bytes, so that the wire format is part of the simulation."""
+
+    def __init__(self, faults: Faults, seed: int) -> None:
+        self.faults = faults
+        self._random = random.Random(seed)
+        self._order = itertools.count()
+        self._under_way: list[tuple[float, int, Callable[[], None]]] = []
+
+    def carry(self, deliver: Callable[[], None], *, now: float) -> None:
+        """Deliver later, perhaps twice, perhaps never."""
+        if self._random.random() < self.faults.drop:
+            return
+        copies = 2 if self._random.random() < self.faults.duplicate else 1
+        for _ in range(copies):
+            arrives = now + TICK_SECONDS + self._random.uniform(0, self.faults.longest_delay_seconds)
+            heapq.heappush(self._under_way, (arrives, next(self._order), deliver))
+
+    def arrived(self, *, now: float) -> Iterator[Callable[[], None]]:
+        """What has arrived by now, in the order of arrival."""
+        while self._under_way and self._under_way[0][0] <= now:
+            yield heapq.heappop(self._under_way)[2]
+
+
+@dataclass(repr=False)
+class SimulatedWorker:
+    """A trainer without a network: pulls, pushes the gradient, again and again, until it has made `updates` of them."""
+
+    worker_id: str
+    machine: ParameterClient
+    gradient: Gradient
+    updates: int
+    incarnation: int
+    peer: bytes = b""
+    connections: int = 0
+    weights: np.ndarray = field(default_factory=lambda: np.zeros(3, dtype=np.float32))
+    have: tuple[int, int] = (0, 0)  # epoch, version
+    seen: list[tuple[int, int]] = field(default_factory=list)  # every (epoch, version) it was given
+    acknowledged: int = 0
+    applied: list[int] = field(default_factory=list)  # sequences
+    error: PsRlError | None = None
+    alive: bool = True
+
+    def __post_init__(self) -> None:
+        self.reconnect()
+
+    def __repr__(self) -> str:
+        return f"<{self.worker_id}: {self.acknowledged} acknowledged, {self.machine}, error={self.error}>"
+
+    @property
+    def finished(self) -> bool:
+        return self.acknowledged >= self.updates or self.error is not None or not self.alive
+
+    def reconnect(self) -> None:
+        """ROUTER gives each connection an id of its own."""
+        self.connections += 1
+        self.peer = f"{self.worker_id}/{self.incarnation}/{self.connections}".encode()
+
+    def next_call(self, reply: ToWorker | None, vector: Any, *, now: float) -> list[Effect]:
+        """What the trainer does with a reply; None: it has just joined."""
+        match reply:
+            case None:
+                return self.machine.seed(SCHEMA, "float32", [self.weights.tobytes()], now=now)[1]
+            case messages.Seeded():
+                return self.machine.pull(have_epoch=0, have_version=0, now=now)[1]
+            case messages.Weights() | messages.NotModified():
+                self.have = (reply.epoch, reply.version)
+                self.seen.append(self.have)
+                if isinstance(reply, messages.Weights):
+                    self.weights = CODECS[reply.codec].decode(vector, SCHEMA.size).numpy().copy()
+                if reply.settled is not None:
+                    assert reply.settled.verdict in ("applied", "duplicate")
+                    self.acknowledged += 1
+                    self.applied.append(reply.settled.sequence)
+                return self.push(now=now) if not self.finished else []
+        return []
+
+    def push(self, *, now: float) -> list[Effect]:
+        gradient = torch.from_numpy(self.gradient(self.weights).astype(np.float32))
+        epoch, version = self.have
+        vector = [CODECS["float32"].encode(gradient)]
+        return self.machine.push_pull("float32", vector, epoch=epoch, computed_on=version, steps=2, now=now)[1]
+
+
+class SimulatedCluster:
+    """One server and some workers. `settings` is the run, as nested dictionaries."""
+
+    def __init__(
+        self,
+        *,
+        workers: int,
+        updates: int,
+        seed: int,
+        faults: Faults,
+        gradient: Gradient = towards_goal,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self.now = 100.0
+        self.epoch = 1
+        self.run: RunSpec = run_from_dict(
+            settings or {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 0.05}}, source="test"
+        )
+        self.network = Network(faults, seed)
+        self.server = self._new_server(None)
+        self.server_up = True
+        self.exited = False
+        self.checkpoint: SaveCheckpoint | None = None  # the newest complete one
+        self._gradient = gradient
+        self._updates = updates
+        self.workers = [self._new_worker(f"w{number}", incarnation=1) for number in range(workers)]
+
+    # -- what a test does to it ---------------------------------------------------------------------------------------
+
+    def run_until(self, condition: Callable[[], bool], *, within_seconds: float = 600.0) -> None:
+        """Let time pass until the condition holds; fail when it does not in time."""
+        deadline = self.now + within_seconds
+        while not condition():
+            assert self.now < deadline, f"not within {within_seconds} simulated seconds: {self.server} {self.workers}"
+            self.step()
+
+    def run_to_the_end(self) -> None:
+        """Until every worker has had all its pushes acknowledged."""
+        self.run_until(lambda: all(worker.finished for worker in self.workers))
+
+    def step(self) -> None:
+        """One tick of the clock: deliver what has arrived, then let everyone look at the time."""
+        self.now += TICK_SECONDS
+        for deliver in self.network.arrived(now=self.now):
+            deliver()
+        if self.server_up:
+            self._do_server(self.server.tick(now=self.now))
+        for worker in self.workers:
+            if worker.alive:
+                self._do_worker(worker, worker.machine.tick(now=self.now))
+
+    def kill_server(self) -> None:
+        """As kill −9: what was not in a checkpoint is gone."""
+        self.server_up = False
+
+    def restore_server(self) -> None:
+        """Start it again from the newest complete checkpoint, or empty."""
+        self.epoch += 1
+        run = None
+        if self.checkpoint is not None:
+            record, vectors = self.checkpoint.record, self.checkpoint.vectors
+            run = TrainingRun.restored(vectors, record, epoch=self.epoch, now=self.now)
+        self.server = self._new_server(run)
+        self.server_up = True
+
+    def restart_worker(self, index: int) -> None:
+        """Kill it and start the next incarnation of the same id."""
+        old = self.workers[index]
+        old.alive = False
+        self.workers[index] = self._new_worker(old.worker_id, incarnation=old.incarnation + 1)
+
+    def weights(self) -> np.ndarray:
+        assert self.server.run is not None
+        return self.server.run.weights.flat.numpy()
+
+    def distance_to_goal(self) -> float:
+        return float(np.linalg.norm(self.weights() - GOAL))
+
+    # -- how it works -------------------------------------------------------------------------------------------------
+
+    def _new_server(self, run: TrainingRun | None) -> ParameterServer:
+        return ParameterServer(
+            run, epoch=self.epoch, overrides={}, lease_seconds=2.0, checkpoint_seconds=5.0, now=self.now
+        )
+
+    def _new_worker(self, worker_id: str, *, incarnation: int) -> SimulatedWorker:
+        machine = ParameterClient(
+            worker_id=worker_id,
+            incarnation=incarnation,
+            wishes={},
+            proposal=self.run.to_dict(),
+            host="simulated",
+            environments=1,
+            patience_seconds=120.0,
+            now=self.now,
+        )
+        return SimulatedWorker(worker_id, machine, self._gradient, self._updates, incarnation)
+
+    def _do_server(self, effects: list[Any]) -> None:
+        for effect in effects:
+            match effect:
+                case Send():
+                    frames = to_frames(effect.message, [effect.snapshot.buffer] if effect.snapshot else [])
+                    copied = [bytes(frame) for frame in frames]
+                    peer = effect.to
+                    self.network.carry(lambda peer=peer, frames=copied: self._to_worker(peer, frames), now=self.now)
+                case SaveCheckpoint():
+                    self.checkpoint = effect
+                    self._do_server(self.server.checkpoint_saved("simulated"))
+                case Exit():
+                    self.exited = True
+
+    def _do_worker(self, worker: SimulatedWorker, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Transmit():
+                    frames = [bytes(frame) for frame in to_frames(effect.message, effect.vector)]
+                    peer = worker.peer
+                    self.network.carry(lambda peer=peer, frames=frames: self._to_server(peer, frames), now=self.now)
+                case Reconnect():
+                    worker.reconnect()
+                case Joined():
+                    self._do_worker(worker, worker.next_call(None, (), now=self.now))
+                case Resolve():
+                    self._do_worker(worker, worker.next_call(effect.reply, effect.vector, now=self.now))
+                case Fail():
+                    worker.error = effect.error
+                case Note():
+                    pass
+
+    def _to_server(self, peer: bytes, frames: list[bytes]) -> None:
+        if self.server_up:
+            message, vector = read_to_server(frames)
+            assert isinstance(message, ToServer)
+            self._do_server(self.server.receive(peer, message, vector, now=self.now))
+
+    def _to_worker(self, peer: bytes, frames: list[bytes]) -> None:
+        for worker in self.workers:
+            if worker.peer == peer and worker.alive:
+                message, vector = read_to_worker(frames)
+                self._do_worker(worker, worker.machine.receive(message, vector, now=self.now))

@@ -1,0 +1,139 @@
+"""The whole cluster in one thread, on good networks and bad ones."""
+
+import numpy as np
+import pytest
+
+from common.errors import Refused, RunEnded, ServerUnreachable
+from tests.simulation.cluster import Faults, SimulatedCluster, ones
+
+EXACT = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
+GOOD = Faults()
+BAD_NETWORKS = [
+    Faults(drop=0.2),
+    Faults(duplicate=0.3),
+    Faults(longest_delay_seconds=0.4),
+    Faults(drop=0.15, duplicate=0.15, longest_delay_seconds=0.3),
+]
+
+
+def applied_exactly_once(cluster: SimulatedCluster) -> bool:
+    """With ones, sgd and learning rate 1 the weights count the updates."""
+    run = cluster.server.run
+    assert run is not None
+    updates = run.weights.version - 1
+    return bool(np.array_equal(cluster.weights(), np.full(3, -updates, dtype=np.float32)))
+
+
+def test_four_workers_find_the_minimum() -> None:
+    cluster = SimulatedCluster(workers=4, updates=100, seed=0, faults=GOOD)
+    cluster.run_to_the_end()
+    assert cluster.distance_to_goal() < 1e-3
+    assert cluster.server.version == 1 + 4 * 100
+
+
+@pytest.mark.parametrize("faults", BAD_NETWORKS, ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_training_survives_a_bad_network(faults: Faults, seed: int) -> None:
+    cluster = SimulatedCluster(workers=4, updates=60, seed=seed, faults=faults)
+    cluster.run_to_the_end()
+    assert cluster.distance_to_goal() < 0.05
+    assert [worker.error for worker in cluster.workers] == [None] * 4
+
+
+@pytest.mark.parametrize("faults", BAD_NETWORKS, ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_every_push_counts_once_on_a_bad_network(faults: Faults, seed: int) -> None:
+    cluster = SimulatedCluster(workers=3, updates=40, seed=seed, faults=faults, gradient=ones, settings=EXACT)
+    cluster.run_to_the_end()
+    assert cluster.server.version == 1 + 3 * 40
+    assert applied_exactly_once(cluster)
+    assert cluster.server.run is not None
+    assert cluster.server.run.progress.global_steps == 3 * 40 * 2
+    assert all(worker.applied == list(range(1, 41)) for worker in cluster.workers)
+
+
+def test_a_lost_message_costs_no_timeout() -> None:
+    """A later reply proves the loss: with heartbeats every 0.4 s, ten losses in a hundred must not take seconds each."""
+    lossy = SimulatedCluster(workers=1, updates=100, seed=1, faults=Faults(drop=0.1))
+    lossy.run_to_the_end()
+    assert lossy.now - 100.0 < 40.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_versions_never_go_back_within_an_epoch(seed: int) -> None:
+    faults = Faults(drop=0.1, duplicate=0.2, longest_delay_seconds=0.0)
+    cluster = SimulatedCluster(workers=3, updates=40, seed=seed, faults=faults)
+    cluster.run_to_the_end()
+    for worker in cluster.workers:
+        assert worker.seen == sorted(worker.seen)
+
+
+def test_a_server_that_was_killed_continues_from_its_checkpoint_and_the_workers_come_back() -> None:
+    cluster = SimulatedCluster(workers=3, updates=400, seed=2, faults=Faults(drop=0.02), gradient=ones, settings=EXACT)
+    cluster.run_until(lambda: cluster.checkpoint is not None and cluster.server.version > 200)
+    cluster.kill_server()
+    for _ in range(200):
+        cluster.step()
+    cluster.restore_server()
+    assert 1 < cluster.server.version <= 200 + 3 * 64
+    cluster.run_to_the_end()
+    assert [worker.error for worker in cluster.workers] == [None] * 3
+    assert {epoch for worker in cluster.workers for epoch, _ in worker.seen} == {1, 2}
+    assert applied_exactly_once(cluster)
+
+
+def test_a_server_that_comes_back_with_nothing_is_given_the_newest_weights_of_a_worker() -> None:
+    cluster = SimulatedCluster(workers=2, updates=300, seed=3, faults=GOOD)
+    cluster.run_until(lambda: cluster.server.version > 150)
+    cluster.checkpoint = None
+    cluster.kill_server()
+    cluster.step()
+    cluster.restore_server()
+    cluster.run_until(lambda: cluster.server.version > 1)
+    assert cluster.distance_to_goal() < 0.1, "the first weights of the new epoch are not the trained ones"
+    cluster.run_to_the_end()
+
+
+def test_a_restarted_worker_starts_a_new_account_and_the_old_process_is_turned_away() -> None:
+    cluster = SimulatedCluster(workers=2, updates=50, seed=4, faults=GOOD, gradient=ones, settings=EXACT)
+    cluster.run_until(lambda: cluster.workers[0].acknowledged > 20)
+    zombie = cluster.workers[0]
+    cluster.restart_worker(0)
+    cluster.run_until(lambda: cluster.workers[0].acknowledged > 0)
+    zombie.alive = True
+    cluster.workers.append(zombie)
+    cluster.run_until(lambda: zombie.error is not None)
+    assert isinstance(zombie.error, Refused)
+    assert zombie.error.code == "superseded"
+    cluster.run_to_the_end()
+    assert applied_exactly_once(cluster)
+
+
+def test_a_silent_worker_loses_its_lease_and_gets_it_back_when_it_speaks() -> None:
+    cluster = SimulatedCluster(workers=2, updates=10_000, seed=5, faults=GOOD)
+    cluster.run_until(lambda: len(cluster.server.membership.alive()) == 2)
+    paused = cluster.workers.pop()
+    cluster.run_until(lambda: len(cluster.server.membership.alive()) == 1, within_seconds=4)
+    cluster.workers.append(paused)
+    cluster.run_until(lambda: len(cluster.server.membership.alive()) == 2, within_seconds=10)
+    pushed = paused.acknowledged
+    cluster.run_until(lambda: paused.acknowledged > pushed + 5, within_seconds=10)
+
+
+def test_the_budget_ends_the_run_for_everyone() -> None:
+    settings = EXACT | {"budget": {"max_steps": 200}}
+    cluster = SimulatedCluster(workers=3, updates=10_000, seed=6, faults=Faults(drop=0.05), settings=settings)
+    cluster.run_until(lambda: all(worker.error is not None for worker in cluster.workers))
+    assert all(isinstance(worker.error, RunEnded) for worker in cluster.workers)
+    cluster.run_until(lambda: cluster.exited, within_seconds=10)
+    assert cluster.server.run is not None
+    assert cluster.server.run.progress.global_steps == 200
+    assert cluster.checkpoint is not None
+
+
+def test_a_worker_gives_up_on_a_server_that_never_comes_back() -> None:
+    cluster = SimulatedCluster(workers=1, updates=10_000, seed=7, faults=GOOD)
+    cluster.run_until(lambda: cluster.server.version > 10)
+    cluster.kill_server()
+    cluster.run_until(lambda: cluster.workers[0].error is not None, within_seconds=130)
+    assert isinstance(cluster.workers[0].error, ServerUnreachable)
