@@ -1,0 +1,53 @@
+"""Hypothesis strategies for our structs, read off their fields: whatever is declared is also generated."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from msgspec import inspect
+
+PLAIN = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=8)
+
+
+def values_of(declared: Any) -> st.SearchStrategy[Any]:
+    """Valid values of a type, such as one of our structs. Small ones; no NaN, so that they can be compared."""
+    return _values(inspect.type_info(declared))
+
+
+def _values(info: inspect.Type) -> st.SearchStrategy[Any]:
+    match info:
+        case inspect.Metadata():
+            return _values(info.type)
+        case inspect.AnyType():
+            return PLAIN | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_size=8), PLAIN, max_size=3)
+        case inspect.NoneType():
+            return st.none()
+        case inspect.BoolType():
+            return st.booleans()
+        case inspect.IntType():
+            return st.integers(0 if info.ge is None else info.ge, 2**62 if info.le is None else info.le)
+        case inspect.FloatType():
+            return st.floats(info.ge, info.le, allow_nan=False)
+        case inspect.StrType():
+            return st.text(min_size=info.min_length or 0, max_size=min(info.max_length or 12, 12))
+        case inspect.BytesType():
+            return st.binary(max_size=12)
+        case inspect.LiteralType():
+            return st.sampled_from(info.values)
+        case inspect.UnionType():
+            return st.one_of(*map(_values, info.types))
+        case inspect.TupleType():
+            return st.tuples(*map(_values, info.item_types))
+        case inspect.VarTupleType():
+            return st.lists(_values(info.item_type), max_size=3).map(tuple)
+        case inspect.DictType():
+            return st.dictionaries(_values(info.key_type), _values(info.value_type), max_size=3)
+        case inspect.StructType():
+            return st.builds(info.cls, **{field.name: _values(field.type) for field in info.fields})
+    raise NotImplementedError(info)
+
+
+def header_of(message: msgspec.Struct) -> dict[str, Any]:
+    """The header of a message as a map, before it is packed."""
+    header: dict[str, Any] = msgspec.to_builtins(message, builtin_types=(bytes,))
+    return header

@@ -1,0 +1,109 @@
+"""Real programs as child processes: started on ports that the system hands out, always ended, by their ids."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from common import messages
+from common.status import Status
+from common.zmq_request import ask
+
+DEADLINE_SECONDS = 60.0
+
+
+class Program:
+    """A running program and what it has printed: an installed script, or a module of the tests."""
+
+    def __init__(self, name: str, *flags: str, log: Path, prefix: tuple[str, ...] = ()) -> None:
+        self.log = log
+        program = [sys.executable, "-m", name] if "." in name else [str(Path(sys.executable).with_name(name))]
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*prefix, *program, *flags],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait(self, within_seconds: float = DEADLINE_SECONDS) -> int:
+        """Its exit status; fails the test with its output when it does not exit in time."""
+        try:
+            return self.process.wait(within_seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.process.args} did not exit in {within_seconds} s:\n{self.output}") from None
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """As kill −9."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+class Programs:
+    """Starts programs for one test, and ends all of them after it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._started: list[Program] = []
+
+    def start(self, name: str, *flags: str, prefix: tuple[str, ...] = ()) -> Program:
+        program = Program(name, *flags, log=self.folder / f"{len(self._started)}-{name}.log", prefix=prefix)
+        self._started.append(program)
+        return program
+
+    def start_server(self, *flags: str, port: int = 0, run_dir: Path | None = None) -> tuple[Program, str]:
+        """A ps-server on loopback and its HOST:PORT."""
+        folder = run_dir or self.folder / "run"
+        where = [] if "--resume" in flags else ["--run-dir", str(folder)]
+        (folder / "endpoint").unlink(missing_ok=True)
+        program = self.start("ps-server", "--host", "127.0.0.1", "--port", str(port), *where, *flags)
+        endpoint = folder / "endpoint"
+        wait_for(lambda: endpoint.exists() and endpoint.read_text().strip(), program=program)
+        return program, endpoint.read_text().strip()
+
+    def end_all(self) -> None:
+        for program in self._started:
+            program.kill()
+
+
+@contextmanager
+def programs_in(folder: Path) -> Iterator[Programs]:
+    programs = Programs(folder)
+    try:
+        yield programs
+    finally:
+        programs.end_all()
+
+
+def wait_for(
+    condition: Callable[[], Any], *, within_seconds: float = DEADLINE_SECONDS, program: Program | None = None
+) -> Any:
+    """The first true value of the condition; fails when there is none in time, or the program has exited."""
+    deadline = time.monotonic() + within_seconds
+    while not (value := condition()):
+        story = program.output if program else ""
+        assert time.monotonic() < deadline, f"not within {within_seconds} s. {story}"
+        if program is not None:
+            assert program.process.poll() is None, f"the program has exited. {story}"
+        threading.Event().wait(0.02)
+    return value
+
+
+def status_of(endpoint: str) -> Status:
+    """What a server says of its run. Raises ServerUnreachable when it says nothing for a while."""
+    reply, _ = ask(endpoint, messages.StatusRequest(request=1), timeout_seconds=10)
+    assert isinstance(reply, messages.StatusReply)
+    return reply.status

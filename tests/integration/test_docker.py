@@ -1,0 +1,286 @@
+"""
+The files of docker/ in use: a cluster of containers is scaled, killed, cut off and taken down, and goes on training.
+
+That needs a Docker engine and minutes, so it runs only when asked for: `make docker-test`.
+"""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = "ps-rl-test"
+IMAGE = "ps-rl-test"
+BUILD_SECONDS = 1800.0
+DEADLINE_SECONDS = 120.0  # for any recovery; most take a few seconds, containers on a busy machine start slowly
+ENDLESS = "--max-steps 1000000000 --until-return 1000000 --checkpoint-seconds 2"
+
+T = TypeVar("T")
+
+
+# -- without an engine ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variables", "checkpoint_in", "expected"),
+    [
+        ({}, None, "--preset pong --run-dir {runs}/pong --threads 2"),
+        ({"PRESET": "cartpole", "RUN": ""}, None, "--preset cartpole --run-dir {runs}/cartpole --threads 2"),
+        ({"PRESET": "cartpole", "RUN": "second"}, "cartpole", "--preset cartpole --run-dir {runs}/second --threads 2"),
+        ({"PRESET": "cartpole"}, "cartpole", "--resume {runs}/cartpole --threads 2"),
+        ({"RUN": "second"}, "second", "--resume {runs}/second --threads 2"),
+    ],
+)
+def test_the_server_resumes_its_run_where_there_is_a_checkpoint(
+    tmp_path: Path, variables: dict[str, str], checkpoint_in: str | None, expected: str
+) -> None:
+    runs = tmp_path / "runs"
+    (runs / "pong" / "checkpoints").mkdir(parents=True)  # a run that had no time to save anything
+    if checkpoint_in:
+        folder = runs / checkpoint_in / "checkpoints"
+        folder.mkdir(parents=True)
+        (folder / "checkpoint-000000001024.safetensors").touch()
+    script = tmp_path / "serve.sh"
+    script.write_text((ROOT / "docker" / "serve.sh").read_text().replace("/runs/", f"{runs}/"))
+    program = tmp_path / "ps-server"
+    program.write_text('#!/bin/sh\necho "$@"\n')
+    program.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    answer = _run("sh", str(script), "--threads", "2", env={"PATH": path} | variables)
+    assert answer.strip() == expected.format(runs=runs)
+
+
+# -- with one ---------------------------------------------------------------------------------------------------------
+
+
+class Cluster:
+    """A compose project, seen as a user sees it: `docker compose …`, and `ps-ctl status` inside the server."""
+
+    def __init__(self, **variables: str) -> None:
+        self._variables = {"IMAGE": IMAGE, **variables}
+
+    def compose(self, *arguments: str, timeout_seconds: float = 120.0) -> str:
+        command = ("docker", "compose", "--project-name", PROJECT, "--file", str(ROOT / "docker" / "compose.yaml"))
+        return _run(*command, *arguments, env=os.environ | self._variables, timeout_seconds=timeout_seconds)
+
+    def up(self, *, workers: int) -> None:
+        self.compose("up", "--detach", "--no-build", "--scale", f"worker={workers}")
+
+    def down(self, *, volumes: bool = False) -> None:
+        self.compose("down", *(["--volumes"] if volumes else []))
+
+    def containers(self, service: str) -> list[str]:
+        return self.compose("ps", "--all", "--quiet", service).split()
+
+    def status(self) -> dict[str, Any]:
+        """Raises CalledProcessError while no server answers."""
+        asked = ("ps-ctl", "status", "--server", "127.0.0.1:5555", "--json")
+        answer: dict[str, Any] = json.loads(self.compose("exec", "-T", "server", *asked))
+        return answer
+
+    def status_when(self, condition: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+        return _when(self.status, condition, what)
+
+    def trains(self, *, workers: int) -> dict[str, Any]:
+        """The status once so many workers are alive and each of them has pushed since; and T has grown."""
+        began = time.monotonic()
+        before = self.status_when(lambda status: status["workers_alive"] == workers, f"{workers} workers alive")
+        joined = time.monotonic()
+        steps = {worker["worker_id"]: worker["steps"] for worker in before["workers"]}
+
+        def has_grown(status: dict[str, Any]) -> bool:
+            alive = [worker for worker in status["workers"] if worker["alive"]]
+            return (
+                len(alive) == workers
+                and all(worker["steps"] > steps.get(worker["worker_id"], 0) for worker in alive)
+                and status["global_steps"] > before["global_steps"]
+            )
+
+        after = self.status_when(has_grown, f"{workers} workers alive, and all of them push")
+        print(
+            f"\n    {workers} workers alive after {joined - began:.1f} s, all push after {time.monotonic() - began:.1f} s; "
+            f"T {after['global_steps']}, {after['steps_per_second']:.0f} steps/s",
+            end="",
+        )
+        return after
+
+    def address(self, container: str) -> str:
+        return _docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", container)
+
+    def kill_inside(self, container: str) -> None:
+        """As the kernel does when memory runs out. (`docker kill` is a person's order: nothing is restarted then.)"""
+        killed = subprocess.run(
+            ["docker", "exec", container, "sh", "-c", "kill -9 -1"], capture_output=True, timeout=60
+        )
+        assert killed.returncode in (0, 137), killed.stderr
+
+
+@pytest.fixture(scope="module")
+def image() -> None:
+    """The image, built as the compose file says; skips where that cannot be."""
+    if os.environ.get("PS_RL_DOCKER") != "1":
+        pytest.skip("takes a Docker engine and minutes; asked for with `make docker-test`")
+    for command in (("docker", "info"), ("docker", "compose", "version")):
+        try:
+            _run(*command)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"`{' '.join(command)}` does not work here: {getattr(error, 'stderr', None) or error}")
+    began = time.monotonic()
+    Cluster().compose("build", "server", timeout_seconds=BUILD_SECONDS)
+    print(f"\n    built in {time.monotonic() - began:.1f} s", end="")
+
+
+@pytest.fixture(scope="module")
+def cluster(image: None) -> Iterator[Cluster]:
+    """CartPole without an end; every test leaves it with two workers."""
+    cluster = Cluster(PRESET="cartpole", FLAGS=ENDLESS)
+    cluster.down(volumes=True)
+    try:
+        began = time.monotonic()
+        cluster.up(workers=1)
+        print(f"\n    up in {time.monotonic() - began:.1f} s", end="")
+        yield cluster
+        print("\n" + cluster.compose("logs", "--no-color", "--tail", "100"))
+    finally:
+        cluster.down(volumes=True)
+
+
+pytestmark = pytest.mark.timeout(BUILD_SECONDS + 600)
+
+
+def test_workers_come_and_go(cluster: Cluster) -> None:
+    cluster.trains(workers=1)
+    cluster.up(workers=4)
+    four = cluster.trains(workers=4)
+    assert len({worker["host"] for worker in four["workers"]}) == 4
+    cluster.up(workers=2)
+    cluster.trains(workers=2)
+
+
+def test_the_programs_run_as_nobody_special_and_on_one_thread(cluster: Cluster) -> None:
+    assert cluster.compose("exec", "-T", "server", "id", "-u").strip() == "1000"
+    (worker, *_) = cluster.containers("worker")
+    # Processor time of each thread of rl-worker, in ticks; the fields after the name in parentheses.
+    stats = _docker("exec", worker, "sh", "-c", "cat /proc/[0-9]*/task/*/stat").splitlines()
+    spent = sorted((sum(map(int, line.rpartition(")")[2].split()[11:13])) for line in stats if "(rl-worker)" in line))
+    print(f"\n    ticks of the worker's threads: {spent}", end="")
+    assert sum(spent[:-1]) < 0.5 * spent[-1], "the other threads only carry messages"
+
+
+def test_a_killed_server_is_restarted_and_goes_on_with_the_run(cluster: Cluster) -> None:
+    before = cluster.status_when(lambda status: status["checkpoint_version"] > 0, "a checkpoint")
+    cluster.kill_inside(*cluster.containers("server"))
+    after = cluster.status_when(lambda status: status["epoch"] != before["epoch"], "a new epoch")
+    assert after["version"] >= before["checkpoint_version"]
+    cluster.trains(workers=2)
+
+
+def test_a_server_that_a_person_killed_comes_back_with_up(cluster: Cluster) -> None:
+    before = cluster.status_when(lambda status: status["checkpoint_version"] > 0, "a checkpoint")
+    _docker("kill", *cluster.containers("server"))
+    cluster.up(workers=2)
+    after = cluster.trains(workers=2)
+    assert after["epoch"] != before["epoch"]
+    assert after["version"] >= before["checkpoint_version"]
+
+
+def test_a_killed_worker_is_restarted(cluster: Cluster) -> None:
+    (worker, *_) = cluster.containers("worker")
+    cluster.kill_inside(worker)
+    _when(lambda: _docker("inspect", "--format", "{{.RestartCount}}", worker), lambda count: count == "1", "a restart")
+    cluster.trains(workers=2)
+
+
+def test_training_goes_on_without_a_worker_that_a_person_killed(cluster: Cluster) -> None:
+    (worker, *_) = cluster.containers("worker")
+    _docker("kill", worker)
+    cluster.trains(workers=1)
+    cluster.up(workers=2)
+    cluster.trains(workers=2)
+
+
+def test_a_worker_that_was_cut_off_comes_back_on_a_new_address(cluster: Cluster) -> None:
+    (worker, *_) = cluster.containers("worker")
+    address = cluster.address(worker)
+    _docker("network", "disconnect", f"{PROJECT}_default", worker)
+    cluster.trains(workers=1)
+    _docker("network", "connect", f"{PROJECT}_default", worker)
+    print(f"\n    the worker's address was {address} and is {cluster.address(worker)}", end="")
+    cluster.trains(workers=2)
+
+
+def test_a_server_that_was_cut_off_is_found_on_its_new_address(cluster: Cluster) -> None:
+    before = cluster.status()
+    (server,) = cluster.containers("server")
+    address = cluster.address(server)
+    _docker("network", "disconnect", f"{PROJECT}_default", server)
+    cluster.status_when(lambda status: status["workers_alive"] == 0, "no worker heard")
+    _docker("network", "connect", "--alias", "server", f"{PROJECT}_default", server)
+    print(f"\n    the server's address was {address} and is {cluster.address(server)}", end="")
+    assert cluster.trains(workers=2)["epoch"] == before["epoch"]
+
+
+def test_down_takes_seconds_and_up_goes_on_where_it_was(cluster: Cluster) -> None:
+    before = cluster.status()
+    began = time.monotonic()
+    cluster.compose("stop")
+    took = time.monotonic() - began
+    codes = {_exit_code(container) for service in ("server", "worker") for container in cluster.containers(service)}
+    assert codes == {0}, "a signal is heard, not waited out"
+    cluster.down()
+    print(f"\n    stopped in {took:.1f} s, down in {time.monotonic() - began:.1f} s", end="")
+    assert took < 15
+    cluster.up(workers=2)
+    assert cluster.trains(workers=2)["global_steps"] > before["global_steps"]
+
+
+def test_a_run_that_is_over_leaves_no_container_running(image: None) -> None:
+    cluster = Cluster(PRESET="cartpole", RUN="short", FLAGS="--max-steps 5000")
+    try:
+        cluster.up(workers=2)
+        containers = [*cluster.containers("server"), *cluster.containers("worker")]
+        _when(lambda: [_exit_code(one) for one in containers], lambda codes: codes == ["0"] * 3, "all have ended well")
+    finally:
+        print("\n" + cluster.compose("logs", "--no-color", "--tail", "20"))
+        cluster.down(volumes=True)
+
+
+def _exit_code(container: str) -> str | int:
+    """Of a container that has ended; its state while it has not."""
+    state, code = _docker("inspect", "--format", "{{.State.Status}} {{.State.ExitCode}}", container).split()
+    return int(code) if state == "exited" else state
+
+
+def _when(look: Callable[[], T], condition: Callable[[T], bool], what: str) -> T:
+    """What `look` returns, as soon as the condition holds for it. Looking may fail until then."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    seen: T | str = "nothing"
+    while time.monotonic() < deadline:
+        try:
+            seen = look()
+        except subprocess.CalledProcessError as error:
+            seen = error.stderr.strip()
+        else:
+            if condition(seen):
+                return seen
+    raise AssertionError(f"not within {DEADLINE_SECONDS:g} s: {what}; last seen: {seen}")
+
+
+def _docker(*arguments: str) -> str:
+    return _run("docker", *arguments).strip()
+
+
+def _run(*command: str, env: Mapping[str, str] | None = None, timeout_seconds: float = 120.0) -> str:
+    """Its standard output. Raises CalledProcessError, with what it said."""
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout_seconds)
+    if done.returncode:
+        error = subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
+        error.add_note(done.stderr[-4000:])
+        raise error
+    return done.stdout

@@ -1,0 +1,81 @@
+"""`rl-cluster` and `rl-eval` as a user runs them. CartPole really learns."""
+
+import json
+import signal
+from pathlib import Path
+
+import psutil
+
+from tests.integration.processes import Programs, status_of, wait_for
+
+SUMMARY = {
+    "preset", "seed", "global_steps", "updates", "minutes", "steps_per_second", "episodes", "mean_return_100",
+    "best_mean_return_100", "minutes_to_target", "staleness_mean",
+}  # fmt: skip
+FOREVER = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000", "--workers", "2"]
+
+
+def test_cartpole_is_learned_and_evaluated(programs: Programs, tmp_path: Path) -> None:
+    run, summary = tmp_path / "run", tmp_path / "summary.json"
+    flags = ["--preset", "cartpole", "--workers", "2", "--seed", "0", "--run-dir", str(run), "--json", str(summary)]
+    cluster = programs.start("rl-cluster", *flags)
+    assert cluster.wait(300) == 0, cluster.output
+    result = json.loads(summary.read_text())
+    assert result.keys() >= SUMMARY
+    assert result["mean_return_100"] >= 475, cluster.output
+    assert 0 < result["minutes_to_target"] <= result["minutes"]
+    assert result["seed"] == 0
+    assert "steps/s" in cluster.output
+    assert "\x1b" not in cluster.output, "a pipe gets plain lines"
+    assert (run / "curve.png").stat().st_size > 1000
+    assert (run / "run.toml").exists()
+
+    out = tmp_path / "evaluation.json"
+    evaluation = programs.start("rl-eval", "--checkpoint", str(run), "--episodes", "20", "--greedy", "--json", str(out))
+    assert evaluation.wait() == 0, evaluation.output
+    scores = json.loads(out.read_text())
+    assert scores["environment"] == "CartPole-v1"
+    assert scores["mean"] >= 475, evaluation.output
+    assert scores["low"] <= scores["mean"] <= scores["high"]
+    assert len(scores["scores"]) == 20
+
+
+def test_the_live_server_can_be_evaluated(programs: Programs, tmp_path: Path) -> None:
+    server, endpoint = programs.start_server("--preset", "cartpole", "--max-steps", "100000000")
+    programs.start("rl-worker", "--server", endpoint)
+    wait_for(lambda: status_of(endpoint).version > 1, program=server)
+    evaluation = programs.start("rl-eval", "--server", endpoint, "--episodes", "3")
+    assert evaluation.wait() == 0, evaluation.output
+    assert "CartPole-v1: mean" in evaluation.output
+
+
+def test_ctrl_c_ends_the_run_in_order(programs: Programs, tmp_path: Path) -> None:
+    run, summary = tmp_path / "run", tmp_path / "summary.json"
+    cluster = programs.start("rl-cluster", *FOREVER, "--run-dir", str(run), "--json", str(summary))
+    wait_for(lambda: "workers 2" in cluster.output or _episodes(run) > 10, program=cluster)
+    children = psutil.Process(cluster.process.pid).children(recursive=True)
+    assert len(children) == 3
+    cluster.signal(signal.SIGINT)
+    assert cluster.wait(30) == 0, cluster.output
+    assert not any(child.is_running() for child in children)
+    assert json.loads(summary.read_text())["global_steps"] > 0
+    assert list((run / "checkpoints").glob("checkpoint-*.safetensors"))
+
+
+def test_children_do_not_outlive_a_cluster_that_is_killed(programs: Programs, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    cluster = programs.start("rl-cluster", *FOREVER, "--run-dir", str(run))
+    wait_for(lambda: _episodes(run) > 0, program=cluster)
+    children = psutil.Process(cluster.process.pid).children(recursive=True)
+    assert len(children) == 3
+    cluster.kill()
+    gone, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive
+    assert len(gone) == 3
+
+
+def _episodes(run: Path) -> int:
+    try:
+        return int(json.loads((run / "metrics.jsonl").read_bytes().splitlines()[-1])["episodes"])
+    except (OSError, IndexError, ValueError):
+        return 0

@@ -1,0 +1,94 @@
+"""What a user gets wrong is told in one sentence, with a status that is not 0, and never with a traceback."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.processes import Program, Programs, status_of, wait_for
+
+
+def says(program: Program, *words: str) -> None:
+    """The program fails with one clear sentence that has these words in it."""
+    status = program.wait()
+    assert status not in (0, -6, -11), program.output
+    assert "Traceback" not in program.output, program.output
+    for word in words:
+        assert word in program.output, program.output
+
+
+MISTAKES = [
+    ("ps-server", ["--preset", "pnog"], ["--preset pnog", "pong"]),
+    ("ps-server", ["--unroll-lenth", "3"], ["--unroll-length"]),
+    ("ps-server", ["--unroll-length", "0"], ["--unroll-length"]),
+    ("ps-server", ["--optimizer", "adamw"], ["--optimizer adamw", "adam"]),
+    ("ps-server", ["--config", "nowhere.toml"], ["--config nowhere.toml"]),
+    ("ps-server", ["--resume", "nowhere"], ["--resume nowhere"]),
+    ("ps-server", ["--port", "70000"], ["--port 70000"]),
+    ("ps-server", ["--host", "203.0.113.1", "--port", "0", "--run-dir", "{tmp}/a"], ["--host 203.0.113.1"]),
+    ("rl-worker", [], ["--server"]),
+    ("rl-worker", ["--server", "here"], ["--server here", "HOST:PORT"]),
+    ("rl-worker", ["--server", "127.0.0.1:9", "--patience-minutes", "0.02"], ["no answer"]),
+    ("rl-worker", ["--server", "127.0.0.1:9", "--device", "cuda"], ["--device cuda"]),
+    ("rl-cluster", ["--workers", "0"], ["--workers 0"]),
+    ("rl-cluster", ["--environment", "ALE/Pnog-v5", "--run-dir", "{tmp}/b"], ["ALE/Pnog-v5"]),
+    ("rl-eval", [], ["--checkpoint", "--server"]),
+    ("rl-eval", ["--checkpoint", "nowhere"], ["nowhere"]),
+    ("ps-ctl", ["status", "--server", "there"], ["--server there"]),
+    ("ps-ctl", ["plot", "nowhere"], ["nowhere"]),
+]
+
+
+@pytest.mark.parametrize(("module", "flags", "words"), MISTAKES, ids=str)
+def test_a_mistake_is_told_in_a_sentence(
+    programs: Programs, tmp_path: Path, module: str, flags: list[str], words: list[str]
+) -> None:
+    if "cuda" in flags:
+        torch = pytest.importorskip("torch")
+        if torch.cuda.is_available():
+            pytest.skip("there is a GPU here")
+    says(programs.start(module, *(flag.format(tmp=tmp_path) for flag in flags)), *words)
+
+
+def test_a_taken_port_is_told(programs: Programs, tmp_path: Path) -> None:
+    _, endpoint = programs.start_server()
+    port = endpoint.rpartition(":")[2]
+    second = programs.start("ps-server", "--host", "127.0.0.1", "--port", port, "--run-dir", str(tmp_path / "other"))
+    says(second, f"--port {port}")
+
+
+def test_a_worker_whose_flags_contradict_the_run_is_told_which_flag(programs: Programs) -> None:
+    server, endpoint = programs.start_server("--preset", "cartpole")
+    says(programs.start("rl-worker", "--server", endpoint, "--discount", "0.5"), "--discount 0.5", "0.98")
+    says(programs.start("rl-worker", "--server", endpoint, "--preset", "pong"), "--preset pong", "cartpole")
+    assert server.process.poll() is None
+
+
+def test_a_worker_of_another_environment_cannot_seed_another_network(programs: Programs) -> None:
+    server, endpoint = programs.start_server("--preset", "cartpole", "--max-steps", "100000000")
+    programs.start("rl-worker", "--server", endpoint)
+    wait_for(lambda: status_of(endpoint).version > 1, program=server)
+    client = programs.start("tests.integration.independent_client", endpoint, "stranger", "1", "0")
+    assert client.wait() != 0
+    assert "schema_mismatch" in client.output
+    assert "torso" in client.output
+
+
+def test_damaged_checkpoints_are_told_and_an_older_sound_one_is_used(programs: Programs, tmp_path: Path) -> None:
+    server, endpoint = programs.start_server("--preset", "cartpole", "--checkpoint-seconds", "0.3")
+    programs.start("rl-worker", "--server", endpoint)
+    folder = tmp_path / "run" / "checkpoints"
+    wait_for(lambda: len(list(folder.glob("checkpoint-*.safetensors"))) >= 3, program=server)
+    server.kill()
+    newest = sorted(folder.glob("checkpoint-*.safetensors"))[-1]
+    content = bytearray(newest.read_bytes())
+    content[-5] ^= 1
+    newest.write_bytes(content)
+    again, _ = programs.start_server("--resume", str(tmp_path / "run"))
+    assert f"{newest}: is damaged" in again.output
+    assert "resumed" in again.output
+    again.kill()
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[:100])
+    says(programs.start("ps-server", "--resume", str(tmp_path / "run"), "--port", "0"), "none of its")
+    evaluation = programs.start("rl-eval", "--checkpoint", str(folder / newest.name))
+    says(evaluation, newest.name)

@@ -1,0 +1,194 @@
+"""One vector, and the snapshots of it: few, immutable, and in memory that is used again."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+from common.codecs import CODECS, Codec
+from common.run_spec import Adam, Sgd
+from common.tensors import Schema, TensorSpec
+from ps_server.optimizers import optimizer_for
+from ps_server.weight_store import Snapshot, WeightStore, _BufferPool
+from tests.ps_server.transcripts import SCHEMA, vector
+
+
+def a_store(*weights: float) -> WeightStore:
+    """With sgd, so that one update with learning rate 1 takes the gradient from the weights."""
+    return WeightStore(SCHEMA, vector(*weights or (1, 2, 3)), optimizer_for(Sgd(), SCHEMA.size))
+
+
+def read(snapshot: Snapshot) -> list[float]:
+    return [float(value) for value in np.frombuffer(snapshot.buffer, dtype="<f4")]
+
+
+def address(snapshot: Snapshot) -> int:
+    """Where the bytes of a snapshot lie; keeps no reference to them."""
+    return int(np.frombuffer(snapshot.buffer, dtype=np.uint8).ctypes.data)
+
+
+def test_seeded_weights_are_version_one_and_a_copy() -> None:
+    seed = vector(1, 2, 3)
+    store = WeightStore(SCHEMA, seed, optimizer_for(Sgd(), SCHEMA.size))
+    seed.zero_()
+    assert (store.version, store.flat.tolist()) == (1, [1, 2, 3])
+    assert (store.target_version, store.target.tolist()) == (1, [1, 2, 3])
+
+
+def test_an_update_is_one_version() -> None:
+    store = a_store(1, 2, 3)
+    gradient = vector(1, 0, -1)
+    store.apply(gradient, 1.0)
+    store.apply(gradient, 0.5)
+    assert (store.version, store.flat.tolist()) == (3, [-0.5, 2, 4.5])
+    assert gradient.tolist() == [1, 0, -1]
+
+
+def test_a_version_is_copied_once_however_many_ask() -> None:
+    store = a_store()
+    handed_out = {store.snapshot("float32") for _ in range(50)}
+    assert (len(handed_out), store.copies) == (1, 1)
+    store.apply(vector(1, 1, 1), 1.0)
+    assert store.copies == 1, "nobody has asked for this version yet"
+    assert store.snapshot("float32").version == 2
+    assert (store.snapshot("float32") in handed_out, store.copies) == (False, 2)
+
+
+def test_each_codec_has_its_own_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    float32 = CODECS["float32"]
+    doubled = Codec(lambda weights: float32.encode(2 * weights), float32.decode)
+    monkeypatch.setitem(CODECS, "doubled", doubled)
+    store = a_store(1, 2, 3)
+    for _ in range(3):
+        assert read(store.snapshot("float32")) == [1, 2, 3]
+        assert read(store.snapshot("doubled")) == [2, 4, 6]
+    assert store.copies == 2
+    assert store.snapshot("doubled").codec == "doubled"
+
+
+def test_a_snapshot_that_was_handed_out_never_changes() -> None:
+    store = a_store(0, 0, 0)
+    held = []
+    for update in range(20):
+        held.append(store.snapshot("float32"))
+        store.apply(vector(1, 2, 3), 1.0)
+        if update == 10:
+            store.refresh_target()
+            held.append(store.snapshot("float32", target=True))
+    for snapshot in held:
+        updates = snapshot.version - 1
+        assert read(snapshot) == [-updates, -2 * updates, -3 * updates]
+
+
+def test_nobody_can_write_into_the_weights_through_a_snapshot() -> None:
+    store = a_store(1, 2, 3)
+    snapshot = store.snapshot("float32")
+    np.frombuffer(snapshot.buffer, dtype=np.uint8)  # the bytes are there
+    assert not np.shares_memory(np.frombuffer(snapshot.buffer, dtype="<f4"), store.flat.numpy())
+
+
+def test_the_memory_of_a_snapshot_is_used_again_when_its_last_view_is_dropped() -> None:
+    """The view may be all that is left of it: a piece inside a socket's queue."""
+    store = a_store(1, 2, 3)
+    first = store.snapshot("float32")
+    where, queued = address(first), first.buffer[4:8]
+    del first
+    store.apply(vector(1, 1, 1), 1.0)
+    second = store.snapshot("float32")
+    assert address(second) != where, "a piece of the first is still under way"
+    assert np.frombuffer(queued, dtype="<f4") == [2]
+    del queued
+    gc.collect()
+    store.apply(vector(1, 1, 1), 1.0)
+    third = store.snapshot("float32")
+    assert address(third) == where
+    assert (read(second), read(third)) == ([0, 1, 2], [-1, 0, 1])
+
+
+def test_many_versions_with_one_reader_need_few_buffers() -> None:
+    store = a_store()
+    places = set()
+    for _ in range(100):
+        places.add(address(store.snapshot("float32")))
+        store.apply(vector(1, 1, 1), 1.0)
+    gc.collect()
+    assert store.copies == 100
+    assert len(places) <= 3
+
+
+def test_the_pool_keeps_a_few_buffers_and_lets_the_others_go() -> None:
+    pool = _BufferPool(3)
+    taken = [pool.take() for _ in range(3 * _BufferPool.KEPT)]
+    memory = [weakref.ref(buffer.base) for buffer in taken if buffer.base is not None]
+    assert len({buffer.ctypes.data for buffer in taken}) == len(taken)
+    taken.clear()
+    gc.collect()
+    assert sum(reference() is not None for reference in memory) == _BufferPool.KEPT
+
+
+def test_the_target_is_the_weights_of_the_moment_it_was_refreshed() -> None:
+    store = a_store(0, 0, 0)
+    store.apply(vector(1, 1, 1), 1.0)
+    assert read(store.snapshot("float32", target=True)) == [0, 0, 0]
+    store.refresh_target()
+    store.apply(vector(1, 1, 1), 1.0)
+    target = store.snapshot("float32", target=True)
+    assert (read(target), target.version, store.target_version) == ([-1, -1, -1], 2, 2)
+    assert read(store.snapshot("float32")) == [-2, -2, -2]
+
+
+def test_the_target_is_copied_once_for_each_refresh() -> None:
+    store = a_store()
+    for _ in range(5):
+        store.apply(vector(1, 1, 1), 1.0)
+        store.snapshot("float32", target=True)
+    assert store.copies == 1
+    store.refresh_target()
+    store.snapshot("float32", target=True)
+    assert store.copies == 2
+
+
+def test_what_a_checkpoint_keeps_is_a_copy_of_everything() -> None:
+    store = WeightStore(SCHEMA, vector(1, 2, 3), optimizer_for(Adam(), SCHEMA.size))
+    store.apply(vector(1, 1, 1), 0.1)
+    store.refresh_target()
+    kept = store.vectors()
+    assert kept.keys() == {"weights", "target", "optimizer.mean", "optimizer.mean_square", "optimizer.step"}
+    before = {name: tensor.clone() for name, tensor in kept.items()}
+    store.apply(vector(5, 5, 5), 0.1)
+    store.refresh_target()
+    assert all(torch.equal(kept[name], tensor) for name, tensor in before.items())
+
+
+def test_a_restored_store_continues_bit_for_bit() -> None:
+    original = WeightStore(SCHEMA, vector(1, 2, 3), optimizer_for(Adam(), SCHEMA.size))
+    for number in range(10):
+        original.apply(vector(1, -number, 0.1), 0.1)
+        if number == 4:
+            original.refresh_target()
+    again = WeightStore(SCHEMA, vector(0, 0, 0), optimizer_for(Adam(), SCHEMA.size))
+    again.restore(original.vectors(), version=original.version, target_version=original.target_version)
+    for number in range(10):
+        for store in (original, again):
+            store.apply(vector(number, 1, -1), 0.1)
+    assert (again.version, again.target_version) == (original.version, original.target_version) == (21, 6)
+    mine, theirs = again.vectors(), original.vectors()
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+
+
+def test_no_snapshot_from_before_a_restore_is_handed_out_after_it() -> None:
+    store, other = a_store(1, 2, 3), a_store(7, 8, 9)
+    store.snapshot("float32")
+    store.snapshot("float32", target=True)
+    store.restore(other.vectors(), version=1, target_version=1)
+    assert read(store.snapshot("float32")) == [7, 8, 9]
+    assert read(store.snapshot("float32", target=True)) == [7, 8, 9]
+
+
+def test_a_large_vector_is_whole_in_its_snapshot() -> None:
+    schema = Schema([TensorSpec("large", (1000, 1001))])
+    weights = torch.arange(schema.size, dtype=torch.float32)
+    store = WeightStore(schema, weights, optimizer_for(Sgd(), schema.size))
+    np.testing.assert_array_equal(np.frombuffer(store.snapshot("float32").buffer, dtype="<f4"), weights.numpy())

@@ -1,0 +1,212 @@
+"""
+A server machine and what is said to it, as short as a transcript. No sockets, no files; time is a number.
+
+The runs here use sgd with learning rate 1 unless a test says otherwise, so that weights are sums of integers and exact.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common import messages
+from common.messages import Episode, Message, PushPull, Settlement, ToServer
+from common.run_spec import RunSpec, run_from_dict
+from common.tensors import Schema, TensorSpec
+from ps_server.effects import Effect, Exit, Note, SaveCheckpoint, Send
+from ps_server.parameter_server import ParameterServer
+from ps_server.training_run import TrainingRun
+
+SCHEMA = Schema([TensorSpec("policy.weight", (2, 1)), TensorSpec("policy.bias", ())])
+START = 1000.0  # of the clock
+EPOCH = 7
+LEASE_SECONDS = 5.0
+CHECKPOINT_SECONDS = 30.0
+
+M = TypeVar("M", bound=Message)
+
+
+def a_run(**sections: Any) -> RunSpec:
+    """A run specification: sgd with learning rate 1, and whole sections in their place."""
+    settings = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}} | sections
+    return run_from_dict(settings, source="test")
+
+
+def encoded(values: Sequence[float]) -> list[bytes]:
+    """A vector as the one buffer that follows a header, in the codec float32."""
+    return [np.array(values, dtype="<f4").tobytes()]
+
+
+def vector(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32)
+
+
+class Transcript:
+    """
+    One server machine and the peers that talk to it. A worker speaks on the connection of its own name unless told.
+
+    `effects` holds what the newest message or tick has caused.
+    """
+
+    def __init__(
+        self,
+        run: TrainingRun | RunSpec | None = None,
+        *,
+        epoch: int = EPOCH,
+        now: float = START,
+        overrides: dict[str, Any] | None = None,
+    ) -> None:
+        self.now = now
+        self.effects: list[Effect] = []
+        self._request = itertools.count(1)
+        self.machine = ParameterServer(
+            TrainingRun(run, epoch=epoch, now=now) if isinstance(run, RunSpec) else run,
+            epoch=epoch,
+            overrides=overrides or {},
+            lease_seconds=LEASE_SECONDS,
+            checkpoint_seconds=CHECKPOINT_SECONDS,
+            now=now,
+        )
+
+    @classmethod
+    def seeded(cls, *, workers: Sequence[str] = ("a",), **sections: Any) -> "Transcript":
+        """The run of `a_run`, with these workers joined and all weights 0."""
+        server = cls(a_run(**sections))
+        for worker in workers:
+            server.hello(worker)
+        server.seed(workers[0])
+        return server
+
+    @property
+    def run(self) -> TrainingRun:
+        assert self.machine.run is not None
+        return self.machine.run
+
+    # -- what peers say -----------------------------------------------------------------------------------------------
+
+    def say(self, peer: str, message: ToServer, buffers: Sequence[bytes] = ()) -> list[Effect]:
+        self.effects = self.machine.receive(peer.encode(), message, buffers, now=self.now)
+        return self.effects
+
+    def ask(self, peer: str, message: ToServer, buffers: Sequence[bytes] = ()) -> Send:
+        """The one reply to a message."""
+        replies = [one for one in sends(self.say(peer, message, buffers)) if one.message.request == message.request]
+        assert len(replies) == 1, f"{message} has {len(replies)} replies"
+        assert replies[0].to == peer.encode()
+        return replies[0]
+
+    def answer(self, expected: type[M], peer: str, message: ToServer, buffers: Sequence[bytes] = ()) -> M:
+        """The one reply to a message, which must be of this type."""
+        reply = self.ask(peer, message, buffers).message
+        assert isinstance(reply, expected), reply
+        return reply
+
+    def refusal(self, peer: str, message: ToServer, buffers: Sequence[bytes] = ()) -> messages.Refused:
+        return self.answer(messages.Refused, peer, message, buffers)
+
+    def next_request(self) -> int:
+        return next(self._request)
+
+    def hello(self, worker: str, **fields: Any) -> messages.Welcome:
+        return self.answer(messages.Welcome, fields.pop("peer", worker), self.hello_of(worker, **fields))
+
+    def hello_of(self, worker: str, **fields: Any) -> messages.Hello:
+        known: dict[str, Any] = {"request": self.next_request(), "incarnation": 1, "protocols": (1, 1)}
+        return messages.Hello(worker_id=worker, **(known | fields))
+
+    def seed(self, worker: str, weights: Sequence[float] = (0, 0, 0), schema: Schema = SCHEMA) -> messages.Seeded:
+        seed = messages.Seed(request=self.next_request(), schema=schema.specs)
+        return self.answer(messages.Seeded, worker, seed, encoded(weights))
+
+    def push(self, worker: str, sequence: int, gradient: Sequence[float] = (1, 1, 1), **fields: Any) -> Settlement:
+        peer = fields.pop("peer", worker)
+        return self.answer(messages.Settled, peer, self.push_of(sequence, **fields), encoded(gradient)).settlement
+
+    def push_of(self, sequence: int, **fields: Any) -> messages.Push:
+        return messages.Push(**self._push_fields(sequence, fields))
+
+    def push_pull_of(self, sequence: int, *, have: int, **fields: Any) -> PushPull:
+        epoch = self.machine.epoch
+        return PushPull(**self._push_fields(sequence, fields), have_version=have, have_epoch=epoch)
+
+    def pull(self, peer: str, *, have: int = 0, epoch: int | None = None, target: bool = False) -> Send:
+        have_epoch = self.machine.epoch if epoch is None else epoch
+        request = self.next_request()
+        return self.ask(peer, messages.Pull(request=request, have_version=have, have_epoch=have_epoch, target=target))
+
+    def report(self, worker: str, sequence: int, *returns: float, **meters: float) -> messages.Noted:
+        episodes = tuple(Episode(value, 10) for value in returns)
+        request = self.next_request()
+        report = messages.Report(request=request, sequence=sequence, episodes=episodes, meters=meters)
+        return self.answer(messages.Noted, worker, report)
+
+    def goodbye(self, worker: str, reason: str = "") -> messages.Farewell:
+        return self.answer(messages.Farewell, worker, messages.Goodbye(request=self.next_request(), reason=reason))
+
+    def heartbeat(self, worker: str) -> messages.Alive:
+        return self.answer(messages.Alive, worker, messages.Heartbeat(request=self.next_request()))
+
+    def weights(self) -> list[float]:
+        """The newest weights, as a stranger who has none is given them."""
+        return received(self.pull("a reader"))
+
+    # -- what time and the shell do -----------------------------------------------------------------------------------
+
+    def after(self, seconds: float) -> list[Effect]:
+        """Let time pass, then tick."""
+        self.now += seconds
+        self.effects = self.machine.tick(now=self.now)
+        return self.effects
+
+    def save(self) -> SaveCheckpoint:
+        """A checkpoint, as the shell is told to write it; it is not complete yet."""
+        return only(SaveCheckpoint, self.machine.save(now=self.now))
+
+    def save_and_complete(self) -> SaveCheckpoint:
+        checkpoint = self.save()
+        self.effects = self.machine.checkpoint_saved("here.safetensors")
+        return checkpoint
+
+    def _push_fields(self, sequence: int, fields: dict[str, Any]) -> dict[str, Any]:
+        known = {
+            "request": self.next_request(),
+            "sequence": sequence,
+            "computed_on": self.machine.version,
+            "epoch": self.machine.epoch,
+            "schema_hash": SCHEMA.hash,
+            "steps": 20,
+        }
+        return known | fields
+
+
+def received(send: Send) -> list[float]:
+    """The vector of WEIGHTS, as numbers, read by hand."""
+    assert isinstance(send.message, messages.Weights), send.message
+    assert send.snapshot is not None
+    assert send.message.codec == "float32"
+    return [float(value) for value in np.frombuffer(bytes(send.snapshot.buffer), dtype="<f4")]
+
+
+def sends(effects: Sequence[Effect]) -> list[Send]:
+    return [effect for effect in effects if isinstance(effect, Send)]
+
+
+def notes(effects: Sequence[Effect]) -> list[str]:
+    return [effect.text for effect in effects if isinstance(effect, Note)]
+
+
+def exits(effects: Sequence[Effect]) -> list[Exit]:
+    return [effect for effect in effects if isinstance(effect, Exit)]
+
+
+E = TypeVar("E")
+
+
+def only(kind: type[E], effects: Sequence[Effect]) -> E:
+    """The one effect of this kind."""
+    found = [effect for effect in effects if isinstance(effect, kind)]
+    assert len(found) == 1, effects
+    return found[0]

@@ -1,0 +1,109 @@
+"""What only ALE games have: lives, true scores, and a screen that is not what the agent sees."""
+
+import numpy as np
+import pytest
+import torch
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from common.run_spec import Environment
+from rl_worker.environments import make_environments
+
+BREAKOUT = Environment(id="ALE/Breakout-v5", noop_max=0, life_loss_ends_episode=True)
+FIRE = 1
+
+
+def lives_of_breakout(steps: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Lives and ends when nothing but FIRE is pressed: [steps + 1] and [steps], straight from ALE."""
+    ale = AtariVectorEnv(
+        "breakout",
+        num_envs=1,
+        noop_max=0,
+        repeat_action_probability=0.0,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+        use_fire_reset=True,
+    )
+    lives, ends = [ale.reset(seed=0)[1]["lives"][0]], []
+    for _ in range(steps):
+        _, _, terminated, truncated, info = ale.step(np.array([FIRE]))
+        lives.append(info["lives"][0])
+        ends.append(bool(terminated[0] or truncated[0]))
+    ale.close()
+    return np.array(lives), np.array(ends)
+
+
+def test_a_life_loss_is_marked_where_it_happens_and_the_game_goes_on() -> None:
+    lives, ends = lives_of_breakout(200)
+    environments = make_environments(BREAKOUT, count=1)
+    previous = environments.reset(0)
+    marks, terminated = [], []
+    for _ in range(200):
+        stepped = environments.step(np.array([FIRE]))
+        assert stepped.life_lost is not None
+        marks.append(bool(stepped.life_lost[0]))
+        terminated.append(bool(stepped.terminated[0]))
+        if marks[-1]:
+            np.testing.assert_array_equal(stepped.observations[:, :-1], previous[:, 1:], "the game was reset")
+        previous = stepped.observations
+    environments.close()
+    assert marks == ((np.diff(lives) < 0) & ~ends).tolist()
+    assert terminated == ends.tolist()
+    first_end = terminated.index(True)
+    assert sum(marks[:first_end]) == 4, "Breakout has five balls: four lives are lost, with the fifth goes the game"
+
+
+def test_lives_are_counted_anew_after_a_reset() -> None:
+    environments = make_environments(BREAKOUT, count=1)
+    for _ in range(2):
+        environments.reset(0)
+        marks = [environments.step(np.array([FIRE])).life_lost for _ in range(40)]
+        assert sum(bool(mark) for mark in marks if mark is not None) == 1
+    environments.close()
+
+
+def test_rewards_are_true_scores() -> None:
+    environments = make_environments(Environment(id="ALE/SpaceInvaders-v5", preprocessing="atari42"), count=1)
+    environments.reset(0)
+    rewards = {float(environments.step(np.array([FIRE])).rewards[0]) for _ in range(200)}
+    environments.close()
+    assert rewards & {5.0, 10.0, 15.0, 20.0}
+
+
+def test_sticky_actions_repeat_the_previous_one_by_chance() -> None:
+    def observations(sticky: float) -> NDArray[np.generic]:
+        settings = Environment(id="ALE/Pong-v5", preprocessing="atari42", noop_max=0, sticky_actions=sticky)
+        environments = make_environments(settings, count=1)
+        environments.reset(0)
+        seen = [environments.step(np.array([2 + step % 2])).observations for step in range(30)]
+        environments.close()
+        return np.array(seen)
+
+    np.testing.assert_array_equal(observations(0.0), observations(0.0))
+    assert (observations(0.0) != observations(0.25)).any()
+
+
+def small_and_gray(screen: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """About what the agent sees of a screen: ALE rounds otherwise."""
+    gray = torch.from_numpy(screen @ np.array([0.299, 0.587, 0.114]))
+    small: NDArray[np.float64] = torch.nn.functional.interpolate(gray[None, None], size=(84, 84), mode="area")[0, 0]
+    return np.asarray(small)
+
+
+@pytest.mark.parametrize("sticky_actions", [0.0, 0.25])
+def test_the_screen_shows_the_game_that_the_agent_plays(sticky_actions: float) -> None:
+    """Of all that the agent saw, a screen is most like what it saw then; also after a game has ended."""
+    settings = Environment(id="ALE/Breakout-v5", sticky_actions=sticky_actions, max_episode_steps=30)
+    environments = make_environments(settings, count=2, with_screen=True)
+    environments.reset(3)
+    chance = np.random.default_rng(0)
+    seen, shown = [], []
+    for _ in range(70):
+        seen.append(environments.step(chance.integers(4, size=2)).observations[0, -1].astype(np.float64))
+        screen = environments.screen()
+        assert (screen.shape, screen.dtype) == ((210, 160, 3), np.uint8)
+        shown.append(small_and_gray(screen))
+    environments.close()
+    distances = np.abs(np.array(shown)[:, None] - np.array(seen)[None]).mean(axis=(2, 3))  # [shown, seen]
+    np.testing.assert_array_equal(distances.diagonal(), distances.min(axis=1))
+    assert len({observation.tobytes() for observation in seen}) > 50, "the frames must tell the steps apart"
