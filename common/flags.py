@@ -116,13 +116,13 @@ def _starting_run(arguments: list[str], default_preset: str) -> tuple[RunSpec, d
         known, _ = parser.parse_known_args(arguments)
     except argparse.ArgumentError as error:
         raise SettingsError(str(error)) from error
-    if known.preset and known.config:
+    if known.preset is not None and known.config is not None:
         raise SettingsError("--preset and --config both name a run; give one of them")
     wishes: dict[str, Any] = {}
-    if known.config:
+    if known.config is not None:
         run = load_config(Path(known.config))
         wishes = flat_settings(run.to_dict())
-    elif known.preset:
+    elif known.preset is not None:
         run = load_preset(known.preset)
         wishes = {"preset": run.preset}
     else:

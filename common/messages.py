@@ -6,7 +6,7 @@ own, or, for small clients, stand in `inline`. Every request has a `request` num
 request may be sent again: the server answers a repetition without doing the work twice.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -17,6 +17,10 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Sequence = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 Text = Annotated[str, msgspec.Meta(max_length=200)]
+# Settings nest no deeper than this: what nests without end cannot even be printed.
+Setting = bool | int | float | str | tuple[bool | int | float | str, ...] | None
+Settings = dict[str, Setting]
+Run = dict[str, Setting | Settings]
 
 PROTOCOL_VERSION = 1  # of the messages; the framing has a version of its own in wire.py
 
@@ -32,14 +36,14 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
     """A worker introduces itself, at first and after each lost connection. Answered by WELCOME or REFUSED."""
 
     request: Count
-    worker_id: Name  # stays the same across connections; 1 to 200 characters
+    worker_id: Name  # stays the same across connections
     incarnation: Count  # grows each time a worker of this id is started anew
     protocols: tuple[Count, Count]  # lowest and highest version spoken
     codecs: Annotated[tuple[Name, ...], msgspec.Meta(max_length=32)] = ("float32",)
     host: Text = ""
     environments: Count = 0
-    wishes: dict[str, Any] = {}  # settings that the user asked for, flat: {"algorithm.unroll_length": 20}
-    proposal: dict[str, Any] | None = None  # the run, should none be decided yet
+    wishes: Settings = {}  # settings that the user asked for, flat: {"algorithm.unroll_length": 20}
+    proposal: Run | None = None  # the run, should none be decided yet
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
 
 
@@ -151,7 +155,7 @@ class Welcome(Struct, frozen=True, kw_only=True, tag="WELCOME"):
     protocol: int  # version spoken from now on
     epoch: int  # incarnation of the server; versions of different epochs do not compare
     number: int  # 0, 1, 2, … in order of joining; the same for a worker id as long as the run lives
-    run: dict[str, Any]
+    run: Run
     schema: tuple[TensorSpec, ...]  # empty until the run is seeded
     version: int  # 0 until the run is seeded
     global_steps: int
@@ -259,7 +263,7 @@ class StatusReply(Struct, frozen=True, kw_only=True, tag="STATUS"):
 
     request: int
     status: Status
-    run: dict[str, Any]
+    run: Run
     schema: tuple[TensorSpec, ...]
 
 

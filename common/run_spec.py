@@ -20,10 +20,13 @@ import tyro
 
 from common.errors import SettingsError
 
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+# All numbers have two ends: an integer beyond 64 bits cannot travel, and Inf or NaN would pass an open end.
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Amount = Annotated[float, msgspec.Meta(ge=0)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+Score = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
+Seed = Annotated[int, msgspec.Meta(ge=0, le=10**9)]  # plus a worker's own number it must fit 31 bits (ALE)
 
 _SECTION = tyro.conf.arg(name="")  # the settings of a section are flags without a prefix
 
@@ -170,7 +173,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """end after this many global steps"""
     max_minutes: Amount = 0.0
     """end after this many minutes"""
-    until_return: float | None = None
+    until_return: Score | None = None
     """end when the mean return of the last 100 episodes reaches this"""
 
 
@@ -185,7 +188,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The settings of one run. `preset` is the name it started from."""
 
     preset: Annotated[str, tyro.conf.Fixed, tyro.conf.Suppress] = "custom"
-    seed: int | None = None
+    seed: Seed | None = None
     """seed of weights, environments and sampling; worker k of a run adds its own number"""
     environment: Annotated[Environment, _SECTION] = Environment()
     algorithm: Annotated[Algorithm, _SECTION] = A3C()

@@ -7,6 +7,7 @@ tensors are views into it. The schema is agreed once, in SEED, and named by its 
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
@@ -53,6 +54,8 @@ class Schema:
         if len({spec.name for spec in self.specs}) != len(self.specs):
             raise SchemaMismatch("two tensors of the schema have the same name")
         for spec in self.specs:
+            if not re.fullmatch(r"\S{1,200}", spec.name):
+                raise SchemaMismatch(f"tensor {spec} must have a name of 1 to 200 characters without white space")
             if len(spec.shape) > MAX_AXES or any(not 0 < axis <= MAX_ELEMENTS for axis in spec.shape):
                 raise SchemaMismatch(f"tensor {spec} must have up to {MAX_AXES} axes, each of 1 or more")
         self.size = sum(spec.size for spec in self.specs)

@@ -59,7 +59,7 @@ def _read(frames: Sequence[Buffer], expected: Any, max_header_bytes: int) -> tup
         raise WireError(f"the header takes {len(frames[1])} bytes; {max_header_bytes} are allowed")
     try:
         header = msgpack.unpackb(frames[1], object_pairs_hook=_without_duplicates)
-        message = msgspec.convert(header, expected)
+        message = msgspec.convert(header, expected, builtin_types=(bytes,))  # no base64 for bytes
     except WireError:
         raise
     # msgpack has no base class of its errors, and deep nesting, bad UTF-8 or odd keys show as any of these.

@@ -1,5 +1,6 @@
 """One question to a server and its answer, for programs that are no workers: ps-ctl, rl-eval, rl-cluster."""
 
+import time
 from collections.abc import Sequence
 
 import zmq
@@ -15,13 +16,19 @@ def ask(server: str, message: ToServer, *, timeout_seconds: float) -> tuple[ToWo
     """
     Send one message to HOST:PORT and return the reply with the buffers of its vector.
 
-    Raises ServerUnreachable when none comes in time, Refused when the server said no.
+    Raises ServerUnreachable when none comes in time, Refused when the server said no, WireError when who listens there
+    does not speak our protocol.
     """
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
-        socket.connect(f"tcp://{server}")
+        try:
+            socket.connect(f"tcp://{server}")
+        except zmq.ZMQError as error:
+            raise ServerUnreachable(f"{server} is no address of a server: {error.strerror}") from error
         socket.send_multipart(to_frames(message))
-        while socket.poll(int(1000 * timeout_seconds)):
+        deadline = time.monotonic() + timeout_seconds
+        # Other messages may come first (STOP comes unasked); they do not prolong the patience.
+        while (left := deadline - time.monotonic()) > 0 and socket.poll(int(1000 * left) + 1):
             frames = socket.recv_multipart(copy=False)
             reply, vector = read_to_worker([frame.buffer for frame in frames])
             if isinstance(reply, RefusedMessage):

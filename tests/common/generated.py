@@ -1,5 +1,6 @@
 """Hypothesis strategies for our structs, read off their fields: whatever is declared is also generated."""
 
+import functools
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from msgspec import inspect
 PLAIN = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=8)
 
 
+@functools.cache
 def values_of(declared: Any) -> st.SearchStrategy[Any]:
     """Valid values of a type, such as one of our structs. Small ones; no NaN, so that they can be compared."""
     return _values(inspect.type_info(declared))

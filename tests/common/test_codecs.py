@@ -1,3 +1,4 @@
+import itertools
 import math
 import struct
 import sys
@@ -31,7 +32,7 @@ def test_float32_is_little_endian_ieee_754() -> None:
 def test_a_vector_may_be_cut_anywhere(numbers: list[float], places: list[int]) -> None:
     whole = packed(numbers)
     cuts = [0, *sorted(min(place, len(whole)) for place in places), len(whole)]
-    pieces = [whole[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
+    pieces = [whole[start:end] for start, end in itertools.pairwise(cuts)]
     assert FLOAT32.decode(pieces, len(numbers)).tolist() == numbers
 
 
