@@ -12,7 +12,8 @@ class CheckpointPlan:
     def __init__(self, every_seconds: float, *, saved_version: int, now: float) -> None:
         self.failures = 0
         self.saved_version = saved_version  # of the newest completed checkpoint; 0 before the first
-        self.askers: list[tuple[PeerId, int]] = []  # who waits for one to complete: (peer, request)
+        self._asked: list[tuple[PeerId, int]] = []  # who waits for one that is not begun yet: (peer, request)
+        self._promised: list[tuple[PeerId, int]] = []  # who waits for the one that is being written
         self._every_seconds = every_seconds
         self._due = now + every_seconds
         self._writing: tuple[int, dict[str, Any]] | None = None  # version, and the ledger's accounts in it
@@ -22,15 +23,21 @@ class CheckpointPlan:
         """Whether a checkpoint has been started and is not yet complete."""
         return self._writing is not None
 
+    def ask(self, peer: PeerId, request: int) -> None:
+        """Somebody wants a checkpoint begun from now on: one being written is older. Asked again, nothing changes."""
+        if (peer, request) not in self._asked + self._promised:
+            self._asked.append((peer, request))
+
     def is_due(self, version: int, *, now: float) -> bool:
         """Whether to start one now: asked for, or time has come and something changed."""
         if self.is_writing:
             return False
-        return bool(self.askers) or (now >= self._due and version != self.saved_version)
+        return bool(self._asked) or (now >= self._due and version != self.saved_version)
 
     def started(self, version: int, accounts: dict[str, Any], *, now: float) -> None:
         """A checkpoint of this version is being written."""
         self._writing = (version, accounts)
+        self._promised, self._asked = self._asked, []
         self._due = now + self._every_seconds
 
     def completed(self, ledger: Ledger) -> list[tuple[PeerId, int]]:
@@ -47,5 +54,5 @@ class CheckpointPlan:
 
     def _finished(self) -> list[tuple[PeerId, int]]:
         self._writing = None
-        askers, self.askers = self.askers, []
-        return askers
+        promised, self._promised = self._promised, []
+        return promised

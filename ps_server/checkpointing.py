@@ -63,8 +63,8 @@ class CheckpointWriter:
                 for old in _newest_first(self._folder)[KEPT:]:
                     old.unlink()
                 self.results.put(Written(path))
-            except (CheckpointError, OSError) as error:
-                self.results.put(Written(path, error=str(error)))
+            except Exception as error:  # whatever it is: the server waits for an answer to each checkpoint
+                self.results.put(Written(path, error=str(error) or type(error).__name__))
 
 
 def newest_checkpoint(run_folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
@@ -87,7 +87,8 @@ def newest_checkpoint(run_folder: Path) -> tuple[Path, dict[str, Tensor], dict[s
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("checkpoint-*.safetensors"), reverse=True)
+    # By number: names of more than twelve digits are longer.
+    return sorted(folder.glob("checkpoint-*.safetensors"), key=lambda path: (len(path.name), path.name), reverse=True)
 
 
 def _replace_with_link(link: Path, target: Path) -> None:

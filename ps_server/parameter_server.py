@@ -143,9 +143,9 @@ class ParameterServer:
             case messages.StatusRequest():
                 return [self._status(peer, message, now=now)]
             case messages.CheckpointRequest():
-                if self.phase is Phase.EMPTY:
+                if self.version == 0:
                     raise Denied("no_weights", "there is nothing to save yet: no worker has seeded the run")
-                self.checkpoints.askers.append((peer, message.request))
+                self.checkpoints.ask(peer, message.request)
                 return self.save(now=now)
             case messages.StopRequest():
                 return [Send(peer, messages.Stopping(request=message.request)), *self._end(message.reason, now=now)]

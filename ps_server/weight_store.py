@@ -59,7 +59,7 @@ class WeightStore:
         if known is None or known.version != version:
             copy = self._pool.take()
             torch.from_numpy(copy).copy_(vector)
-            known = Snapshot(version, codec, CODECS[codec].encode(torch.from_numpy(copy)))
+            known = Snapshot(version, codec, CODECS[codec].encode(torch.from_numpy(copy)).toreadonly())
             self._snapshots[codec, target] = known
             self.copies += 1
         return known
@@ -73,6 +73,7 @@ class WeightStore:
         for name, vector in self._live().items():
             vector.copy_(vectors[name])
         self.version, self.target_version = version, target_version
+        self._snapshots.clear()
 
     def _live(self) -> dict[str, Tensor]:
         slots = {f"optimizer.{name}": slot for name, slot in self.optimizer.slots.items()}

@@ -1,0 +1,111 @@
+"""When a checkpoint is begun, who is told when it is complete, and what is durable then."""
+
+import pytest
+
+from ps_server.checkpoint_plan import CheckpointPlan
+from ps_server.ledger import Ledger
+
+START, EVERY = 1000.0, 30.0
+
+
+@pytest.fixture
+def plan() -> CheckpointPlan:
+    return CheckpointPlan(EVERY, saved_version=0, now=START)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    """Of one worker that has settled pushes 1 to 3."""
+    ledger = Ledger(window=8)
+    ledger.open("a", 1)
+    for sequence in (1, 2, 3):
+        ledger.settle("a", sequence)
+    return ledger
+
+
+def test_a_checkpoint_is_due_when_its_time_has_come_and_something_changed(plan: CheckpointPlan) -> None:
+    assert not plan.is_due(5, now=START + 29.9)
+    assert plan.is_due(5, now=START + 30)
+    assert not plan.is_due(0, now=START + 1000), "the version is the saved one"
+
+
+def test_a_restored_run_is_not_saved_again_before_it_changed() -> None:
+    plan = CheckpointPlan(EVERY, saved_version=8, now=START)
+    assert not plan.is_due(8, now=START + 100)
+    assert plan.is_due(9, now=START + 100)
+
+
+def test_only_one_is_written_at_a_time(plan: CheckpointPlan, ledger: Ledger) -> None:
+    plan.started(5, ledger.to_dict(), now=START + 30)
+    assert plan.is_writing
+    assert not plan.is_due(6, now=START + 1000)
+    plan.completed(ledger)
+    assert not plan.is_writing
+    assert plan.is_due(6, now=START + 1000)
+
+
+def test_the_next_is_due_an_interval_after_the_last_was_begun(plan: CheckpointPlan, ledger: Ledger) -> None:
+    plan.started(5, ledger.to_dict(), now=START + 50)
+    plan.completed(ledger)
+    assert not plan.is_due(6, now=START + 79)
+    assert plan.is_due(6, now=START + 80)
+
+
+def test_a_completed_checkpoint_makes_durable_what_it_held_when_it_was_begun(
+    plan: CheckpointPlan, ledger: Ledger
+) -> None:
+    plan.started(5, ledger.to_dict(), now=START)
+    ledger.settle("a", 4)
+    assert (plan.saved_version, ledger.accounts["a"].durable) == (0, 0)
+    plan.completed(ledger)
+    assert (plan.saved_version, ledger.accounts["a"].durable) == (5, 3)
+
+
+def test_a_failed_checkpoint_makes_nothing_durable_and_is_tried_again_when_due(
+    plan: CheckpointPlan, ledger: Ledger
+) -> None:
+    plan.started(5, ledger.to_dict(), now=START)
+    plan.failed()
+    assert (plan.failures, plan.saved_version, ledger.accounts["a"].durable) == (1, 0, 0)
+    assert not plan.is_due(5, now=START + 1), "a full disk is not asked again at once"
+    assert plan.is_due(5, now=START + 30)
+    plan.started(6, ledger.to_dict(), now=START + 30)
+    plan.completed(ledger)
+    assert (plan.failures, plan.saved_version, ledger.accounts["a"].durable) == (1, 6, 3)
+
+
+def test_who_asks_is_told_when_it_is_complete(plan: CheckpointPlan, ledger: Ledger) -> None:
+    plan.ask(b"1", 10)
+    plan.ask(b"2", 20)
+    assert plan.is_due(0, now=START), "asked for, it is due even if nothing changed"
+    plan.started(5, ledger.to_dict(), now=START)
+    assert plan.completed(ledger) == [(b"1", 10), (b"2", 20)]
+    assert not plan.is_due(5, now=START)
+
+
+def test_who_asks_is_told_when_it_failed(plan: CheckpointPlan, ledger: Ledger) -> None:
+    plan.ask(b"1", 10)
+    plan.started(5, ledger.to_dict(), now=START)
+    assert plan.failed() == [(b"1", 10)]
+    plan.started(6, ledger.to_dict(), now=START + 30)
+    assert plan.completed(ledger) == [], "it was told once"
+
+
+def test_who_asks_while_one_is_written_gets_the_next(plan: CheckpointPlan, ledger: Ledger) -> None:
+    """Who asks for a checkpoint wants what is there now; the one under way is older."""
+    plan.ask(b"1", 10)
+    plan.started(5, ledger.to_dict(), now=START)
+    plan.ask(b"2", 20)
+    assert plan.completed(ledger) == [(b"1", 10)]
+    assert plan.is_due(7, now=START)
+    plan.started(7, ledger.to_dict(), now=START)
+    assert plan.completed(ledger) == [(b"2", 20)]
+
+
+def test_a_question_asked_again_is_answered_once(plan: CheckpointPlan, ledger: Ledger) -> None:
+    plan.ask(b"1", 10)
+    plan.ask(b"1", 10)
+    plan.started(5, ledger.to_dict(), now=START)
+    plan.ask(b"1", 10)
+    assert plan.completed(ledger) == [(b"1", 10)]
+    assert not plan.is_due(5, now=START)

@@ -1,0 +1,197 @@
+"""The writer's thread and its folder: what is kept, what is found again, and what a broken disk does."""
+
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from common.checkpoint_file import read_checkpoint
+from common.errors import CheckpointError
+from ps_server.checkpointing import BEST, KEPT, CheckpointWriter, Written, newest_checkpoint
+from ps_server.effects import SaveCheckpoint
+
+PATIENCE_SECONDS = 20.0  # for a disk that is busy with something else
+
+
+def a_checkpoint(steps: int, *, best: bool = False, record: dict[str, Any] | None = None) -> SaveCheckpoint:
+    """One whose content tells its steps."""
+    vectors = {"weights": torch.full((5,), float(steps)), "optimizer.step": torch.tensor(float(steps))}
+    return SaveCheckpoint(vectors, record or {"version": steps}, global_steps=steps, best=best)
+
+
+def file_name(steps: int) -> str:
+    return f"checkpoint-{steps:012d}.safetensors"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "checkpoints"
+
+
+@pytest.fixture
+def writer(folder: Path) -> Iterator[CheckpointWriter]:
+    writer = CheckpointWriter(folder)
+    yield writer
+    writer.close()
+
+
+def write(writer: CheckpointWriter, *checkpoints: SaveCheckpoint) -> list[Written]:
+    """Hand them over, and wait for what became of them."""
+    for checkpoint in checkpoints:
+        writer.write(checkpoint)
+    return [writer.results.get(timeout=PATIENCE_SECONDS) for _ in checkpoints]
+
+
+def names(folder: Path) -> list[str]:
+    """Everything in the folder, hidden files too."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def damage(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    match how:
+        case "cut short":
+            content = content[:-3]
+        case "empty":
+            content.clear()
+        case "one bit in a weight":
+            content[-1] ^= 1
+        case "one letter in the record":
+            at = content.index(b"version")
+            content[at] ^= 1
+        case "noise":
+            content = bytearray(b"\xff" * 200)
+    path.write_bytes(content)
+
+
+DAMAGES = ["cut short", "empty", "one bit in a weight", "one letter in the record", "noise"]
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_can_be_read(writer: CheckpointWriter, folder: Path) -> None:
+    assert write(writer, a_checkpoint(40)) == [Written(folder / file_name(40))]
+    vectors, record = read_checkpoint(folder / file_name(40))
+    assert vectors["weights"].tolist() == [40.0] * 5
+    assert record == {"version": 40}
+
+
+def test_the_newest_five_are_kept(writer: CheckpointWriter, folder: Path) -> None:
+    write(writer, *[a_checkpoint(steps) for steps in (3, 20, 100, 4000, 5000, 60000, 700000)])
+    assert KEPT == 5
+    assert names(folder) == [file_name(steps) for steps in (100, 4000, 5000, 60000, 700000)]
+
+
+def test_the_best_is_kept_apart_however_old_it_grows(writer: CheckpointWriter, folder: Path) -> None:
+    write(writer, a_checkpoint(1), a_checkpoint(2, best=True), *[a_checkpoint(steps) for steps in range(3, 10)])
+    assert names(folder) == [BEST, *[file_name(steps) for steps in range(5, 10)]]
+    assert read_checkpoint(folder / BEST)[1] == {"version": 2}
+
+
+def test_a_better_one_takes_the_place_of_the_best(writer: CheckpointWriter, folder: Path) -> None:
+    write(writer, a_checkpoint(1, best=True), a_checkpoint(2, best=True), a_checkpoint(3))
+    assert read_checkpoint(folder / BEST)[1] == {"version": 2}
+
+
+def test_the_best_outlives_another_checkpoint_of_the_same_step(writer: CheckpointWriter, folder: Path) -> None:
+    write(writer, a_checkpoint(2, best=True, record={"version": 2}), a_checkpoint(2, record={"version": 3}))
+    assert read_checkpoint(folder / BEST)[1] == {"version": 2}
+    assert read_checkpoint(folder / file_name(2))[1] == {"version": 3}
+
+
+def test_what_was_handed_over_is_finished_before_the_thread_ends(folder: Path) -> None:
+    writer = CheckpointWriter(folder)
+    for steps in range(1, 4):
+        writer.write(a_checkpoint(steps))
+    writer.close()
+    assert names(folder) == [file_name(steps) for steps in range(1, 4)]
+
+
+def test_a_disk_that_refuses_is_reported_and_the_next_checkpoint_is_tried(
+    writer: CheckpointWriter, folder: Path
+) -> None:
+    write(writer, a_checkpoint(1))
+    shutil.rmtree(folder)
+    (failed,) = write(writer, a_checkpoint(2))
+    assert failed.path == folder / file_name(2)
+    assert file_name(2) in failed.error
+    folder.mkdir()
+    assert write(writer, a_checkpoint(3)) == [Written(folder / file_name(3))]
+    assert names(folder) == [file_name(3)]
+
+
+def test_a_refused_checkpoint_leaves_the_older_ones_and_nothing_half_written(
+    writer: CheckpointWriter, folder: Path
+) -> None:
+    write(writer, *[a_checkpoint(steps) for steps in range(1, 6)])
+    (folder / file_name(6)).mkdir()  # no file can be put in its place
+    (failed,) = write(writer, a_checkpoint(6))
+    assert failed.error != ""
+    assert names(folder) == [file_name(steps) for steps in range(1, 7)]
+    assert read_checkpoint(folder / file_name(5))[1] == {"version": 5}
+
+
+def test_a_checkpoint_that_cannot_be_put_into_words_is_reported_too(writer: CheckpointWriter, folder: Path) -> None:
+    """Whatever goes wrong in the thread: the server waits for its answer, at the latest when it exits."""
+    (failed,) = write(writer, a_checkpoint(1, record={"version": object()}))
+    assert "object" in failed.error
+    assert write(writer, a_checkpoint(2)) == [Written(folder / file_name(2))]
+
+
+# -- finding one again ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inside", [".", ".."], ids=["the folder itself", "the run folder"])
+def test_the_newest_is_found(writer: CheckpointWriter, folder: Path, inside: str) -> None:
+    write(writer, *[a_checkpoint(steps, best=steps == 9) for steps in (9, 1000, 20)])
+    path, vectors, record = newest_checkpoint((folder / inside).resolve())
+    assert path.name == file_name(1000)
+    assert vectors["weights"].tolist() == [1000.0] * 5
+    assert record == {"version": 1000}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_newest_is_passed_over_with_a_warning_that_names_it(
+    writer: CheckpointWriter, folder: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(writer, *[a_checkpoint(steps) for steps in (1, 2, 3)])
+    damage(folder / file_name(3), how)
+    with caplog.at_level(logging.WARNING):
+        path, _, record = newest_checkpoint(folder)
+    assert (path.name, record) == (file_name(2), {"version": 2})
+    (warning,) = caplog.records
+    assert file_name(3) in warning.getMessage()
+    assert warning.levelno == logging.WARNING
+
+
+def test_a_run_without_a_sound_checkpoint_cannot_be_resumed(
+    writer: CheckpointWriter, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(writer, a_checkpoint(1), a_checkpoint(2))
+    damage(folder / file_name(1), "empty")
+    damage(folder / file_name(2), "cut short")
+    with pytest.raises(CheckpointError, match=f"--resume {folder}: none of its 2 checkpoints is sound"):
+        newest_checkpoint(folder)
+    assert len(caplog.records) == 2
+
+
+def test_a_run_that_saved_nothing_cannot_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=f"--resume {tmp_path}: it has no checkpoints"):
+        newest_checkpoint(tmp_path)
+
+
+def test_the_remains_of_an_interrupted_write_are_no_checkpoint(writer: CheckpointWriter, folder: Path) -> None:
+    write(writer, a_checkpoint(1))
+    (folder / f".{file_name(2)}.tmp").write_bytes(b"half of i")
+    assert newest_checkpoint(folder)[0].name == file_name(1)
+
+
+def test_more_steps_than_twelve_digits_are_still_the_newest(writer: CheckpointWriter, folder: Path) -> None:
+    write(writer, *[a_checkpoint(10**12 + more) for more in range(-5, 2)])
+    assert newest_checkpoint(folder)[2] == {"version": 10**12 + 1}
+    assert len(names(folder)) == KEPT
