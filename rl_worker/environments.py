@@ -152,10 +152,11 @@ class _Gymnasium:
             raise SettingsError(f"--preprocessing {settings.preprocessing}: is for ALE games; leave it out")
         spec = _spec_of(settings.id)
         limit = settings.max_episode_steps or None
-        mode = "rgb_array" if with_screen else None
+        # Not every environment takes a render mode: it is only named when it is needed.
+        screen: dict[str, Any] = {"render_mode": "rgb_array"} if with_screen else {}
         try:
             self._env = SyncVectorEnv(
-                [lambda: gymnasium.make(spec, max_episode_steps=limit, render_mode=mode) for _ in range(count)],
+                [lambda: gymnasium.make(spec, max_episode_steps=limit, **screen) for _ in range(count)],
                 autoreset_mode=AutoresetMode.SAME_STEP,
             )
         except (gymnasium.error.Error, ImportError) as error:

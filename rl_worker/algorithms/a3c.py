@@ -80,7 +80,7 @@ class A3C:
             return
         for _ in range(settings.epochs):
             order = torch.randperm(trajectory.steps, generator=self._random, device=self._device)
-            for rows in order.chunk(settings.minibatches):
+            for rows in order.tensor_split(min(settings.minibatches, trajectory.steps)):
                 yield Batch(*(getattr(whole, field)[rows] for field in Batch.__dataclass_fields__))
 
     def loss(self, batch: Batch, *, global_steps: int) -> Loss:
@@ -91,7 +91,7 @@ class A3C:
         log_probabilities = log_policy.gather(-1, batch.actions.unsqueeze(-1)).squeeze(-1)
         entropy = -(log_policy.exp() * log_policy).sum(-1)
         advantages = batch.advantages
-        if settings.normalize_advantages:
+        if settings.normalize_advantages and len(advantages) > 1:  # one alone has no deviation
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         if settings.surrogate == "clip":
             ratio = (log_probabilities - batch.log_probabilities).exp()

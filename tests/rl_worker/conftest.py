@@ -1,12 +1,13 @@
-"""What all tests of the worker need: one thread for the network, and no screen."""
+"""What all tests of the worker need: one thread for the network, each warning of torch each time, and no screen."""
 
 import pytest
 import torch
 
 
 @pytest.fixture(autouse=True, scope="session")
-def one_thread() -> None:
+def torch_as_in_a_worker() -> None:
     torch.set_num_threads(1)
+    torch.set_warn_always(True)  # else the first test alone would fail by a warning
 
 
 @pytest.fixture(autouse=True)

@@ -89,3 +89,18 @@ def act(observations: Tensor) -> ActionChoice:
     assert (observations > NOWHERE).all(), "looked at a final observation of a game that goes on"
     values = observations @ torch.tensor([100.0, 10.0, 1.0])
     return ActionChoice((observations[:, 2] % 4).to(torch.int64), -values, values)
+
+
+class Bandit(ScriptedEnvironments):
+    """Games of one step, which ends them; each action has its reward."""
+
+    def __init__(self, arms: list[float], *, count: int) -> None:
+        super().__init__(*[[Game((0.0,), "terminated")]] * count)
+        self._arms = np.array(arms, dtype=np.float32)
+
+    def step(self, actions: NDArray[np.int64]) -> Stepped:
+        stepped = super().step(actions)
+        return Stepped(stepped.observations, self._arms[actions], stepped.terminated, stepped.truncated, None)
+
+    def _observations(self) -> NDArray[np.float32]:
+        return np.ones((self.count, 3), dtype=np.float32)

@@ -1,7 +1,6 @@
 """What only ALE games have: lives, true scores, and a screen that is not what the agent sees."""
 
 import numpy as np
-import pytest
 import torch
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
@@ -90,16 +89,15 @@ def small_and_gray(screen: NDArray[np.uint8]) -> NDArray[np.float64]:
     return np.asarray(small)
 
 
-@pytest.mark.parametrize("sticky_actions", [0.0, 0.25])
-def test_the_screen_shows_the_game_that_the_agent_plays(sticky_actions: float) -> None:
+def test_the_screen_shows_the_game_that_the_agent_plays() -> None:
     """Of all that the agent saw, a screen is most like what it saw then; also after a game has ended."""
-    settings = Environment(id="ALE/Breakout-v5", sticky_actions=sticky_actions, max_episode_steps=30)
-    environments = make_environments(settings, count=2, with_screen=True)
+    settings = Environment(id="ALE/Breakout-v5", sticky_actions=0.25, max_episode_steps=40)
+    environments = make_environments(settings, count=1, with_screen=True)
     environments.reset(3)
     chance = np.random.default_rng(0)
     seen, shown = [], []
     for _ in range(70):
-        seen.append(environments.step(chance.integers(4, size=2)).observations[0, -1].astype(np.float64))
+        seen.append(environments.step(chance.integers(4, size=1)).observations[0, -1].astype(np.float64))
         screen = environments.screen()
         assert (screen.shape, screen.dtype) == ((210, 160, 3), np.uint8)
         shown.append(small_and_gray(screen))

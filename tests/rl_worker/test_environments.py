@@ -91,7 +91,7 @@ def test_final_observations_are_there_only_when_a_game_ends(settings: Environmen
 
 
 def test_cartpole_is_played_exactly_as_gymnasium_plays_it() -> None:
-    """Every row against a plain environment that is reset by hand: seeds, rewards, ends, last and first observations."""
+    """Every row against a plain environment that is reset by hand: seeds, rewards, ends, first and last ones."""
     count, seed = 3, 11
     environments = make_environments(changed(CARTPOLE, max_episode_steps=20), count=count)
     plain = [gymnasium.make("CartPole-v1", max_episode_steps=20) for _ in range(count)]
