@@ -160,16 +160,16 @@ class ParameterClient:
             case messages.Refused(code="unknown_worker"):
                 self._join_again(now=now)
                 return []
-            case messages.Refused() if message.request == self._hello_ticket:
+            case messages.Refused() if message.request == self._hello_ticket or message.code == "bad_message":
                 return self._end(Refused(message.code, message.reason))
-            case messages.Weights():
-                self._newest = (message.codec, vector)
         answered = self._requests.pop(message.request, None)
         if answered is None:
             return []  # the second answer to something that was sent twice
         effects = self._send_again_before(answered.order, now=now)
         if isinstance(answered.message, messages.Heartbeat):
             return effects
+        if isinstance(message, messages.Weights) and not getattr(answered.message, "target", False):
+            self._newest = (message.codec, vector)
         if isinstance(message, messages.Refused):
             return [*effects, Fail(message.request, Refused(message.code, message.reason))]
         return [*effects, Resolve(message.request, message, vector)]
@@ -258,7 +258,8 @@ class ParameterClient:
         self._last_order += 1
         request.order = self._last_order
         if self._welcome is not None:
-            self._heartbeat_due = now + self._welcome.lease_seconds / HEARTBEATS_IN_A_LEASE
+            # However long the lease is: without heartbeats there would be no answers, and that would look like silence.
+            self._heartbeat_due = now + min(self._welcome.lease_seconds, SILENCE_SECONDS) / HEARTBEATS_IN_A_LEASE
         return [Transmit(request.message, request.vector)]
 
     def _send_again_before(self, order: int, *, now: float) -> list[Effect]:

@@ -1,0 +1,116 @@
+"""How the tests of the worker's machine talk with it: the test is the server, and the clock."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from common import messages
+from common.messages import ToServer, Welcome
+from common.tensors import Schema, TensorSpec
+from rl_worker.effects import Effect, Fail, Joined, Reconnect, Resolve, Transmit
+from rl_worker.parameter_client import ParameterClient
+
+SCHEMA = Schema([TensorSpec("w", (2,))])
+RUN: dict[str, Any] = {
+    "preset": "cartpole",
+    "environment": {"id": "CartPole-v1"},
+    "algorithm": {"name": "a3c"},
+    "network": {"name": "mlp"},
+    "budget": {"max_steps": 1000},
+}
+LEASE_SECONDS = 5.0
+PATIENCE_SECONDS = 60.0
+
+
+def vector(*values: float) -> list[memoryview]:
+    """A vector's bytes, as they lie in frames."""
+    return [memoryview(np.array(values, dtype=np.float32)).cast("B")]
+
+
+def new_client(*, now: float = 0.0, wishes: dict[str, Any] | None = None) -> ParameterClient:
+    return ParameterClient(
+        worker_id="w",
+        incarnation=17,
+        wishes=wishes or {},
+        proposal={"preset": "proposed"},
+        host="here",
+        environments=8,
+        patience_seconds=PATIENCE_SECONDS,
+        now=now,
+    )
+
+
+def sent(effects: Sequence[Effect]) -> list[ToServer]:
+    """The messages that an answer of the machine sends; it may do nothing else but join and reconnect."""
+    assert all(isinstance(effect, Transmit | Joined | Reconnect) for effect in effects), effects
+    return [effect.message for effect in effects if isinstance(effect, Transmit)]
+
+
+def kinds(effects: Sequence[Effect]) -> list[type]:
+    """What is sent, and what else is done, in order."""
+    return [type(effect.message) if isinstance(effect, Transmit) else type(effect) for effect in effects]
+
+
+def hello_of(effects: Sequence[Effect]) -> messages.Hello:
+    (hello,) = [message for message in sent(effects) if isinstance(message, messages.Hello)]
+    return hello
+
+
+def welcome(request: int, **changes: Any) -> Welcome:
+    answer: dict[str, Any] = {
+        "protocol": 1,
+        "epoch": 1,
+        "number": 0,
+        "run": RUN,
+        "schema": (),
+        "version": 0,
+        "global_steps": 0,
+        "settled_through": 0,
+        "reported_through": 0,
+        "lease_seconds": LEASE_SECONDS,
+        "codecs": ("float32",),
+    }
+    return Welcome(request=request, **answer | changes)
+
+
+def join(client: ParameterClient, *, now: float = 0.0, **changes: Any) -> list[Effect]:
+    """HELLO and WELCOME; what the machine does with the latter."""
+    return client.receive(welcome(hello_of(client.tick(now=now)).request, **changes), now=now)
+
+
+def joined_client(*, now: float = 0.0, **changes: Any) -> ParameterClient:
+    """A member whose trainer has told the schema."""
+    client = new_client(now=now)
+    join(client, now=now, **changes)
+    ticket, _ = client.seed(SCHEMA, "float32", vector(0, 0), now=now)
+    client.receive(messages.Seeded(request=ticket, accepted=True, version=1), now=now)
+    return client
+
+
+def push(client: ParameterClient, *values: float, now: float = 0.0, computed_on: int = 1) -> tuple[int, list[Effect]]:
+    return client.push_pull("float32", vector(*values), epoch=1, computed_on=computed_on, steps=20, now=now)
+
+
+def weights(request: int, *, version: int = 2, epoch: int = 1) -> messages.Weights:
+    return messages.Weights(request=request, epoch=epoch, version=version, global_steps=20)
+
+
+def alive(request: int) -> messages.Alive:
+    return messages.Alive(request=request, epoch=1, version=1, global_steps=0, durable=0)
+
+
+def unknown_worker(request: int) -> messages.Refused:
+    return messages.Refused(request=request, code="unknown_worker", reason="say HELLO first, on this connection")
+
+
+def resolved(effects: Sequence[Effect]) -> list[int]:
+    """The tickets whose calls have their reply."""
+    return [effect.ticket for effect in effects if isinstance(effect, Resolve)]
+
+
+def failure(effects: Sequence[Effect]) -> Fail:
+    """The only thing that is done: calls fail."""
+    (fail,) = effects
+    assert isinstance(fail, Fail)
+    return fail
