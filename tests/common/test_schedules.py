@@ -1,0 +1,28 @@
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.schedules import linear
+
+WEIGHTS = st.floats(0, 1)
+KEPT = settings(max_examples=100, derandomize=True, deadline=None)
+
+
+@KEPT
+@given(st.integers(0, 2**62), WEIGHTS, WEIGHTS, st.integers(1, 2**62))
+def test_a_linear_schedule_is_a_straight_line_that_ends(step: int, initial: float, final: float, over: int) -> None:
+    share = min(Fraction(step, over), Fraction(1))
+    exact = float(Fraction(initial) * (1 - share) + Fraction(final) * share)
+    assert linear(step, initial=initial, final=final, over=over) == pytest.approx(exact, rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize(("step", "value"), [(0, 8.0), (25, 6.5), (50, 5.0), (100, 2.0), (101, 2.0), (10**18, 2.0)])
+def test_a_linear_schedule_at_some_steps(step: int, value: float) -> None:
+    assert linear(step, initial=8.0, final=2.0, over=100) == value
+
+
+@pytest.mark.parametrize("step", [0, 1, 10**18])
+def test_a_schedule_over_no_steps_stays_where_it_began(step: int) -> None:
+    assert linear(step, initial=7e-4, final=0.0, over=0) == 7e-4
