@@ -9,6 +9,9 @@ from common.run_spec import RunSpec, contradiction, run_from_dict, with_settings
 from ps_server.denied import Denied
 from ps_server.training_run import TrainingRun
 
+# Names that a run remembers, for good: a checkpoint holds an account of each, about a hundred bytes.
+MAX_WORKERS = 100_000
+
 
 def admit(hello: Hello, *, run: TrainingRun | None, overrides: dict[str, Any]) -> RunSpec:
     """
@@ -28,6 +31,8 @@ def admit(hello: Hello, *, run: TrainingRun | None, overrides: dict[str, Any]) -
         raise Denied(
             "superseded", f"a newer process named {hello.worker_id} has joined; give each worker its own --name"
         )
+    if run and known is None and len(run.ledger.accounts) >= MAX_WORKERS:
+        raise Denied("too_many_workers", f"this run has seen {MAX_WORKERS} workers; start one under a name it knows")
     spec = run.spec if run else _decide(hello, overrides)
     if sentence := contradiction(spec, hello.wishes):
         raise Denied("contradiction", sentence)

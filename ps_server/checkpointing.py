@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from common.checkpoint_file import read_checkpoint, write_checkpoint
-from common.errors import CheckpointError
+from common.errors import CheckpointError, SettingsError
 from ps_server.effects import SaveCheckpoint
 
 KEPT = 5
@@ -84,6 +84,12 @@ def newest_checkpoint(run_folder: Path) -> tuple[Path, dict[str, Tensor], dict[s
             return path, vectors, record
     found = f"none of its {len(paths)} checkpoints is sound" if paths else "it has no checkpoints"
     raise CheckpointError(f"--resume {run_folder}: {found}")
+
+
+def check_unused(folder: Path) -> None:
+    """Raises SettingsError when a run has left checkpoints there: a new run's, with fewer steps, would be removed."""
+    if _newest_first(folder):
+        raise SettingsError(f"{folder}: holds the checkpoints of a run; take another folder, or --resume that run")
 
 
 def _newest_first(folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from common.errors import SettingsError
 from common.flags import Parsed, parse_with_run, run_program
 from common.run_spec import RunSpec, run_from_dict, with_settings
 from common.status import Status
-from ps_server.checkpointing import CheckpointWriter, newest_checkpoint
+from ps_server.checkpointing import CheckpointWriter, check_unused, newest_checkpoint
 from ps_server.metrics import MetricsFile
 from ps_server.parameter_server import ParameterServer
 from ps_server.settings import ServerSettings
@@ -42,6 +42,9 @@ def serve(argv: Sequence[str] | None = None) -> int:
     epoch, now = time.time_ns(), time.monotonic()
     run, overrides = _starting_run(flags, epoch=epoch, now=now)
     folder = _run_folder(settings, run.spec if run else None)
+    checkpoint_folder = settings.checkpoint_dir or folder / "checkpoints"
+    if settings.resume is None:
+        check_unused(checkpoint_folder)
     server = ParameterServer(
         run,
         epoch=epoch,
@@ -50,7 +53,7 @@ def serve(argv: Sequence[str] | None = None) -> int:
         checkpoint_seconds=settings.checkpoint_seconds,
         now=now,
     )
-    writer = CheckpointWriter(settings.checkpoint_dir or folder / "checkpoints")
+    writer = CheckpointWriter(checkpoint_folder)
     try:
         shell = ZmqServer(server, writer, host=settings.host, port=settings.port)
     except SettingsError:

@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from tyro.extras import SubcommandApp
 
 from common import messages
 from common.addresses import check_address
+from common.errors import SettingsError
 from common.flags import run_program
 from common.messages import ToServer, ToWorker
 from common.status import Status
@@ -20,6 +23,7 @@ from ps_server.plots import plot_runs
 PROGRAM = "ps-ctl"
 ANSWER_SECONDS = 10.0
 SAVE_SECONDS = 60.0  # until a checkpoint is on disk
+PIPE_WIDTH = 200  # characters: enough for the longest name of a worker, which a terminal may have to cut
 
 app = SubcommandApp()
 
@@ -93,6 +97,8 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
         runs: run folders
         out: the file to write; curve.png in the first run folder when not given
     """
+    if not runs:
+        raise SettingsError("plot: say which run folders to draw")
     print(plot_runs(runs, out or runs[0] / "curve.png"))
 
 
@@ -107,10 +113,14 @@ def _print_json(value: msgspec.Struct) -> None:
 
 def _print_status(status: Status) -> None:
     console = Console()
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
     returns = "-" if status.mean_return_100 is None else f"{status.mean_return_100:.2f}"
     best = "-" if status.best_mean_return_100 is None else f"{status.best_mean_return_100:.2f}"
-    console.print(
-        f"[bold]{status.preset or 'undecided'}[/] is {status.phase}, version {status.version}, "
+    # Text, not markup: workers and presets are named by strangers.
+    told = Text(status.preset or "undecided", style="bold")
+    told.append(
+        f" is {status.phase}, version {status.version}, "
         f"{status.parameters} parameters, {status.minutes:.1f} minutes\n"
         f"T {status.global_steps}   {status.steps_per_second:.0f} steps/s   "
         f"{status.updates_per_second:.1f} updates/s   learning rate {status.learning_rate:.3g}\n"
@@ -119,12 +129,13 @@ def _print_status(status: Status) -> None:
         f"gradient norm {status.gradient_norm:.3g}\n"
         f"checkpoint at version {status.checkpoint_version}, {status.checkpoint_failures} failed   "
         f"duplicates {status.duplicates}   refused {dict(status.refused) or 0}",
-        highlight=False,
+        style="not bold",
     )
-    table = Table("worker", "number", "environments", "alive", "silent s", "pushes", "steps", "staleness", "steps/s")
+    console.print(told)
+    table = Table("worker", "no.", "envs", "alive", "silent s", "pushes", "steps", "stale", "steps/s", box=SIMPLE_HEAD)
     for worker in status.workers:
         table.add_row(
-            worker.worker_id,
+            Text(worker.worker_id),
             str(worker.number),
             str(worker.environments),
             "yes" if worker.alive else "no",

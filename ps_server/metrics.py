@@ -1,5 +1,6 @@
 """The history of a run: one JSON object a line, made from the status."""
 
+import os
 import time
 from pathlib import Path
 
@@ -16,7 +17,8 @@ class MetricsFile:
 
     def __init__(self, run_folder: Path) -> None:
         """Raises OSError."""
-        self._file = (run_folder / FILE_NAME).open("ab")
+        self._file = (run_folder / FILE_NAME).open("a+b")
+        self._end_line()
         self._due = 0.0
 
     def add(self, status: Status, *, now: float) -> None:
@@ -29,6 +31,13 @@ class MetricsFile:
         """Write the last row."""
         self._write(status)
         self._file.close()
+
+    def _end_line(self) -> None:
+        """A server that was killed may have left half a line; what follows begins one of its own."""
+        if self._file.seek(0, os.SEEK_END) > 0:
+            self._file.seek(-1, os.SEEK_END)
+            if self._file.read(1) != b"\n":
+                self._file.write(b"\n")
 
     def _write(self, status: Status) -> None:
         row = msgspec.to_builtins(status)

@@ -159,11 +159,12 @@ class ParameterServer:
                 steps = self.run.progress.global_steps
                 return [Send(peer, messages.Settled(request=message.request, settlement=settled, global_steps=steps))]
             case messages.PushPull():
+                known_codec(message.codec)  # the weights go back in it: without one, nothing is done
                 settled = self._settle(self.run, member, message, vector)
                 return [self._newest(peer, message, settled)]
             case messages.Report():
                 if self.run.note_report(member.worker_id, message, now=now):
-                    member.meters.update(message.meters)
+                    member.meters = dict(message.meters)
                 return [Send(peer, messages.Noted(request=message.request, sequence=message.sequence))]
             case messages.Heartbeat():
                 return [self._alive(self.run, member, message)]

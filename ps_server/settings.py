@@ -35,7 +35,7 @@ class ServerSettings:
             ("--lease-seconds", self.lease_seconds),
             ("--threads", self.threads),
         ):
-            if value <= 0:
+            if not value > 0:  # NaN is not
                 raise SettingsError(f"{flag} {value}: must be more than 0")
         if self.resume is not None and self.run_dir is not None:
             raise SettingsError("--resume and --run-dir both name the run folder; give one of them")

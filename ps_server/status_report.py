@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import msgspec
+
 from common.status import Status, WorkerStatus
 from ps_server.membership import Member
 from ps_server.training_run import TrainingRun
 
-MAX_WORKERS = 200  # a status travels in one header
+# A status travels in one header of 1 MiB, with the run and the schema; names of workers and meters are their own.
+MAX_WORKERS = 200
+MAX_WORKERS_BYTES = 800_000
 
 
 def status_of(run: TrainingRun | None, members: list[Member], *, now: float, **fields: Any) -> Status:
@@ -17,7 +21,7 @@ def status_of(run: TrainingRun | None, members: list[Member], *, now: float, **f
     """
     return Status(
         workers_alive=sum(member.alive for member in members),
-        workers=tuple(_worker(member, now=now) for member in members[:MAX_WORKERS]),
+        workers=_workers(members, now=now),
         **(_run_fields(run, now=now) if run else {}),
         **fields,
     )
@@ -47,6 +51,19 @@ def _run_fields(run: TrainingRun, *, now: float) -> dict[str, Any]:
         "gradient_norm": progress.gradient_norm.mean,
         "duplicates": run.duplicates,
     }
+
+
+def _workers(members: list[Member], *, now: float) -> tuple[WorkerStatus, ...]:
+    """As many as a header holds."""
+    workers: list[WorkerStatus] = []
+    size = 0
+    for member in members[:MAX_WORKERS]:
+        worker = _worker(member, now=now)
+        size += len(msgspec.msgpack.encode(worker))
+        if size > MAX_WORKERS_BYTES:
+            break
+        workers.append(worker)
+    return tuple(workers)
 
 
 def _worker(member: Member, *, now: float) -> WorkerStatus:

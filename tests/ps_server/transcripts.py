@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from common import messages
-from common.messages import Episode, Message, PushPull, Settlement, ToServer
+from common.messages import Episode, Message, Push, PushPull, Settlement, ToServer
 from common.run_spec import RunSpec, run_from_dict
 from common.tensors import Schema, TensorSpec
 from ps_server.effects import Effect, Exit, Note, SaveCheckpoint, Send
@@ -61,6 +61,8 @@ class Transcript:
     ) -> None:
         self.now = now
         self.effects: list[Effect] = []
+        self.applied: list[tuple[str, int]] = []  # (connection, sequence) of each push that was said to be applied
+        self.applied_steps = 0
         self._request = itertools.count(1)
         self.machine = ParameterServer(
             TrainingRun(run, epoch=epoch, now=now) if isinstance(run, RunSpec) else run,
@@ -70,6 +72,8 @@ class Transcript:
             checkpoint_seconds=CHECKPOINT_SECONDS,
             now=now,
         )
+        self._first_version = self.machine.version or 1
+        self._first_steps = self.run.progress.global_steps if self.machine.run else 0
 
     @classmethod
     def seeded(cls, *, workers: Sequence[str] = ("a",), **sections: Any) -> "Transcript":
@@ -85,10 +89,25 @@ class Transcript:
         assert self.machine.run is not None
         return self.machine.run
 
+    def check(self) -> None:
+        """T and the version are exactly those of the pushes that were said to be applied in this epoch."""
+        if self.machine.run is None or self.machine.run.store is None:
+            assert self.applied == []
+            return
+        assert self.machine.version == self._first_version + len(self.applied)
+        assert self.run.progress.global_steps == self._first_steps + self.applied_steps
+        assert self.machine.version == 1 + self.run.progress.updates
+
     # -- what peers say -----------------------------------------------------------------------------------------------
 
     def say(self, peer: str, message: ToServer, buffers: Sequence[bytes] = ()) -> list[Effect]:
         self.effects = self.machine.receive(peer.encode(), message, buffers, now=self.now)
+        for send in sends(self.effects):
+            settled = settlement_of(send.message)
+            if settled is not None and settled.verdict == "applied":
+                assert isinstance(message, Push | PushPull)
+                self.applied.append((peer, settled.sequence))
+                self.applied_steps += message.steps
         return self.effects
 
     def ask(self, peer: str, message: ToServer, buffers: Sequence[bytes] = ()) -> Send:
@@ -188,6 +207,13 @@ def received(send: Send) -> list[float]:
     assert send.snapshot is not None
     assert send.message.codec == "float32"
     return [float(value) for value in np.frombuffer(bytes(send.snapshot.buffer), dtype="<f4")]
+
+
+def settlement_of(message: Message) -> Settlement | None:
+    """What a reply says of a push; None when it says nothing of one."""
+    if isinstance(message, messages.Settled):
+        return message.settlement
+    return message.settled if isinstance(message, messages.Weights | messages.NotModified) else None
 
 
 def sends(effects: Sequence[Effect]) -> list[Send]:

@@ -1,0 +1,224 @@
+"""`ps-ctl`: what it asks, what it prints, and what it says of mistakes. The server is a function."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from common import messages
+from common.errors import PsRlError, Refused, ServerUnreachable, SettingsError
+from common.messages import ToServer, ToWorker
+from common.status import WorkerStatus
+from ps_server import control
+from tests.ps_server.test_metrics import a_status
+from tests.ps_server.test_plots import a_run
+
+SERVER = "10.0.0.1:5555"
+WORKER = WorkerStatus(
+    worker_id="a-machine-in-the-cellar-" + 75 * "x" + "0",  # as long as a name may be
+    number=3,
+    host="tower",
+    environments=8,
+    alive=True,
+    silent_seconds=0.25,
+    pushes=120,
+    discarded=4,
+    steps=2400,
+    staleness=1.5,
+    meters={"steps_per_second": 812.4},
+)
+STATUS = a_status(
+    preset="pong",
+    version=341,
+    parameters=150_000,
+    global_steps=98765,
+    steps_per_second=1234.5,
+    minutes=12.34,
+    learning_rate=0.0005,
+    episodes=77,
+    mean_return_100=-3.25,
+    workers_alive=1,
+    workers=(WORKER,),
+)
+STATUS_REPLY = messages.StatusReply(request=1, status=STATUS, run={}, schema=())
+SAVED = messages.CheckpointSaved(request=1, path="runs/x/checkpoints/c.safetensors", version=12)
+
+
+class Asked:
+    """Stands for the server: remembers the questions, gives one answer."""
+
+    def __init__(self, answer: ToWorker | PsRlError) -> None:
+        self.answer = answer
+        self.questions: list[tuple[str, ToServer]] = []
+        self.patience: list[float] = []
+
+    def __call__(self, server: str, message: ToServer, *, timeout_seconds: float) -> tuple[ToWorker, list[bytes]]:
+        self.questions.append((server, message))
+        self.patience.append(timeout_seconds)
+        if isinstance(self.answer, PsRlError):
+            raise self.answer
+        return self.answer, []
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Callable[[ToWorker | PsRlError], Asked]:
+    def answering(answer: ToWorker | PsRlError) -> Asked:
+        asked = Asked(answer)
+        monkeypatch.setattr(control, "ask", asked)
+        return asked
+
+    return answering
+
+
+Answering = Callable[[ToWorker | PsRlError], Asked]
+Printed = pytest.CaptureFixture[str]
+
+# -- what is asked ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "question", "answer"),
+    [
+        ("status", messages.StatusRequest(request=1), STATUS_REPLY),
+        ("checkpoint", messages.CheckpointRequest(request=1), SAVED),
+        ("stop", messages.StopRequest(request=1), messages.Stopping(request=1)),
+    ],
+)
+def test_a_command_is_one_question(server: Answering, command: str, question: ToServer, answer: ToWorker) -> None:
+    asked = server(answer)
+    assert control.control([command, "--server", SERVER]) == 0
+    assert asked.questions == [(SERVER, question)]
+
+
+def test_a_checkpoint_is_waited_for_longer_than_an_answer(server: Answering) -> None:
+    patience = {}
+    for command, answer in (("status", STATUS_REPLY), ("checkpoint", SAVED)):
+        asked = server(answer)
+        control.control([command, "--server", SERVER])
+        patience[command] = asked.patience[0]
+    assert patience["checkpoint"] > patience["status"] > 1
+
+
+# -- what is printed --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "answer", "expected"),
+    [
+        ("checkpoint", SAVED, {"request": 1, "path": "runs/x/checkpoints/c.safetensors", "version": 12}),
+        ("stop", messages.Stopping(request=1), {"request": 1}),
+    ],
+)
+def test_json_is_one_object_on_one_line(
+    server: Answering, capsys: Printed, command: str, answer: ToWorker, expected: dict[str, Any]
+) -> None:
+    server(answer)
+    control.control([command, "--server", SERVER, "--json"])
+    (line,) = capsys.readouterr().out.splitlines()
+    assert {key: value for key, value in json.loads(line).items() if key != "type"} == expected
+
+
+def test_the_status_as_json_is_the_whole_status(server: Answering, capsys: Printed) -> None:
+    server(STATUS_REPLY)
+    control.control(["status", "--server", SERVER, "--json"])
+    (line,) = capsys.readouterr().out.splitlines()
+    status = json.loads(line)
+    assert status.keys() == set(STATUS.__struct_fields__)
+    assert (status["version"], status["mean_return_100"], status["refused"]) == (341, -3.25, {"too_stale": 2})
+    assert status["workers"][0]["meters"] == {"steps_per_second": 812.4}
+
+
+def test_the_status_as_text_names_the_run_its_numbers_and_its_workers(server: Answering, capsys: Printed) -> None:
+    server(STATUS_REPLY)
+    control.control(["status", "--server", SERVER])
+    printed = capsys.readouterr().out
+    for expected in ("pong is serving", "version 341", "12.3 minutes", "T 98765", "1234 steps/s", "-3.25", "too_stale"):
+        assert expected in printed
+    (row,) = [line for line in printed.splitlines() if WORKER.worker_id in line]
+    assert row.split() == [WORKER.worker_id, "3", "8", "yes", "0.2", "120", "2400", "1.50", "812"]
+
+
+def test_the_status_of_a_server_that_nobody_joined_has_no_numbers_to_show(server: Answering, capsys: Printed) -> None:
+    server(messages.StatusReply(request=1, status=a_status(phase="empty", refused={}), run={}, schema=()))
+    control.control(["status", "--server", SERVER])
+    printed = capsys.readouterr().out
+    assert "undecided is empty" in printed
+    assert "last 100: -" in printed
+    assert "refused 0" in printed
+
+
+@pytest.mark.parametrize("name", ["[/]", "[red]x", "[bold", "a[/b]", "\\[x]"])
+def test_a_name_is_printed_as_it_is(server: Answering, capsys: Printed, name: str) -> None:
+    """Workers and presets are named by strangers; square brackets are rich's markup."""
+    worker = msgspec.structs.replace(WORKER, worker_id=name)
+    status = msgspec.structs.replace(STATUS, preset=name, workers=(worker,))
+    server(messages.StatusReply(request=1, status=status, run={}, schema=()))
+    control.control(["status", "--server", SERVER])
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{name} is serving")
+    assert f" {name} " in printed.splitlines()[-2]
+
+
+def test_a_saved_checkpoint_is_told_with_its_path(server: Answering, capsys: Printed) -> None:
+    server(SAVED)
+    control.control(["checkpoint", "--server", SERVER])
+    assert capsys.readouterr().out == "version 12 saved as runs/x/checkpoints/c.safetensors\n"
+
+
+def test_what_stop_sets_in_motion_is_told(server: Answering, capsys: Printed) -> None:
+    server(messages.Stopping(request=1))
+    control.control(["stop", "--server", SERVER])
+    assert "the run is ending" in capsys.readouterr().out
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [[], ["dance"], ["status"], ["status", "--server"], ["stop", "--server", SERVER, "--now"]],
+    ids=" ".join,
+)
+def test_a_command_line_that_says_nothing_is_answered_with_usage(argv: list[str], capsys: Printed) -> None:
+    with pytest.raises(SystemExit) as ended:
+        control.control(argv)
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert "ps-ctl" in said.out + said.err
+
+
+@pytest.mark.parametrize("address", ["", "tower", "tower:", ":5555", "tower:0", "tower:65536", "tcp://tower:5555"])
+@pytest.mark.parametrize("command", ["status", "checkpoint", "stop"])
+def test_an_address_that_is_none_is_told_with_the_flag(server: Answering, command: str, address: str) -> None:
+    asked = server(STATUS_REPLY)
+    with pytest.raises(SettingsError, match=f"--server {address}: must be HOST:PORT"):
+        control.control([command, "--server", address])
+    assert asked.questions == []
+
+
+@pytest.mark.parametrize("error", [ServerUnreachable("no answer"), Refused("no_weights", "nothing to save")])
+def test_what_the_server_does_not_do_is_an_error(server: Answering, error: PsRlError) -> None:
+    server(error)
+    with pytest.raises(type(error)) as raised:
+        control.control(["checkpoint", "--server", SERVER])
+    assert raised.value is error
+
+
+# -- plot -------------------------------------------------------------------------------------------------------------
+
+
+def test_plot_wants_to_know_what_to_draw() -> None:
+    with pytest.raises(SettingsError, match="run folders"):
+        control.control(["plot"])
+
+
+def test_plot_writes_beside_the_first_run_unless_told_otherwise(tmp_path: Path, capsys: Printed) -> None:
+    first, second = a_run(tmp_path / "1", [1.0]), a_run(tmp_path / "2", [2.0])
+    control.control(["plot", str(first), str(second)])
+    assert capsys.readouterr().out == f"{first}/curve.png\n"
+    assert (first / "curve.png").exists()
+    control.control(["plot", str(first), "--out", str(tmp_path / "both.png")])
+    assert (tmp_path / "both.png").exists()

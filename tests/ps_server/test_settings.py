@@ -1,0 +1,70 @@
+"""Flags of ps-server that make no sense, each told by its name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import SettingsError
+from common.flags import parse_program
+from ps_server.settings import ServerSettings
+
+
+def test_the_defaults_make_sense() -> None:
+    settings = ServerSettings()
+    assert (settings.port, settings.host, settings.threads) == (5555, "0.0.0.0", 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"port": -1}, "--port -1"),
+        ({"port": 65536}, "--port 65536"),
+        ({"checkpoint_seconds": 0.0}, "--checkpoint-seconds 0.0: must be more than 0"),
+        ({"checkpoint_seconds": float("nan")}, "--checkpoint-seconds nan"),
+        ({"lease_seconds": -1.0}, "--lease-seconds -1.0: must be more than 0"),
+        ({"lease_seconds": float("nan")}, "--lease-seconds nan"),
+        ({"threads": 0}, "--threads 0"),
+        ({"resume": Path("/no/such/run")}, "--resume /no/such/run: there is no such folder"),
+        ({"resume": Path("/"), "run_dir": Path("x")}, "--resume and --run-dir"),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_told_with_the_flag(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        ServerSettings(**fields)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("port", [0, 1, 65535])
+def test_any_port_will_do(port: int) -> None:
+    assert ServerSettings(port=port).port == port
+
+
+def test_a_file_is_no_folder_to_resume(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint.safetensors"
+    file.touch()
+    with pytest.raises(SettingsError, match="there is no such folder"):
+        ServerSettings(resume=file)
+
+
+def test_every_setting_is_a_flag(tmp_path: Path) -> None:
+    flags = {
+        "--port": "0",
+        "--host": "127.0.0.1",
+        "--checkpoint-dir": "elsewhere",
+        "--resume": str(tmp_path),
+        "--checkpoint-seconds": "5",
+        "--lease-seconds": "2.5",
+        "--threads": "4",
+    }
+    argv = [word for flag in flags.items() for word in flag]
+    assert parse_program(ServerSettings, argv, prog="ps-server") == ServerSettings(
+        port=0,
+        host="127.0.0.1",
+        checkpoint_dir=Path("elsewhere"),
+        resume=tmp_path,
+        checkpoint_seconds=5.0,
+        lease_seconds=2.5,
+        threads=4,
+    )
