@@ -17,6 +17,7 @@ from rl_worker.zmq_client import Reply, ZmqClient
 CODEC = "float32"
 # A network that keeps making gradients which the server will not have is broken; the worker gives up after so many.
 MOST_DISCARDED = 100
+EPISODES_IN_A_REPORT = 2000  # of up to 20 bytes each: the header of a message holds 64 KiB
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,9 @@ class RemoteParameters:
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
         """Tell the server what was seen. Does not wait."""
-        self._client.call(partial(self._machine.report, episodes, meters))
+        for at in range(0, max(1, len(episodes)), EPISODES_IN_A_REPORT):
+            part = episodes[at : at + EPISODES_IN_A_REPORT]
+            self._client.call(partial(self._machine.report, part, meters))
 
     def _newest(self, answer: Reply) -> Newest:
         reply, vector = answer

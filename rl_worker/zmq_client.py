@@ -41,6 +41,7 @@ class ZmqClient:
         self._calls: queue.SimpleQueue[tuple[Callable[..., Call], Future[Reply]]] = queue.SimpleQueue()
         self._futures: dict[int, Future[Reply]] = {}  # by ticket
         self._closing = False
+        self._ended: Exception | None = None  # why the thread has ended
         self._ear, self._bell = socket.socketpair()
         self._context = zmq.Context()
         self._socket = self._dealer()
@@ -55,15 +56,18 @@ class ZmqClient:
         """
         future: Future[Reply] = Future()
         self._calls.put((method, future))
-        self._bell.send(b"!")
+        if self._ended is None:
+            self._bell.send(b"!")
+        else:
+            self._refuse_calls(self._ended)
         return future
 
     def close(self, reason: str = "") -> None:
         """Say GOODBYE, wait a moment for the answer, and end the thread."""
         farewell = self.call(lambda now: self._client.leave(reason, now=now))
         try:
-            farewell.result(timeout=GOODBYE_SECONDS)
-        except (TimeoutError, PsRlError):
+            farewell.exception(timeout=GOODBYE_SECONDS)
+        except TimeoutError:
             log.debug("the server did not answer GOODBYE")
         self._closing = True
         self._bell.send(b"!")
@@ -74,6 +78,7 @@ class ZmqClient:
     # -- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        ended: Exception = PsRlError("the connection to the server was closed")
         try:
             while not self._closing:
                 self._wait()
@@ -82,9 +87,12 @@ class ZmqClient:
                 self._do(self._client.tick(now=time.monotonic()))
         except Exception as error:  # our own mistake: whoever waits must hear of it
             log.exception("the connection's thread failed")
-            self._fail(0, error)
+            ended = error
         finally:
             self._context.destroy(linger=0)
+            self._ended = ended  # from here on `call` refuses
+            self._fail(0, ended)
+            self._refuse_calls(ended)
 
     def _wait(self) -> None:
         """Until something arrives, somebody calls, or the machine has something to do."""
@@ -98,9 +106,22 @@ class ZmqClient:
     def _take_calls(self) -> None:
         while not self._calls.empty():
             method, future = self._calls.get()
-            ticket, effects = method(now=time.monotonic())
+            try:
+                ticket, effects = method(now=time.monotonic())
+            except Exception as error:
+                future.set_exception(error)
+                raise
             self._futures[ticket] = future
             self._do(effects)
+
+    def _refuse_calls(self, error: Exception) -> None:
+        """Nobody will take them any more. Any thread may come here."""
+        while True:
+            try:
+                _, future = self._calls.get_nowait()
+            except queue.Empty:
+                return
+            future.set_exception(error)
 
     def _receive(self) -> None:
         while True:

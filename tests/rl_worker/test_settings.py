@@ -1,0 +1,44 @@
+"""The worker's own flags: what they default to, and the one sentence when they make no sense."""
+
+import pytest
+
+from common.errors import SettingsError
+from common.flags import parse_program
+from rl_worker.settings import WorkerSettings
+
+
+def test_only_the_server_must_be_named() -> None:
+    settings = parse_program(WorkerSettings, ["--server", "10.0.0.1:5555"], prog="rl-worker")
+    assert settings == WorkerSettings(server="10.0.0.1:5555", name=None, device="cpu", threads=1, patience_minutes=30.0)
+
+
+def test_every_flag_can_be_given() -> None:
+    flags = ["--server=host:1", "--name=left", "--device=cuda", "--threads=3", "--patience-minutes=0.5"]
+    assert parse_program(WorkerSettings, flags, prog="rl-worker") == WorkerSettings(
+        server="host:1", name="left", device="cuda", threads=3, patience_minutes=0.5
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ({"server": "localhost"}, "--server localhost: must be HOST:PORT"),
+        ({"server": "tcp://localhost:5555"}, "--server tcp://localhost:5555: must be HOST:PORT"),
+        ({"server": "localhost:99999"}, "--server localhost:99999: must be HOST:PORT"),
+        ({"threads": 0}, "--threads 0: must be 1 or more"),
+        ({"patience_minutes": 0.0}, "--patience-minutes 0.0: must be more than 0"),
+        ({"name": ""}, "--name: must have 1 to 100 characters"),
+        ({"name": "x" * 101}, "--name: must have 1 to 100 characters"),
+    ],
+)
+def test_what_makes_no_sense_is_said_with_the_flag(flags: dict[str, object], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{sentence}"):
+        WorkerSettings(**{"server": "localhost:5555"} | flags)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("flags", [[], ["--server"], ["--server", "a:1", "--threads", "many"], ["--nope", "1"]])
+def test_flags_that_cannot_be_read_end_with_usage(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse_program(WorkerSettings, flags, prog="rl-worker")
+    assert left.value.code == 2
+    assert "rl-worker" in capsys.readouterr().err

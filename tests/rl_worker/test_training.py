@@ -1,0 +1,188 @@
+"""The loop, with a server that is an object and a clock that is a number."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from common.errors import RunEnded
+from common.messages import Episode
+from rl_worker.algorithms.algorithm import Loss
+from rl_worker.gradients import FlatNetwork
+from rl_worker.remote_parameters import Newest
+from rl_worker.rollouts import ActionChoice, RolloutCollector, Trajectory
+from rl_worker.training import REPORT_SECONDS, train
+from tests.rl_worker.local_parameters import LocalParameters
+from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments, act
+
+UNROLL = 2
+SECONDS_PER_LOOK, SECONDS_PER_LOSS, SECONDS_PER_PUSH = 0.125, 0.25, 0.375  # sums of these are exact
+LOOKS = UNROLL + 1  # of an unroll in which nothing is truncated
+
+
+class Clock:
+    """Time passes when somebody says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Trial:
+    """A training run with everything in it recorded."""
+
+    batches_per_unroll: int = 1
+    updates: int = 4
+    gradient_clip: float = 0.0
+    speed: float = 1.0  # of everything that takes time
+    server_is_slow: bool = True
+    clock: Clock = field(default_factory=Clock)
+    learned_with: list[Tensor] = field(default_factory=list)  # weights at each loss
+    acted_with: list[Tensor] = field(default_factory=list)  # weights at the first look of each unroll
+    global_steps: list[int] = field(default_factory=list)  # as each loss was told
+
+    def run(self) -> "TrialParameters":
+        network = nn.Linear(3, 1, bias=False)
+        flat = FlatNetwork(network)
+        parameters = TrialParameters(torch.tensor([1.0, 2.0, 3.0]), 0.01, self.updates)
+        parameters.trial = self
+        algorithm = TrialAlgorithm(self, network, flat)
+        games = [Game((1.0, 2.0), "terminated")]
+        collector = RolloutCollector(
+            ScriptedEnvironments(games, games, games), unroll_length=UNROLL, discount=0.9, seed=0
+        )
+        with pytest.raises(RunEnded, match="that was all"):
+            train(parameters, flat, collector, algorithm, clock=self.clock)
+        return parameters
+
+    def passes(self, seconds: float) -> None:
+        self.clock.now += seconds / self.speed
+
+
+class TrialParameters(LocalParameters):
+    """Takes its time, and remembers every vector it gave away."""
+
+    trial: Trial
+    given: list[Tensor]
+
+    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
+        if self.trial.server_is_slow:
+            self.trial.passes(SECONDS_PER_PUSH)
+        return super().push_pull(gradient, computed_on=computed_on, steps=steps)
+
+    def _newest(self) -> Newest:
+        newest = super()._newest()
+        assert newest.weights is not None
+        self.given = [*getattr(self, "given", []), newest.weights]
+        return newest
+
+
+class TrialAlgorithm:
+    """Learns the sum of what it saw, in as many batches as asked for."""
+
+    unroll_length = UNROLL
+    discount = 0.9
+
+    def __init__(self, trial: Trial, network: nn.Module, flat: FlatNetwork) -> None:
+        self.network = network
+        self.gradient_clip = trial.gradient_clip
+        self._trial = trial
+        self._flat = flat
+        self._looks = 0
+
+    def act(self, observations: Tensor, *, greedy: bool = False) -> ActionChoice:
+        if self._looks % LOOKS == 0:
+            self._trial.acted_with.append(self._flat.weights.clone())
+        self._looks += 1
+        self._trial.passes(SECONDS_PER_LOOK)
+        return act(observations)
+
+    def batches(self, trajectory: Trajectory) -> Iterator[Tensor]:
+        for _ in range(self._trial.batches_per_unroll):
+            yield trajectory.observations.flatten(0, 1).clone()
+
+    def loss(self, batch: Tensor, *, global_steps: int) -> Loss:
+        self._trial.learned_with.append(self._flat.weights.clone())
+        self._trial.global_steps.append(global_steps)
+        self._trial.passes(SECONDS_PER_LOSS)
+        total = self.network(batch).sum()
+        return Loss(total, {"sum": total.detach()})
+
+
+def equal(some: list[Tensor], others: list[Tensor]) -> bool:
+    return len(some) == len(others) and all(map(torch.equal, some, others))
+
+
+@pytest.mark.parametrize(("batches", "steps"), [(1, [6, 6, 6, 6, 6, 6]), (3, [6, 0, 0, 6, 0, 0])])
+def test_the_steps_of_an_unroll_are_counted_once(batches: int, steps: list[int]) -> None:
+    """Two steps of three environments each."""
+    parameters = Trial(batches_per_unroll=batches, updates=6).run()
+    assert [pushed for _, _, pushed in parameters.pushed] == steps
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_each_gradient_is_computed_on_the_newest_weights_and_says_so(batches: int) -> None:
+    trial = Trial(batches_per_unroll=batches, updates=6)
+    parameters = trial.run()
+    assert equal(trial.learned_with, parameters.given)
+    assert equal(trial.acted_with, parameters.given[::batches])
+    assert [computed_on for _, computed_on, _ in parameters.pushed] == [1, 2, 3, 4, 5, 6]
+    assert not torch.equal(parameters.given[0], parameters.given[1])
+
+
+def test_the_gradient_that_is_pushed_is_that_of_the_loss() -> None:
+    """The sum over observations (row, game, step): rows 0 to 2, steps 0 and 1, the first game."""
+    parameters = Trial(updates=1).run()
+    ((gradient, _, _),) = parameters.pushed
+    assert gradient.tolist() == [2 * (0 + 1 + 2), 0, 3 * (0 + 1)]
+
+
+def test_the_gradient_is_clipped_as_the_algorithm_says() -> None:
+    ((gradient, _, _),) = Trial(updates=1, gradient_clip=0.5).run().pushed
+    assert float(gradient.norm()) == pytest.approx(0.5)
+
+
+def test_the_loss_is_told_the_steps_of_the_whole_run() -> None:
+    trial = Trial(updates=4)
+    trial.run()
+    assert trial.global_steps == [0, 6, 12, 18]
+
+
+def test_a_report_tells_scores_losses_and_where_the_time_went() -> None:
+    parameters = Trial(updates=2).run()
+    # An unroll takes 3 · 0.125 s of looking, 0.25 s of learning, 0.375 s of pushing: one second.
+    episodes, meters = parameters.reports[0]
+    assert episodes == [Episode(3.0, 2)] * 3
+    sees = torch.tensor([6.0, 0.0, 3.0])
+    assert meters == {
+        "sum": pytest.approx(float(sees @ torch.tensor([1.0, 2.0, 3.0]))),
+        "gradient_norm": pytest.approx(float(sees.norm())),
+        "steps_per_second": 6.0,
+        "collect_share": 0.375,
+        "learn_share": 0.25,
+        "server_share": 0.375,
+    }
+
+
+@pytest.mark.parametrize(("speed", "unrolls_between"), [(0.5, 1), (1.0, 1), (2.0, 1), (4.0, 2), (8.0, 4), (64.0, 32)])
+def test_reports_are_made_at_most_twice_a_second_and_lose_nothing(speed: float, unrolls_between: int) -> None:
+    """At speed 1 an unroll takes a second."""
+    trial = Trial(updates=129, speed=speed)
+    parameters = trial.run()
+    assert REPORT_SECONDS == 0.5
+    assert len(parameters.reports) == 128 // unrolls_between
+    assert all(len(episodes) == 3 * unrolls_between for episodes, _ in parameters.reports)
+    assert all(meters["steps_per_second"] == 6 * speed for _, meters in parameters.reports)
+    assert all(meters["server_share"] == 0.375 for _, meters in parameters.reports)
+
+
+def test_the_time_of_several_batches_adds_up() -> None:
+    parameters = Trial(updates=3, batches_per_unroll=2, server_is_slow=False).run()
+    _, meters = parameters.reports[0]
+    assert (meters["collect_share"], meters["server_share"]) == (pytest.approx(0.375 / 0.875), 0)
+    assert meters["learn_share"] == pytest.approx(0.5 / 0.875)
