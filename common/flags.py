@@ -121,7 +121,6 @@ def _starting_run(arguments: list[str], default_preset: str) -> tuple[RunSpec, d
     wishes: dict[str, Any] = {}
     if known.config is not None:
         run = load_config(Path(known.config))
-        wishes = flat_settings(run.to_dict())
     elif known.preset is not None:
         run = load_preset(known.preset)
         wishes = {"preset": run.preset}
@@ -136,7 +135,8 @@ def _starting_run(arguments: list[str], default_preset: str) -> tuple[RunSpec, d
             raise SettingsError(f"--{section} {name}: no such {section}; there are {', '.join(choices)}")
         run = with_settings(run, {f"{section}.name": name}, source=f"--{section}")
         wishes[f"{section}.name"] = name
-    return run, wishes
+    # Every setting of a file is a wish: of the file as it is now, without those of an optimizer that was replaced.
+    return run, flat_settings(run.to_dict()) if known.config is not None else wishes
 
 
 def _is_typed(flag: str, arguments: list[str]) -> bool:

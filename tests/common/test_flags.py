@@ -1,0 +1,209 @@
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import SettingsError
+from common.flags import Parsed, parse_program, parse_with_run, run_program
+from common.run_spec import RunSpec, Sgd, contradiction, flag_of, flat_settings, load_preset, with_settings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Oven:
+    """A program with settings of its own."""
+
+    degrees: int = 200
+    """how hot"""
+    name: str | None = None
+    """what it is called"""
+
+    def __post_init__(self) -> None:
+        if not 50 <= self.degrees <= 300:
+            raise SettingsError(f"--degrees {self.degrees}: must be 50 to 300")
+
+
+def parsed(*arguments: str) -> Parsed[Oven]:
+    return parse_with_run(Oven, arguments, prog="oven", default_preset="pong")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "mine.toml"
+    path.write_text("seed = 5\n[environment]\nid = 'CartPole-v1'\n[optimizer]\nname = 'adam'\nbeta1 = 0.5\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wishes"),
+    [
+        ([], {}),
+        (["--degrees", "100", "--name", "seed"], {}),
+        (["--name=--seed"], {}),
+        (["--unroll-length", "7"], {"algorithm.unroll_length": 7}),
+        (["--unroll-length=7"], {"algorithm.unroll_length": 7}),
+        (["--unroll_length", "7"], {"algorithm.unroll_length": 7}),
+        (["--unroll-length", "128"], {"algorithm.unroll_length": 128}),  # the preset's own value, yet typed
+        (["--envs", "4", "--envs", "5"], {"environment.envs": 5}),
+        (["--normalize-advantages"], {"algorithm.normalize_advantages": True}),
+        (["--no-normalize-advantages"], {"algorithm.normalize_advantages": False}),
+        (["--no_normalize_advantages"], {"algorithm.normalize_advantages": False}),
+        (["--hidden", "64", "32"], {"network.hidden": (64, 32)}),
+        (["--hidden"], {"network.hidden": ()}),
+        (["--network", "mlp"], {"network.name": "mlp"}),
+        (
+            ["--staleness", "bounded", "--max-staleness", "3"],
+            {"staleness.rule": "bounded", "staleness.max_staleness": 3},
+        ),
+        (["--until-return", "-21"], {"budget.until_return": -21.0}),
+        (["--until-return", "None"], {"budget.until_return": None}),
+        (["--optimizer", "rmsprop", "--decay", "0.5"], {"optimizer.name": "rmsprop", "optimizer.decay": 0.5}),
+        (["--algorithm", "a3c", "--discount", "0.5"], {"algorithm.name": "a3c", "algorithm.discount": 0.5}),
+    ],
+)
+def test_what_the_user_typed_is_a_wish_and_becomes_the_run(arguments: list[str], wishes: dict[str, Any]) -> None:
+    flags = parsed(*arguments)
+    assert flags.wishes == wishes
+    assert flags.run == with_settings(load_preset("pong"), wishes, source="a test")
+    assert not flags.names_a_run
+
+
+def test_the_programs_own_flags_are_beside_those_of_the_run() -> None:
+    flags = parsed("--degrees", "100", "--seed", "3", "--name", "hot")
+    assert flags.program == Oven(degrees=100, name="hot")
+    assert flags.run.seed == 3
+
+
+def test_a_preset_is_one_wish_and_brings_its_settings() -> None:
+    flags = parsed("--preset", "cartpole", "--epochs", "2")
+    assert flags.wishes == {"preset": "cartpole", "algorithm.epochs": 2}
+    assert flags.run == with_settings(load_preset("cartpole"), {"algorithm.epochs": 2}, source="a test")
+    assert flags.names_a_run
+
+
+def test_every_setting_of_a_config_file_is_a_wish(config: str) -> None:
+    flags = parsed("--config", config, "--seed", "6")
+    assert flags.wishes == flat_settings(flags.run.to_dict())
+    assert (flags.run.preset, flags.run.seed, flags.run.environment.id) == ("mine", 6, "CartPole-v1")
+    assert flags.names_a_run
+
+
+def test_another_environment_starts_from_the_defaults_and_not_from_settings_tuned_for_pong() -> None:
+    flags = parsed("--environment", "CartPole-v1")
+    assert flags.run == with_settings(RunSpec(), {"environment.id": "CartPole-v1"}, source="a test")
+    assert flags.wishes == {"environment.id": "CartPole-v1"}
+    assert flags.names_a_run
+
+
+def test_another_environment_of_a_preset_keeps_the_preset() -> None:
+    flags = parsed("--preset", "pong", "--environment", "ALE/Freeway-v5")
+    assert flags.run == with_settings(load_preset("pong"), {"environment.id": "ALE/Freeway-v5"}, source="a test")
+    assert flags.wishes == {"preset": "pong", "environment.id": "ALE/Freeway-v5"}
+
+
+@pytest.mark.parametrize("start", [[], ["--preset", "cartpole"], ["--environment", "CartPole-v1"], ["--config"]])
+def test_wishes_never_contradict_the_run_of_their_own_command_line(start: list[str], config: str) -> None:
+    if start == ["--config"]:
+        start = ["--config", config]
+    flags = parsed(*start, "--optimizer", "sgd")
+    assert flags.run.optimizer == Sgd()
+    assert contradiction(flags.run, flags.wishes) == ""
+    assert flags.run == with_settings(flags.run, flags.wishes, source="a test")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--unroll-length", "many"], "--unroll-length"),
+        (["--colour", "red"], "--colour"),
+        (["--unroll", "7"], "--unroll-length"),  # no abbreviations; it says which was meant
+        (["--optimizer", "sgd", "--beta1", "0.5"], "--beta1"),
+        (["--normalize-advantages=maybe"], "maybe"),
+        (["--staleness", "wild"], "--staleness"),
+        (["--degrees"], "--degrees"),
+        (["--seed", "--envs", "3"], "--seed"),
+        (["--learning-rate", "--"], "--learning-rate"),
+        (["banana"], "banana"),
+    ],
+)
+def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parsed(*arguments)
+    assert exit_.value.code == 2
+    told = capsys.readouterr()
+    assert words in told.err
+    assert "Traceback" not in told.err
+    assert told.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--unroll-length", "0"], "--unroll-length"),
+        (["--learning-rate", "-1"], "--learning-rate"),
+        (["--learning-rate", "nan"], "--learning-rate"),
+        (["--until-return", "inf"], "--until-return"),
+        (["--actions", "1", "-2"], "--actions"),
+        (["--seed", "99999999999999999999"], "--seed"),
+        (["--degrees", "999"], "--degrees 999: must be 50 to 300"),
+        (["--preset", "gong"], "--preset gong: no such preset; there are"),
+        (["--preset", ""], "--preset : no such preset"),
+        (["--preset"], "--preset: expected one argument"),
+        (["--preset", "pong", "--config", "a.toml"], "--preset and --config both name a run"),
+        (["--config", "/nowhere/a.toml"], "--config /nowhere/a.toml: No such file"),
+        (["--algorithm", "dqn"], "--algorithm dqn: no such algorithm; there are a3c"),
+        (["--optimizer", "newton"], "--optimizer newton: no such optimizer; there are sgd, momentum, rmsprop, adam"),
+        (["--environment"], "--environment: expected one argument"),
+    ],
+)
+def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        run_program(lambda: parsed(*arguments), "oven")
+    assert exit_.value.code == 1
+    told = capsys.readouterr()
+    assert told.err.startswith("oven: ")
+    assert words in told.err
+    assert told.err.count("\n") == 1
+    assert told.out == ""
+
+
+def test_a_program_without_a_run_has_only_its_own_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse_program(Oven, ["--degrees", "100"], prog="oven") == Oven(degrees=100)
+    with pytest.raises(SettingsError, match=r"^--degrees 20: must be 50 to 300$"):
+        parse_program(Oven, ["--degrees", "20"], prog="oven")
+    with pytest.raises(SystemExit) as exit_:
+        parse_program(Oven, ["--seed", "1"], prog="oven")
+    assert exit_.value.code == 2
+    assert "--seed" in capsys.readouterr().err
+
+
+def test_help_shows_every_flag_and_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parsed("--help")
+    assert exit_.value.code == 0
+    told = capsys.readouterr().out
+    assert "A program with settings of its own." in told
+    for flag in ("--degrees", *map(flag_of, flat_settings(load_preset("pong").to_dict()))):
+        assert re.search(rf"{flag}\b(?!-)", told), flag
+
+
+@pytest.mark.parametrize(("outcome", "status"), [(0, 0), (3, 3), (KeyboardInterrupt(), 130)])
+def test_a_program_ends_with_the_status_of_its_main(outcome: Any, status: int) -> None:
+    def main() -> int:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return int(outcome)
+
+    with pytest.raises(SystemExit) as exit_:
+        run_program(main, "oven")
+    assert exit_.value.code == status
+
+
+def test_a_fault_of_ours_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run_program(lambda: 1 // 0, "oven")
