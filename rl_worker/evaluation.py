@@ -23,7 +23,7 @@ from common.codecs import CODECS
 from common.errors import CheckpointError, SettingsError
 from common.flags import parse_program, run_program
 from common.run_spec import RunSpec, run_from_dict
-from common.tensors import Schema
+from common.tensors import Schema, schema_of
 from common.zmq_request import ask
 from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm
@@ -103,7 +103,7 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
         f"std {result.std:.2f}, of {result.episodes} full games, {how} actions"
     )
     if settings.json is not None:
-        settings.json.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+        _write(settings.json, result)
     if settings.video is not None:
         path = record_game(agent, run.environment, settings.video, greedy=settings.greedy, seed=settings.seed)
         print(f"video: {path}")
@@ -151,6 +151,13 @@ def summary(scores: Sequence[float], *, environment: str, greedy: bool) -> Resul
     )
 
 
+def _write(path: Path, result: Result) -> None:
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+    except OSError as error:
+        raise SettingsError(f"--json {path}: cannot be written: {error.strerror}") from error
+
+
 def _weights(settings: EvaluationSettings) -> tuple[RunSpec, dict[str, Tensor], str]:
     """The run, its weights by name, and where they are from."""
     if settings.server is not None:
@@ -185,7 +192,6 @@ def _checkpoint_in(folder: Path) -> Path:
 
 def _load(agent: Algorithm, weights: dict[str, Tensor], origin: str) -> None:
     """Raises CheckpointError when the weights are of another network."""
-    problems = agent.network.load_state_dict(weights, strict=False)
-    if problems.missing_keys or problems.unexpected_keys:
-        wrong = ", ".join([*problems.missing_keys, *problems.unexpected_keys])
-        raise CheckpointError(f"{origin}: its weights are of another network; these differ: {wrong}")
+    if sentence := schema_of(dict(agent.network.named_parameters())).difference(schema_of(weights)):
+        raise CheckpointError(f"{origin}: its weights are of another network: {sentence}")
+    agent.network.load_state_dict(weights)
