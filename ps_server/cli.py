@@ -42,9 +42,6 @@ def serve(argv: Sequence[str] | None = None) -> int:
     epoch, now = time.time_ns(), time.monotonic()
     run, overrides = _starting_run(flags, epoch=epoch, now=now)
     folder = _run_folder(settings, run.spec if run else None)
-    checkpoint_folder = settings.checkpoint_dir or folder / "checkpoints"
-    if settings.resume is None:
-        check_unused(checkpoint_folder)
     server = ParameterServer(
         run,
         epoch=epoch,
@@ -53,7 +50,7 @@ def serve(argv: Sequence[str] | None = None) -> int:
         checkpoint_seconds=settings.checkpoint_seconds,
         now=now,
     )
-    writer = CheckpointWriter(checkpoint_folder)
+    writer = _checkpoint_writer(settings, folder)
     try:
         shell = ZmqServer(server, writer, host=settings.host, port=settings.port)
     except SettingsError:
@@ -64,7 +61,11 @@ def serve(argv: Sequence[str] | None = None) -> int:
         f"{_listening(settings.host, shell.port)}; start workers with: rl-worker --server {address}:{shell.port}",
         flush=True,
     )
-    records = _RunRecords(folder, server, endpoint=f"{address}:{shell.port}")
+    try:
+        records = _RunRecords(folder, server, endpoint=f"{address}:{shell.port}")
+    except OSError as error:
+        shell.close()
+        raise SettingsError(f"{folder}: the run's records cannot be kept there: {error}") from error
     try:
         shell.serve(until=stop.is_set, on_tick=records.tick)
     finally:
@@ -102,6 +103,16 @@ def _run_folder(settings: ServerSettings, spec: RunSpec | None) -> Path:
     except OSError as error:
         raise SettingsError(f"--run-dir {folder}: cannot be made: {error.strerror}") from error
     return folder
+
+
+def _checkpoint_writer(settings: ServerSettings, run_folder: Path) -> CheckpointWriter:
+    folder = settings.checkpoint_dir or run_folder / "checkpoints"
+    if settings.resume is None:
+        check_unused(folder)
+    try:
+        return CheckpointWriter(folder)
+    except OSError as error:
+        raise SettingsError(f"{folder}: checkpoints cannot be kept there: {error.strerror}") from error
 
 
 def _listening(host: str, port: int) -> str:
@@ -150,7 +161,10 @@ class _RunRecords:
     def tick(self, status: Status) -> None:
         if self._server.run is not None and self._spec is not self._server.run.spec:
             self._spec = self._server.run.spec
-            (self._folder / "run.toml").write_text(self._spec.to_toml())
+            try:
+                (self._folder / "run.toml").write_text(self._spec.to_toml())
+            except OSError as error:
+                log.warning("run.toml: cannot be written, the run goes on without: %s", error.strerror)
         self._metrics.add(status, now=time.monotonic())
 
     def close(self) -> None:

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from common.checkpoint_file import read_checkpoint
-from common.errors import CheckpointError, SettingsError
-from ps_server import cli
+from common.errors import CheckpointError
 from ps_server.checkpointing import BEST, KEPT, CheckpointWriter, Written, newest_checkpoint
 from ps_server.effects import SaveCheckpoint
 
@@ -195,18 +194,4 @@ def test_the_remains_of_an_interrupted_write_are_no_checkpoint(writer: Checkpoin
 def test_more_steps_than_twelve_digits_are_still_the_newest(writer: CheckpointWriter, folder: Path) -> None:
     write(writer, *[a_checkpoint(10**12 + more) for more in range(-5, 2)])
     assert newest_checkpoint(folder)[2] == {"version": 10**12 + 1}
-    assert len(names(folder)) == KEPT
-
-
-@pytest.mark.parametrize("flag", ["--run-dir", "--checkpoint-dir"])
-def test_a_new_run_does_not_go_where_another_has_left_checkpoints(
-    writer: CheckpointWriter, folder: Path, flag: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its own have fewer steps: they would be removed as the oldest, and a resume would take the other run's."""
-    write(writer, *[a_checkpoint(1000 + steps) for steps in range(KEPT)])
-    monkeypatch.chdir(folder.parent)
-    monkeypatch.setattr(cli, "_StopSignal", object)  # it would take over the signals of this process
-    there = {"--run-dir": folder.parent, "--checkpoint-dir": folder}[flag]
-    with pytest.raises(SettingsError, match=f"{folder}: holds the checkpoints of a run.*--resume"):
-        cli.serve(["--environment", "CartPole-v1", flag, str(there)])
     assert len(names(folder)) == KEPT

@@ -75,3 +75,14 @@ def test_what_a_killed_server_left_unfinished_spoils_no_row_of_the_next(tmp_path
 def test_a_folder_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="metrics"):
         MetricsFile(tmp_path / "nowhere")
+
+
+def test_a_full_disk_is_told_once_and_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / FILE_NAME).symlink_to("/dev/full")
+    metrics = MetricsFile(tmp_path)
+    for second in range(100):
+        metrics.add(a_status(preset="x" * 500), now=second)
+    metrics.close(a_status())
+    (warning,) = caplog.records
+    assert "metrics.jsonl: cannot be written to" in warning.getMessage()
+    assert "No space left" in warning.getMessage()

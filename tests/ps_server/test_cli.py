@@ -1,0 +1,62 @@
+"""What `ps-server` does before it serves: mistakes about folders end in a sentence, and in no thread that lives on."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from common.errors import CheckpointError, SettingsError
+from ps_server import cli
+from ps_server.metrics import FILE_NAME
+
+Serve = Callable[..., None]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    """Starts ps-server, which is not to get as far as serving."""
+    before = set(threading.enumerate())
+    monkeypatch.setattr(cli, "_StopSignal", object)  # it would take over the signals of this process
+
+    def start(*flags: str | Path) -> None:
+        cli.serve(["--environment", "CartPole-v1", "--host", "127.0.0.1", "--port", "0", *map(str, flags)])
+
+    yield start
+    assert set(threading.enumerate()) == before
+
+
+@pytest.mark.parametrize("flag", ["--run-dir", "--checkpoint-dir"])
+def test_a_new_run_does_not_go_where_another_has_left_checkpoints(serve: Serve, tmp_path: Path, flag: str) -> None:
+    """Its own have fewer steps: they would be removed as the oldest, and a resume would take the other run's."""
+    folder = tmp_path / "old" / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "checkpoint-000000001000.safetensors").touch()
+    flags = {"--run-dir": [folder.parent], "--checkpoint-dir": [folder, "--run-dir", tmp_path / "new"]}[flag]
+    with pytest.raises(SettingsError, match=f"{folder}: holds the checkpoints of a run.*--resume"):
+        serve(flag, *flags)
+
+
+@pytest.mark.parametrize("flag", ["--run-dir", "--checkpoint-dir"])
+def test_a_folder_that_cannot_be_made_is_named(serve: Serve, tmp_path: Path, flag: str) -> None:
+    (tmp_path / "file").touch()
+    there = tmp_path / "file" / "inside"
+    flags = {"--run-dir": [there], "--checkpoint-dir": [there, "--run-dir", tmp_path / "run"]}[flag]
+    with pytest.raises(SettingsError, match=f"{there}: .*Not a directory"):
+        serve(flag, *flags)
+
+
+def test_a_run_folder_that_takes_no_records_is_named_and_every_thread_ends(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).mkdir()
+    with pytest.raises(SettingsError, match=f"{tmp_path}: the run's records cannot be kept there"):
+        serve("--run-dir", tmp_path)
+
+
+def test_an_address_that_is_not_ours_is_named_and_every_thread_ends(serve: Serve, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"--host 203\.0\.113\.1"):
+        serve("--run-dir", tmp_path, "--host", "203.0.113.1")
+
+
+def test_a_run_without_checkpoints_cannot_be_resumed(serve: Serve, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=f"--resume {tmp_path}: it has no checkpoints"):
+        serve("--resume", tmp_path)
