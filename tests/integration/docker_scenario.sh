@@ -74,7 +74,7 @@ base_image() {
     mkdir -p "$lab/wheels"
     "$python" -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
         >"$lab/dependencies.txt"
-    "$python" -m pip download --quiet -c constraints.txt -r "$lab/dependencies.txt" 'setuptools>=77' -d "$lab/wheels"
+    "$python" -m pip download -qq -c constraints.txt -r "$lab/dependencies.txt" 'setuptools>=77' -d "$lab/wheels"
     printf '[global]\nno-index = true\nfind-links = /opt/wheels\n' >"$lab/pip.conf"
     mmdebstrap --quiet --variant=minbase --include=python3-venv,libstdc++6,ca-certificates \
         --customize-hook="copy-in $lab/wheels /opt" --customize-hook="copy-in $lab/pip.conf /etc" \
@@ -87,4 +87,4 @@ else
     own_engine
     time base_image
 fi
-"$python" -m pytest -v -s --durations=0 tests/integration/test_docker.py "$@"
+"$python" -m pytest -x -v -s --durations=0 tests/integration/test_docker.py "$@"

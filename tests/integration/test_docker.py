@@ -9,13 +9,13 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PROJECT = "ps-rl-test"
 IMAGE = "ps-rl-test"
 BUILD_SECONDS = 1800.0
 DEADLINE_SECONDS = 120.0  # for any recovery; most take a few seconds, containers on a busy machine start slowly
@@ -62,18 +62,24 @@ def test_the_server_resumes_its_run_where_there_is_a_checkpoint(
 class Cluster:
     """A compose project, seen as a user sees it: `docker compose …`, and `ps-ctl status` inside the server."""
 
-    def __init__(self, **variables: str) -> None:
-        self._variables = {"IMAGE": IMAGE, **variables}
+    def __init__(self, project: str, **variables: str) -> None:
+        self._project = project
+        self._variables = {"IMAGE": IMAGE, "PORT": "0", **variables}  # port 0: a free one
 
     def compose(self, *arguments: str, timeout_seconds: float = 120.0) -> str:
-        command = ("docker", "compose", "--project-name", PROJECT, "--file", str(ROOT / "docker" / "compose.yaml"))
-        return _run(*command, *arguments, env=os.environ | self._variables, timeout_seconds=timeout_seconds)
+        files = (f"--file={ROOT / 'docker' / name}" for name in ("compose.yaml", "publish.yaml"))
+        command = ("docker", "compose", "--project-name", self._project, *files, *arguments)
+        return _run(*command, env=os.environ | self._variables, timeout_seconds=timeout_seconds)
 
     def up(self, *, workers: int) -> None:
         self.compose("up", "--detach", "--no-build", "--scale", f"worker={workers}")
 
     def down(self, *, volumes: bool = False) -> None:
         self.compose("down", *(["--volumes"] if volumes else []))
+
+    def tell(self) -> None:
+        """Print what its containers have to say, for whoever has to find out what went wrong."""
+        print("\n" + self.compose("ps", "--all") + self.compose("logs", "--no-color", "--timestamps", "--tail", "50"))
 
     def containers(self, service: str) -> list[str]:
         return self.compose("ps", "--all", "--quiet", service).split()
@@ -103,15 +109,28 @@ class Cluster:
             )
 
         after = self.status_when(has_grown, f"{workers} workers alive, and all of them push")
-        print(
-            f"\n    {workers} workers alive after {joined - began:.1f} s, all push after {time.monotonic() - began:.1f} s; "
-            f"T {after['global_steps']}, {after['steps_per_second']:.0f} steps/s",
-            end="",
-        )
+        pushed = time.monotonic()
+        say(f"{workers} workers alive after {joined - began:.1f} s, all push after {pushed - began:.1f} s")
         return after
 
-    def address(self, container: str) -> str:
-        return _docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", container)
+    @contextmanager
+    def cut_off(self, container: str, *options: str) -> Iterator[None]:
+        """No network for this container; afterwards it is connected again, where it gets another address."""
+        network = f"{self._project}_default"
+        before = _address(container)
+        _docker("network", "disconnect", network, container)
+        # Somebody else takes the address that became free.
+        other = _docker(
+            "run", "--rm", "--detach", "--init", "--no-healthcheck", "--network", network, IMAGE, "sleep", "inf"
+        )
+        try:
+            yield
+            _docker("network", "connect", *options, network, container)
+            after = _address(container)
+            say(f"the address was {before} and is {after}")
+            assert after != before
+        finally:
+            _docker("rm", "--force", other)
 
     def kill_inside(self, container: str) -> None:
         """As the kernel does when memory runs out. (`docker kill` is a person's order: nothing is restarted then.)"""
@@ -132,26 +151,37 @@ def image() -> None:
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.skip(f"`{' '.join(command)}` does not work here: {getattr(error, 'stderr', None) or error}")
     began = time.monotonic()
-    Cluster().compose("build", "server", timeout_seconds=BUILD_SECONDS)
-    print(f"\n    built in {time.monotonic() - began:.1f} s", end="")
+    Cluster("ps-rl-test").compose("build", "server", timeout_seconds=BUILD_SECONDS)
+    say(f"built in {time.monotonic() - began:.1f} s")
 
 
 @pytest.fixture(scope="module")
 def cluster(image: None) -> Iterator[Cluster]:
     """CartPole without an end; every test leaves it with two workers."""
-    cluster = Cluster(PRESET="cartpole", FLAGS=ENDLESS)
+    cluster = Cluster("ps-rl-test", PRESET="cartpole", FLAGS=ENDLESS)
     cluster.down(volumes=True)
     try:
         began = time.monotonic()
         cluster.up(workers=1)
-        print(f"\n    up in {time.monotonic() - began:.1f} s", end="")
+        say(f"up in {time.monotonic() - began:.1f} s")
         yield cluster
-        print("\n" + cluster.compose("logs", "--no-color", "--tail", "100"))
     finally:
+        cluster.tell()
         cluster.down(volumes=True)
 
 
 pytestmark = pytest.mark.timeout(BUILD_SECONDS + 600)
+
+
+def test_a_run_that_is_over_leaves_no_container_running(image: None) -> None:
+    cluster = Cluster("ps-rl-test-short", PRESET="cartpole", FLAGS="--max-steps 5000")
+    try:
+        cluster.up(workers=2)
+        containers = [*cluster.containers("server"), *cluster.containers("worker")]
+        _when(lambda: [_exit_code(one) for one in containers], lambda codes: codes == [0, 0, 0], "all have ended well")
+    finally:
+        cluster.tell()
+        cluster.down(volumes=True)
 
 
 def test_workers_come_and_go(cluster: Cluster) -> None:
@@ -166,10 +196,10 @@ def test_workers_come_and_go(cluster: Cluster) -> None:
 def test_the_programs_run_as_nobody_special_and_on_one_thread(cluster: Cluster) -> None:
     assert cluster.compose("exec", "-T", "server", "id", "-u").strip() == "1000"
     (worker, *_) = cluster.containers("worker")
-    # Processor time of each thread of rl-worker, in ticks; the fields after the name in parentheses.
+    # Processor time of each thread, in ticks: two of the fields after the name in parentheses.
     stats = _docker("exec", worker, "sh", "-c", "cat /proc/[0-9]*/task/*/stat").splitlines()
-    spent = sorted((sum(map(int, line.rpartition(")")[2].split()[11:13])) for line in stats if "(rl-worker)" in line))
-    print(f"\n    ticks of the worker's threads: {spent}", end="")
+    spent = sorted(sum(map(int, line.rpartition(")")[2].split()[11:13])) for line in stats)
+    say(f"ticks of the worker's threads: {spent}")
     assert sum(spent[:-1]) < 0.5 * spent[-1], "the other threads only carry messages"
 
 
@@ -207,23 +237,28 @@ def test_training_goes_on_without_a_worker_that_a_person_killed(cluster: Cluster
 
 def test_a_worker_that_was_cut_off_comes_back_on_a_new_address(cluster: Cluster) -> None:
     (worker, *_) = cluster.containers("worker")
-    address = cluster.address(worker)
-    _docker("network", "disconnect", f"{PROJECT}_default", worker)
-    cluster.trains(workers=1)
-    _docker("network", "connect", f"{PROJECT}_default", worker)
-    print(f"\n    the worker's address was {address} and is {cluster.address(worker)}", end="")
+    with cluster.cut_off(worker):
+        cluster.trains(workers=1)
     cluster.trains(workers=2)
 
 
 def test_a_server_that_was_cut_off_is_found_on_its_new_address(cluster: Cluster) -> None:
     before = cluster.status()
     (server,) = cluster.containers("server")
-    address = cluster.address(server)
-    _docker("network", "disconnect", f"{PROJECT}_default", server)
-    cluster.status_when(lambda status: status["workers_alive"] == 0, "no worker heard")
-    _docker("network", "connect", "--alias", "server", f"{PROJECT}_default", server)
-    print(f"\n    the server's address was {address} and is {cluster.address(server)}", end="")
+    with cluster.cut_off(server, "--alias", "server"):
+        cluster.status_when(lambda status: status["workers_alive"] == 0, "no worker heard")
     assert cluster.trains(workers=2)["epoch"] == before["epoch"]
+
+
+def test_a_worker_on_another_machine_joins_by_the_published_port(cluster: Cluster) -> None:
+    port = cluster.compose("port", "server", "5555").rpartition(":")[2].strip()
+    options = ("--rm", "--detach", "--init", "--no-healthcheck", "--network", "host")
+    worker = _docker("run", *options, IMAGE, "rl-worker", "--server", f"127.0.0.1:{port}")
+    try:
+        cluster.trains(workers=3)
+    finally:
+        _docker("stop", worker)
+    cluster.trains(workers=2)
 
 
 def test_down_takes_seconds_and_up_goes_on_where_it_was(cluster: Cluster) -> None:
@@ -234,21 +269,18 @@ def test_down_takes_seconds_and_up_goes_on_where_it_was(cluster: Cluster) -> Non
     codes = {_exit_code(container) for service in ("server", "worker") for container in cluster.containers(service)}
     assert codes == {0}, "a signal is heard, not waited out"
     cluster.down()
-    print(f"\n    stopped in {took:.1f} s, down in {time.monotonic() - began:.1f} s", end="")
+    say(f"stopped in {took:.1f} s, down in {time.monotonic() - began:.1f} s")
     assert took < 15
     cluster.up(workers=2)
     assert cluster.trains(workers=2)["global_steps"] > before["global_steps"]
 
 
-def test_a_run_that_is_over_leaves_no_container_running(image: None) -> None:
-    cluster = Cluster(PRESET="cartpole", RUN="short", FLAGS="--max-steps 5000")
-    try:
-        cluster.up(workers=2)
-        containers = [*cluster.containers("server"), *cluster.containers("worker")]
-        _when(lambda: [_exit_code(one) for one in containers], lambda codes: codes == ["0"] * 3, "all have ended well")
-    finally:
-        print("\n" + cluster.compose("logs", "--no-color", "--tail", "20"))
-        cluster.down(volumes=True)
+def say(sentence: str) -> None:
+    print(f"\n    {sentence}", end="")
+
+
+def _address(container: str) -> str:
+    return _docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", container)
 
 
 def _exit_code(container: str) -> str | int:
