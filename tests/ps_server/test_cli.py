@@ -26,24 +26,21 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     assert set(threading.enumerate()) == before
 
 
-@pytest.mark.parametrize("flag", ["--run-dir", "--checkpoint-dir"])
-def test_a_new_run_does_not_go_where_another_has_left_checkpoints(serve: Serve, tmp_path: Path, flag: str) -> None:
+@pytest.mark.parametrize("flags", ["--run-dir {0}/old", "--checkpoint-dir {0}/old/checkpoints --run-dir {0}/new"])
+def test_a_new_run_does_not_go_where_another_has_left_checkpoints(serve: Serve, tmp_path: Path, flags: str) -> None:
     """Its own have fewer steps: they would be removed as the oldest, and a resume would take the other run's."""
     folder = tmp_path / "old" / "checkpoints"
     folder.mkdir(parents=True)
     (folder / "checkpoint-000000001000.safetensors").touch()
-    flags = {"--run-dir": [folder.parent], "--checkpoint-dir": [folder, "--run-dir", tmp_path / "new"]}[flag]
     with pytest.raises(SettingsError, match=f"{folder}: holds the checkpoints of a run.*--resume"):
-        serve(flag, *flags)
+        serve(*flags.format(tmp_path).split())
 
 
-@pytest.mark.parametrize("flag", ["--run-dir", "--checkpoint-dir"])
-def test_a_folder_that_cannot_be_made_is_named(serve: Serve, tmp_path: Path, flag: str) -> None:
+@pytest.mark.parametrize("flags", ["--run-dir {0}/file/inside", "--checkpoint-dir {0}/file/inside --run-dir {0}/run"])
+def test_a_folder_that_cannot_be_made_is_named(serve: Serve, tmp_path: Path, flags: str) -> None:
     (tmp_path / "file").touch()
-    there = tmp_path / "file" / "inside"
-    flags = {"--run-dir": [there], "--checkpoint-dir": [there, "--run-dir", tmp_path / "run"]}[flag]
-    with pytest.raises(SettingsError, match=f"{there}: .*Not a directory"):
-        serve(flag, *flags)
+    with pytest.raises(SettingsError, match=f"{tmp_path}/file/inside: .*Not a directory"):
+        serve(*flags.format(tmp_path).split())
 
 
 def test_a_run_folder_that_takes_no_records_is_named_and_every_thread_ends(serve: Serve, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ others: st.SearchStrategy[ToServer] = st.one_of(
     st.builds(CheckpointRequest, request=requests),
 )
 peers = st.sampled_from(["1", "2", "3"])
-steps = st.one_of(
+steps: st.SearchStrategy[tuple[str, Any, Any]] = st.one_of(
     st.tuples(peers, hellos, vectors),
     st.tuples(peers, others, vectors),
     st.tuples(peers, others, vectors),

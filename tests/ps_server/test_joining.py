@@ -10,16 +10,20 @@ from ps_server import admission
 from ps_server.phases import Phase
 from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, SCHEMA, Transcript, a_run, encoded, notes
 
+
+def setting(run: dict[str, Any], section: str, name: str) -> Any:
+    return run[section][name]
+
+
 # -- the run is decided -----------------------------------------------------------------------------------------------
 
 
 def test_the_first_worker_decides_the_run(empty: Transcript) -> None:
     proposal = {"preset": "mine", "optimizer": {"name": "adam"}, "environment": {"id": "CartPole-v1"}}
-    welcome = empty.hello("a", proposal=proposal)
-    assert welcome.run["preset"] == "mine"
-    assert welcome.run["optimizer"]["name"] == "adam"
-    assert welcome.run["environment"]["id"] == "CartPole-v1"
-    assert empty.hello("b", proposal={"environment": {"id": "Acrobot-v1"}}).run == welcome.run
+    run = empty.hello("a", proposal=proposal).run
+    assert run["preset"] == "mine"
+    assert (setting(run, "optimizer", "name"), setting(run, "environment", "id")) == ("adam", "CartPole-v1")
+    assert empty.hello("b", proposal={"environment": {"id": "Acrobot-v1"}}).run == run
 
 
 def test_the_servers_own_flags_stand_above_a_proposal() -> None:
@@ -27,7 +31,7 @@ def test_the_servers_own_flags_stand_above_a_proposal() -> None:
     proposal = {"optimizer": {"name": "adam", "beta1": 0.5}, "schedule": {"learning_rate": 0.1, "anneal_steps": 9}}
     run = server.hello("a", proposal=proposal).run
     assert run["optimizer"] == {"name": "momentum", "momentum": 0.9}
-    assert (run["schedule"]["learning_rate"], run["schedule"]["anneal_steps"]) == (0.5, 9)
+    assert (setting(run, "schedule", "learning_rate"), setting(run, "schedule", "anneal_steps")) == (0.5, 9)
 
 
 def test_a_run_that_the_server_was_started_with_is_everybodys() -> None:
@@ -258,6 +262,11 @@ def test_before_the_seed_there_is_nothing_to_push_to_and_nothing_newer_than_noth
     assert (pulled.version, pulled.global_steps) == (0, 0)
     empty.seed("a")
     assert empty.push("a", 1).verdict == "applied", "the refused push was not settled"
+
+
+def test_a_stranger_is_told_to_say_hello_before_it_is_told_to_seed(empty: Transcript) -> None:
+    """Else a worker whose server came back empty would SEED as nobody, for ever."""
+    assert empty.refusal("nobody", empty.push_of(1), encoded([1, 1, 1])).code == "unknown_worker"
 
 
 def test_a_machine_says_how_it_is() -> None:

@@ -12,7 +12,7 @@ from ps_server.metrics import EVERY_SECONDS, FILE_NAME, MetricsFile
 
 
 def a_status(**fields: Any) -> Status:
-    known = {
+    known: dict[str, Any] = {
         "phase": "serving",
         "epoch": 7,
         "refused": {"too_stale": 2},

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from common import messages
+from common.codecs import Buffer
 from common.messages import Episode, Message, Push, PushPull, Settlement, ToServer
 from common.run_spec import RunSpec, run_from_dict
 from common.tensors import Schema, TensorSpec
@@ -100,7 +101,7 @@ class Transcript:
 
     # -- what peers say -----------------------------------------------------------------------------------------------
 
-    def say(self, peer: str, message: ToServer, buffers: Sequence[bytes] = ()) -> list[Effect]:
+    def say(self, peer: str, message: ToServer, buffers: Sequence[Buffer] = ()) -> list[Effect]:
         self.effects = self.machine.receive(peer.encode(), message, buffers, now=self.now)
         for send in sends(self.effects):
             settled = settlement_of(send.message)
@@ -110,20 +111,20 @@ class Transcript:
                 self.applied_steps += message.steps
         return self.effects
 
-    def ask(self, peer: str, message: ToServer, buffers: Sequence[bytes] = ()) -> Send:
+    def ask(self, peer: str, message: ToServer, buffers: Sequence[Buffer] = ()) -> Send:
         """The one reply to a message."""
         replies = [one for one in sends(self.say(peer, message, buffers)) if one.message.request == message.request]
         assert len(replies) == 1, f"{message} has {len(replies)} replies"
         assert replies[0].to == peer.encode()
         return replies[0]
 
-    def answer(self, expected: type[M], peer: str, message: ToServer, buffers: Sequence[bytes] = ()) -> M:
+    def answer(self, expected: type[M], peer: str, message: ToServer, buffers: Sequence[Buffer] = ()) -> M:
         """The one reply to a message, which must be of this type."""
         reply = self.ask(peer, message, buffers).message
         assert isinstance(reply, expected), reply
         return reply
 
-    def refusal(self, peer: str, message: ToServer, buffers: Sequence[bytes] = ()) -> messages.Refused:
+    def refusal(self, peer: str, message: ToServer, buffers: Sequence[Buffer] = ()) -> messages.Refused:
         return self.answer(messages.Refused, peer, message, buffers)
 
     def next_request(self) -> int:
