@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 60.0
 
 def vector(*values: float) -> list[memoryview]:
     """A vector's bytes, as they lie in frames."""
-    return [memoryview(np.array(values, dtype=np.float32)).cast("B")]
+    return [np.array(values, dtype=np.float32).data.cast("B")]
 
 
 def new_client(*, now: float = 0.0, wishes: dict[str, Any] | None = None) -> ParameterClient:

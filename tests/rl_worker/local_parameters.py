@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from common.errors import RunEnded
 from common.messages import Episode
-from common.tensors import Schema, schema_of
 from rl_worker.gradients import FlatNetwork
 from rl_worker.remote_parameters import Newest
 
@@ -53,8 +51,3 @@ class LocalParameters:
 def parameters_for(network: FlatNetwork, *, learning_rate: float, updates: int) -> LocalParameters:
     """They start from the network's own weights."""
     return LocalParameters(network.weights.clone(), learning_rate=learning_rate, updates=updates)
-
-
-def analytic_schema(**shapes: tuple[int, ...]) -> Schema:
-    """A schema of named shapes."""
-    return schema_of({name: torch.empty(shape) for name, shape in shapes.items()})

@@ -18,6 +18,7 @@ from tests.rl_worker.written_out_a3c import (
     ACTIONS,
     DISCOUNT,
     FEATURES,
+    Array,
     Experience,
     LinearActorCritic,
     algorithm_s3,
@@ -45,7 +46,7 @@ def gradient_of(learner: A3C, trajectory: Trajectory, *, global_steps: int = 0) 
     return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
 
-def assert_gradient(found: Tensor, expected: np.ndarray) -> None:  # type: ignore[type-arg]
+def assert_gradient(found: Tensor, expected: Array) -> None:
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -59,12 +60,20 @@ def test_the_gradient_is_that_of_algorithm_s3(seen: Experience, value_weight: fl
     assert_gradient(gradient_of(learner, trajectory_of(MODEL, seen)), expected)
 
 
+@pytest.mark.parametrize("seen", [GOES_ON, TERMINATED, TRUNCATED], ids=["goes on", "terminated", "truncated"])
+@pytest.mark.parametrize("trace", [0.0, 0.5, 0.95])
+def test_with_generalised_advantages_the_value_is_drawn_to_the_lambda_return(seen: Experience, trace: float) -> None:
+    expected = algorithm_s3(MODEL, seen, value_weight=0.5, entropy_weight=0.1, trace=trace)
+    assert_gradient(gradient_of(algorithm(gae_lambda=trace), trajectory_of(MODEL, seen)), expected)
+
+
 def test_the_gradient_of_many_environments_is_the_sum_of_their_gradients() -> None:
     many = (GOES_ON, TERMINATED, TRUNCATED)
     together = gradient_of(algorithm(), trajectory_of(MODEL, *many))
-    apart = sum(gradient_of(algorithm(), trajectory_of(MODEL, one)).numpy() for one in many)
-    assert_gradient(together, apart)
-    assert_gradient(together, sum(algorithm_s3(MODEL, one, value_weight=0.5, entropy_weight=0.1) for one in many))
+    apart = [gradient_of(algorithm(), trajectory_of(MODEL, one)).numpy() for one in many]
+    assert_gradient(together, np.sum(apart, axis=0))
+    written_out = [algorithm_s3(MODEL, one, value_weight=0.5, entropy_weight=0.1) for one in many]
+    assert_gradient(together, np.sum(written_out, axis=0))
 
 
 def test_the_mean_is_the_sum_over_the_number_of_transitions() -> None:

@@ -1,6 +1,7 @@
 """What only ALE games have: lives, true scores, and a screen that is not what the agent sees."""
 
 import numpy as np
+import pytest
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
@@ -51,13 +52,25 @@ def test_a_life_loss_is_marked_where_it_happens_and_the_game_goes_on() -> None:
     assert sum(marks[:first_end]) == 4, "Breakout has five balls: four lives are lost, with the fifth goes the game"
 
 
-def test_lives_are_counted_anew_after_a_reset() -> None:
-    environments = make_environments(BREAKOUT, count=1)
-    for _ in range(2):
-        environments.reset(0)
-        marks = [environments.step(np.array([FIRE])).life_lost for _ in range(40)]
-        assert sum(bool(mark) for mark in marks if mark is not None) == 1
+@pytest.mark.parametrize(("noop_max", "alike"), [(0, True), (30, False)])
+def test_no_ops_make_games_start_apart(noop_max: int, alike: bool) -> None:
+    """The cars move from the first frame on, so a start shows how long it waited."""
+    settings = Environment(id="ALE/Freeway-v5", preprocessing="atari42", noop_max=noop_max)
+    environments = make_environments(settings, count=3)
+    starts = environments.reset(0)
     environments.close()
+    assert (len({start.tobytes() for start in starts}) == 1) == alike
+
+
+@pytest.mark.parametrize(("fire_on_reset", "lives_lost"), [(True, 1), (False, 0)])
+def test_fire_is_pressed_for_the_agent_where_the_game_waits_for_it(fire_on_reset: bool, lives_lost: int) -> None:
+    """Who does nothing in Breakout loses the one ball that was served, or none."""
+    settings = Environment(id="ALE/Breakout-v5", noop_max=0, life_loss_ends_episode=True, fire_on_reset=fire_on_reset)
+    environments = make_environments(settings, count=1)
+    environments.reset(0)
+    marks = [environments.step(np.array([0])).life_lost for _ in range(100)]
+    environments.close()
+    assert sum(int(mark.sum()) for mark in marks if mark is not None) == lives_lost
 
 
 def test_rewards_are_true_scores() -> None:
@@ -89,9 +102,9 @@ def shares(pixels: int, larger_pixels: int) -> NDArray[np.float64]:
     return overlap.clip(0) / size
 
 
-def as_the_agent_sees_it(screen: NDArray[np.uint8]) -> NDArray[np.float64]:
+def as_the_agent_sees_it(screens: NDArray[np.uint8]) -> NDArray[np.float64]:
     """In gray (ITU-R BT.601), and each pixel the mean of the area it covers."""
-    gray = screen @ np.array([0.299, 0.587, 0.114])
+    gray = screens @ np.array([0.299, 0.587, 0.114])
     small: NDArray[np.float64] = shares(210, 84) @ gray @ shares(160, 84).T
     return small
 
@@ -102,9 +115,12 @@ def test_the_screen_shows_the_game_that_the_agent_plays() -> None:
     environments = make_environments(settings, count=1, with_screen=True)
     environments.reset(3)
     chance = np.random.default_rng(0)
-    for _ in range(70):
+    seen, screens = [], []
+    for step in range(70):
         stepped = environments.step(chance.integers(4, size=1))
-        screen = environments.screen()
-        assert (screen.shape, screen.dtype) == ((210, 160, 3), np.uint8)
-        assert np.abs(as_the_agent_sees_it(screen) - stepped.observations[0, -1]).max() < 3
+        if step % 7 == 0:
+            seen.append(stepped.observations[0, -1])
+            screens.append(environments.screen().copy())
     environments.close()
+    assert {(screen.shape, screen.dtype) for screen in screens} == {((210, 160, 3), np.dtype(np.uint8))}
+    assert np.abs(as_the_agent_sees_it(np.array(screens)) - seen).max() < 3

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from rl_worker.children import Child
@@ -107,7 +107,7 @@ def test_a_child_that_will_not_leave_is_made_to(started: list[Child], tmp_path: 
 def is_running(pid: int) -> bool:
     """A process that nobody has waited for yet is not."""
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

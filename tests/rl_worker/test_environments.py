@@ -58,9 +58,9 @@ def test_shapes_and_types(settings: Environment, shape: tuple[int, ...], dtype: 
     for observations in (first, stepped.observations):
         assert observations.shape == (2, *shape)
         assert observations.dtype == dtype
-    assert (stepped.rewards.shape, stepped.rewards.dtype) == ((2,), np.float32)
-    assert (stepped.terminated.shape, stepped.terminated.dtype) == ((2,), bool)
-    assert (stepped.truncated.shape, stepped.truncated.dtype) == ((2,), bool)
+    assert stepped.rewards.dtype == np.float32
+    assert stepped.terminated.dtype == stepped.truncated.dtype == bool
+    assert stepped.rewards.shape == stepped.terminated.shape == stepped.truncated.shape == (2,)
     assert stepped.final_observations is None
     assert stepped.life_lost is None
 
@@ -112,8 +112,9 @@ def test_cartpole_is_played_exactly_as_gymnasium_plays_it() -> None:
                 last, _ = game.reset()
             np.testing.assert_array_equal(stepped.observations[row], last)
     assert ends > 10
-    for game in [*plain, environments]:
+    for game in plain:
         game.close()
+    environments.close()
 
 
 def test_an_ale_game_that_ends_begins_anew_in_the_same_step() -> None:
@@ -170,7 +171,7 @@ class CountsFromFive(gymnasium.Env[NDArray[np.float64], np.int64]):
 
 
 def test_any_registered_environment_will_do() -> None:
-    gymnasium.register("CountsFromFive-v0", CountsFromFive)
+    gymnasium.register("CountsFromFive-v0", CountsFromFive)  # type: ignore[arg-type]
     try:
         played = play(make_environments(Environment(id="CountsFromFive-v0", actions=(2, 0)), count=2), [0, 1])
     finally:

@@ -26,15 +26,6 @@ def linear(inputs: int, outputs: int) -> int:
 
 # The paper's network: 16 filters of 8×8, stride 4: 84 → 20; 32 of 4×4, stride 2: 20 → 9; 256 units; the two heads.
 CONV84 = linear(4 * 8 * 8, 16) + linear(16 * 4 * 4, 32) + linear(32 * 9 * 9, 256) + linear(256, 5) + linear(256, 1)
-# 42 → 20 → 9 → 4.
-CONV42 = (
-    linear(4 * 4 * 4, 16)
-    + linear(16 * 4 * 4, 32)
-    + linear(32 * 3 * 3, 32)
-    + linear(32 * 4 * 4, 256)
-    + linear(256, 5)
-    + linear(256, 1)
-)
 
 
 def mlp(size: int, *widths: int) -> int:
@@ -42,13 +33,20 @@ def mlp(size: int, *widths: int) -> int:
     return layers + linear(widths[-1], 5) + linear(widths[-1], 1)
 
 
+def conv42(*widths: int) -> int:
+    """42 → 20 → 9 → 4"""
+    convolutions = linear(4 * 4 * 4, 16) + linear(16 * 4 * 4, 32) + linear(32 * 3 * 3, 32)
+    return convolutions + mlp(32 * 4 * 4, *widths)
+
+
 @pytest.mark.parametrize(
     ("shape", "name", "hidden", "parameters"),
     [
         ((4, 84, 84), "auto", (), CONV84),
         ((4, 84, 84), "conv84", (), CONV84),
-        ((4, 42, 42), "auto", (), CONV42),
-        ((4, 42, 42), "conv42", (), CONV42),
+        ((4, 42, 42), "auto", (), conv42(256)),
+        ((4, 42, 42), "conv42", (), conv42(256)),
+        ((4, 42, 42), "auto", (10, 20), conv42(10, 20)),
         ((4,), "auto", (), mlp(4, 64, 64)),
         ((4,), "auto", (7,), mlp(4, 7)),
         ((2, 3), "auto", (7, 8, 9), mlp(6, 7, 8, 9)),
@@ -140,7 +138,7 @@ def test_the_agent_fits_its_environment() -> None:
     agent = build_agent(RunSpec(seed=3), environments, device=torch.device("cpu"), seed=1)
     choice = agent.act(torch.zeros(2, *environments.observation_shape))
     assert choice.actions.shape == (2,)
-    assert agent.network.policy.weight.shape[0] == environments.actions  # type: ignore[union-attr]
+    assert agent.network.policy.weight.shape[0] == environments.actions  # type: ignore[union-attr, index]
     environments.observation_dtype = np.dtype(np.uint8)
     pixels = build_agent(RunSpec(seed=3), environments, device=torch.device("cpu"), seed=1)
     assert any(isinstance(module, PixelsToUnit) for module in pixels.network.modules())

@@ -1,6 +1,7 @@
 """The worker's machine on a good network: joining, calls and their replies, heartbeats, and the end of the run."""
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -87,8 +88,9 @@ def test_the_first_welcome_joins_and_a_second_changes_nothing() -> None:
     answer = welcome(first.request)
     assert client.receive(answer, now=0.06) == [Joined(answer)]
     assert client.phase is Phase.JOINED
-    assert client.receive(welcome(second.request), now=0.07) == []
-    assert kinds(client.tick(now=0.15)) == [messages.Heartbeat], "no HELLO after WELCOME"
+    client.pull(have_epoch=0, have_version=0, now=0.07)
+    assert client.receive(welcome(second.request), now=0.07) == [], "the pull is not sent twice"
+    assert client.tick(now=0.15) == [], "no HELLO after WELCOME"
 
 
 def test_calls_wait_until_it_has_joined_and_then_go_in_order() -> None:
@@ -108,7 +110,7 @@ def test_calls_of_a_member_go_at_once_with_all_they_carry() -> None:
     _, both = client.push_pull("float32", gradient, epoch=7, computed_on=4, steps=21, now=0.0)
     _, reported = client.report([Episode(3.0, 9)], {"entropy": 0.5}, now=0.0)
     _, reported_again = client.report([], {}, now=0.0)
-    common = {"epoch": 7, "schema_hash": SCHEMA.hash}
+    common: dict[str, Any] = {"epoch": 7, "schema_hash": SCHEMA.hash}
     assert [*pulled, *pushed, *both, *reported, *reported_again] == [
         Transmit(messages.Pull(request=3, have_epoch=7, have_version=3, target=True)),
         Transmit(messages.Push(request=4, sequence=1, computed_on=3, steps=20, **common), gradient),
@@ -200,7 +202,9 @@ def test_stop_ends_every_call_now_and_later() -> None:
     for ticket, effects in every_call(client, now=2.0):
         assert effects == [Fail(ticket, fail.error)]
     assert client.receive(messages.Stop(reason="again"), now=2.0) == []
-    assert client.tick(now=1000.0) == []
+    assert client.receive(welcome(1), now=2.0) == []
+    assert client.tick(now=30.0) == client.tick(now=1000.0) == []
+    assert client.phase is Phase.OVER
 
 
 def test_goodbye_is_said_even_when_the_run_is_over() -> None:

@@ -106,9 +106,15 @@ def test_hello_tells_which_pushes_may_still_come() -> None:
     push(client, 1, 2)
     client.receive(unknown_worker(7), now=1.0)
     assert hello_of(client.tick(now=1.0)).oldest == 3
-    nothing_under_way = joined_client()
+    nothing_under_way = client_with_weights(5, 6)
     nothing_under_way.receive(unknown_worker(7), now=1.0)
-    assert hello_of(nothing_under_way.tick(now=1.0)).oldest == 1
+    assert hello_of(nothing_under_way.tick(now=1.0)).oldest == 2
+
+
+def test_a_worker_that_was_forgotten_at_once_does_not_wait() -> None:
+    client = joined_client(now=0.0)
+    client.receive(unknown_worker(7), now=0.01)
+    assert kinds(client.tick(now=0.01)) == [messages.Hello]
 
 
 # -- a server that came back ------------------------------------------------------------------------------------------
@@ -200,6 +206,7 @@ def test_a_silent_connection_is_replaced_and_the_worker_joins_again() -> None:
     assert at == pytest.approx(SILENCE_SECONDS, abs=0.1)
     same_moment = [effect for now, effect in done if now == at]
     assert kinds(same_moment) == [Reconnect, messages.Hello]
+    assert sum(isinstance(effect, Reconnect) for _, effect in done) == 1, "the new connection has its own time"
     hello = hello_of(same_moment)
     assert client.receive(welcome(hello.request, schema=SCHEMA.specs), now=6.0) == [pushed]
 

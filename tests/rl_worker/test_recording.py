@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-import imageio_ffmpeg
+import imageio_ffmpeg  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import torch

@@ -126,6 +126,12 @@ def test_a_report_is_sent_and_not_waited_for() -> None:
     assert wire.heard == [(expected, b"")]
 
 
+def test_a_report_without_games_still_tells_the_meters() -> None:
+    parameters, wire = remote(lambda message, _: (messages.Noted(request=0, sequence=1), b""))
+    parameters.report([], {"entropy": 1.0})
+    assert wire.heard == [(messages.Report(request=3, sequence=1, meters={"entropy": 1.0}), b"")]
+
+
 def test_a_report_of_very_many_games_is_cut_so_that_each_part_can_be_sent() -> None:
     parameters, wire = remote(lambda message, _: (messages.Noted(request=0, sequence=1), b""))
     games = [Episode(-1e300 / (1 + number), 2**40 + number) for number in range(5000)]

@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from common.errors import RunEnded
 from common.messages import Episode
 from common.run_spec import A3C as Settings
-from common.run_spec import Network
+from common.run_spec import Environment, Network
 from rl_worker.algorithms.a3c import A3C
+from rl_worker.environments import make_environments
 from rl_worker.gradients import FlatNetwork
 from rl_worker.networks import policy_value_network
 from rl_worker.rollouts import ActionChoice, RolloutCollector
@@ -112,6 +114,24 @@ def test_episodes_are_kept_until_they_are_taken_and_taken_once() -> None:
     assert collector.take_episodes() == []
 
 
+def test_every_game_of_a_real_environment_is_told_whole() -> None:
+    """CartPole pays 1 for each step, so a game's score is its length; and no step is in two games or in none."""
+    environments = make_environments(Environment(id="CartPole-v1", max_episode_steps=15), count=4)
+    collector = RolloutCollector(environments, unroll_length=7, discount=DISCOUNT, seed=3)
+    chance = torch.Generator().manual_seed(0)
+
+    def at_random(observations: Tensor) -> ActionChoice:
+        actions = torch.randint(2, (len(observations),), generator=chance)
+        return ActionChoice(actions, torch.zeros(len(actions)), torch.zeros(len(actions)))
+
+    ends = sum(int((collector.collect(at_random).continues == 0).sum()) for _ in range(40))
+    environments.close()
+    games = collector.take_episodes()
+    assert len(games) == ends
+    assert all(game.episode_return == game.length <= 15 for game in games)
+    assert 40 * 7 * 4 - 4 * 15 < sum(game.length for game in games) <= 40 * 7 * 4
+
+
 def test_pixels_are_kept_as_bytes() -> None:
     environments = ScriptedEnvironments([ENDLESS])
     environments.observation_dtype = np.dtype(np.uint8)
@@ -159,7 +179,7 @@ def test_a_state_under_a_time_limit_is_worth_what_it_is_worth(end: str, worth: f
 class OneState(ScriptedEnvironments):
     """Always the same observation."""
 
-    observation_shape = (1,)
+    observation_shape: tuple[int, ...] = (1,)
 
-    def _observations(self) -> np.ndarray:  # type: ignore[type-arg]
+    def _observations(self) -> NDArray[np.float32]:
         return np.ones((self.count, 1), dtype=np.float32)

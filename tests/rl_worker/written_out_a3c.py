@@ -94,8 +94,13 @@ def algorithm_s3(
     value_weight: float,
     entropy_weight: float,
     reward_clip: float = 0.0,
+    trace: float = 1.0,
 ) -> Array:
-    """The accumulated gradient of one actor-learner: backwards through its steps, R ← r + γ R."""
+    """
+    The accumulated gradient of one actor-learner: backwards through its steps, R ← r + γ R.
+
+    With a trace λ below 1, R is the λ-return: R ← r + γ ((1 − λ) v(next) + λ R)    Sutton & Barto, equation 12.18
+    """
     steps = len(seen.actions)
     total = np.zeros(ACTIONS * FEATURES + ACTIONS + FEATURES + 1)
     R = model.value(seen.observations[steps])
@@ -104,6 +109,8 @@ def algorithm_s3(
             R = 0.0
         elif seen.ends[i] == "truncated":
             R = model.value(seen.last_observations[i])
+        else:
+            R = (1 - trace) * model.value(seen.observations[i + 1]) + trace * R
         reward = float(np.clip(seen.rewards[i], -reward_clip, reward_clip)) if reward_clip else seen.rewards[i]
         R = reward + DISCOUNT * R
         total += model.gradient_of_transition(
