@@ -24,6 +24,8 @@ from common.errors import SettingsError
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Decay = Annotated[float, msgspec.Meta(ge=0, lt=1)]  # 1 would remember everything and learn nothing
+Tiny = Annotated[float, msgspec.Meta(gt=0, le=1e12)]  # divides: 0 would make the weights NaN
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 Score = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=10**9)]  # plus a worker's own number it must fit 31 bits (ALE)
@@ -122,27 +124,27 @@ class Sgd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 class Momentum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="momentum"):
     """Gradient descent with momentum."""
 
-    momentum: Fraction = 0.9
+    momentum: Decay = 0.9
     """share of the previous update that is kept"""
 
 
 class RmsProp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="rmsprop"):
     """Shared RMSProp exactly as in Mnih et al. 2016, section 4 (epsilon inside the root)."""
 
-    decay: Fraction = 0.99
+    decay: Decay = 0.99
     """decay of the mean square (alpha)"""
-    epsilon: Amount = 0.1
+    epsilon: Tiny = 0.1
     """added to the mean square inside the root"""
 
 
 class Adam(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="adam"):
     """Adam (Kingma & Ba 2015)."""
 
-    beta1: Fraction = 0.9
+    beta1: Decay = 0.9
     """decay of the mean gradient"""
-    beta2: Fraction = 0.999
+    beta2: Decay = 0.999
     """decay of the mean square"""
-    epsilon: Amount = 1e-5
+    epsilon: Tiny = 1e-5
     """added to the root of the mean square"""
 
 

@@ -7,6 +7,7 @@ The thread gets immutable copies and answers through a queue; it never touches t
 import logging
 import os
 import queue
+import shutil
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,14 +68,17 @@ class CheckpointWriter:
                 self.results.put(Written(path, error=str(error) or type(error).__name__))
 
 
-def newest_checkpoint(run_folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
+def newest_checkpoint(
+    run_folder: Path, checkpoint_folder: Path | None = None
+) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
     """
-    The newest sound checkpoint of a run folder, or of its folder `checkpoints`; damaged ones are passed over, aloud.
+    The newest sound checkpoint of a run; damaged ones are passed over, aloud.
 
+    They are in `checkpoint_folder` if that is given, in the run folder's `checkpoints`, or in the run folder itself.
     Raises CheckpointError when there is none.
     """
-    folder = run_folder / "checkpoints" if (run_folder / "checkpoints").is_dir() else run_folder
-    paths = _newest_first(folder)
+    inside = run_folder / "checkpoints"
+    paths = _newest_first(checkpoint_folder or (inside if inside.is_dir() else run_folder))
     for path in paths:
         try:
             vectors, record = read_checkpoint(path)
@@ -100,5 +104,8 @@ def _newest_first(folder: Path) -> list[Path]:
 def _replace_with_link(link: Path, target: Path) -> None:
     beside = link.with_name(f".{link.name}.tmp")
     beside.unlink(missing_ok=True)
-    os.link(target, beside)
+    try:
+        os.link(target, beside)
+    except OSError:  # not every file system has hard links
+        shutil.copyfile(target, beside)
     beside.rename(link)

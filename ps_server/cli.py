@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from common.errors import SettingsError
+from common.errors import CheckpointError, SettingsError
 from common.flags import Parsed, parse_with_run, run_program
 from common.run_spec import RunSpec, run_from_dict, with_settings
 from common.status import Status
@@ -71,6 +71,8 @@ def serve(argv: Sequence[str] | None = None) -> int:
     finally:
         shell.close()
         records.close()
+    if server.version != server.checkpoints.saved_version:
+        raise CheckpointError(f"version {server.version} could not be saved; see the warnings above")
     log.info("saved version %d in %s", server.checkpoints.saved_version, folder)
     return 0
 
@@ -80,7 +82,7 @@ def _starting_run(
 ) -> tuple[TrainingRun | None, dict[str, Any]]:
     """The run to serve, as far as it is known; and what the flags say above a worker's proposal."""
     if flags.program.resume is not None:
-        path, vectors, record = newest_checkpoint(flags.program.resume)
+        path, vectors, record = newest_checkpoint(flags.program.resume, flags.program.checkpoint_dir)
         kept = run_from_dict(record["run"], source=str(path))
         spec = with_settings(kept, flags.wishes, source="flags")
         if spec.optimizer.__class__ is not kept.optimizer.__class__:

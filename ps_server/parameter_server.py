@@ -109,10 +109,12 @@ class ParameterServer:
         """Write a checkpoint now, unless there are no weights or one is being written."""
         if self.run is None or self.run.store is None or self.checkpoints.is_writing:
             return []
+        best = self.run.progress.save_as_best()
         record = self.run.record(now=now)
-        progress = self.run.progress
         self.checkpoints.started(self.version, record["ledger"], now=now)
-        return [SaveCheckpoint(self.run.store.vectors(), record, progress.global_steps, best=progress.is_best)]
+        if not self.run.store.is_finite():  # sound checkpoints must not be pushed out by useless ones
+            return self.checkpoint_failed("the weights hold NaN or Inf; resume an earlier one with smaller steps")
+        return [SaveCheckpoint(self.run.store.vectors(), record, self.run.progress.global_steps, best)]
 
     def checkpoint_saved(self, path: str) -> list[Effect]:
         """The shell has completed the checkpoint that was being written."""
@@ -124,7 +126,9 @@ class ParameterServer:
         ]
 
     def checkpoint_failed(self, reason: str) -> list[Effect]:
-        """The checkpoint could not be written. Training goes on; the next one is tried when it is due."""
+        """The shell could not write the checkpoint. Training goes on; the next one is tried when it is due."""
+        assert self.run is not None, "only a seeded run is written"
+        self.run.progress.best_saved = None  # it may have been the one
         effects: list[Effect] = [Note(f"checkpoint failed: {reason}", warning=True)]
         for peer, asked in self.checkpoints.failed():
             effects += self.refuse(peer, "checkpoint_failed", reason, asked)

@@ -23,6 +23,7 @@ class Progress:
         self.updates = 0
         self.episodes = 0
         self.best_mean: float | None = None
+        self.best_saved: float | None = None  # the mean return that the checkpoint kept as best was made at
         self.minutes_to_target: float | None = None
         self.staleness_sum = 0
         self.recent_staleness = RollingMean(200)
@@ -67,10 +68,12 @@ class Progress:
         """Mean of the last 100 full games, of fewer at the beginning; None before the first."""
         return self._mean() if self._returns else None
 
-    @property
-    def is_best(self) -> bool:
-        """Whether the mean over a whole 100 games stands at its highest."""
-        return len(self._returns) == EPISODES_IN_MEAN and self.best_mean is not None and self._mean() >= self.best_mean
+    def save_as_best(self) -> bool:
+        """Whether a checkpoint made now is the best so far, by the mean over a whole 100 games. It counts as made."""
+        if len(self._returns) < EPISODES_IN_MEAN or (self.best_saved is not None and self._mean() < self.best_saved):
+            return False
+        self.best_saved = self._mean()
+        return True
 
     def end_of(self, budget: Budget, *, now: float) -> str:
         """Why the run is over; "" while it is not."""
@@ -90,6 +93,7 @@ class Progress:
             "episodes": self.episodes,
             "returns": list(self._returns),
             "best_mean": self.best_mean,
+            "best_saved": self.best_saved,
             "staleness_sum": self.staleness_sum,
             "minutes": self.minutes(now=now),
         }
@@ -101,6 +105,7 @@ class Progress:
         self.episodes = kept["episodes"]
         self._returns.extend(kept["returns"])
         self.best_mean = kept["best_mean"]
+        self.best_saved = kept["best_saved"]
         self.staleness_sum = kept["staleness_sum"]
         self._minutes_before = kept["minutes"]
 

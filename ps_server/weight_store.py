@@ -64,6 +64,10 @@ class WeightStore:
             self.copies += 1
         return known
 
+    def is_finite(self) -> bool:
+        """Whether training has not ruined the weights."""
+        return bool(torch.isfinite(torch.linalg.vector_norm(self.flat)))
+
     def vectors(self) -> dict[str, Tensor]:
         """Copies of everything a checkpoint keeps, by name."""
         return {name: vector.clone() for name, vector in self._live().items()}

@@ -146,7 +146,3 @@ class _StopSignal:
 
     def _handle(self, *_: object) -> None:
         self.signalled = True
-
-
-if __name__ == "__main__":
-    main()

@@ -29,9 +29,14 @@ def _values(info: inspect.Type) -> st.SearchStrategy[Any]:
         case inspect.IntType():
             return st.integers(0 if info.ge is None else info.ge, 2**62 if info.le is None else info.le)
         case inspect.FloatType():
-            return st.floats(info.ge, info.le, allow_nan=False)
+            low, high = (info.gt if info.ge is None else info.ge), (info.lt if info.le is None else info.le)
+            return st.floats(
+                low, high, exclude_min=info.gt is not None, exclude_max=info.lt is not None, allow_nan=False
+            )
         case inspect.StrType():
-            return st.text(min_size=info.min_length or 0, max_size=min(info.max_length or 12, 12))
+            # The only pattern that is declared forbids control characters.
+            letters = st.characters(exclude_categories=["Cc", "Cs"]) if info.pattern else st.characters(codec="utf-8")
+            return st.text(letters, min_size=info.min_length or 0, max_size=min(info.max_length or 12, 12))
         case inspect.BytesType():
             return st.binary(max_size=12)
         case inspect.LiteralType():

@@ -103,6 +103,15 @@ def test_a_flipped_bit_is_recognised_wherever_it_is(
         read_checkpoint(path)
 
 
+def test_other_names_and_shapes_for_the_same_bytes_are_recognised(sound: Path, tmp_path: Path) -> None:
+    content = sound.read_bytes()
+    for there, here in ((b"[2,3]", b"[3,2]"), (b"[2,3]", b"[1,6]"), (b'"weights"', b'"heights"')):
+        assert content.count(there) == 1
+        (tmp_path / "1.safetensors").write_bytes(content.replace(there, here))
+        with pytest.raises(CheckpointError, match="is damaged"):
+            read_checkpoint(tmp_path / "1.safetensors")
+
+
 @pytest.mark.parametrize(
     ("metadata", "words"),
     [

@@ -46,10 +46,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 COUNTS = [0, 1, 2**62]
 NO_COUNTS = [-1, 2**62 + 1, 2**64 - 1, -(2**63), 1.0, 0.5, float("nan"), float("inf"), 1e30, True, "1", b"1", None, [1]]
-NAMES = ["a", "x" * 100, "ö" * 100, "\0"]
-NO_NAMES = ["", "x" * 101, b"a", 1, None]
+NAMES = ["a", "x" * 100, "ö" * 100]
+CONTROL = ["a\0", "\x1b[2J", "two\nlines", "\x7f", "\x9b"]
+NO_NAMES = ["", "x" * 101, b"a", 1, None, *CONTROL]
 TEXTS = ["", "x" * 200]
-NO_TEXTS = ["x" * 201, b"", None]
+NO_TEXTS = ["x" * 201, b"", None, *CONTROL]
 
 
 def read(tag: str, **fields: Any) -> ToServer:

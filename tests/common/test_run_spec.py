@@ -122,7 +122,7 @@ HUGE = 2**62 + 1  # a few of these would not fit a message
         ("algorithm.epochs", [1], [0]),
         ("network.name", ["auto", "conv84", "conv42", "mlp"], ["", "lstm"]),
         ("network.hidden", [[], [1, 2]], [[0], [1.5]]),
-        ("optimizer.epsilon", [0, 1e-8], [-1e-8, *NOT_FINITE]),
+        ("optimizer.epsilon", [1e-8, 1], [0, -1e-8, *NOT_FINITE]),
         ("schedule.learning_rate", [0, 7e-4], [-1e-9, *NOT_FINITE, "fast"]),
         ("schedule.anneal_steps", [0, 2**62], [-1, HUGE]),
         ("budget.max_minutes", [0, 0.5], [-1, *NOT_FINITE]),

@@ -184,6 +184,20 @@ def test_a_run_that_is_over_leaves_no_container_running(image: None) -> None:
         cluster.down(volumes=True)
 
 
+def test_pong_is_what_is_trained_unless_told_otherwise(image: None) -> None:
+    cluster = Cluster("ps-rl-test-pong")
+    try:
+        cluster.up(workers=2)
+        assert cluster.trains(workers=2)["preset"] == "pong"
+        assert {_restarts(one) for one in [*cluster.containers("server"), *cluster.containers("worker")]} == {0}
+    finally:
+        cluster.tell()
+        cluster.down()
+        left = _docker("volume", "ls", "--quiet").split()
+        cluster.down(volumes=True)
+    assert [name for name in left if name.startswith("ps-rl-test-pong")] == ["ps-rl-test-pong_runs"]
+
+
 def test_workers_come_and_go(cluster: Cluster) -> None:
     cluster.trains(workers=1)
     cluster.up(workers=4)
@@ -223,7 +237,7 @@ def test_a_server_that_a_person_killed_comes_back_with_up(cluster: Cluster) -> N
 def test_a_killed_worker_is_restarted(cluster: Cluster) -> None:
     (worker, *_) = cluster.containers("worker")
     cluster.kill_inside(worker)
-    _when(lambda: _docker("inspect", "--format", "{{.RestartCount}}", worker), lambda count: count == "1", "a restart")
+    _when(lambda: _restarts(worker), lambda count: count == 1, "a restart")
     cluster.trains(workers=2)
 
 
@@ -281,6 +295,10 @@ def say(sentence: str) -> None:
 
 def _address(container: str) -> str:
     return _docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", container)
+
+
+def _restarts(container: str) -> int:
+    return int(_docker("inspect", "--format", "{{.RestartCount}}", container))
 
 
 def _exit_code(container: str) -> str | int:

@@ -47,16 +47,19 @@ def test_the_mean_return_is_that_of_the_last_hundred_games_and_of_fewer_before(p
 def test_the_best_mean_is_that_of_a_whole_hundred_games(progress: Progress) -> None:
     play(progress, *[50.0] * 99)
     assert progress.best_mean is None
-    assert not progress.is_best
+    assert not progress.save_as_best()
     play(progress, 50.0)
     assert progress.best_mean == 50.0
-    assert progress.is_best
+    assert progress.save_as_best()
     play(progress, *[-50.0] * 10)
     assert progress.best_mean == 50.0
-    assert not progress.is_best
+    assert not progress.save_as_best()
     play(progress, *[60.0] * 100)
     assert progress.best_mean == 60.0
-    assert progress.is_best
+    play(progress, *[0.0] * 5)  # the best moment passes between two checkpoints: the next may still be the best saved
+    assert progress.save_as_best()
+    assert progress.best_saved == 57.0
+    assert progress.best_mean == 60.0
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -133,7 +136,7 @@ def test_a_restored_progress_goes_on_where_the_checkpoint_was_made(progress: Pro
     again.restore(kept)
     assert (again.global_steps, again.updates, again.episodes, again.staleness_sum) == (42, 2, 130, 7)
     assert (again.mean_return, again.best_mean) == (progress.mean_return, progress.best_mean)
-    assert again.is_best == progress.is_best
+    assert again.best_saved == progress.best_saved
     assert again.minutes(now=5.0) == 1.5
     assert again.minutes(now=35.0) == 2.0
     assert again.to_dict(now=5.0) == kept
