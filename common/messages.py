@@ -16,8 +16,8 @@ from common.tensors import TensorSpec
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Sequence = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
 # What strangers say ends in logs and on terminals: no control characters.
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-Text = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]
+Text = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]
 # Settings nest no deeper than this: what nests without end cannot even be printed.
 Setting = bool | int | float | str | tuple[bool | int | float | str, ...] | None
 Settings = dict[str, Setting]
