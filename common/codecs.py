@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from common.errors import WireError
-
-Buffer = bytes | bytearray | memoryview
+from common.wire import Buffer
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,15 @@ tensors are views into it. The schema is agreed once, in SEED, and named by its 
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
-import torch
-from torch import Tensor
 
 from common.errors import SchemaMismatch
+
+if TYPE_CHECKING:  # programs that only ask questions must not wait for torch
+    from torch import Tensor
 
 # Bounds on what a peer may declare, so that a hostile schema cannot make the server allocate without end.
 MAX_TENSORS = 1024
@@ -69,10 +70,13 @@ class Schema:
     def __hash__(self) -> int:
         return hash(self.specs)
 
-    def views(self, flat: Tensor) -> dict[str, Tensor]:
+    def views(self, flat: "Tensor") -> dict[str, "Tensor"]:
         """The named tensors inside `flat` [P]. They share its memory."""
-        parts = torch.split(flat, [spec.size for spec in self.specs])
-        return {spec.name: part.view(spec.shape) for spec, part in zip(self.specs, parts, strict=True)}
+        views, at = {}, 0
+        for spec in self.specs:
+            views[spec.name] = flat[at : at + spec.size].view(spec.shape)
+            at += spec.size
+        return views
 
     def difference(self, other: "Schema") -> str:
         """One sentence on the first tensor that differs between ours and theirs; "" when none does."""
@@ -85,16 +89,6 @@ class Schema:
         if extra := [spec for spec in other.specs if spec.name not in {own.name for own in self.specs}]:
             return f"tensor {extra[0]} is unknown here"
         return "" if self == other else "the same tensors stand in another order"
-
-
-def schema_of(tensors: Mapping[str, Tensor]) -> Schema:
-    """The schema of named tensors, in their order."""
-    return Schema(TensorSpec(name, tuple(tensor.shape)) for name, tensor in tensors.items())
-
-
-def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
-    """A new flat float32 vector [P] with the values of the named tensors, in their order, on the CPU."""
-    return torch.cat([tensor.detach().to("cpu", torch.float32).reshape(-1) for tensor in tensors.values()])
 
 
 def _line(spec: TensorSpec) -> str:

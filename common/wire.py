@@ -14,9 +14,10 @@ from typing import Any
 import msgpack
 import msgspec
 
-from common.codecs import Buffer
 from common.errors import WireError
 from common.messages import CARRIES_VECTOR, Message, ToServer, ToWorker
+
+Buffer = bytes | bytearray | memoryview
 
 PROTOCOL_TAG = b"ps-rl/1"
 MAX_HEADER_BYTES = 64 * 1024  # to the server, whose peers may be anybody

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 import zmq
 
-from common.codecs import Buffer
 from common.errors import Refused, ServerUnreachable
 from common.messages import Refused as RefusedMessage
 from common.messages import ToServer, ToWorker
-from common.wire import read_to_worker, to_frames
+from common.wire import Buffer, read_to_worker, to_frames
 
 
 def ask(server: str, message: ToServer, *, timeout_seconds: float) -> tuple[ToWorker, Sequence[Buffer]]:

@@ -18,7 +18,6 @@ from common.flags import run_program
 from common.messages import ToServer, ToWorker
 from common.status import Status
 from common.zmq_request import ask
-from ps_server.plots import plot_runs
 
 PROGRAM = "ps-ctl"
 ANSWER_SECONDS = 10.0
@@ -99,6 +98,8 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
     """
     if not runs:
         raise SettingsError("plot: say which run folders to draw")
+    from ps_server.plots import plot_runs  # matplotlib takes a second to load, and the other commands do without
+
     print(plot_runs(runs, out or runs[0] / "curve.png"))
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from common.codecs import CODECS, Buffer
+from common.codecs import CODECS
 from common.errors import SchemaMismatch, WireError
 from common.messages import Push, PushPull, Seed
 from common.tensors import Schema
+from common.wire import Buffer
 from ps_server.denied import Denied
 
 # A norm that no sane training produces; float32 squares overflow not far above it.

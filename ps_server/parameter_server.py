@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from common import messages
-from common.codecs import CODECS, Buffer
+from common.codecs import CODECS
 from common.messages import Settlement, ToServer
 from common.status import Status
+from common.wire import Buffer
 from ps_server.admission import admit
 from ps_server.checkpoint_plan import CheckpointPlan
 from ps_server.denied import Denied

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
-from common.codecs import Buffer
 from common.messages import Push, PushPull, Report, Settlement, Verdict
 from common.run_spec import RunSpec, run_from_dict
 from common.schedules import linear
 from common.tensors import Schema, TensorSpec
+from common.wire import Buffer
 from ps_server.denied import Denied
 from ps_server.guards import gradient_of
 from ps_server.ledger import Ledger

@@ -12,10 +12,9 @@ from weakref import WeakKeyDictionary
 
 import zmq
 
-from common.codecs import Buffer
 from common.errors import SettingsError, WireError
 from common.status import Status
-from common.wire import MAX_FRAME_BYTES, chunks, read_to_server, to_frames
+from common.wire import MAX_FRAME_BYTES, Buffer, chunks, read_to_server, to_frames
 from ps_server.checkpointing import CheckpointWriter, Written
 from ps_server.effects import Effect, Exit, Note, SaveCheckpoint, Send
 from ps_server.parameter_server import ParameterServer

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.codecs import Buffer
 from common.errors import PsRlError
 from common.messages import ToServer, ToWorker, Welcome
+from common.wire import Buffer
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,12 @@ from common.codecs import CODECS
 from common.errors import CheckpointError, SettingsError
 from common.flags import parse_program, run_program
 from common.run_spec import RunSpec, run_from_dict
-from common.tensors import Schema, schema_of
+from common.tensors import Schema
 from common.zmq_request import ask
 from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments import Environments, make_environments
+from rl_worker.gradients import schema_of
 from rl_worker.recording import record_game
 
 PROGRAM = "rl-eval"

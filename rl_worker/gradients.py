@@ -4,10 +4,12 @@ A network and the flat vectors behind it: its parameters are views into one vect
 Loading weights is one copy, and the gradient to push lies ready when the backward pass is done.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
-from common.tensors import Schema, flatten, schema_of
+from common.tensors import Schema, TensorSpec
 from rl_worker.remote_parameters import Newest
 
 
@@ -49,3 +51,13 @@ class FlatNetwork:
         if clip and norm > clip:
             self._gradient.mul_(clip / norm)
         return self._gradient.cpu(), norm
+
+
+def schema_of(tensors: Mapping[str, Tensor]) -> Schema:
+    """The schema of named tensors, in their order."""
+    return Schema(TensorSpec(name, tuple(tensor.shape)) for name, tensor in tensors.items())
+
+
+def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
+    """A new flat float32 vector [P] with the values of the named tensors, in their order, on the CPU."""
+    return torch.cat([tensor.detach().to("cpu", torch.float32).reshape(-1) for tensor in tensors.values()])

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from common import messages
-from common.codecs import CODECS, Buffer
+from common.codecs import CODECS
 from common.errors import PsRlError, Refused, RunEnded, SchemaMismatch, ServerUnreachable
 from common.messages import Episode, ToServer, ToWorker, Welcome
 from common.tensors import Schema
+from common.wire import Buffer
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 
 FIRST_HELLO_SECONDS = 0.05  # until HELLO is said again; doubles up to the next number

@@ -16,10 +16,9 @@ from concurrent.futures import Future
 
 import zmq
 
-from common.codecs import Buffer
 from common.errors import PsRlError, WireError
 from common.messages import ToWorker, Welcome
-from common.wire import MAX_FRAME_BYTES, read_to_worker, to_frames
+from common.wire import MAX_FRAME_BYTES, Buffer, read_to_worker, to_frames
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.parameter_client import Call, ParameterClient
 

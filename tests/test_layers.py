@@ -1,6 +1,8 @@
 """Who may import whom. The picture in the README is a test, not a wish."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,3 +97,9 @@ def test_nothing_is_ever_unpickled_or_evaluated() -> None:
         assert not {f.id for f in calls if isinstance(f, ast.Name)} & {"eval", "exec"}, path
         loads = [f for f in calls if isinstance(f, ast.Attribute) and f.attr == "load"]
         assert not [f for f in loads if isinstance(f.value, ast.Name) and f.value.id in {"torch", "np", "numpy"}], path
+
+
+@pytest.mark.parametrize("module", ["common.zmq_request", "ps_server.control", "rl_worker.cluster"])
+def test_who_only_asks_questions_does_not_wait_for_torch(module: str) -> None:
+    check = f"import {module}, sys; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=False).returncode == 0

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.codecs import CODECS, Buffer
+from common.codecs import CODECS
 from common.errors import WireError
+from common.wire import Buffer
 
 FLOAT32 = CODECS["float32"]
 ODD_NUMBERS = [0.0, -0.0, 1.5, -1e-45, 3.4e38, math.inf, -math.inf, math.nan]

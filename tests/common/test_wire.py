@@ -5,10 +5,9 @@ import msgpack
 import pytest
 
 from common import wire
-from common.codecs import Buffer
 from common.errors import WireError
 from common.messages import Goodbye, Heartbeat, Hello, Message, Pull, Push, Weights
-from common.wire import MAX_FRAMES, PROTOCOL_TAG, chunks, read_to_server, read_to_worker, to_frames
+from common.wire import MAX_FRAMES, PROTOCOL_TAG, Buffer, chunks, read_to_server, read_to_worker, to_frames
 
 Read = Callable[[Sequence[Buffer]], tuple[Message, Sequence[Buffer]]]
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.codecs import Buffer
 from common.errors import WireError
 from common.messages import CARRIES_VECTOR, Message, Refused, ToServer, ToWorker
-from common.wire import PROTOCOL_TAG, read_to_server, read_to_worker, to_frames
+from common.wire import PROTOCOL_TAG, Buffer, read_to_server, read_to_worker, to_frames
 from tests.common.generated import header_of, values_of
 
 Read = Callable[[Sequence[Buffer]], tuple[Message, Sequence[Buffer]]]

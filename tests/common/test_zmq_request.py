@@ -8,10 +8,9 @@ import pytest
 import zmq
 
 from common import messages
-from common.codecs import Buffer
 from common.errors import Refused, ServerUnreachable, WireError
 from common.messages import Heartbeat, Pull, Stop, Stopping, StopRequest, ToServer
-from common.wire import CHUNK_BYTES, read_to_server, to_frames
+from common.wire import CHUNK_BYTES, Buffer, read_to_server, to_frames
 from common.zmq_request import ask
 
 PATIENCE_SECONDS = 20.0  # of a test that expects an answer; it takes milliseconds

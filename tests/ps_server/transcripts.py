@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from common import messages
-from common.codecs import Buffer
 from common.messages import Episode, Message, Push, PushPull, Settlement, ToServer
 from common.run_spec import RunSpec, run_from_dict
 from common.tensors import Schema, TensorSpec
+from common.wire import Buffer
 from ps_server.effects import Effect, Exit, Note, SaveCheckpoint, Send
 from ps_server.parameter_server import ParameterServer
 from ps_server.training_run import TrainingRun

@@ -10,9 +10,8 @@ import numpy as np
 import zmq
 
 from common import messages
-from common.codecs import Buffer
 from common.messages import ToServer, ToWorker
-from common.wire import read_to_server, to_frames
+from common.wire import Buffer, read_to_server, to_frames
 from tests.rl_worker.client_transcripts import alive, welcome
 
 DEADLINE_SECONDS = 20.0

@@ -16,10 +16,10 @@ from common.errors import CheckpointError, SettingsError
 from common.messages import ToServer
 from common.run_spec import RunSpec, run_from_dict
 from common.status import Status
-from common.tensors import flatten, schema_of
 from rl_worker.agent import build_agent
 from rl_worker.environments import make_environments
 from rl_worker.evaluation import EvaluationSettings, evaluate, play, summary
+from rl_worker.gradients import flatten, schema_of
 from rl_worker.rollouts import ActionChoice
 from tests.rl_worker.loopback_server import Answer, Polite, serving
 from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments, act

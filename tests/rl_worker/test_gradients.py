@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.tensors import flatten
-from rl_worker.gradients import FlatNetwork
+from rl_worker.gradients import FlatNetwork, flatten
 from rl_worker.remote_parameters import Newest
 
 

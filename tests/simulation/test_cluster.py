@@ -53,7 +53,7 @@ def test_every_push_counts_once_on_a_bad_network(faults: Faults, seed: int) -> N
 
 
 def test_a_lost_message_costs_no_timeout() -> None:
-    """A later reply proves the loss: with heartbeats every 0.4 s, ten losses in a hundred must not take seconds each."""
+    """A later reply proves the loss: with a heartbeat every 0.4 s, ten losses must not take seconds each."""
     lossy = SimulatedCluster(workers=1, updates=100, seed=1, faults=Faults(drop=0.1))
     lossy.run_to_the_end()
     assert lossy.now - 100.0 < 40.0
