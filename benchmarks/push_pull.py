@@ -1,8 +1,8 @@
 """
 Push a gradient, have RMSProp applied, pull the weights: our server against raw pyzmq that does just that.
 
-As a program: `push_pull.py ours|raw|not-modified HOST:PORT PARAMETERS` is a client, `push_pull.py serve PORT PARAMETERS`
-the raw server.
+As a program: `push_pull.py ours|raw|not-modified HOST:PORT PARAMETERS` is a client, and
+`push_pull.py serve PORT PARAMETERS` the raw server.
 """
 
 import os

@@ -16,7 +16,7 @@ from torch import Tensor
 from common.checkpoint_file import FORMAT, read_checkpoint, read_weights, write_checkpoint
 from common.errors import CheckpointError
 from common.run_spec import RunSpec
-from common.tensors import flatten, schema_of
+from rl_worker.gradients import flatten, schema_of
 
 VECTORS = {"weights": torch.arange(5.0), "optimizer.square": torch.full((2, 3), 0.5), "rate": torch.tensor(7e-4)}
 RECORD = {"version": 2**60, "rate": 0.1, "who": "wörker", "score": None, "ledger": {"a": [1, [2, True]]}}

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from common.errors import SchemaMismatch
-from common.tensors import MAX_ELEMENTS, MAX_TENSORS, Schema, TensorSpec, flatten, schema_of
+from common.tensors import MAX_ELEMENTS, MAX_TENSORS, Schema, TensorSpec
+from rl_worker.gradients import flatten, schema_of
 
 SHAPES = st.lists(st.integers(1, 3), max_size=4).map(tuple)
 KEPT = settings(max_examples=50, derandomize=True, deadline=None)
@@ -47,16 +48,6 @@ def test_views_share_the_memory_of_their_vector() -> None:
     flat[7] = 6
     assert flat.tolist() == [0, 0, 0, 0, 0, 5, 0, 6]
     assert views["bias"].tolist() == [0, 6]
-
-
-def test_flatten_gives_a_vector_of_its_own_detached_and_in_float32() -> None:
-    weight = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=torch.float64, requires_grad=True)
-    for tensors in ({"w": weight}, {"w": torch.zeros(3)}):
-        flat = flatten(tensors)
-        assert (flat.dtype, flat.requires_grad) == (torch.float32, False)
-        flat.fill_(7)
-        assert 7 not in tensors["w"]
-    assert flatten({"w": weight.t()}).tolist() == [1, 4, 2, 5, 3, 6]
 
 
 @pytest.mark.parametrize(

@@ -139,3 +139,13 @@ def test_what_the_network_learns_shows_in_the_vector() -> None:
         network[0].weight.fill_(7.0)  # type: ignore[index]
     assert (flat.weights[:12] == 7).all()
     assert memory(flat.weights) == memory(network[0].weight)  # type: ignore[index]
+
+
+def test_flatten_gives_a_vector_of_its_own_detached_and_in_float32() -> None:
+    weight = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=torch.float64, requires_grad=True)
+    for tensors in ({"w": weight}, {"w": torch.zeros(3)}):
+        flat = flatten(tensors)
+        assert (flat.dtype, flat.requires_grad) == (torch.float32, False)
+        flat.fill_(7)
+        assert 7 not in tensors["w"]
+    assert flatten({"w": weight.t()}).tolist() == [1, 4, 2, 5, 3, 6]
