@@ -71,7 +71,9 @@ class Schema:
         return hash(self.specs)
 
     def views(self, flat: "Tensor") -> dict[str, "Tensor"]:
-        """The named tensors inside `flat` [P]. They share its memory."""
+        """The named tensors inside `flat` [P]. They share its memory. Raises SchemaMismatch for another length."""
+        if len(flat) != self.size:
+            raise SchemaMismatch(f"a vector of this schema has {self.size} elements, not {len(flat)}")
         views, at = {}, 0
         for spec in self.specs:
             views[spec.name] = flat[at : at + spec.size].view(spec.shape)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import secrets
 import signal
 import socket
 import time
@@ -77,7 +78,7 @@ def _train(
     """Build what the run asks for, and train until something is raised."""
     count = flags.run.environment.envs if "environment.envs" in flags.wishes else run.environment.envs
     seed = flags.run.seed if "seed" in flags.wishes else run.seed
-    seed = (int.from_bytes(os.urandom(4)) if seed is None else seed) + SEEDS_APART * number
+    seed = (secrets.randbelow(10**9) if seed is None else seed) + SEEDS_APART * number
     environments = make_environments(run.environment, count=count)
     algorithm = build_agent(run, environments, device=device, seed=seed)
     network = FlatNetwork(algorithm.network)

@@ -48,6 +48,9 @@ def test_views_share_the_memory_of_their_vector() -> None:
     flat[7] = 6
     assert flat.tolist() == [0, 0, 0, 0, 0, 5, 0, 6]
     assert views["bias"].tolist() == [0, 6]
+    for wrong in (7, 9):
+        with pytest.raises(SchemaMismatch, match=f"8 elements, not {wrong}"):
+            schema.views(torch.zeros(wrong))
 
 
 @pytest.mark.parametrize(
