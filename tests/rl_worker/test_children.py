@@ -1,5 +1,6 @@
 """Child processes: what they are given, how they are ended, and that none outlives its parent."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -118,7 +119,13 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-m", "is_a_parent", str(log)], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         grandchild = int(parent.stdout.readline())
-        wait_until(lambda: log.read_text() == "ready\n", "the grandchild runs")
-        assert is_running(grandchild)
-        parent.kill()
-    wait_until(lambda: not is_running(grandchild), "the grandchild has ended")
+        try:
+            wait_until(lambda: log.read_text() == "ready\n", "the grandchild runs")
+            assert is_running(grandchild)
+            parent.kill()
+            parent.wait()
+            wait_until(lambda: not is_running(grandchild), "the grandchild has ended")
+        finally:
+            parent.kill()
+            if is_running(grandchild):
+                os.kill(grandchild, signal.SIGKILL)
