@@ -16,7 +16,7 @@ import safetensors.torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from common.errors import CheckpointError
+from common.errors import CheckpointError, SchemaMismatch
 from common.run_spec import RunSpec, run_from_dict
 from common.tensors import Schema, TensorSpec
 
@@ -63,8 +63,11 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def read_weights(path: Path) -> tuple[RunSpec, dict[str, Tensor], dict[str, Any]]:
     """The run's settings, its weights by name, and the record. Raises CheckpointError or SettingsError."""
     vectors, record = read_checkpoint(path)
-    schema = Schema(TensorSpec(name, tuple(shape)) for name, shape in record["schema"])
-    return run_from_dict(record["run"], source=str(path)), schema.views(vectors["weights"]), record
+    try:
+        schema = Schema(TensorSpec(name, tuple(shape)) for name, shape in record["schema"])
+        return run_from_dict(record["run"], source=str(path)), schema.views(vectors["weights"]), record
+    except (KeyError, SchemaMismatch) as error:
+        raise CheckpointError(f"{path}: was written by another version of ps-rl: {error}") from error
 
 
 def _digest(vectors: dict[str, Tensor], record: str) -> str:

@@ -7,8 +7,10 @@ This file decides what a push does. It does not know who is connected, or how an
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from torch import Tensor
 
+from common.errors import CheckpointError, SchemaMismatch
 from common.messages import Push, PushPull, Report, Settlement, Verdict
 from common.run_spec import RunSpec, run_from_dict
 from common.schedules import linear
@@ -43,12 +45,19 @@ class TrainingRun:
 
     @classmethod
     def restored(cls, vectors: dict[str, Tensor], record: dict[str, Any], *, epoch: int, now: float) -> "TrainingRun":
-        """The run that a checkpoint keeps. Raises SettingsError when its settings mean nothing to this program."""
-        run = cls(run_from_dict(record["run"], source="checkpoint"), epoch=epoch, now=now)
-        run.seed(Schema(TensorSpec(name, tuple(shape)) for name, shape in record["schema"]), vectors["weights"])
-        run.weights.restore(vectors, version=record["version"], target_version=record["target_version"])
-        run.ledger.restore(record["ledger"])
-        run.progress.restore(record["progress"])
+        """
+        The run that a checkpoint keeps.
+
+        Raises SettingsError or CheckpointError when its settings or its content mean nothing to this program.
+        """
+        try:
+            run = cls(run_from_dict(record["run"], source="checkpoint"), epoch=epoch, now=now)
+            run.seed(Schema(TensorSpec(name, tuple(shape)) for name, shape in record["schema"]), vectors["weights"])
+            run.weights.restore(vectors, version=record["version"], target_version=record["target_version"])
+            run.ledger.restore(record["ledger"])
+            run.progress.restore(record["progress"])
+        except (KeyError, RuntimeError, SchemaMismatch, msgspec.ValidationError) as error:
+            raise CheckpointError(f"the checkpoint is of another version of ps-rl: {error!r}") from error
         return run
 
     def record(self, *, now: float) -> dict[str, Any]:

@@ -66,7 +66,10 @@ def train_here(argv: Sequence[str] | None = None) -> int:
         cluster.end()
     summary = _summary(_last_status(folder), run, head_start_minutes=head_start)
     if settings.json is not None:
-        settings.json.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+        try:
+            settings.json.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+        except OSError as error:
+            print(f"--json {settings.json}: cannot be written: {error.strerror}", file=sys.stderr)
     print("  ".join(f"{name} {_short(value)}" for name, value in summary.items()))
     if summary["episodes"]:
         drawn = subprocess.run([sys.executable, "-m", "ps_server.control", "plot", str(folder)], check=False)

@@ -158,7 +158,8 @@ class ParameterClient:
                 return self._end(RunEnded(message.reason))
             case Welcome():
                 return self._welcomed(message, now=now)
-            case messages.Refused(code="unknown_worker"):
+            case messages.Refused(code="unknown_worker" | "no_weights"):
+                # The server has forgotten us, or (it came back empty, and our SEED was lost) the weights.
                 self._join_again(now=now)
                 return []
             case messages.Refused() if message.request == self._hello_ticket or message.code == "bad_message":
@@ -188,6 +189,8 @@ class ParameterClient:
             effects.append(Note(f"no answer for {silence:.0f} s; still trying"))
         if now - self._heard > self._longest_silence():
             self._join_again(now=now)
+            # A new connection takes a moment to stand, and what is said before that is lost: say it often at first.
+            self._hello_pause, self._hello_due = FIRST_HELLO_SECONDS, now
             effects.append(Reconnect())
         if self.phase is Phase.JOINING and now >= self._hello_due:
             self._hello_due = now + self._hello_pause
