@@ -18,7 +18,7 @@ from torch import Tensor
 
 from common.errors import CheckpointError, SchemaMismatch
 from common.run_spec import RunSpec, run_from_dict
-from common.tensors import Schema, TensorSpec
+from common.tensors import Schema
 
 FORMAT = "ps-rl checkpoint 1"
 
@@ -60,12 +60,13 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
 
 
-def read_weights(path: Path) -> tuple[RunSpec, dict[str, Tensor], dict[str, Any]]:
-    """The run's settings, its weights by name, and the record. Raises CheckpointError or SettingsError."""
+def read_weights(path: Path) -> tuple[RunSpec, Schema, Tensor, dict[str, Any]]:
+    """The run's settings, its weights [P] and their schema, and the record. Raises CheckpointError or SettingsError."""
     vectors, record = read_checkpoint(path)
     try:
-        schema = Schema(TensorSpec(name, tuple(shape)) for name, shape in record["schema"])
-        return run_from_dict(record["run"], source=str(path)), schema.views(vectors["weights"]), record
+        schema, weights = Schema.from_list(record["schema"]), vectors["weights"]
+        schema.views(weights)  # raises when they do not belong together
+        return run_from_dict(record["run"], source=str(path)), schema, weights, record
     except (KeyError, SchemaMismatch) as error:
         raise CheckpointError(f"{path}: was written by another version of ps-rl: {error}") from error
 

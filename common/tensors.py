@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -25,11 +25,17 @@ MAX_ELEMENTS = 2**28  # 1 GiB of float32
 
 
 class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One tensor of the schema. `shape` is in elements; () is a scalar."""
+    """
+    One tensor of the schema. `shape` is in elements; () is a scalar.
+
+    A weight is moved by the optimizer. A statistic (say the mean of what was observed) is not: what a push holds in
+    its place is added to it.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: Literal["float32"] = "float32"
+    role: Literal["weight", "statistic"] = "weight"
 
     @property
     def size(self) -> int:
@@ -44,7 +50,8 @@ class Schema:
     """
     An ordered list of tensor specs and where each lies in the flat vector.
 
-    `size` is P, the number of elements of the flat vector; `hash` names the schema on the wire.
+    `size` is P, the number of elements of the flat vector, of which the first `weights` are weights and the others
+    statistics; `hash` names the schema on the wire.
     """
 
     def __init__(self, specs: Iterable[TensorSpec]) -> None:
@@ -62,7 +69,24 @@ class Schema:
         self.size = sum(spec.size for spec in self.specs)
         if self.size > MAX_ELEMENTS:
             raise SchemaMismatch(f"a schema may have up to {MAX_ELEMENTS} elements, not {self.size}")
+        roles = [spec.role for spec in self.specs]
+        if roles != sorted(roles, reverse=True) or roles[0] == "statistic":
+            raise SchemaMismatch("weights come first in a schema, statistics after them")
+        self.weights = sum(spec.size for spec in self.specs if spec.role == "weight")
         self.hash = hashlib.sha256("".join(map(_line, self.specs)).encode()).hexdigest()[:32]
+
+    @classmethod
+    def from_list(cls, specs: Any) -> "Schema":
+        """What `to_list` made. Raises SchemaMismatch."""
+        try:
+            return cls(msgspec.convert(specs, list[TensorSpec]))
+        except msgspec.ValidationError as error:
+            raise SchemaMismatch(str(error)) from error
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Plain values, as a checkpoint keeps them."""
+        plain: list[dict[str, Any]] = msgspec.to_builtins(self.specs)
+        return plain
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schema) and self.specs == other.specs
@@ -87,7 +111,10 @@ class Schema:
             if spec.name not in theirs:
                 return f"tensor {spec} is missing there"
             if theirs[spec.name] != spec:
-                return f"tensor {spec.name!r} is {list(spec.shape)} here and {list(theirs[spec.name].shape)} there"
+                other_spec = theirs[spec.name]
+                if other_spec.shape != spec.shape:
+                    return f"tensor {spec.name!r} is {list(spec.shape)} here and {list(other_spec.shape)} there"
+                return f"tensor {spec.name!r} is a {spec.role} here and a {other_spec.role} there"
         if extra := [spec for spec in other.specs if spec.name not in {own.name for own in self.specs}]:
             return f"tensor {extra[0]} is unknown here"
         return "" if self == other else "the same tensors stand in another order"
@@ -95,4 +122,5 @@ class Schema:
 
 def _line(spec: TensorSpec) -> str:
     """The text that is hashed: simple enough to be written again in any language (PROTOCOL.md, Schema)."""
-    return f"{spec.name} {spec.dtype} {','.join(map(str, spec.shape))}\n"
+    role = "" if spec.role == "weight" else f" {spec.role}"
+    return f"{spec.name} {spec.dtype} {','.join(map(str, spec.shape))}{role}\n"

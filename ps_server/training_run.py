@@ -14,7 +14,7 @@ from common.errors import CheckpointError, SchemaMismatch
 from common.messages import Push, PushPull, Report, Settlement, Verdict
 from common.run_spec import RunSpec, run_from_dict
 from common.schedules import linear
-from common.tensors import Schema, TensorSpec
+from common.tensors import Schema
 from common.wire import Buffer
 from ps_server.denied import Denied
 from ps_server.guards import gradient_of
@@ -52,7 +52,7 @@ class TrainingRun:
         """
         try:
             run = cls(run_from_dict(record["run"], source="checkpoint"), epoch=epoch, now=now)
-            run.seed(Schema(TensorSpec(name, tuple(shape)) for name, shape in record["schema"]), vectors["weights"])
+            run.seed(Schema.from_list(record["schema"]), vectors["weights"])
             run.weights.restore(vectors, version=record["version"], target_version=record["target_version"])
             run.ledger.restore(record["ledger"])
             run.progress.restore(record["progress"])
@@ -67,7 +67,7 @@ class TrainingRun:
             "version": self.weights.version,
             "target_version": self.weights.target_version,
             "run": self.spec.to_dict(),
-            "schema": [[spec.name, list(spec.shape)] for spec in self.weights.schema.specs],
+            "schema": self.weights.schema.to_list(),
             "ledger": self.ledger.to_dict(),
             "progress": self.progress.to_dict(now=now),
         }
@@ -87,7 +87,7 @@ class TrainingRun:
 
     def seed(self, schema: Schema, weights: Tensor) -> None:
         """The first weights [P]."""
-        self.store = WeightStore(schema, weights, optimizer_for(self.spec.optimizer, schema.size))
+        self.store = WeightStore(schema, weights, optimizer_for(self.spec.optimizer, schema.weights))
 
     def settle(self, worker_id: str, push: Push | PushPull, vector: Sequence[Buffer]) -> Settlement:
         """

@@ -43,8 +43,10 @@ class WeightStore:
         self._pool = _BufferPool(schema.size)
 
     def apply(self, gradient: Tensor, learning_rate: float) -> None:
-        """One update; `gradient` [P] float32 is only read."""
-        self.optimizer.apply(self.flat, gradient, learning_rate)
+        """One update; `gradient` [P] is only read. In the place of statistics it holds what is added to them."""
+        weights = self.schema.weights
+        self.optimizer.apply(self.flat[:weights], gradient[:weights], learning_rate)
+        self.flat[weights:] += gradient[weights:]
         self.version += 1
 
     def refresh_target(self) -> None:

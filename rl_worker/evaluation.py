@@ -28,7 +28,7 @@ from common.zmq_request import ask
 from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments import Environments, make_environments
-from rl_worker.gradients import schema_of
+from rl_worker.gradients import FlatNetwork
 from rl_worker.recording import record_game
 
 PROGRAM = "rl-eval"
@@ -89,12 +89,12 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     settings = parse_program(EvaluationSettings, argv, prog=PROGRAM)
     torch.set_num_threads(1)
     torch.manual_seed(settings.seed)
-    run, weights, origin = _weights(settings)
+    run, schema, weights, origin = _weights(settings)
     log.info("%s from %s", run.environment.id, origin)
     count = min(settings.episodes, MOST_ENVIRONMENTS)
     environments = make_environments(run.environment, count=count)
     agent = build_agent(run, environments, device=torch.device("cpu"), seed=settings.seed)
-    _load(agent, weights, origin)
+    _load(agent, schema, weights, origin)
     scores = play(agent, environments, episodes=settings.episodes, greedy=settings.greedy, seed=settings.seed)
     environments.close()
     result = summary(scores, environment=run.environment.id, greedy=settings.greedy)
@@ -159,17 +159,17 @@ def _write(path: Path, result: Result) -> None:
         raise SettingsError(f"--json {path}: cannot be written: {error.strerror}") from error
 
 
-def _weights(settings: EvaluationSettings) -> tuple[RunSpec, dict[str, Tensor], str]:
-    """The run, its weights by name, and where they are from."""
+def _weights(settings: EvaluationSettings) -> tuple[RunSpec, Schema, Tensor, str]:
+    """The run, the schema of its network, its weights [P], and where they are from."""
     if settings.server is not None:
         return _weights_of_server(settings.server)
     assert settings.checkpoint is not None, "the settings have either"
     path = _checkpoint_in(settings.checkpoint) if settings.checkpoint.is_dir() else settings.checkpoint
-    run, weights, record = read_weights(path)
-    return run, weights, f"{path}, step {record['progress']['global_steps']}"
+    run, schema, weights, record = read_weights(path)
+    return run, schema, weights, f"{path}, step {record['progress']['global_steps']}"
 
 
-def _weights_of_server(server: str) -> tuple[RunSpec, dict[str, Tensor], str]:
+def _weights_of_server(server: str) -> tuple[RunSpec, Schema, Tensor, str]:
     status, _ = ask(server, messages.StatusRequest(request=1), timeout_seconds=ANSWER_SECONDS)
     assert isinstance(status, messages.StatusReply)
     if not status.schema:
@@ -178,7 +178,7 @@ def _weights_of_server(server: str) -> tuple[RunSpec, dict[str, Tensor], str]:
     assert isinstance(reply, messages.Weights)
     schema = Schema(status.schema)
     weights = CODECS[reply.codec].decode(vector, schema.size).clone()
-    return run_from_dict(status.run, source=server), schema.views(weights), f"{server}, version {reply.version}"
+    return run_from_dict(status.run, source=server), schema, weights, f"{server}, version {reply.version}"
 
 
 def _checkpoint_in(folder: Path) -> Path:
@@ -191,8 +191,9 @@ def _checkpoint_in(folder: Path) -> Path:
     raise CheckpointError(f"--checkpoint {folder}: there are no checkpoints in it")
 
 
-def _load(agent: Algorithm, weights: dict[str, Tensor], origin: str) -> None:
+def _load(agent: Algorithm, schema: Schema, weights: Tensor, origin: str) -> None:
     """Raises CheckpointError when the weights are of another network."""
-    if sentence := schema_of(dict(agent.network.named_parameters())).difference(schema_of(weights)):
+    network = FlatNetwork(agent.network)
+    if sentence := network.schema.difference(schema):
         raise CheckpointError(f"{origin}: its weights are of another network: {sentence}")
-    agent.network.load_state_dict(weights)
+    network.load(weights)

@@ -10,34 +10,33 @@ import torch
 from torch import Tensor, nn
 
 from common.tensors import Schema, TensorSpec
-from rl_worker.remote_parameters import Newest
 
 
 class FlatNetwork:
-    """Ties a network to its flat vectors. Parameters keep their order in `network.named_parameters()`."""
+    """Ties a network to its flat vectors: first its parameters, which are weights, then its buffers, statistics."""
 
     def __init__(self, network: nn.Module) -> None:
-        parameters = dict(network.named_parameters())
-        self.schema: Schema = schema_of(parameters)
+        parameters, buffers = dict(network.named_parameters()), dict(network.named_buffers())
+        tensors = parameters | buffers
+        self.schema: Schema = schema_of(network)
         device = next(iter(parameters.values())).device
-        self._weights = flatten(parameters).to(device)
+        self._weights = flatten(tensors).to(device)
         self._gradient = torch.zeros_like(self._weights)
         for name, view in self.schema.views(self._weights).items():
-            parameters[name].data = view
+            tensors[name].data = view
         # Backward adds into a gradient that is there: the views stay views.
-        for name, view in self.schema.views(self._gradient).items():
-            parameters[name].grad = view
+        gradients = self.schema.views(self._gradient)
+        for name, parameter in parameters.items():
+            parameter.grad = gradients[name]
 
     @property
     def weights(self) -> Tensor:
         """[P] float32 on the CPU; shares memory with the network when that is on the CPU."""
         return self._weights.cpu()
 
-    def load(self, newest: Newest) -> Newest:
-        """Take over the weights that the server sent, if it sent any; returns what was passed in."""
-        if newest.weights is not None:
-            self._weights.copy_(newest.weights)
-        return newest
+    def load(self, weights: Tensor) -> None:
+        """Take over weights [P]."""
+        self._weights.copy_(weights)
 
     def gradient_of(self, loss: Tensor, *, clip: float) -> tuple[Tensor, float]:
         """
@@ -53,9 +52,11 @@ class FlatNetwork:
         return self._gradient.cpu(), norm
 
 
-def schema_of(tensors: Mapping[str, Tensor]) -> Schema:
-    """The schema of named tensors, in their order."""
-    return Schema(TensorSpec(name, tuple(tensor.shape)) for name, tensor in tensors.items())
+def schema_of(network: nn.Module) -> Schema:
+    """Parameters are weights, buffers are statistics, in the order in which the network names them."""
+    weights = [TensorSpec(name, tuple(tensor.shape)) for name, tensor in network.named_parameters()]
+    statistics = [TensorSpec(name, tuple(tensor.shape), role="statistic") for name, tensor in network.named_buffers()]
+    return Schema(weights + statistics)
 
 
 def flatten(tensors: Mapping[str, Tensor]) -> Tensor:

@@ -37,7 +37,7 @@ def train(
     clock: Callable[[], float] = time.monotonic,
 ) -> NoReturn:
     """Train until a call raises."""
-    newest = network.load(parameters.pull())
+    newest = _load_newest(network, parameters.pull())
     reporter = Reporter(parameters, clock)
     while True:
         with reporter.time("collect"):
@@ -48,7 +48,7 @@ def train(
                 loss = algorithm.loss(batch, global_steps=newest.global_steps)
                 gradient, norm = network.gradient_of(loss.total, clip=algorithm.gradient_clip)
             with reporter.time("server"):
-                newest = network.load(parameters.push_pull(gradient, computed_on=newest, steps=steps))
+                newest = _load_newest(network, parameters.push_pull(gradient, computed_on=newest, steps=steps))
             steps = 0  # the steps of an unroll are counted once, with its first push
         reporter.report(collector.take_episodes(), loss, gradient_norm=norm, steps=trajectory.steps)
 
@@ -87,3 +87,9 @@ class Reporter:
         self._seconds = dict.fromkeys(self._seconds, 0.0)
         self._episodes = []
         self._steps = 0
+
+
+def _load_newest(network: FlatNetwork, newest: Newest) -> Newest:
+    if newest.weights is not None:
+        network.load(newest.weights)
+    return newest

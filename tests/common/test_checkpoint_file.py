@@ -16,7 +16,8 @@ from torch import Tensor
 from common.checkpoint_file import FORMAT, read_checkpoint, read_weights, write_checkpoint
 from common.errors import CheckpointError
 from common.run_spec import RunSpec
-from rl_worker.gradients import flatten, schema_of
+from rl_worker.gradients import flatten
+from tests.schemas import schema_of_tensors
 
 VECTORS = {"weights": torch.arange(5.0), "optimizer.square": torch.full((2, 3), 0.5), "rate": torch.tensor(7e-4)}
 RECORD = {"version": 2**60, "rate": 0.1, "who": "wörker", "score": None, "ledger": {"a": [1, [2, True]]}}
@@ -195,10 +196,11 @@ def test_a_place_that_takes_no_file_is_told_by_name(tmp_path: Path) -> None:
 def test_the_weights_of_a_checkpoint_come_by_name_with_the_run_they_belong_to(tmp_path: Path) -> None:
     tensors = {"layer.weight": torch.randn(2, 3), "layer.bias": torch.randn(2), "scale": torch.randn(())}
     run = RunSpec(preset="mine", seed=3)
-    schema = [[spec.name, list(spec.shape)] for spec in schema_of(tensors).specs]
+    schema = schema_of_tensors(tensors).to_list()
     record = {"schema": schema, "run": run.to_dict(), "version": 4}
     write_checkpoint(tmp_path / "1.safetensors", {"weights": flatten(tensors), "square": torch.zeros(9)}, record)
-    read_run, weights, told = read_weights(tmp_path / "1.safetensors")
+    read_run, read_schema, vector, told = read_weights(tmp_path / "1.safetensors")
+    weights = read_schema.views(vector)
     assert read_run == run
     assert list(weights) == list(tensors)
     assert all(torch.equal(weights[name], tensor) for name, tensor in tensors.items())

@@ -1,5 +1,7 @@
 import hashlib
 import itertools
+import json
+from typing import Literal
 
 import pytest
 import torch
@@ -9,7 +11,8 @@ from torch import Tensor
 
 from common.errors import SchemaMismatch
 from common.tensors import MAX_ELEMENTS, MAX_TENSORS, Schema, TensorSpec
-from rl_worker.gradients import flatten, schema_of
+from rl_worker.gradients import flatten
+from tests.schemas import schema_of_tensors
 
 SHAPES = st.lists(st.integers(1, 3), max_size=4).map(tuple)
 KEPT = settings(max_examples=50, derandomize=True, deadline=None)
@@ -32,7 +35,7 @@ def numbered(shapes: list[tuple[int, ...]]) -> dict[str, Tensor]:
 @given(st.lists(SHAPES, min_size=1, max_size=4))
 def test_a_vector_holds_the_tensors_one_after_another_row_by_row(shapes: list[tuple[int, ...]]) -> None:
     tensors = numbered(shapes)
-    flat, schema = flatten(tensors), schema_of(tensors)
+    flat, schema = flatten(tensors), schema_of_tensors(tensors)
     assert flat.tolist() == laid_out(tensors)
     assert schema.size == len(flat)
     views = schema.views(flat)
@@ -59,6 +62,7 @@ def test_views_share_the_memory_of_their_vector() -> None:
         ([("policy.weight", (3, 256)), ("policy.bias", (3,))], "policy.weight float32 3,256\npolicy.bias float32 3\n"),
         ([("scale", ())], "scale float32 \n"),
         ([("höhe", (2, 1, 2))], "höhe float32 2,1,2\n"),
+        ([("w", (2,)), ("mean", (3,), "float32", "statistic")], "w float32 2\nmean float32 3 statistic\n"),
     ],
 )
 def test_the_hash_is_that_of_the_protocol_page(specs: list[tuple[str, tuple[int, ...]]], text: str) -> None:
@@ -117,6 +121,7 @@ def test_a_schema_may_reach_its_limits(specs: list[TensorSpec], size: int) -> No
         ([("a", (2, 3)), ("b", ())], ""),
         ([("b", ())], "tensor 'a' [2, 3] is missing there"),
         ([("a", (2, 4)), ("b", ())], "tensor 'a' is [2, 3] here and [2, 4] there"),
+        ([("a", (2, 3)), ("b", (), "float32", "statistic")], "tensor 'b' is a weight here and a statistic there"),
         ([("a", (2, 3)), ("b", ()), ("c", (1,))], "tensor 'c' [1] is unknown here"),
         ([("b", ()), ("a", (2, 3))], "the same tensors stand in another order"),
     ],
@@ -126,3 +131,17 @@ def test_the_first_difference_of_two_schemas_is_told_in_a_sentence(
 ) -> None:
     ours = Schema([TensorSpec("a", (2, 3)), TensorSpec("b", ())])
     assert ours.difference(Schema(TensorSpec(*spec) for spec in theirs)) == sentence
+
+
+@pytest.mark.parametrize("roles", [["statistic"], ["statistic", "weight"], ["weight", "statistic", "weight"]])
+def test_weights_come_first(roles: list[Literal["weight", "statistic"]]) -> None:
+    with pytest.raises(SchemaMismatch, match="weights come first"):
+        Schema(TensorSpec(f"t{number}", (1,), role=role) for number, role in enumerate(roles))
+
+
+def test_a_schema_survives_a_checkpoint_and_a_damaged_one_is_told() -> None:
+    schema = Schema([TensorSpec("w", (2, 3)), TensorSpec("mean", (), role="statistic")])
+    assert schema.weights == 6
+    assert Schema.from_list(json.loads(json.dumps(schema.to_list()))) == schema
+    with pytest.raises(SchemaMismatch):
+        Schema.from_list([{"name": "w"}])

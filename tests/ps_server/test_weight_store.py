@@ -190,3 +190,14 @@ def test_a_large_vector_is_whole_in_its_snapshot() -> None:
     weights = torch.arange(schema.size, dtype=torch.float32)
     store = WeightStore(schema, weights, optimizer_for(Sgd(), schema.size))
     np.testing.assert_array_equal(np.frombuffer(store.snapshot("float32").buffer, dtype="<f4"), weights.numpy())
+
+
+def test_statistics_are_added_to_and_weights_are_optimized() -> None:
+    schema = Schema([TensorSpec("w", (2,)), TensorSpec("mean", (2,), role="statistic")])
+    rule = optimizer_for(Adam(), schema.weights)
+    store = WeightStore(schema, torch.tensor([1.0, 1.0, 10.0, 20.0]), rule)
+    store.apply(torch.tensor([0.0, 0.5, 0.0, -3.0]), learning_rate=0.1)
+    assert store.flat[0] == 1.0
+    assert float(store.flat[1]) == pytest.approx(0.9, abs=1e-4)
+    assert store.flat[2:].tolist() == [10.0, 17.0]
+    assert len(rule.slots["mean"]) == 2

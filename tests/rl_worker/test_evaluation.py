@@ -19,10 +19,11 @@ from common.status import Status
 from rl_worker.agent import build_agent
 from rl_worker.environments import make_environments
 from rl_worker.evaluation import EvaluationSettings, evaluate, play, summary
-from rl_worker.gradients import flatten, schema_of
+from rl_worker.gradients import flatten
 from rl_worker.rollouts import ActionChoice
 from tests.rl_worker.loopback_server import Answer, Polite, serving
 from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments, act
+from tests.schemas import schema_of_tensors
 
 CARTPOLE = run_from_dict(
     {"environment": {"id": "CartPole-v1", "max_episode_steps": 30}, "network": {"hidden": [8]}, "seed": 1},
@@ -44,7 +45,7 @@ def checkpoint(path: Path, run: RunSpec = CARTPOLE, weights: dict[str, Tensor] |
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {
         "run": run.to_dict(),
-        "schema": [[spec.name, list(spec.shape)] for spec in schema_of(weights).specs],
+        "schema": schema_of_tensors(weights).to_list(),
         "progress": {"global_steps": STEP},
     }
     write_checkpoint(path, {"weights": flatten(weights)}, record)
@@ -186,7 +187,7 @@ class WithStatus(Polite):
 
     def __init__(self, weights: dict[str, Tensor]) -> None:
         super().__init__()
-        self._schema = schema_of(weights) if weights else None
+        self._schema = schema_of_tensors(weights) if weights else None
         self.weights = flatten(weights).numpy() if weights else self.weights
 
     def answer(self, message: ToServer, vector: bytes) -> Answer:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from rl_worker.gradients import FlatNetwork, flatten
-from rl_worker.remote_parameters import Newest
 
 
 def small_network() -> nn.Module:
@@ -30,10 +29,6 @@ def autograd_of(network: nn.Module, seed: int, *, scale: float = 1.0) -> Tensor:
     """The gradient of a network that nobody tied, parameter after parameter."""
     gradients = torch.autograd.grad(loss_of(network, seed, scale=scale), list(network.parameters()))
     return torch.cat([gradient.reshape(-1) for gradient in gradients])
-
-
-def weights_of(version: int, weights: Tensor | None) -> Newest:
-    return Newest(epoch=1, version=version, global_steps=0, target_version=0, weights=weights)
 
 
 def memory(tensor: Tensor) -> int:
@@ -54,7 +49,7 @@ def test_parameters_and_gradients_are_views_before_and_after_everything() -> Non
     flat = FlatNetwork(network)
     first, _ = flat.gradient_of(loss_of(network, 1), clip=0)
     assert_tied(flat, network, first)
-    flat.load(weights_of(1, torch.randn(flat.schema.size)))
+    flat.load(torch.randn(flat.schema.size))
     assert_tied(flat, network, first)
     second, _ = flat.gradient_of(loss_of(network, 2), clip=0.1)
     assert_tied(flat, network, second)
@@ -117,19 +112,11 @@ def test_loaded_weights_are_the_networks_and_are_a_copy() -> None:
     network = small_network()
     flat = FlatNetwork(network)
     sent = torch.arange(flat.schema.size, dtype=torch.float32)
-    newest = weights_of(3, sent)
-    assert flat.load(newest) is newest
+    flat.load(sent)
     assert torch.equal(flatten(dict(network.named_parameters())), torch.arange(flat.schema.size).float())
     sent.zero_()
     assert float(flat.weights[-1]) == flat.schema.size - 1
     torch.testing.assert_close(flat.gradient_of(loss_of(network, 1), clip=0)[0], autograd_of(network, 1))
-
-
-def test_when_the_server_sent_none_the_weights_stay() -> None:
-    flat = FlatNetwork(small_network())
-    before = flat.weights.clone()
-    flat.load(weights_of(3, None))
-    assert torch.equal(flat.weights, before)
 
 
 def test_what_the_network_learns_shows_in_the_vector() -> None:
@@ -149,3 +136,17 @@ def test_flatten_gives_a_vector_of_its_own_detached_and_in_float32() -> None:
         flat.fill_(7)
         assert 7 not in tensors["w"]
     assert flatten({"w": weight.t()}).tolist() == [1, 4, 2, 5, 3, 6]
+
+
+def test_buffers_are_statistics_behind_the_weights_and_have_no_gradient() -> None:
+    network = small_network()
+    network.register_buffer("mean", torch.tensor([3.0, 4.0]))
+    flat = FlatNetwork(network)
+    assert [spec.role for spec in flat.schema.specs][-1] == "statistic"
+    assert flat.schema.weights == flat.schema.size - 2
+    assert flat.weights[-2:].tolist() == [3.0, 4.0]
+    gradient, norm = flat.gradient_of(loss_of(network, 1), clip=0)
+    assert gradient[-2:].tolist() == [0.0, 0.0]
+    assert norm > 0
+    flat.load(torch.arange(flat.schema.size, dtype=torch.float32))
+    assert network.mean.tolist() == [flat.schema.size - 2, flat.schema.size - 1]
