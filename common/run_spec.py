@@ -115,6 +115,8 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """conv84: the paper's; conv42: the small one for 42x42; mlp; auto: by the observation's shape"""
     hidden: tuple[Positive, ...] = ()
     """widths of the hidden layers after the torso; the network's own when empty"""
+    normalization: Literal["none", "random_play"] = "none"
+    """of pixels; none: divided by 255; random_play: less their mean in random play, over their deviation there"""
 
 
 class Sgd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="sgd"):

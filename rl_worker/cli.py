@@ -13,10 +13,12 @@ import torch
 
 from common.errors import RunEnded, SettingsError
 from common.flags import Parsed, parse_with_run, run_program
+from common.messages import Welcome
 from common.run_spec import RunSpec, run_from_dict
 from rl_worker.agent import build_agent
 from rl_worker.environments import make_environments
 from rl_worker.gradients import FlatNetwork
+from rl_worker.normalization import measure_normalization
 from rl_worker.parameter_client import ParameterClient
 from rl_worker.remote_parameters import RemoteParameters
 from rl_worker.rollouts import RolloutCollector
@@ -55,7 +57,7 @@ def work(argv: Sequence[str] | None = None) -> int:
         log.info("joining %s", settings.server)
         welcome = client.welcome.result()
         run = run_from_dict(welcome.run, source=f"the server at {settings.server}")
-        _train(flags, run, welcome.number, client, machine, device)
+        _train(flags, run, welcome, client, machine, device)
     except RunEnded as ended:
         reason = str(ended)
         log.info("the run is over: %s", ended)
@@ -70,7 +72,7 @@ def work(argv: Sequence[str] | None = None) -> int:
 def _train(
     flags: Parsed[WorkerSettings],
     run: RunSpec,
-    number: int,
+    welcome: Welcome,
     client: ZmqClient,
     machine: ParameterClient,
     device: torch.device,
@@ -78,14 +80,16 @@ def _train(
     """Build what the run asks for, and train until something is raised."""
     count = flags.run.environment.envs if "environment.envs" in flags.wishes else run.environment.envs
     seed = flags.run.seed if "seed" in flags.wishes else run.seed
-    seed = (secrets.randbelow(10**9) if seed is None else seed) + SEEDS_APART * number
+    seed = (secrets.randbelow(10**9) if seed is None else seed) + SEEDS_APART * welcome.number
     environments = make_environments(run.environment, count=count)
     algorithm = build_agent(run, environments, device=device, seed=seed)
+    if not welcome.schema:
+        measure_normalization(algorithm.network, environments, seed=seed)
     network = FlatNetwork(algorithm.network)
     parameters = RemoteParameters(client, machine, network.schema)
     for what, value in environments.description.items():
         log.info("%s: %s", what, value)
-    log.info("worker %d: %d environments, %d parameters, seed %d", number, count, network.schema.size, seed)
+    log.info("worker %d: %d environments, %d parameters, seed %d", welcome.number, count, network.schema.size, seed)
     parameters.seed(network.weights)
     collector = RolloutCollector(
         environments, unroll_length=algorithm.unroll_length, discount=algorithm.discount, seed=seed

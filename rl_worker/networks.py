@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
 from common.errors import SettingsError
 from common.run_spec import Network
+from rl_worker.normalization import PixelsToUnit, RandomPlayNormalization
 
 
 class PolicyValueNetwork(nn.Module):
@@ -23,13 +23,6 @@ class PolicyValueNetwork(nn.Module):
         """observations [N, ...] → logits of the actions [N, A], values [N]"""
         features = self.torso(observations)
         return self.policy(features), self.value(features).squeeze(-1)
-
-
-class PixelsToUnit(nn.Module):
-    """uint8 pixels → float32 in [0, 1]"""
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        return pixels.to(torch.float32).mul_(1 / 255)
 
 
 def policy_value_network(
@@ -49,9 +42,7 @@ def policy_value_network(
         torso, features = _convolutional(convolutions, shape, settings.hidden or (256,))
     else:
         torso, features = _dense(math.prod(shape), settings.hidden or (64, 64))
-    if pixels:
-        torso = nn.Sequential(PixelsToUnit(), *torso)
-    return PolicyValueNetwork(torso, features, actions)
+    return PolicyValueNetwork(nn.Sequential(*_normalization(settings, shape, pixels), *torso), features, actions)
 
 
 # (channels, kernel, stride) of each convolution, by network, with the size of frames it is for.
@@ -60,6 +51,14 @@ _CONVOLUTIONS: dict[str, tuple[tuple[int, ...], list[tuple[int, int, int]]]] = {
     "conv42": ((42, 42), [(16, 4, 2), (32, 4, 2), (32, 3, 2)]),
 }
 _BY_SIZE = {size: name for name, (size, _) in _CONVOLUTIONS.items()}
+
+
+def _normalization(settings: Network, shape: tuple[int, ...], pixels: bool) -> list[nn.Module]:
+    if settings.normalization == "random_play":
+        if not pixels or len(shape) != 3:
+            raise SettingsError(f"--normalization random_play: is for frames of pixels, and observations are {shape}")
+        return [RandomPlayNormalization(*shape[1:])]
+    return [PixelsToUnit()] if pixels else []
 
 
 def _convolutional(

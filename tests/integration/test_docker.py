@@ -130,7 +130,7 @@ class Cluster:
             say(f"the address was {before} and is {after}")
             assert after != before
         finally:
-            _docker("rm", "--force", other)
+            _docker("stop", other)
 
     def kill_inside(self, container: str) -> None:
         """As the kernel does when memory runs out. (`docker kill` is a person's order: nothing is restarted then.)"""

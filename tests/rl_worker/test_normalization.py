@@ -1,0 +1,64 @@
+"""The scale that observations are brought to."""
+
+import numpy as np
+import pytest
+import torch
+
+from common.errors import SettingsError
+from common.run_spec import Environment, Network
+from rl_worker.environments import make_environments
+from rl_worker.gradients import FlatNetwork
+from rl_worker.networks import policy_value_network
+from rl_worker.normalization import LARGEST, SMALLEST_DEVIATION, RandomPlayNormalization, measure_normalization
+
+PONG = Environment(id="ALE/Pong-v5", preprocessing="atari42", actions=(0, 2, 3))
+
+
+@pytest.fixture(scope="module")
+def measured() -> RandomPlayNormalization:
+    normalization = RandomPlayNormalization(42, 42)
+    environments = make_environments(PONG, count=4)
+    measure_normalization(torch.nn.Sequential(normalization), environments, seed=3)
+    environments.close()
+    return normalization
+
+
+def test_mean_and_deviation_are_those_of_random_play(measured: RandomPlayNormalization) -> None:
+    """Against a second, longer game: the numbers describe the game, not the sample."""
+    environments = make_environments(PONG, count=4)
+    environments.reset(77)
+    random = np.random.default_rng(5)
+    seen = np.concatenate([environments.step(random.integers(0, 3, 4)).observations[:, 3] for _ in range(1500)])
+    environments.close()
+    deviation = seen.astype(float).std(0)
+    assert np.abs(measured.mean.numpy() - seen.astype(float).mean(0)).mean() < 0.5
+    often = deviation > 1.25 * SMALLEST_DEVIATION
+    assert often.any()
+    np.testing.assert_allclose(1 / measured.scale.numpy()[often], deviation[often], rtol=0.25)
+    assert float((1 / measured.scale).min()) == pytest.approx(SMALLEST_DEVIATION)
+
+
+def test_pixels_become_deviations_from_the_mean_and_are_clipped(measured: RandomPlayNormalization) -> None:
+    pixels = torch.randint(0, 256, (2, 4, 42, 42), dtype=torch.uint8)
+    out = measured(pixels)
+    expected = (pixels.double() - measured.mean.double()) * measured.scale.double()
+    torch.testing.assert_close(out.double(), expected.clamp(-LARGEST, LARGEST), atol=1e-4, rtol=1e-4)
+    assert float(out.abs().max()) == LARGEST
+
+
+def test_it_travels_with_the_weights_and_is_never_trained() -> None:
+    network = policy_value_network(
+        Network(name="conv42", normalization="random_play"), (4, 42, 42), pixels=True, actions=3
+    )
+    flat = FlatNetwork(network)
+    statistics = [spec.name for spec in flat.schema.specs if spec.role == "statistic"]
+    assert statistics == ["torso.0.mean", "torso.0.scale"]
+    logits, values = network(torch.randint(0, 256, (5, 4, 42, 42), dtype=torch.uint8))
+    gradient, _ = flat.gradient_of(logits.square().sum() + values.sum(), clip=0)
+    assert not gradient[flat.schema.weights :].any()
+    assert gradient[: flat.schema.weights].any()
+
+
+def test_what_has_no_pixels_cannot_be_normalised_by_random_play() -> None:
+    with pytest.raises(SettingsError, match="--normalization random_play"):
+        policy_value_network(Network(normalization="random_play"), (4,), pixels=False, actions=2)
