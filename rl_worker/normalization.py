@@ -16,6 +16,7 @@ from rl_worker.environments import Environments
 
 SAMPLES = 3200  # observations of random play
 SMALLEST_DEVIATION = 16.0  # of a pixel, in 0 … 255: one that hardly ever changes must not be blown up
+LARGE_BATCH = 64  # observations; below it, as when acting, channels last costs more than it brings
 LARGEST = 5.0  # normalised pixels are clipped to ± this
 
 
@@ -23,7 +24,7 @@ class PixelsToUnit(nn.Module):
     """uint8 pixels → float32 in [0, 1]"""
 
     def forward(self, pixels: Tensor) -> Tensor:
-        return pixels.to(torch.float32).mul_(1 / 255)
+        return _float32(pixels).mul_(1 / 255)
 
 
 class RandomPlayNormalization(nn.Module):
@@ -38,7 +39,7 @@ class RandomPlayNormalization(nn.Module):
         self.register_buffer("scale", torch.ones(height, width))
 
     def forward(self, pixels: Tensor) -> Tensor:
-        return pixels.to(torch.float32).sub_(self.mean).mul_(self.scale).clamp_(-LARGEST, LARGEST)
+        return _float32(pixels).sub_(self.mean).mul_(self.scale).clamp_(-LARGEST, LARGEST)
 
     def measure(self, environments: Environments, *, seed: int) -> None:
         """Set mean and scale from random play. The environments want a reset afterwards."""
@@ -51,6 +52,12 @@ class RandomPlayNormalization(nn.Module):
         pixels = torch.from_numpy(np.concatenate(frames)).to(torch.float32)
         self.mean.copy_(pixels.mean(0))
         self.scale.copy_(1 / pixels.std(0, correction=0).clamp_min_(SMALLEST_DEVIATION))
+
+
+def _float32(pixels: Tensor) -> Tensor:
+    """Large batches of images with their channels last: convolutions of the learner take a quarter less time so."""
+    large = pixels.dim() == 4 and len(pixels) >= LARGE_BATCH
+    return pixels.to(torch.float32, memory_format=torch.channels_last if large else torch.preserve_format)
 
 
 def measure_normalization(network: nn.Module, environments: Environments, *, seed: int) -> None:
