@@ -44,6 +44,7 @@ put_away() {
         engine=$(<"$lab/docker.pid")
         kill "$engine" && tail --pid="$engine" -f /dev/null
     fi
+    umount "$lab/exec/netns/default" 2>/dev/null || true # the engine leaves this one mounted
     ip netns del "$namespace" 2>/dev/null || true
     [[ -n ${LAB:-} ]] || rm -rf "$lab"
 }
