@@ -34,6 +34,7 @@ def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: dict[str, A
     beside = path.with_name(f".{path.name}.tmp")
     try:
         safetensors.torch.save_file(vectors, beside, metadata)
+        beside.chmod(0o644)  # the library makes it for its owner alone; the run's other files are for everybody
         _flush(beside)
         beside.rename(path)
         _flush(path.parent)

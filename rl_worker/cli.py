@@ -64,6 +64,9 @@ def work(argv: Sequence[str] | None = None) -> int:
     except Interrupted:
         reason = "interrupted"
         log.info("interrupted: leaving")
+    except Exception as error:
+        reason = f"failed: {type(error).__name__}"
+        raise
     finally:
         client.close(reason)
     return 0
