@@ -28,6 +28,8 @@ Decay = Annotated[float, msgspec.Meta(ge=0, lt=1)]  # 1 would remember everythin
 Tiny = Annotated[float, msgspec.Meta(gt=0, le=1e12)]  # divides: 0 would make the weights NaN
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 Score = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
+# Part of a path: no slashes, and nothing hidden.
+ExperimentName = Annotated[str, msgspec.Meta(max_length=60, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?\Z")]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=10**9)]  # plus a worker's own number it must fit 31 bits (ALE)
 
 _SECTION = tyro.conf.arg(name="")  # the settings of a section are flags without a prefix
@@ -181,6 +183,22 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """end when the mean return of the last 100 episodes reaches this"""
 
 
+class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run leaves in its folder beside its metrics and its newest checkpoints."""
+
+    summaries: Literal["none", "perf", "model"] = "none"
+    """names of TensorBoard summaries; perf: Perf/Reward, Losses/Value Loss, ...; model: model/loss,
+    environment/episode_reward, ... of worker 0"""
+    summary_every_updates: Positive = 100
+    """updates between two points of the summaries"""
+    gif_every_episodes: NotNegative = 0
+    """worker 0 leaves a GIF of a game after so many of its own; 0: never"""
+    checkpoint_every_episodes: NotNegative = 0
+    """keep a checkpoint apart after so many episodes of all workers; 0: never"""
+    keep_checkpoints: Positive = 5
+    """newest checkpoints that are kept; as many of those that are kept apart"""
+
+
 Algorithm = A3C
 Optimizer = Sgd | Momentum | RmsProp | Adam
 
@@ -192,6 +210,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The settings of one run. `preset` is the name it started from."""
 
     preset: Annotated[str, tyro.conf.Fixed, tyro.conf.Suppress] = "custom"
+    experiment: ExperimentName = ""
+    """name of what is tried: the folder of its runs, and how plots call them"""
     seed: Seed | None = None
     """seed of weights, environments and sampling; worker k of a run adds its own number"""
     environment: Annotated[Environment, _SECTION] = Environment()
@@ -201,6 +221,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     schedule: Annotated[Schedule, _SECTION] = Schedule()
     staleness: Annotated[Staleness, _SECTION] = Staleness()
     budget: Annotated[Budget, _SECTION] = Budget()
+    records: Annotated[Records, _SECTION] = Records()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested dictionaries, as they travel in WELCOME and stand in a checkpoint."""

@@ -25,6 +25,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     phase: str
     epoch: int
     preset: str = ""
+    experiment: str = ""
     frames_per_step: int = 1
     max_steps: int = 0  # of the budget; 0: no limit
     version: int = 0

@@ -9,7 +9,8 @@ from ps_server.membership import PeerId
 class CheckpointPlan:
     """The bookkeeping around the shell's background writer. `now` is seconds of any monotonic clock."""
 
-    def __init__(self, every_seconds: float, *, saved_version: int, now: float) -> None:
+    def __init__(self, every_seconds: float, *, saved_version: int, now: float, episodes: int = 0) -> None:
+        """`episodes` have been played before: their milestones are passed."""
         self.failures = 0
         self.saved_version = saved_version  # of the newest completed checkpoint; 0 before the first
         self._asked: list[tuple[PeerId, int]] = []  # who waits for one that is not begun yet: (peer, request)
@@ -17,6 +18,7 @@ class CheckpointPlan:
         self._every_seconds = every_seconds
         self._due = now + every_seconds
         self._writing: tuple[int, dict[str, Any]] | None = None  # version, and the ledger's accounts in it
+        self._milestone = episodes  # at the newest checkpoint that is kept apart
 
     @property
     def is_writing(self) -> bool:
@@ -34,8 +36,14 @@ class CheckpointPlan:
             return False
         return bool(self._asked) or (now >= self._due and version != self.saved_version)
 
-    def started(self, version: int, accounts: dict[str, Any], *, now: float) -> None:
-        """A checkpoint of this version is being written."""
+    def is_milestone(self, episodes: int, *, every: int) -> bool:
+        """Whether to start one now and keep it apart: another `every` episodes have been played. 0: never."""
+        return not self.is_writing and every > 0 and episodes // every > self._milestone // every
+
+    def started(self, version: int, accounts: dict[str, Any], *, now: float, milestone: int | None = None) -> None:
+        """A checkpoint of this version is being written; `milestone` episodes are why it is kept apart."""
+        if milestone is not None:
+            self._milestone = milestone
         self._writing = (version, accounts)
         self._promised, self._asked = self._asked, []
         self._due = now + self._every_seconds

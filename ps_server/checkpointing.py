@@ -1,5 +1,5 @@
 """
-Checkpoints on disk: a thread that writes them, the newest five and the best kept, the newest sound one found again.
+Checkpoints on disk: a thread that writes them, the newest few and the best kept, the newest sound one found again.
 
 The thread gets immutable copies and answers through a queue; it never touches the machine.
 """
@@ -19,8 +19,8 @@ from common.checkpoint_file import read_checkpoint, write_checkpoint
 from common.errors import CheckpointError, SettingsError
 from ps_server.effects import SaveCheckpoint
 
-KEPT = 5
 BEST = "best.safetensors"
+NEWEST, MILESTONES = "checkpoint-*.safetensors", "episodes-*.safetensors"
 
 log = logging.getLogger("ps-server")
 
@@ -61,8 +61,11 @@ class CheckpointWriter:
                 write_checkpoint(path, checkpoint.vectors, checkpoint.record)
                 if checkpoint.best:
                     _replace_with_link(self._folder / BEST, path)
-                for old in _newest_first(self._folder)[KEPT:]:
-                    old.unlink()
+                if checkpoint.milestone is not None:
+                    _replace_with_link(self._folder / f"episodes-{checkpoint.milestone:09d}.safetensors", path)
+                for kind in (NEWEST, MILESTONES):
+                    for old in _newest_first(self._folder, kind)[checkpoint.keep :]:
+                        old.unlink()
                 self.results.put(Written(path))
             except Exception as error:  # whatever it is: the server waits for an answer to each checkpoint
                 self.results.put(Written(path, error=str(error) or type(error).__name__))
@@ -96,9 +99,9 @@ def check_unused(folder: Path) -> None:
         raise SettingsError(f"{folder}: holds the checkpoints of a run; take another folder, or --resume that run")
 
 
-def _newest_first(folder: Path) -> list[Path]:
-    # By number: names of more than twelve digits are longer.
-    return sorted(folder.glob("checkpoint-*.safetensors"), key=lambda path: (len(path.name), path.name), reverse=True)
+def _newest_first(folder: Path, kind: str = NEWEST) -> list[Path]:
+    # By number: names of more digits than usual are longer.
+    return sorted(folder.glob(kind), key=lambda path: (len(path.name), path.name), reverse=True)
 
 
 def _replace_with_link(link: Path, target: Path) -> None:

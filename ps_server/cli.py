@@ -12,11 +12,11 @@ import torch
 
 from common.errors import CheckpointError, SettingsError
 from common.flags import Parsed, parse_with_run, run_program
-from common.run_spec import RunSpec, run_from_dict, with_settings
-from common.status import Status
+from common.run_folder import make_run_folder
+from common.run_spec import run_from_dict, with_settings
 from ps_server.checkpointing import CheckpointWriter, check_unused, newest_checkpoint
-from ps_server.metrics import MetricsFile
 from ps_server.parameter_server import ParameterServer
+from ps_server.run_records import RunRecords
 from ps_server.settings import ServerSettings
 from ps_server.training_run import TrainingRun
 from ps_server.zmq_server import ZmqServer
@@ -41,7 +41,13 @@ def serve(argv: Sequence[str] | None = None) -> int:
     stop = _StopSignal()
     epoch, now = time.time_ns(), time.monotonic()
     run, overrides = _starting_run(flags, epoch=epoch, now=now)
-    folder = _run_folder(settings, run.spec if run else None)
+    # A run that its first worker decides has no name and no seed yet; the experiment is named by whoever runs it.
+    folder = settings.resume or make_run_folder(
+        settings.run_dir,
+        experiment=flags.run.experiment,
+        preset=run.spec.preset if run else "run",
+        seed=run.spec.seed if run else None,
+    )
     server = ParameterServer(
         run,
         epoch=epoch,
@@ -62,15 +68,17 @@ def serve(argv: Sequence[str] | None = None) -> int:
         flush=True,
     )
     try:
-        records = _RunRecords(folder, server, endpoint=f"{address}:{shell.port}")
+        records = RunRecords(
+            folder, lambda: server.run.spec if server.run else None, endpoint=f"{address}:{shell.port}"
+        )
     except OSError as error:
         shell.close()
         raise SettingsError(f"{folder}: the run's records cannot be kept there: {error}") from error
     try:
-        shell.serve(until=stop.is_set, on_tick=records.tick)
+        shell.serve(until=stop.is_set, on_tick=records.tick, on_report=records.reported)
     finally:
         shell.close()
-        records.close()
+        records.close(server.status(now=time.monotonic()))
     if server.version != server.checkpoints.saved_version:
         raise CheckpointError(f"version {server.version} could not be saved; see the warnings above")
     log.info("saved version %d in %s", server.checkpoints.saved_version, folder)
@@ -93,18 +101,6 @@ def _starting_run(
     if flags.names_a_run:
         return TrainingRun(flags.run, epoch=epoch, now=now), {}
     return None, flags.wishes
-
-
-def _run_folder(settings: ServerSettings, spec: RunSpec | None) -> Path:
-    if settings.resume is not None:
-        return settings.resume
-    name = f"{spec.preset if spec else 'run'}-{time.strftime('%Y%m%d-%H%M%S')}"
-    folder = settings.run_dir or Path("runs") / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingsError(f"--run-dir {folder}: cannot be made: {error.strerror}") from error
-    return folder
 
 
 def _checkpoint_writer(settings: ServerSettings, run_folder: Path) -> CheckpointWriter:
@@ -147,28 +143,3 @@ class _StopSignal:
 
     def _handle(self, *_: object) -> None:
         self._set = True
-
-
-class _RunRecords:
-    """What a run leaves in its folder beside checkpoints: settings, metrics, and while it lives its endpoint."""
-
-    def __init__(self, folder: Path, server: ParameterServer, *, endpoint: str) -> None:
-        self._folder = folder
-        self._server = server
-        self._metrics = MetricsFile(folder)
-        self._endpoint = folder / "endpoint"
-        self._endpoint.write_text(endpoint + "\n")
-        self._spec: RunSpec | None = None
-
-    def tick(self, status: Status) -> None:
-        if self._server.run is not None and self._spec is not self._server.run.spec:
-            self._spec = self._server.run.spec
-            try:
-                (self._folder / "run.toml").write_text(self._spec.to_toml())
-            except OSError as error:
-                log.warning("run.toml: cannot be written, the run goes on without: %s", error.strerror)
-        self._metrics.add(status, now=time.monotonic())
-
-    def close(self) -> None:
-        self._metrics.close(self._server.status(now=time.monotonic()))
-        self._endpoint.unlink(missing_ok=True)

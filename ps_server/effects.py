@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from common.messages import ToWorker
+from common.messages import Episode, ToWorker
 from ps_server.membership import PeerId
 from ps_server.weight_store import Snapshot
 
@@ -27,6 +27,22 @@ class SaveCheckpoint:
     record: dict[str, Any]  # plain values
     global_steps: int
     best: bool  # its mean return is the best so far: keep it apart
+    keep: int  # so many of the newest
+    milestone: int | None = None  # episodes so far, when this is one of those that the run wants kept apart
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A report was counted: write down what people want to see of it."""
+
+    worker_id: str
+    number: int
+    global_steps: int  # T when it came
+    updates: int
+    minutes: float
+    first_episode: int  # the number in the run, from 1, of the first of these
+    episodes: tuple[Episode, ...]
+    meters: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -44,4 +60,4 @@ class Exit:
     reason: str
 
 
-Effect = Send | SaveCheckpoint | Note | Exit
+Effect = Send | SaveCheckpoint | Reported | Note | Exit

@@ -18,7 +18,7 @@ from common.wire import Buffer
 from ps_server.admission import admit
 from ps_server.checkpoint_plan import CheckpointPlan
 from ps_server.denied import Denied
-from ps_server.effects import Effect, Exit, Note, SaveCheckpoint, Send
+from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send
 from ps_server.guards import known_codec, seed_of
 from ps_server.membership import Member, Membership, PeerId
 from ps_server.phases import ACCEPTS, FROM_ANYBODY, Phase
@@ -50,7 +50,8 @@ class ParameterServer:
         self.epoch = epoch
         self.phase = Phase.SERVING if run and run.store else Phase.EMPTY
         self.membership = Membership(lease_seconds)
-        self.checkpoints = CheckpointPlan(checkpoint_seconds, saved_version=self.version, now=now)
+        episodes = run.progress.episodes if run else 0
+        self.checkpoints = CheckpointPlan(checkpoint_seconds, saved_version=self.version, episodes=episodes, now=now)
         self.refused: Counter[str] = Counter()  # by code; discarded pushes too
         self.not_modified = 0
         self._overrides = overrides
@@ -99,7 +100,7 @@ class ParameterServer:
         if self.run is not None:
             self.run.progress.tick(now=now)
         effects += self._end_if_over(now=now)
-        if self.checkpoints.is_due(self.version, now=now):
+        if self.checkpoints.is_due(self.version, now=now) or self._milestone() is not None:
             effects += self.save(now=now)
         if self.phase is Phase.DRAINING and not self._exited and (not self.membership.alive() or now >= self._exit_due):
             self._exited = True
@@ -110,12 +111,22 @@ class ParameterServer:
         """Write a checkpoint now, unless there are no weights or one is being written."""
         if self.run is None or self.run.store is None or self.checkpoints.is_writing:
             return []
-        best = self.run.progress.save_as_best()
+        best, milestone = self.run.progress.save_as_best(), self._milestone()
         record = self.run.record(now=now)
-        self.checkpoints.started(self.version, record["ledger"], now=now)
+        self.checkpoints.started(self.version, record["ledger"], milestone=milestone, now=now)
         if not self.run.store.is_finite():  # sound checkpoints must not be pushed out by useless ones
             return self.checkpoint_failed("the weights hold NaN or Inf; resume an earlier one with smaller steps")
-        return [SaveCheckpoint(self.run.store.vectors(), record, self.run.progress.global_steps, best)]
+        keep = self.run.spec.records.keep_checkpoints
+        steps = self.run.progress.global_steps
+        return [SaveCheckpoint(self.run.store.vectors(), record, steps, best=best, keep=keep, milestone=milestone)]
+
+    def _milestone(self) -> int | None:
+        """Episodes so far, if a checkpoint begun now would be one of those that the run wants kept apart."""
+        if self.run is None:
+            return None
+        episodes = self.run.progress.episodes
+        is_one = self.checkpoints.is_milestone(episodes, every=self.run.spec.records.checkpoint_every_episodes)
+        return episodes if is_one else None
 
     def checkpoint_saved(self, path: str) -> list[Effect]:
         """The shell has completed the checkpoint that was being written."""
@@ -168,9 +179,7 @@ class ParameterServer:
                 settled = self._settle(self.run, member, message, vector)
                 return [self._newest(peer, message, settled)]
             case messages.Report():
-                if self.run.note_report(member.worker_id, message, now=now):
-                    member.meters = dict(message.meters)
-                return [Send(peer, messages.Noted(request=message.request, sequence=message.sequence))]
+                return self._report(self.run, member, message, now=now)
             case messages.Heartbeat():
                 return [self._alive(self.run, member, message)]
             case messages.Goodbye():
@@ -240,6 +249,24 @@ class ParameterServer:
             self.not_modified += 1
             return Send(peer, messages.NotModified(**answer))
         return Send(peer, messages.Weights(**answer, codec=codec), store.snapshot(codec, target=is_target))
+
+    def _report(self, run: TrainingRun, member: Member, report: messages.Report, *, now: float) -> list[Effect]:
+        effects: list[Effect] = [Send(member.peer, messages.Noted(request=report.request, sequence=report.sequence))]
+        episodes = run.note_report(member.worker_id, report, now=now)
+        if episodes is not None:
+            member.meters = dict(report.meters)
+            reported = Reported(
+                worker_id=member.worker_id,
+                number=member.number,
+                global_steps=run.progress.global_steps,
+                updates=run.progress.updates,
+                minutes=run.progress.minutes(now=now),
+                first_episode=run.progress.episodes - len(episodes) + 1,
+                episodes=episodes,
+                meters=member.meters,
+            )
+            effects.append(reported)
+        return effects
 
     def _alive(self, run: TrainingRun, member: Member, heartbeat: messages.Heartbeat) -> Send:
         alive = messages.Alive(

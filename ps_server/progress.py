@@ -42,10 +42,10 @@ class Progress:
         self.recent_staleness.add(staleness)
         self.gradient_norm.add(gradient_norm)
 
-    def episode_finished(self, episode: Episode, budget: Budget, *, now: float) -> None:
-        """A worker reported a full game. A return that is no number is left out."""
+    def episode_finished(self, episode: Episode, budget: Budget, *, now: float) -> bool:
+        """A worker reported a full game. Returns whether it counts: a return that is no number is left out."""
         if not math.isfinite(episode.episode_return):
-            return
+            return False
         self.episodes += 1
         self._returns.append(episode.episode_return)
         if len(self._returns) == EPISODES_IN_MEAN:
@@ -53,6 +53,7 @@ class Progress:
             self.best_mean = mean if self.best_mean is None else max(self.best_mean, mean)
             if budget.until_return is not None and mean >= budget.until_return and self.minutes_to_target is None:
                 self.minutes_to_target = self.minutes(now=now)
+        return True
 
     def tick(self, *, now: float) -> None:
         """Keep the rates fresh."""

@@ -15,7 +15,7 @@ class ServerSettings:
     host: str = "0.0.0.0"
     """address to listen on; 0.0.0.0 is every interface, 127.0.0.1 this machine alone"""
     run_dir: Path | None = None
-    """folder for what the run leaves behind; runs/PRESET-DATE when not given"""
+    """folder for what the run leaves behind; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
     checkpoint_dir: Path | None = None
     """folder for checkpoints; RUN_DIR/checkpoints when not given"""
     resume: Path | None = None

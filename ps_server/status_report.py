@@ -31,6 +31,7 @@ def _run_fields(run: TrainingRun, *, now: float) -> dict[str, Any]:
     progress = run.progress
     return {
         "preset": run.spec.preset,
+        "experiment": run.spec.experiment,
         "frames_per_step": run.spec.environment.frames_per_step,
         "max_steps": run.spec.budget.max_steps,
         "version": run.store.version if run.store else 0,

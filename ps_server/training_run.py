@@ -11,7 +11,7 @@ import msgspec
 from torch import Tensor
 
 from common.errors import CheckpointError, SchemaMismatch
-from common.messages import Push, PushPull, Report, Settlement, Verdict
+from common.messages import Episode, Push, PushPull, Report, Settlement, Verdict
 from common.run_spec import RunSpec, run_from_dict
 from common.schedules import linear
 from common.tensors import Schema
@@ -113,15 +113,14 @@ class TrainingRun:
         self.progress.update_applied(steps=push.steps, staleness=staleness, gradient_norm=norm)
         return self._settlement(worker_id, push, "applied", staleness)
 
-    def note_report(self, worker_id: str, report: Report, *, now: float) -> bool:
-        """Count the episodes of a report; False when it was counted before."""
+    def note_report(self, worker_id: str, report: Report, *, now: float) -> tuple[Episode, ...] | None:
+        """Count the episodes of a report and return them; None when it was counted before."""
         account = self.ledger.accounts[worker_id]
         if report.sequence <= account.reported:
-            return False
+            return None
         account.reported = report.sequence
-        for episode in report.episodes:
-            self.progress.episode_finished(episode, self.spec.budget, now=now)
-        return True
+        budget, progress = self.spec.budget, self.progress
+        return tuple(one for one in report.episodes if progress.episode_finished(one, budget, now=now))
 
     def end_reason(self, *, now: float) -> str:
         """Why the run is over; "" while it is not."""

@@ -16,7 +16,7 @@ from common.errors import SettingsError, WireError
 from common.status import Status
 from common.wire import MAX_FRAME_BYTES, Buffer, chunks, read_to_server, to_frames
 from ps_server.checkpointing import CheckpointWriter, Written
-from ps_server.effects import Effect, Exit, Note, SaveCheckpoint, Send
+from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send
 from ps_server.parameter_server import ParameterServer
 from ps_server.weight_store import Snapshot
 
@@ -40,6 +40,7 @@ class ZmqServer:
         self._socket = _router(self._context)
         self._frames: WeakKeyDictionary[Snapshot, list[zmq.Frame]] = WeakKeyDictionary()
         self._exit = False
+        self._on_report: Callable[[Reported], None] | None = None
         try:
             self._socket.bind(f"tcp://{host}:{port or '*'}")
         except zmq.ZMQError as error:
@@ -47,8 +48,19 @@ class ZmqServer:
             raise SettingsError(f"--host {host} --port {port}: cannot listen there: {error}") from error
         self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
 
-    def serve(self, *, until: Callable[[], bool], on_tick: Callable[[Status], None]) -> None:
-        """Serve until the run has ended or `until` says so; `on_tick` gets the status several times a second."""
+    def serve(
+        self,
+        *,
+        until: Callable[[], bool],
+        on_tick: Callable[[Status], None],
+        on_report: Callable[[Reported], None],
+    ) -> None:
+        """
+        Serve until the run has ended or `until` says so.
+
+        `on_tick` gets the status several times a second, `on_report` each report of a worker.
+        """
+        self._on_report = on_report
         next_tick = time.monotonic()
         while not self._exit and not until():
             wait = max(0.0, next_tick - time.monotonic())
@@ -94,6 +106,9 @@ class ZmqServer:
                     self._send(effect)
                 case SaveCheckpoint():
                     self._writer.write(effect)
+                case Reported():
+                    assert self._on_report is not None, "reports come while it serves"
+                    self._on_report(effect)
                 case Note():
                     log.log(logging.WARNING if effect.warning else logging.INFO, effect.text)
                 case Exit():

@@ -7,20 +7,22 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
-from typing import NoReturn
+from pathlib import Path
+from typing import NoReturn, cast
 
 import torch
 
 from common.errors import RunEnded, SettingsError
 from common.flags import Parsed, parse_with_run, run_program
-from common.messages import Welcome
+from common.messages import Episode, Welcome
 from common.run_spec import RunSpec, run_from_dict
 from rl_worker.agent import build_agent
-from rl_worker.environments import make_environments
+from rl_worker.environments import Environments, make_environments
+from rl_worker.gifs import GifRecorder
 from rl_worker.gradients import FlatNetwork
 from rl_worker.normalization import measure_normalization
 from rl_worker.parameter_client import ParameterClient
-from rl_worker.remote_parameters import RemoteParameters
+from rl_worker.remote_parameters import Newest, RemoteParameters
 from rl_worker.rollouts import RolloutCollector
 from rl_worker.settings import WorkerSettings
 from rl_worker.training import train
@@ -84,7 +86,8 @@ def _train(
     count = flags.run.environment.envs if "environment.envs" in flags.wishes else run.environment.envs
     seed = flags.run.seed if "seed" in flags.wishes else run.seed
     seed = (secrets.randbelow(10**9) if seed is None else seed) + SEEDS_APART * welcome.number
-    environments = make_environments(run.environment, count=count)
+    environments = _environments(run, count, is_shown=flags.program.render and welcome.number == 0)
+    gifs = _gif_recorder(flags.program.gif_dir, run, environments, seed) if welcome.number == 0 else None
     algorithm = build_agent(run, environments, device=device, seed=seed)
     if not welcome.schema:
         measure_normalization(algorithm.network, environments, seed=seed)
@@ -97,7 +100,32 @@ def _train(
     collector = RolloutCollector(
         environments, unroll_length=algorithm.unroll_length, discount=algorithm.discount, seed=seed
     )
-    train(parameters, network, collector, algorithm)
+
+    def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
+        if gifs is not None:
+            gifs.add(episodes, network.weights, global_steps=newest.global_steps)
+
+    train(parameters, network, collector, algorithm, on_episodes=on_episodes)
+
+
+def _environments(run: RunSpec, count: int, *, is_shown: bool) -> Environments:
+    """What the worker trains in; with a window on the first of them, if it is to be shown."""
+    if not is_shown:
+        return make_environments(run.environment, count=count)
+    from rl_worker.window import Watched, Window  # pygame, which nobody else needs
+
+    window = Window(f"{run.environment.id}, {run.preset}")
+    return cast(Environments, Watched(make_environments(run.environment, count=count, with_screen=True), window))
+
+
+def _gif_recorder(folder: Path | None, run: RunSpec, environments: Environments, seed: int) -> GifRecorder | None:
+    """None when the run wants no GIFs, or nobody has said where to."""
+    every = run.records.gif_every_episodes
+    if not every or folder is None:
+        return None
+    agent = build_agent(run, environments, device=torch.device("cpu"), seed=seed)
+    screen = make_environments(run.environment, count=1, with_screen=True)
+    return GifRecorder(agent, screen, folder, every_episodes=every, seed=seed)
 
 
 def _machine(flags: Parsed[WorkerSettings]) -> ParameterClient:

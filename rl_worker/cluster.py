@@ -18,6 +18,7 @@ import msgspec
 
 from common.errors import ServerUnreachable, SettingsError
 from common.flags import parse_with_run, run_program
+from common.run_folder import make_run_folder
 from common.run_spec import RunSpec
 from common.status import Status
 from rl_worker.local_cluster import LocalCluster
@@ -34,7 +35,9 @@ class ClusterSettings:
     workers: int | Literal["auto"] = "auto"
     """worker processes; auto: one for each CPU"""
     run_dir: Path | None = None
-    """folder for what the run leaves behind; runs/PRESET-DATE when not given"""
+    """folder for what the run leaves behind; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
+    render: bool = False
+    """show worker 0's game in a window"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the workers' networks run"""
     json: Path | None = None
@@ -58,7 +61,7 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     folder = _run_folder(settings, run)
     stop = _StopSignal()
     print(f"{run.preset}: a server and {workers} workers train {run.environment.id}; what they leave is in {folder}")
-    cluster = LocalCluster(run, folder, workers=workers, device=settings.device)
+    cluster = LocalCluster(run, folder, workers=workers, device=settings.device, render=settings.render)
     try:
         with ProgressDisplay(run.budget) as display:
             head_start = _watch(cluster, display, stop, started)
@@ -123,11 +126,7 @@ def _last_status(folder: Path) -> Status:
 
 
 def _run_folder(settings: ClusterSettings, run: RunSpec) -> Path:
-    folder = settings.run_dir or Path("runs") / f"{run.preset}-{time.strftime('%Y%m%d-%H%M%S')}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingsError(f"--run-dir {folder}: cannot be made: {error.strerror}") from error
+    folder = make_run_folder(settings.run_dir, experiment=run.experiment, preset=run.preset, seed=run.seed)
     if (folder / "metrics.jsonl").exists():
         raise SettingsError(
             f"--run-dir {folder}: holds a run already; take another, or continue it: ps-server --resume"

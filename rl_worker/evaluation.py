@@ -29,7 +29,7 @@ from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments import Environments, make_environments
 from rl_worker.gradients import FlatNetwork
-from rl_worker.recording import record_game
+from rl_worker.recording import record_game, record_gif
 
 PROGRAM = "rl-eval"
 MOST_ENVIRONMENTS = 16
@@ -54,6 +54,8 @@ class EvaluationSettings:
     """seed of the games; far from those of training"""
     video: Path | None = None
     """folder for an MP4 of one more game"""
+    gif: Path | None = None
+    """file for a GIF of one more game, small and short"""
     json: Path | None = None
     """file for the result"""
 
@@ -108,6 +110,9 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     if settings.video is not None:
         path = record_game(agent, run.environment, settings.video, greedy=settings.greedy, seed=settings.seed)
         print(f"video: {path}")
+    if settings.gif is not None:
+        _write_gif(settings.gif, agent, run, greedy=settings.greedy, seed=settings.seed)
+        print(f"GIF: {settings.gif}")
     return 0
 
 
@@ -157,6 +162,16 @@ def _write(path: Path, result: Result) -> None:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
     except OSError as error:
         raise SettingsError(f"--json {path}: cannot be written: {error.strerror}") from error
+
+
+def _write_gif(path: Path, agent: Algorithm, run: RunSpec, *, greedy: bool, seed: int) -> None:
+    environments = make_environments(run.environment, count=1, with_screen=True)
+    try:
+        record_gif(agent, environments, path, greedy=greedy, seed=seed)
+    except OSError as error:
+        raise SettingsError(f"--gif {path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        environments.close()
 
 
 def _weights(settings: EvaluationSettings) -> tuple[RunSpec, Schema, Tensor, str]:

@@ -22,10 +22,10 @@ class LocalCluster:
     ends the run with what it said last.
     """
 
-    def __init__(self, run: RunSpec, folder: Path, *, workers: int, device: str) -> None:
+    def __init__(self, run: RunSpec, folder: Path, *, workers: int, device: str, render: bool) -> None:
         """Starts everything; `folder` gets logs, checkpoints and metrics. Raises PsRlError when that fails."""
         self._folder = folder
-        self._device = device
+        self._flags = ["--device", device, "--gif-dir", str(folder / "gifs"), *(["--render"] if render else [])]
         config = folder / "run.toml"
         config.write_text(run.to_toml())
         self._workers: list[Child] = []
@@ -69,7 +69,8 @@ class LocalCluster:
         return Child("ps_server", ["--host", "127.0.0.1", *flags], self._folder / "server.log")
 
     def _start_worker(self, number: int) -> Child:
-        flags = ["--server", self.endpoint, "--device", self._device]
+        # Named, so that one who takes the place of another has its number too: records are made of worker 0.
+        flags = ["--server", self.endpoint, "--name", f"worker-{number}", *self._flags]
         return Child("rl_worker", flags, self._folder / f"worker-{number}.log")
 
     def _wait_for_endpoint(self) -> str:

@@ -1,6 +1,7 @@
 """The flags of rl-worker that are not settings of the run."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from common.addresses import check_address
@@ -19,6 +20,10 @@ class WorkerSettings:
     """where the network runs; environments always run on the CPU"""
     threads: int = 1
     """threads of the network; 1 is best with one worker a core"""
+    gif_dir: Path | None = None
+    """folder for the GIFs that worker 0 of a run with gif_every_episodes makes; none are made when not given"""
+    render: bool = False
+    """show the first game in a window, if this is worker 0 of its run"""
     patience_minutes: float = 30.0
     """give up when the server cannot be reached for so long"""
 

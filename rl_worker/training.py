@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn, Protocol
 
+import torch
 from torch import Tensor
 
 from common.messages import Episode
@@ -34,9 +35,10 @@ def train(
     collector: RolloutCollector,
     algorithm: Algorithm,
     *,
+    on_episodes: Callable[[Sequence[Episode], Newest], None] = lambda _episodes, _newest: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> NoReturn:
-    """Train until a call raises."""
+    """Train until a call raises. `on_episodes` gets the games that ended in each unroll, and the newest version."""
     newest = _load_newest(network, parameters.pull())
     reporter = Reporter(parameters, clock)
     while True:
@@ -50,7 +52,9 @@ def train(
             with reporter.time("server"):
                 newest = _load_newest(network, parameters.push_pull(gradient, computed_on=newest, steps=steps))
             steps = 0  # the steps of an unroll are counted once, with its first push
-        reporter.report(collector.take_episodes(), loss, gradient_norm=norm, steps=trajectory.steps)
+        episodes = collector.take_episodes()
+        reporter.report(episodes, loss, network, gradient_norm=norm, steps=trajectory.steps)
+        on_episodes(episodes, newest)
 
 
 class Reporter:
@@ -71,7 +75,9 @@ class Reporter:
         yield
         self._seconds[part] += self._clock() - start
 
-    def report(self, episodes: Sequence[Episode], loss: Loss, *, gradient_norm: float, steps: int) -> None:
+    def report(
+        self, episodes: Sequence[Episode], loss: Loss, network: FlatNetwork, *, gradient_norm: float, steps: int
+    ) -> None:
         """After each unroll. Shares are of the wall-clock since the last report; they need not add up to 1."""
         self._episodes += episodes
         self._steps += steps
@@ -79,7 +85,9 @@ class Reporter:
         if elapsed < REPORT_SECONDS:
             return
         meters = {name: float(value) for name, value in loss.meters.items()}
+        meters["loss"] = float(loss.total)
         meters["gradient_norm"] = gradient_norm
+        meters["weight_norm"] = float(torch.linalg.vector_norm(network.weights))
         meters["steps_per_second"] = self._steps / elapsed
         meters |= {f"{part}_share": seconds / elapsed for part, seconds in self._seconds.items()}
         self._parameters.report(self._episodes, meters)

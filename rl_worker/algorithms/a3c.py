@@ -113,5 +113,6 @@ class A3C:
                 "policy_loss": policy_loss.detach().mean(),
                 "value_loss": value_loss.detach().mean(),
                 "entropy": entropy.detach().mean(),
+                "value": values.detach().mean(),
             },
         )

@@ -1,0 +1,51 @@
+"""
+A GIF of a game every so many episodes, made by the worker with number 0 while it trains.
+
+The game is played apart from training, by an agent of its own with the newest weights: neither the training games nor
+their random numbers notice.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from common.messages import Episode
+from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.environments import Environments
+from rl_worker.gradients import FlatNetwork
+from rl_worker.recording import record_gif
+
+log = logging.getLogger("rl-worker")
+
+
+class GifRecorder:
+    """Owns its agent and its environment, which has a screen."""
+
+    def __init__(
+        self, agent: Algorithm, environments: Environments, folder: Path, *, every_episodes: int, seed: int
+    ) -> None:
+        self._agent = agent
+        self._network = FlatNetwork(agent.network)
+        self._environments = environments
+        self._folder = folder
+        self._every_episodes = every_episodes
+        self._seed = seed
+        self._episodes = 0
+
+    def add(self, episodes: Sequence[Episode], weights: Tensor, *, global_steps: int) -> None:
+        """
+        Games have ended: play one with these weights [P] and leave FOLDER/game-T.gif, if that makes enough of them.
+
+        A disk that takes no GIF is told; training goes on.
+        """
+        before, self._episodes = self._episodes, self._episodes + len(episodes)
+        if self._episodes // self._every_episodes == before // self._every_episodes:
+            return
+        self._network.load(weights)
+        path = self._folder / f"game-{global_steps:012d}.gif"
+        try:
+            record_gif(self._agent, self._environments, path, greedy=False, seed=self._seed + self._episodes)
+        except OSError as error:
+            log.warning("%s: cannot be written, training goes on without: %s", path, error.strerror or error)
