@@ -88,19 +88,25 @@ def stop(*, server: str, json: bool = False) -> None:
 
 
 @app.command
-def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
+def plot(runs: tuple[Path, ...], /, *, out: Path | None = None, smoothing: float = 0.99) -> None:
     """
-    Draw the learning curves of run folders as a PNG: returns against steps and against minutes.
+    Draw the learning curves of run folders as a PNG: returns against steps, minutes and episodes.
+
+    Several runs of one preset, or of one preset in one experiment, become their mean and a band from the lowest to the
+    highest.
 
     Args:
         runs: run folders
         out: the file to write; curve.png in the first run folder when not given
+        smoothing: share of the running return by episode that each episode leaves as it was
     """
+    if not 0 <= smoothing < 1:
+        raise SettingsError(f"--smoothing {smoothing}: must be 0 or more, and less than 1")
     if not runs:
         raise SettingsError("plot: say which run folders to draw")
     from ps_server.plots import plot_runs  # matplotlib takes a second to load, and the other commands do without
 
-    print(plot_runs(runs, out or runs[0] / "curve.png"))
+    print(plot_runs(runs, out or runs[0] / "curve.png", smoothing=smoothing))
 
 
 def _ask(server: str, message: ToServer, timeout_seconds: float) -> ToWorker:

@@ -121,7 +121,10 @@ def _environments(run: RunSpec, count: int, *, is_shown: bool) -> Environments:
 def _gif_recorder(folder: Path | None, run: RunSpec, environments: Environments, seed: int) -> GifRecorder | None:
     """None when the run wants no GIFs, or nobody has said where to."""
     every = run.records.gif_every_episodes
-    if not every or folder is None:
+    if not every:
+        return None
+    if folder is None:
+        log.info("no GIFs are made, though the run asks for them: --gif-dir says where to")
         return None
     agent = build_agent(run, environments, device=torch.device("cpu"), seed=seed)
     screen = make_environments(run.environment, count=1, with_screen=True)

@@ -85,7 +85,7 @@ class Reporter:
         if elapsed < REPORT_SECONDS:
             return
         meters = {name: float(value) for name, value in loss.meters.items()}
-        meters["loss"] = float(loss.total)
+        meters["loss"] = float(loss.total.detach())
         meters["gradient_norm"] = gradient_norm
         meters["weight_norm"] = float(torch.linalg.vector_norm(network.weights))
         meters["steps_per_second"] = self._steps / elapsed

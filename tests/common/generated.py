@@ -34,9 +34,12 @@ def _values(info: inspect.Type) -> st.SearchStrategy[Any]:
                 low, high, exclude_min=info.gt is not None, exclude_max=info.lt is not None, allow_nan=False
             )
         case inspect.StrType():
-            # The only pattern that is declared forbids control characters.
-            letters = st.characters(exclude_categories=["Cc", "Cs"]) if info.pattern else st.characters(codec="utf-8")
-            return st.text(letters, min_size=info.min_length or 0, max_size=min(info.max_length or 12, 12))
+            letters = st.characters(codec="utf-8")
+            least, most = info.min_length or 0, min(info.max_length or 12, 12)
+            if info.pattern:
+                matching = st.from_regex(info.pattern, alphabet=letters)
+                return matching.map(lambda text: text[:most]).filter(lambda text: len(text) >= least)
+            return st.text(letters, min_size=least, max_size=most)
         case inspect.BytesType():
             return st.binary(max_size=12)
         case inspect.LiteralType():

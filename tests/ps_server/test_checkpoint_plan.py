@@ -35,6 +35,23 @@ def test_a_restored_run_is_not_saved_again_before_it_changed() -> None:
     assert plan.is_due(9, now=START + 100)
 
 
+def test_every_so_many_episodes_one_is_kept_apart(plan: CheckpointPlan, ledger: Ledger) -> None:
+    assert not plan.is_milestone(249, every=250)
+    assert plan.is_milestone(253, every=250)
+    assert not plan.is_milestone(253, every=0)
+    plan.started(5, ledger.to_dict(), now=START, milestone=253)
+    assert not plan.is_milestone(600, every=250), "one at a time"
+    plan.completed(ledger)
+    assert not plan.is_milestone(499, every=250)
+    assert plan.is_milestone(500, every=250), "counted from the start of the run, not from the last one"
+
+
+def test_the_milestones_of_a_restored_run_are_passed() -> None:
+    plan = CheckpointPlan(EVERY, saved_version=8, episodes=260, now=START)
+    assert not plan.is_milestone(260, every=250)
+    assert plan.is_milestone(500, every=250)
+
+
 def test_only_one_is_written_at_a_time(plan: CheckpointPlan, ledger: Ledger) -> None:
     plan.started(5, ledger.to_dict(), now=START + 30)
     assert plan.is_writing

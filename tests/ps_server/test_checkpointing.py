@@ -11,16 +11,25 @@ import torch
 
 from common.checkpoint_file import read_checkpoint
 from common.errors import CheckpointError
-from ps_server.checkpointing import BEST, KEPT, CheckpointWriter, Written, newest_checkpoint
+from ps_server.checkpointing import BEST, CheckpointWriter, Written, newest_checkpoint
 from ps_server.effects import SaveCheckpoint
 
 PATIENCE_SECONDS = 20.0  # for a disk that is busy with something else
 
 
-def a_checkpoint(steps: int, *, best: bool = False, record: dict[str, Any] | None = None) -> SaveCheckpoint:
+def a_checkpoint(
+    steps: int,
+    *,
+    best: bool = False,
+    keep: int = 5,
+    milestone: int | None = None,
+    record: dict[str, Any] | None = None,
+) -> SaveCheckpoint:
     """One whose content tells its steps."""
     vectors = {"weights": torch.full((5,), float(steps)), "optimizer.step": torch.tensor(float(steps))}
-    return SaveCheckpoint(vectors, record or {"version": steps}, global_steps=steps, best=best)
+    return SaveCheckpoint(
+        vectors, record or {"version": steps}, global_steps=steps, best=best, keep=keep, milestone=milestone
+    )
 
 
 def file_name(steps: int) -> str:
@@ -81,10 +90,20 @@ def test_what_is_written_can_be_read(writer: CheckpointWriter, folder: Path) -> 
     assert record == {"version": 40}
 
 
-def test_the_newest_five_are_kept(writer: CheckpointWriter, folder: Path) -> None:
-    write(writer, *[a_checkpoint(steps) for steps in (3, 20, 100, 4000, 5000, 60000, 700000)])
-    assert KEPT == 5
-    assert names(folder) == [file_name(steps) for steps in (100, 4000, 5000, 60000, 700000)]
+@pytest.mark.parametrize("keep", [1, 5])
+def test_as_many_of_the_newest_are_kept_as_the_run_says(writer: CheckpointWriter, folder: Path, keep: int) -> None:
+    all_steps = (3, 20, 100, 4000, 5000, 60000, 700000)
+    write(writer, *[a_checkpoint(steps, keep=keep) for steps in all_steps])
+    assert names(folder) == [file_name(steps) for steps in all_steps[-keep:]]
+
+
+def test_those_of_so_many_episodes_are_kept_apart_from_the_newest(writer: CheckpointWriter, folder: Path) -> None:
+    milestones = {1: 250, 3: 501, 4: 750}
+    write(writer, *[a_checkpoint(steps, keep=2, milestone=milestones.get(steps)) for steps in range(1, 9)])
+    kept = ["episodes-000000501.safetensors", "episodes-000000750.safetensors"]
+    assert names(folder) == [file_name(7), file_name(8), *kept]
+    assert [read_checkpoint(folder / name)[1] for name in kept] == [{"version": 3}, {"version": 4}]
+    assert newest_checkpoint(folder)[0].name == file_name(8), "a run goes on from its newest"
 
 
 def test_the_best_is_kept_apart_however_old_it_grows(writer: CheckpointWriter, folder: Path) -> None:
@@ -194,4 +213,4 @@ def test_the_remains_of_an_interrupted_write_are_no_checkpoint(writer: Checkpoin
 def test_more_steps_than_twelve_digits_are_still_the_newest(writer: CheckpointWriter, folder: Path) -> None:
     write(writer, *[a_checkpoint(10**12 + more) for more in range(-5, 2)])
     assert newest_checkpoint(folder)[2] == {"version": 10**12 + 1}
-    assert len(names(folder)) == KEPT
+    assert len(names(folder)) == 5

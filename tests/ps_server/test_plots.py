@@ -9,8 +9,11 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 from common.errors import SettingsError
+from common.messages import Episode
+from ps_server.episodes import EpisodesFile
 from ps_server.metrics import FILE_NAME, MetricsFile
-from ps_server.plots import plot_runs
+from ps_server.plots import GRID_POINTS, plot_runs
+from tests.ps_server.test_episodes import a_report
 from tests.ps_server.test_metrics import a_status
 
 SCORES = [None, -21.0, -20.5, 3.0]
@@ -21,29 +24,55 @@ def run_folder(tmp_path: Path) -> Path:
     return a_run(tmp_path / "pong-1", SCORES)
 
 
-def a_run(folder: Path, scores: list[float | None]) -> Path:
+def a_run(folder: Path, scores: list[float | None], *, preset: str = "pong", experiment: str = "") -> Path:
     """A run folder with a row for each score, 100 steps and half a minute apart."""
     folder.mkdir()
     metrics = MetricsFile(folder)
     for number, score in enumerate(scores):
-        status = a_status(preset="pong", mean_return_100=score, global_steps=100 * number, minutes=number / 2)
+        status = a_status(
+            preset=preset,
+            experiment=experiment,
+            mean_return_100=score,
+            global_steps=100 * number,
+            minutes=number / 2,
+        )
         metrics.add(status, now=1000.0 * number)
-    metrics.close(a_status(preset="pong", mean_return_100=None))
+    metrics.close(a_status(preset=preset, mean_return_100=None))
     return folder
+
+
+def some_episodes(folder: Path, *returns: float) -> None:
+    episodes = EpisodesFile(folder)
+    episodes.add(a_report(episodes=tuple(Episode(value, 10) for value in returns)))
+    episodes.close()
 
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[float], list[float]]]:
-    """(label, x, y) of every line, in the order of drawing."""
+    """(label, x, y) of every line, in the order of drawing: for each run by steps, by minutes, by episode."""
     lines: list[tuple[str, list[float], list[float]]] = []
     plot = Axes.plot
 
     def watched(axes: Axes, x: list[float], y: list[float], **options: Any) -> Any:
-        lines.append((options["label"], x, y))
+        lines.append((options["label"], list(x), list(y)))
         return plot(axes, x, y, **options)
 
     monkeypatch.setattr(Axes, "plot", watched)
     return lines
+
+
+@pytest.fixture
+def bands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[float], list[float]]]:
+    """(lower edge, upper edge) of every band."""
+    edges: list[tuple[list[float], list[float]]] = []
+    fill = Axes.fill_between
+
+    def watched(axes: Axes, x: list[float], low: list[float], high: list[float], **options: Any) -> Any:
+        edges.append((list(low), list(high)))
+        return fill(axes, x, low, high, **options)
+
+    monkeypatch.setattr(Axes, "fill_between", watched)
+    return edges
 
 
 def picture_size(path: Path) -> tuple[int, int]:
@@ -56,7 +85,7 @@ def picture_size(path: Path) -> tuple[int, int]:
 
 def test_a_picture_appears(run_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "curve.png"
-    assert plot_runs([run_folder], out) == out
+    assert plot_runs([run_folder], out, smoothing=0.9) == out
     width, height = picture_size(out)
     assert width > height > 300
     assert pyplot.get_fignums() == []
@@ -65,7 +94,7 @@ def test_a_picture_appears(run_folder: Path, tmp_path: Path) -> None:
 def test_returns_are_drawn_against_steps_and_against_minutes(
     run_folder: Path, tmp_path: Path, drawn: list[Any]
 ) -> None:
-    plot_runs([run_folder], tmp_path / "curve.png")
+    plot_runs([run_folder], tmp_path / "curve.png", smoothing=0.9)
     returns = [-21.0, -20.5, 3.0]
     assert drawn == [
         ("pong (pong-1)", [100, 200, 300], returns),
@@ -73,17 +102,62 @@ def test_returns_are_drawn_against_steps_and_against_minutes(
     ]
 
 
-def test_several_runs_are_drawn_into_one_picture(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
-    other = a_run(tmp_path / "pong-2", [5.0])
-    plot_runs([run_folder, other], tmp_path / "curve.png")
-    assert [label for label, _, _ in drawn] == ["pong (pong-1)"] * 2 + ["pong (pong-2)"] * 2
+def test_runs_of_different_presets_are_drawn_into_one_picture(
+    run_folder: Path, tmp_path: Path, drawn: list[Any]
+) -> None:
+    other = a_run(tmp_path / "one", [5.0], preset="breakout")
+    plot_runs([run_folder, other], tmp_path / "curve.png", smoothing=0.9)
+    assert [label for label, _, _ in drawn] == ["pong (pong-1)"] * 2 + ["breakout (one)"] * 2
+
+
+def test_runs_of_one_preset_become_their_mean_and_a_band(
+    tmp_path: Path, drawn: list[Any], bands: list[tuple[list[float], list[float]]]
+) -> None:
+    """Over the stretch that all cover: steps 100 to 200. In between they are straight lines."""
+    low, high = a_run(tmp_path / "low", [0.0, 10.0, 20.0]), a_run(tmp_path / "high", [None, 30.0, 60.0, 90.0])
+    plot_runs([low, high], tmp_path / "curve.png", smoothing=0.9)
+    label, steps, mean = drawn[0]
+    assert label == "pong (2 runs)"
+    assert (steps[0], steps[-1], len(steps)) == (100, 200, GRID_POINTS)
+    assert mean == pytest.approx([20 + (step - 100) * 0.2 for step in steps])
+    lowest, highest = bands[0]
+    assert lowest == pytest.approx([step / 10 for step in steps])
+    assert highest == pytest.approx([step * 0.3 for step in steps])
+    assert drawn[1][1][0] == 0.5, "minutes have a grid of their own"
+
+
+def test_experiments_are_kept_apart_and_named(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
+    runs = [a_run(tmp_path / name, SCORES, experiment="slow") for name in ("1", "2")]
+    plot_runs([run_folder, *runs], tmp_path / "curve.png", smoothing=0.9)
+    assert [label for label, _, _ in drawn[::2]] == ["pong (pong-1)", "slow: pong (2 runs)"]
+
+
+def test_runs_that_cover_no_common_stretch_are_drawn_one_by_one(tmp_path: Path, drawn: list[Any]) -> None:
+    early, late = a_run(tmp_path / "early", [1.0, 2.0]), a_run(tmp_path / "late", [None, None, 3.0, 4.0])
+    plot_runs([early, late], tmp_path / "curve.png", smoothing=0.9)
+    assert [x for _, x, _ in drawn[:2]] == [[0, 100], [200, 300]]
+
+
+def test_the_running_return_is_drawn_by_episode(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
+    some_episodes(run_folder, 10.0, 20.0, 0.0)
+    plot_runs([run_folder], tmp_path / "curve.png", smoothing=0.9)
+    assert drawn[2] == ("pong (pong-1)", [1, 2, 3], pytest.approx([10.0, 11.0, 9.9]))
+
+
+def test_what_a_killed_server_had_done_after_its_checkpoint_is_left_out(tmp_path: Path, drawn: list[Any]) -> None:
+    """The resumed run goes back in steps and minutes."""
+    folder = a_run(tmp_path / "pong-1", [1.0, 2.0, 3.0, 4.0])
+    lines = (folder / FILE_NAME).read_bytes().splitlines(keepends=True)
+    (folder / FILE_NAME).write_bytes(b"".join([*lines[:4], lines[1], lines[2]]))
+    plot_runs([folder], tmp_path / "curve.png", smoothing=0.9)
+    assert drawn[0][1] == [0, 100, 100, 200]
 
 
 def test_a_run_is_named_by_its_folder_from_inside_too(
     run_folder: Path, drawn: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(run_folder)
-    plot_runs([Path()], Path("curve.png"))
+    plot_runs([Path()], Path("curve.png"), smoothing=0.9)
     assert drawn[0][0] == "pong (pong-1)"
 
 
@@ -96,7 +170,7 @@ def test_a_last_line_cut_short_anywhere_is_left_out(run_folder: Path, tmp_path: 
     for cut in cuts:
         drawn.clear()
         path.write_bytes(whole + last[:cut])
-        plot_runs([run_folder], tmp_path / "curve.png")
+        plot_runs([run_folder], tmp_path / "curve.png", smoothing=0.9)
         assert drawn[0][2] == [-21.0, -20.5]
 
 
@@ -104,21 +178,21 @@ def test_a_damaged_line_in_the_middle_is_left_out(run_folder: Path, tmp_path: Pa
     path = run_folder / FILE_NAME
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], b'{"mean_return_100": 7, {}}\n', b"\xff\xfe\n", b"3\n", *lines[2:]]))
-    plot_runs([run_folder], tmp_path / "curve.png")
+    plot_runs([run_folder], tmp_path / "curve.png", smoothing=0.9)
     assert drawn[0][2] == [-21.0, -20.5, 3.0]
 
 
 def test_a_run_without_a_score_yet_has_nothing_to_draw(tmp_path: Path) -> None:
     young = a_run(tmp_path / "young", [None, None])
     with pytest.raises(SettingsError, match="young: no episode has ended yet"):
-        plot_runs([young], tmp_path / "curve.png")
+        plot_runs([young], tmp_path / "curve.png", smoothing=0.9)
     assert not (tmp_path / "curve.png").exists()
     assert pyplot.get_fignums() == [], "a figure that is not closed is kept for ever"
 
 
 def test_a_folder_without_metrics_is_no_run_folder(run_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=f"{tmp_path}/nowhere: is not a run folder"):
-        plot_runs([run_folder, tmp_path / "nowhere"], tmp_path / "curve.png")
+        plot_runs([run_folder, tmp_path / "nowhere"], tmp_path / "curve.png", smoothing=0.9)
     assert pyplot.get_fignums() == []
 
 
@@ -127,5 +201,5 @@ def test_a_picture_that_cannot_be_written_there_is_told_with_the_flag(
     run_folder: Path, tmp_path: Path, name: str
 ) -> None:
     with pytest.raises(SettingsError, match=f"--out {tmp_path / name}"):
-        plot_runs([run_folder], tmp_path / name)
+        plot_runs([run_folder], tmp_path / name, smoothing=0.9)
     assert pyplot.get_fignums() == []

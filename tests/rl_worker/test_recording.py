@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 
+import imageio.v3
 import imageio_ffmpeg  # type: ignore[import-untyped]
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from rl_worker import recording
 from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments import make_environments
-from rl_worker.recording import record_game
+from rl_worker.recording import record_game, record_gif
 
 
 def agent_for(settings: Environment) -> Algorithm:
@@ -60,3 +61,36 @@ def test_a_folder_that_cannot_be_made_is_said_with_the_flag(tmp_path: Path) -> N
     settings = Environment(id="CartPole-v1", max_episode_steps=3)
     with pytest.raises(SettingsError, match=r"^--video .*file: cannot be written: "):
         record_game(agent_for(settings), settings, tmp_path / "file", greedy=True, seed=1)
+
+
+def gif_of(settings: Environment, path: Path) -> NDArray[np.uint8]:
+    """[N, height, width, 3]"""
+    environments = make_environments(settings, count=1, with_screen=True)
+    record_gif(agent_for(settings), environments, path, greedy=False, seed=1)
+    environments.close()
+    return imageio.v3.imread(path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "height", "width"),
+    [
+        (Environment(id="CartPole-v1", max_episode_steps=6), 100, 150),
+        (Environment(id="ALE/Pong-v5", max_episode_steps=6), 105, 80),
+    ],
+)
+def test_a_gif_is_small(settings: Environment, height: int, width: int, tmp_path: Path) -> None:
+    assert gif_of(settings, tmp_path / "new" / "game.gif").shape == (6, height, width, 3)
+
+
+def test_a_long_game_is_thinned_in_a_gif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 14 screens every 4th: more than 5 are halved, and halved again."""
+    monkeypatch.setattr(recording, "GIF_MOST_PICTURES", 5)
+    path = tmp_path / "game.gif"
+    assert len(gif_of(Environment(id="ALE/Pong-v5", max_episode_steps=14), path)) == 4
+    milliseconds = imageio.v3.immeta(path)["duration"]
+    assert milliseconds == pytest.approx(4 * recording.GIF_MILLISECONDS, abs=10), "played at its own speed"
+
+
+def test_a_game_that_never_ends_is_cut_in_a_gif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "GIF_MOST_STEPS", 3)
+    assert len(gif_of(Environment(id="ALE/Pong-v5"), tmp_path / "game.gif")) == 3

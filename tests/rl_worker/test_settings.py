@@ -1,5 +1,7 @@
 """The worker's own flags: what they default to, and the one sentence when they make no sense."""
 
+from pathlib import Path
+
 import pytest
 
 from common.errors import SettingsError
@@ -13,9 +15,23 @@ def test_only_the_server_must_be_named() -> None:
 
 
 def test_every_flag_can_be_given() -> None:
-    flags = ["--server=host:1", "--name=left", "--device=cuda", "--threads=3", "--patience-minutes=0.5"]
+    flags = [
+        "--server=host:1",
+        "--name=left",
+        "--device=cuda",
+        "--threads=3",
+        "--patience-minutes=0.5",
+        "--gif-dir=here",
+        "--render",
+    ]
     assert parse_program(WorkerSettings, flags, prog="rl-worker") == WorkerSettings(
-        server="host:1", name="left", device="cuda", threads=3, patience_minutes=0.5
+        server="host:1",
+        name="left",
+        device="cuda",
+        threads=3,
+        patience_minutes=0.5,
+        gif_dir=Path("here"),
+        render=True,
     )
 
 

@@ -1,6 +1,6 @@
 """The loop, with a server that is an object and a clock that is a number."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -45,6 +45,7 @@ class Trial:
     learned_with: list[Tensor] = field(default_factory=list)  # weights at each loss
     acted_with: list[Tensor] = field(default_factory=list)  # weights at the first look of each unroll
     global_steps: list[int] = field(default_factory=list)  # as each loss was told
+    ended: list[tuple[int, int]] = field(default_factory=list)  # games that ended in each unroll, T after it
 
     def run(self) -> "TrialParameters":
         network = nn.Linear(3, 1, bias=False)
@@ -57,8 +58,11 @@ class Trial:
             ScriptedEnvironments(games, games, games), unroll_length=UNROLL, discount=0.9, seed=0
         )
         with pytest.raises(RunEnded, match="that was all"):
-            train(parameters, flat, collector, algorithm, clock=self.clock)
+            train(parameters, flat, collector, algorithm, on_episodes=self.on_episodes, clock=self.clock)
         return parameters
+
+    def on_episodes(self, episodes: Sequence[Episode], newest: Newest) -> None:
+        self.ended.append((len(episodes), newest.global_steps))
 
     def passes(self, seconds: float) -> None:
         self.clock.now += seconds / self.speed
@@ -161,7 +165,9 @@ def test_a_report_tells_scores_losses_and_where_the_time_went() -> None:
     sees = torch.tensor([6.0, 0.0, 3.0])
     assert meters == {
         "sum": pytest.approx(float(sees @ torch.tensor([1.0, 2.0, 3.0]))),
+        "loss": pytest.approx(float(sees @ torch.tensor([1.0, 2.0, 3.0]))),
         "gradient_norm": pytest.approx(float(sees.norm())),
+        "weight_norm": pytest.approx(float((torch.tensor([1.0, 2.0, 3.0]) - 0.01 * sees).norm())),
         "steps_per_second": 6.0,
         "collect_share": 0.375,
         "learn_share": 0.25,
@@ -179,6 +185,12 @@ def test_reports_are_made_at_most_twice_a_second_and_lose_nothing(speed: float, 
     assert all(len(episodes) == 3 * unrolls_between for episodes, _ in parameters.reports)
     assert all(meters["steps_per_second"] == 6 * speed for _, meters in parameters.reports)
     assert all(meters["server_share"] == 0.375 for _, meters in parameters.reports)
+
+
+def test_the_games_that_end_in_each_unroll_are_told_with_the_steps_of_the_run() -> None:
+    trial = Trial(updates=3, speed=64.0)
+    trial.run()
+    assert trial.ended == [(3, 6), (3, 12)]
 
 
 def test_the_time_of_several_batches_adds_up() -> None:

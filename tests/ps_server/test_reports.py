@@ -1,0 +1,61 @@
+"""What a report of a worker becomes: counted once, and handed on for whoever keeps records."""
+
+from common.messages import Episode
+from ps_server.effects import Reported, SaveCheckpoint
+from tests.ps_server.transcripts import Transcript, only
+
+
+def test_a_report_is_handed_on_with_where_the_run_is(server: Transcript) -> None:
+    server.push("a", 1)
+    server.after(60)
+    server.report("b", 1, 7.0)
+    server.report("b", 2, 3.0, 4.0, entropy=0.5)
+    assert only(Reported, server.effects) == Reported(
+        worker_id="b",
+        number=1,
+        global_steps=20,
+        updates=1,
+        minutes=1.0,
+        first_episode=2,
+        episodes=(Episode(3.0, 10), Episode(4.0, 10)),
+        meters={"entropy": 0.5},
+    )
+
+
+def test_a_repeated_report_is_handed_on_once(server: Transcript) -> None:
+    server.report("a", 1, 7.0)
+    server.report("a", 1, 7.0)
+    assert [effect for effect in server.effects if isinstance(effect, Reported)] == []
+
+
+def test_a_return_that_is_no_number_is_not_handed_on(server: Transcript) -> None:
+    server.report("a", 1, float("nan"), 2.0, float("inf"))
+    reported = only(Reported, server.effects)
+    assert (reported.first_episode, reported.episodes) == (1, (Episode(2.0, 10),))
+
+
+def test_the_report_that_ends_a_run_is_handed_on_too() -> None:
+    server = Transcript.seeded(budget={"until_return": 18.0})
+    server.report("a", 1, *[18.0] * 100)
+    assert len(only(Reported, server.effects).episodes) == 100
+
+
+def test_a_checkpoint_is_kept_apart_every_so_many_episodes() -> None:
+    server = Transcript.seeded(records={"checkpoint_every_episodes": 3, "keep_checkpoints": 2})
+    server.push("a", 1)
+    server.report("a", 1, 1.0, 2.0)
+    assert server.after(1) == []
+    server.report("a", 2, 3.0, 4.0)
+    checkpoint = only(SaveCheckpoint, server.after(1))
+    assert (checkpoint.milestone, checkpoint.keep) == (4, 2)
+    server.machine.checkpoint_saved("here.safetensors")
+    assert server.after(1) == []
+    assert server.save().milestone is None
+
+
+def test_a_checkpoint_made_for_its_time_counts_for_its_episodes_too() -> None:
+    server = Transcript.seeded(records={"checkpoint_every_episodes": 3})
+    server.push("a", 1)
+    server.report("a", 1, 1.0, 2.0, 3.0)
+    assert server.save_and_complete().milestone == 3
+    assert server.after(1) == []
