@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: train test check format bench docker-test clean
+.PHONY: train test check format bench nightly docker-test clean
 
 train: $(READY)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
@@ -29,6 +29,9 @@ format: $(READY)  ## have ruff mend what it can
 
 bench: $(READY)  ## the benchmark table
 	$(BIN)/python -m benchmarks
+
+nightly: $(READY)  ## what takes too long for every commit: each preset for 5,000 steps
+	$(BIN)/pytest -m nightly
 
 docker-test: $(READY)  ## the image and the compose file in use: scaled, killed, cut off (as root it starts its own engine)
 	tests/integration/docker_scenario.sh

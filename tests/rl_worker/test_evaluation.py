@@ -137,6 +137,20 @@ def test_a_checkpoint_is_played_and_its_scores_are_told(tmp_path: Path, capsys: 
     assert "of 20 full games, greedy actions" in said
 
 
+def test_one_more_game_becomes_a_gif(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, gif = checkpoint(tmp_path / "some.safetensors"), tmp_path / "game.gif"
+    scores_of("--checkpoint", path, "--episodes", "1", "--gif", gif, tmp_path=tmp_path)
+    assert gif.read_bytes().startswith(b"GIF89a")
+    assert f"GIF: {gif}" in capsys.readouterr().out
+
+
+def test_a_gif_that_cannot_be_written_is_said_with_the_flag(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "some.safetensors")
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match=f"--gif {tmp_path}/file/game.gif: cannot be written"):
+        scores_of("--checkpoint", path, "--episodes", "1", "--gif", tmp_path / "file" / "game.gif", tmp_path=tmp_path)
+
+
 def test_the_same_seed_plays_the_same_games(tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "some.safetensors")
     first, again, other = (

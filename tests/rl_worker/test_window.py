@@ -91,5 +91,5 @@ def test_what_is_shown_is_the_first_training_game(window: Window, environment: s
 def test_no_display_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
     monkeypatch.setenv("DISPLAY", ":no-such-display")
-    with pytest.raises(SettingsError, match="^--render: no window can be opened here .*; leave it out"):
+    with pytest.raises(SettingsError, match=r"^--render: no window can be opened here .*; leave it out"):
         Window("a game")

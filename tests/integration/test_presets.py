@@ -1,0 +1,67 @@
+"""Every preset runs: all of them for 5,000 steps by night, those without pictures for a moment in every test."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from common.run_spec import load_preset, presets
+from tests.integration.processes import Programs
+
+NIGHT_STEPS, DAY_STEPS = 5_000, 300
+NIGHT_SECONDS, DAY_SECONDS = 900, 90
+
+
+def is_light(preset: str) -> bool:
+    """Whether its games are Gymnasium's own, which have no pictures to make: CartPole-v1, InvertedPendulum-v5."""
+    environment = load_preset(preset).environment.id
+    return "/" not in environment and not environment.startswith("Vizdoom")
+
+
+def train(programs: Programs, folder: Path, preset: str, *, steps: int, within_seconds: float) -> None:
+    """With rl-cluster as a user would, until that many steps are counted."""
+    summary = folder / "summary.json"
+    flags = ["--max-steps", str(steps), "--workers", "2", "--run-dir", str(folder / "run"), "--json", str(summary)]
+    cluster = programs.start("rl-cluster", "--preset", preset, *flags)
+    status = cluster.wait(within_seconds)
+    logs = "".join(f"\n== {log.name}\n{log.read_text()[-2000:]}" for log in (folder / "run").glob("*.log"))
+    assert status == 0, f"preset {preset} failed:\n{cluster.output}{logs}"
+    result = json.loads(summary.read_text())
+    assert result["preset"] == preset
+    assert result["global_steps"] >= steps, f"preset {preset} ended early: {result}"
+    assert result["updates"] > 0, f"preset {preset} learned nothing: {result}"
+
+
+@pytest.mark.parametrize("preset", [preset for preset in presets() if is_light(preset)])
+def test_a_light_preset_runs(preset: str, programs: Programs, tmp_path: Path) -> None:
+    train(programs, tmp_path, preset, steps=DAY_STEPS, within_seconds=DAY_SECONDS)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(NIGHT_SECONDS + 60)
+@pytest.mark.parametrize("preset", presets())
+def test_a_preset_runs_5000_steps(preset: str, programs: Programs, tmp_path: Path) -> None:
+    train(programs, tmp_path, preset, steps=NIGHT_STEPS, within_seconds=NIGHT_SECONDS)
+
+
+def test_a_run_leaves_what_its_settings_ask_for(programs: Programs, tmp_path: Path) -> None:
+    """A whole run through all processes, with everything that can be recorded."""
+    flags = [
+        "--preset", "cartpole", "--max-steps", "4000", "--workers", "2", "--experiment", "everything", "--seed", "1",
+        "--summaries", "perf", "--summary-every-updates", "5",
+        "--gif-every-episodes", "10", "--checkpoint-every-episodes", "20", "--keep-checkpoints", "2",
+    ]  # fmt: skip
+    run = tmp_path / "run"
+    cluster = programs.start("rl-cluster", *flags, "--run-dir", str(run))
+    assert cluster.wait(DAY_SECONDS) == 0, cluster.output
+    games = [json.loads(line) for line in (run / "episodes.jsonl").read_text().splitlines()]
+    assert [game["episode"] for game in games] == list(range(1, len(games) + 1))
+    assert {game["worker"] for game in games} == {"worker-0", "worker-1"}
+    assert list((run / "gifs").glob("game-*.gif"))
+    assert 1 <= len(list((run / "checkpoints").glob("episodes-*.safetensors"))) <= 2
+    (events,) = (run / "tensorboard").iterdir()
+    content = events.read_bytes()
+    assert all(tag in content for tag in (b"Perf/Reward", b"Perf/Value", b"Losses/Entropy", b"Losses/Var Norm"))
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (last["experiment"], last["episodes"]) == ("everything", len(games))
+    assert (run / "curve.png").stat().st_size > 1000
