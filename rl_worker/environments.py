@@ -91,11 +91,12 @@ class _Atari:
             "reward_clipping": False,  # scores are true; the learner clips for itself
         }
         self._env = AtariVectorEnv(game, img_height=size, img_width=size, stack_num=settings.frame_stack, **common)
-        # The vector environment shows only what the agent sees. A twin with the same seed and actions plays the same
-        # game in full size and colour.
+        # The vector environment shows only what the agent sees. A twin of the first environment, with the same seed and
+        # actions, plays the same game in full size and colour.
         self._twin: AtariVectorEnv | None = None
         if with_screen:
-            self._twin = AtariVectorEnv(game, img_height=210, img_width=160, stack_num=1, grayscale=False, **common)
+            alone = common | {"num_envs": 1}
+            self._twin = AtariVectorEnv(game, img_height=210, img_width=160, stack_num=1, grayscale=False, **alone)
         self.count = count
         self._table = _action_table(settings, len(self._env.ale.get_action_set()))
         self.actions = len(self._table)
@@ -124,8 +125,8 @@ class _Atari:
     def step(self, actions: NDArray[np.int64]) -> Stepped:
         observations, rewards, terminated, truncated, info = self._env.step(self._table[actions])
         if self._twin is not None:
-            self._screens, twin_rewards, *_ = self._twin.step(self._table[actions])
-            assert (twin_rewards == rewards).all(), "the twin that is shown plays another game"
+            self._screens, twin_rewards, *_ = self._twin.step(self._table[actions[:1]])
+            assert twin_rewards[0] == rewards[0], "the twin that is shown plays another game"
         life_lost = None
         if self._counts_lives:
             life_lost = (info["lives"] < self._lives) & ~(terminated | truncated)

@@ -11,6 +11,7 @@ from common.errors import SettingsError
 from rl_worker.environments import Environments, Screen, Stepped
 
 SMALLEST_SIDE = 420  # pixels: smaller screens are shown larger
+NOWHERE = "offscreen"  # what SDL draws on when it finds no display
 PICTURES_PER_SECOND = 30  # a game that trains faster is shown with leaps, so that looking costs little
 
 
@@ -21,8 +22,10 @@ class Window:
         """Raises SettingsError when there is no display."""
         try:
             pygame.display.init()
-            # Hidden until the first screen tells its size; without a display this fails.
-            pygame.display.set_mode((1, 1), pygame.HIDDEN)
+            if pygame.display.get_driver() == NOWHERE:
+                raise pygame.error("there is no display")
+            # Hidden until the first screen tells its size.
+            self._surface = pygame.display.set_mode((1, 1), pygame.HIDDEN)
         except pygame.error as error:
             pygame.display.quit()
             raise SettingsError(
@@ -32,7 +35,6 @@ class Window:
         self.is_open = True
         self._clock = clock
         self._due = 0.0
-        self._size = (0, 0)
 
     def show(self, screen: Callable[[], Screen]) -> None:
         """Call `screen` and show what it returns, if it is time."""
@@ -47,10 +49,9 @@ class Window:
         width, height = picture.get_size()
         enlarge = max(1, SMALLEST_SIDE // min(width, height))
         size = (width * enlarge, height * enlarge)
-        if size != self._size:
-            self._size = size
-            pygame.display.set_mode(size)
-        pygame.display.get_surface().blit(pygame.transform.scale(picture, size), (0, 0))
+        if size != self._surface.get_size():
+            self._surface = pygame.display.set_mode(size)
+        self._surface.blit(pygame.transform.scale(picture, size), (0, 0))
         pygame.display.flip()
 
     def close(self) -> None:

@@ -133,6 +133,7 @@ def test_the_meters_are_means_over_the_batch() -> None:
     meters = learner.loss(batch, global_steps=0).meters
     assert float(meters["entropy"]) == pytest.approx(entropy_of(learner.network, batch.observations))
     assert float(meters["value_loss"]) == pytest.approx(float(0.5 * batch.advantages.square().mean()))
+    assert float(meters["value"]) == pytest.approx(float((batch.returns - batch.advantages).mean()))
     expected = -(batch.log_probabilities * batch.advantages).mean()
     assert float(meters["policy_loss"]) == pytest.approx(float(expected))
 

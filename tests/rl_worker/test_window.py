@@ -88,8 +88,9 @@ def test_what_is_shown_is_the_first_training_game(window: Window, environment: s
     assert not window.is_open
 
 
-def test_no_display_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
+@pytest.mark.parametrize("driver", ["x11", "offscreen"])
+def test_no_display_is_one_sentence(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", driver)
     monkeypatch.setenv("DISPLAY", ":no-such-display")
     with pytest.raises(SettingsError, match=r"^--render: no window can be opened here .*; leave it out"):
         Window("a game")
