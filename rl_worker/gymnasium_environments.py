@@ -26,6 +26,8 @@ from rl_worker.environments import (
     Stepped,
 )
 
+SMALLEST_SCREEN = 200  # rows; what is smaller, as MinAtar's 10, is enlarged for people
+
 
 class GymnasiumEnvironments:
     """B environments of one id, in this process."""
@@ -91,7 +93,10 @@ class GymnasiumEnvironments:
         screens = self._env.render()
         assert screens is not None, "made without a screen"
         screen = np.asarray(screens[0])
-        return screen if screen.dtype == np.uint8 else (screen * 255).astype(np.uint8)  # MinAtar's is in [0, 1]
+        if screen.dtype != np.uint8:
+            screen = (screen * 255).astype(np.uint8)  # MinAtar's is in [0, 1]
+        larger = max(1, SMALLEST_SCREEN // len(screen))
+        return screen.repeat(larger, axis=0).repeat(larger, axis=1)
 
     def close(self) -> None:
         self._env.close()

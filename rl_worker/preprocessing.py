@@ -46,7 +46,7 @@ def breakout_crop(frames: Frames) -> Observed:
 def pong80(frames: Frames) -> Observed:
     """[B, 210, 160, 3] → [B, 6400] of 0 and 1: paddles and ball on every second pixel of rows 35 to 195."""
     red = frames[:, 35:195:2, ::2, 0]
-    seen = (red != 0) & (red != PONG_BACKGROUNDS[0]) & (red != PONG_BACKGROUNDS[1])
+    seen: NDArray[np.bool_] = (red != 0) & (red != PONG_BACKGROUNDS[0]) & (red != PONG_BACKGROUNDS[1])
     return seen.reshape(len(frames), -1).astype(np.float32)
 
 

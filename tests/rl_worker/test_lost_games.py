@@ -53,4 +53,4 @@ def test_the_setting_puts_it_around_a_real_game() -> None:
     environments.close()
     (episode,) = collector.take_episodes()
     assert episode.episode_return == -21
-    assert sorted(trajectory.rewards[: episode.steps].flatten().tolist())[:2] == [-20, -1]
+    assert sorted(trajectory.rewards[: episode.length].flatten().tolist())[:2] == [-20, -1]
