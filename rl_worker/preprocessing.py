@@ -31,8 +31,8 @@ class Scheme:
     family: Literal["ale", "doom"]
     shape: tuple[int, ...]  # of one observed frame
     function: Callable[[Frames], Observed] | None  # None: ALE resizes, grays and stacks in C++
+    looks: str  # for people
     dtype: type[np.uint8] | type[np.float32] = np.uint8
-    frame: str = "gray frame"  # for people
 
 
 def breakout_crop(frames: Frames) -> Observed:
@@ -61,12 +61,12 @@ def doom42(frames: Frames) -> Observed:
 
 
 SCHEMES = {
-    "atari84": Scheme("ale", (84, 84), None),
-    "atari42": Scheme("ale", (42, 42), None),
-    "breakout-crop": Scheme("ale", (84, 84), breakout_crop, frame="gray frame, cropped,"),
-    "pong80": Scheme("ale", (6400,), pong80, np.float32, "black and white frame of 80x80 as a vector"),
-    "doom84": Scheme("doom", (84, 84), doom84, frame="gray frame, cropped,"),
-    "doom42": Scheme("doom", (42, 42), doom42, frame="gray frame, cropped,"),
+    "atari84": Scheme("ale", (84, 84), None, "gray, 84x84"),
+    "atari42": Scheme("ale", (42, 42), None, "gray, 42x42"),
+    "breakout-crop": Scheme("ale", (84, 84), breakout_crop, "gray, the field alone, 84x84"),
+    "pong80": Scheme("ale", (6400,), pong80, "what is no background, 80x80, as a vector", np.float32),
+    "doom84": Scheme("doom", (84, 84), doom84, "gray, the middle, 84x84"),
+    "doom42": Scheme("doom", (42, 42), doom42, "gray, the middle, 42x42"),
 }
 AUTO = {"ale": "atari84", "doom": "doom84"}
 
@@ -83,9 +83,10 @@ def scheme_for(settings: Environment) -> Scheme:
 
 def described(scheme: Scheme, stack: int) -> str:
     """What an agent sees, in words."""
-    size = f" of {scheme.shape[0]}x{scheme.shape[1]}" if len(scheme.shape) == 2 else ""
-    start = "black before the first" if scheme.function is None else "the first repeated"
-    return f"{stack} of: {scheme.frame}{size}" + (f"; {start}" if stack > 1 else "")
+    if stack == 1:
+        return f"1 frame: {scheme.looks}"
+    start = "black before the first" if scheme.function is None else "the first repeated at the start"
+    return f"{stack} frames: {scheme.looks}; {start}"
 
 
 class FrameStack:
