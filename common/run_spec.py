@@ -45,12 +45,12 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Gymnasium id; an ALE game is ALE/NAME-v5"""
     envs: Positive = 8
     """environments that each worker steps in lockstep"""
-    preprocessing: Literal["auto", "atari84", "atari42", "none"] = "auto"
-    """how frames become observations; auto: atari84 for ALE games, none elsewhere"""
+    preprocessing: Literal["auto", "none", "atari84", "atari42", "breakout-crop", "pong80", "doom84", "doom42"] = "auto"
+    """how frames become observations; auto: atari84 for ALE games, doom84 for ViZDoom, none elsewhere"""
     frame_skip: Positive = 4
-    """emulator frames for one step (ALE)"""
+    """emulator frames (ALE) or tics (ViZDoom) for one step"""
     frame_stack: Positive = 4
-    """frames in one observation (ALE)"""
+    """frames in one observation (ALE, ViZDoom)"""
     sticky_actions: Fraction = 0.0
     """probability that the emulator repeats the previous action (ALE)"""
     noop_max: NotNegative = 30
@@ -63,16 +63,21 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """the subset of the game's actions to use, by number; all of them when empty"""
     max_episode_steps: NotNegative = 0
     """truncate episodes after this many steps; 0: as the environment says"""
+    lost_game_reward: Score | None = None
+    """learn from this in place of the last reward of a game lost with a score below 0; scores stay true"""
 
     @property
-    def is_atari(self) -> bool:
-        """Whether the id names a game of the Arcade Learning Environment."""
-        return self.id.startswith("ALE/")
+    def family(self) -> Literal["ale", "doom", "gymnasium"]:
+        """Which of our ways to step environments the id asks for; "module:" may stand before it."""
+        name = self.id.rpartition(":")[2]
+        if name.startswith("ALE/"):
+            return "ale"
+        return "doom" if name.startswith("Vizdoom") else "gymnasium"
 
     @property
     def frames_per_step(self) -> int:
-        """Emulator frames that one step advances."""
-        return self.frame_skip if self.is_atari else 1
+        """Emulator frames, or tics of Doom, that one step advances."""
+        return 1 if self.family == "gymnasium" else self.frame_skip
 
 
 class A3C(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="a3c"):

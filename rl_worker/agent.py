@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from common import run_spec
+from common.errors import SettingsError
 from common.run_spec import RunSpec
 from rl_worker.algorithms.a3c import A3C
 from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments import Environments
+from rl_worker.environments import DiscreteActions, Environments
 from rl_worker.networks import policy_value_network
 
 ALGORITHMS: dict[type, Callable[..., Algorithm]] = {run_spec.A3C: A3C}
@@ -27,10 +28,12 @@ def build_agent(run: RunSpec, environments: Environments, *, device: torch.devic
     """
     if run.seed is not None:
         torch.manual_seed(run.seed)
+    if not isinstance(environments.actions, DiscreteActions):
+        raise SettingsError(f"--algorithm a3c: {run.environment.id} has continuous actions, which it cannot take")
     network = policy_value_network(
         run.network,
         environments.observation_shape,
         pixels=environments.observation_dtype == np.uint8,
-        actions=environments.actions,
+        actions=environments.actions.count,
     )
     return ALGORITHMS[type(run.algorithm)](network.to(device), run.algorithm, device=device, seed=seed)

@@ -47,7 +47,7 @@ class RandomPlayNormalization(nn.Module):
         environments.reset(seed)
         frames = []
         for _ in range(math.ceil(SAMPLES / environments.count)):
-            actions = random.integers(0, environments.actions, environments.count)
+            actions = environments.actions.sample(random, environments.count)
             frames.append(environments.step(actions).observations[:, -1])
         pixels = torch.from_numpy(np.concatenate(frames)).to(torch.float32)
         self.mean.copy_(pixels.mean(0))

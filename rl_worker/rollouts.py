@@ -38,7 +38,7 @@ class Trajectory:
     log_probabilities: Tensor  # under the behaviour policy
     values: Tensor
     next_values: Tensor
-    rewards: Tensor  # true, unclipped
+    rewards: Tensor  # unclipped; true but for the last of a lost game, where a run replaces it
     discounts: Tensor
     continues: Tensor
 
@@ -84,7 +84,8 @@ class RolloutCollector:
             self._values[t] = choice.values
             stepped = self._environments.step(self._actions[t].numpy())
             self._observations[t + 1] = torch.from_numpy(stepped.observations)
-            self._rewards[t] = torch.from_numpy(stepped.rewards)
+            rewards = stepped.rewards if stepped.learner_rewards is None else stepped.learner_rewards
+            self._rewards[t] = torch.from_numpy(rewards)
             self._mark_ends(t, stepped)
             if stepped.final_observations is not None and stepped.truncated.any():
                 rows = torch.from_numpy(np.flatnonzero(stepped.truncated))

@@ -116,6 +116,7 @@ HUGE = 2**62 + 1  # a few of these would not fit a message
         ("environment.sticky_actions", [0, 0.25, 1], [-0.1, 1.1, *NOT_FINITE]),
         ("environment.actions", [[], [0, 3]], [[-1], 3, ["1"]]),
         ("environment.max_episode_steps", [0, 2**62], [-1, HUGE]),
+        ("environment.lost_game_reward", [None, -20], [*NOT_FINITE, "-20"]),
         ("environment.fire_on_reset", [True, False], [1, "true"]),
         ("algorithm.discount", [0, 1], [-0.01, 1.01, *NOT_FINITE]),
         ("algorithm.reward_clip", [0, 1e6], [-1, *NOT_FINITE]),
@@ -216,6 +217,8 @@ def test_no_two_settings_of_a_run_share_a_flag(algorithm: str, optimizer: str) -
     assert len(set(flags)) == len(flags)
 
 
-def test_only_a_game_of_the_ale_advances_several_frames_a_step() -> None:
+def test_only_emulators_advance_several_frames_a_step() -> None:
     assert Environment(id="ALE/Pong-v5", frame_skip=4).frames_per_step == 4
+    assert Environment(id="VizdoomBasic-v1", frame_skip=10).frames_per_step == 10
+    assert Environment(id="ale_py:ALE/Pong-v5", frame_skip=4).frames_per_step == 4
     assert Environment(id="CartPole-v1", frame_skip=4).frames_per_step == 1

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_worker.environments import Stepped
+from rl_worker.environments import ActionSpace, DiscreteActions, Stepped
 from rl_worker.rollouts import ActionChoice
 
 NOWHERE = -1e6  # in final observations of games that have not ended: nobody may look at it
@@ -36,7 +36,7 @@ class ScriptedEnvironments:
 
     observation_shape: tuple[int, ...] = (3,)
     observation_dtype: np.dtype[Any] = np.dtype(np.float32)
-    actions = 4
+    actions: ActionSpace = DiscreteActions(4)
 
     def __init__(self, *scripts: list[Game]) -> None:
         self.description: dict[str, Any] = {}

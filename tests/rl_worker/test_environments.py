@@ -1,4 +1,4 @@
-"""Both families of environments behind the one interface: the games are real, the claims are those of the interface."""
+"""ALE and classic control behind the one interface: the games are real, the claims are those of the interface."""
 
 import gymnasium
 import numpy as np
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from common.errors import SettingsError
 from common.run_spec import Environment
-from rl_worker.environments import Environments, Stepped, make_environments
+from rl_worker.environments import DiscreteActions, Environments, Stepped, make_environments
 
 CARTPOLE = Environment(id="CartPole-v1")
 # Without no-ops and sticky actions an ALE game is the same each time.
@@ -52,7 +52,7 @@ def test_shapes_and_types(settings: Environment, shape: tuple[int, ...], dtype: 
     first = environments.reset(0)
     stepped = environments.step(np.array([0, 1]))
     environments.close()
-    assert (environments.count, environments.actions) == (2, actions)
+    assert (environments.count, environments.actions) == (2, DiscreteActions(actions))
     assert environments.observation_shape == shape
     assert environments.observation_dtype == dtype
     for observations in (first, stepped.observations):
@@ -148,7 +148,7 @@ def test_an_ale_game_starts_with_one_frame_on_a_black_stack() -> None:
 def test_actions_of_the_policy_are_those_of_the_subset(settings: Environment, subset: tuple[int, ...]) -> None:
     chosen = some_actions(40, len(subset))
     of_subset = make_environments(changed(settings, actions=subset), count=1)
-    assert of_subset.actions == len(subset)
+    assert of_subset.actions == DiscreteActions(len(subset))
     played = play(of_subset, chosen)
     natively = play(make_environments(settings, count=1), [subset[action] for action in chosen])
     for one, other in zip(played, natively, strict=True):
@@ -214,12 +214,12 @@ def test_environment_k_has_the_seed_plus_k(settings: Environment) -> None:
         (Environment(id="ALE/Nope-v5"), "--environment ALE/Nope-v5: "),
         (Environment(id="ALE/Pong-v4"), "--environment ALE/Pong-v4: .*ALE/Pong-v5"),
         (Environment(id="LunarLander-v3"), "--environment LunarLander-v3: .*not installed"),
-        (Environment(id="Pendulum-v1"), "--environment Pendulum-v1: .*Discrete actions can be learned"),
-        (Environment(id="FrozenLake-v1"), "--environment FrozenLake-v1: .*Box observations"),
+        (Environment(id="no.module:Name-v0"), "--environment no.module:Name-v0: no.module cannot be imported here"),
+        (Environment(id="Pendulum-v1", actions=(0,)), "--actions: Pendulum-v1 has actions Box"),
         (changed(CARTPOLE, actions=(0, 2)), "--actions 2: CartPole-v1 has actions 0 to 1"),
         (changed(PONG, actions=(0, 6)), "--actions 6: ALE/Pong-v5 has actions 0 to 5"),
-        (changed(CARTPOLE, preprocessing="atari84"), "--preprocessing atari84: is for ALE"),
-        (changed(PONG, preprocessing="none"), "--preprocessing none: not for ALE"),
+        (changed(CARTPOLE, preprocessing="atari84"), "--preprocessing atari84: not for CartPole-v1"),
+        (changed(PONG, preprocessing="none"), "--preprocessing none: not for ALE/Pong-v5; atari84, "),
     ],
     ids=lambda value: value.id if isinstance(value, Environment) else "",
 )

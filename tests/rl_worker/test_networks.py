@@ -138,7 +138,7 @@ def test_the_agent_fits_its_environment() -> None:
     agent = build_agent(RunSpec(seed=3), environments, device=torch.device("cpu"), seed=1)
     choice = agent.act(torch.zeros(2, *environments.observation_shape))
     assert choice.actions.shape == (2,)
-    assert agent.network.policy.weight.shape[0] == environments.actions  # type: ignore[union-attr, index]
+    assert agent.network.policy.weight.shape[0] == 4  # type: ignore[union-attr, index]
     environments.observation_dtype = np.dtype(np.uint8)
     pixels = build_agent(RunSpec(seed=3), environments, device=torch.device("cpu"), seed=1)
     assert any(isinstance(module, PixelsToUnit) for module in pixels.network.modules())

@@ -1,0 +1,134 @@
+"""
+Any registered Gymnasium id, stepped one after another; what is seen becomes one array, what is done an action space.
+
+Observations that are no array (Dict, Tuple, Discrete …) are flattened, discrete ones one-hot; pixels with their
+channels last are turned to have them first; everything that is not uint8 becomes float32.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import FlattenObservation, TransformObservation
+
+from common.errors import SettingsError
+from common.run_spec import Environment
+from rl_worker.environment_ids import action_table, not_installed, spec_of
+from rl_worker.environments import (
+    Actions,
+    ActionSpace,
+    BoxActions,
+    DiscreteActions,
+    Observations,
+    Screen,
+    Stepped,
+)
+
+SMALLEST_SCREEN = 200  # rows; what is smaller, as MinAtar's 10, is enlarged for people
+
+
+class GymnasiumEnvironments:
+    """B environments of one id, in this process."""
+
+    def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
+        if settings.preprocessing not in ("auto", "none"):
+            raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
+        spec = spec_of(settings.id)
+        # Not every environment takes a render mode: it is only named when it is needed.
+        screen: dict[str, Any] = {"render_mode": "rgb_array"} if with_screen else {}
+
+        def made() -> gymnasium.Env[Any, Any]:
+            limit = settings.max_episode_steps or None
+            return _seen_as_an_array(gymnasium.make(spec, max_episode_steps=limit, **screen), settings.id)
+
+        try:
+            self._env = SyncVectorEnv([made] * count, autoreset_mode=AutoresetMode.SAME_STEP)
+        except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+            raise not_installed(settings.id, str(spec.entry_point), error) from error
+        except gymnasium.error.Error as error:
+            raise SettingsError(f"--environment {settings.id}: {error}") from error
+        self.count = count
+        self._space: Any = self._env.single_action_space
+        self.actions: ActionSpace
+        if isinstance(self._space, Discrete):
+            self._table = action_table(settings, int(self._space.n)) + int(self._space.start)
+            self.actions = DiscreteActions(len(self._table))
+        elif isinstance(self._space, Box) and np.issubdtype(self._space.dtype, np.floating):
+            if settings.actions:
+                self._env.close()
+                raise SettingsError(f"--actions: {settings.id} has actions {self._space}, which have no numbers")
+            low, high = self._space.low.astype(np.float32), self._space.high.astype(np.float32)
+            self.actions = BoxActions(low.ravel(), high.ravel())
+        else:
+            self._env.close()
+            raise SettingsError(
+                f"--environment {settings.id}: has actions {self._space}; "
+                "Discrete and Box of floating-point numbers can be learned"
+            )
+        observations = self._env.single_observation_space
+        assert isinstance(observations, Box), "made so above"
+        self.observation_shape = observations.shape
+        self.observation_dtype: np.dtype[Any] = np.dtype(np.uint8 if observations.dtype == np.uint8 else np.float32)
+        self.description: dict[str, Any] = {
+            "environment": settings.id,
+            "observation": f"{self.observation_dtype} {list(self.observation_shape)}",
+            "actions": str(self._space) + (f", of these {list(settings.actions)}" if settings.actions else ""),
+            "time limit": settings.max_episode_steps or spec.max_episode_steps,
+        }
+
+    def reset(self, seed: int) -> Observations:
+        observations, _ = self._env.reset(seed=seed)
+        return self._typed(observations)
+
+    def step(self, actions: Actions) -> Stepped:
+        observations, rewards, terminated, truncated, info = self._env.step(self._native(actions))
+        final = None
+        if "final_obs" in info:
+            final = last_rows(self._typed(observations), info)
+        return Stepped(self._typed(observations), rewards.astype(np.float32), terminated, truncated, final)
+
+    def screen(self) -> Screen:
+        screens = self._env.render()
+        assert screens is not None, "made without a screen"
+        screen = np.asarray(screens[0])
+        if screen.dtype != np.uint8:
+            screen = (screen * 255).astype(np.uint8)  # MinAtar's is in [0, 1]
+        larger = max(1, SMALLEST_SCREEN // len(screen))
+        return screen.repeat(larger, axis=0).repeat(larger, axis=1)
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _native(self, actions: Actions) -> Any:
+        if isinstance(self.actions, DiscreteActions):
+            return self._table[actions]
+        within = np.clip(actions, self.actions.low, self.actions.high)
+        return within.reshape(self.count, *self._space.shape).astype(self._space.dtype)
+
+    def _typed(self, observations: Observations) -> Observations:
+        return observations.astype(self.observation_dtype, copy=False)
+
+
+def last_rows(observations: Observations, info: dict[str, Any]) -> Observations:
+    """The observations, and in rows of episodes that ended the last ones, which SyncVectorEnv puts into `info`."""
+    final = observations.copy()
+    for row in np.flatnonzero(info["_final_obs"]):
+        final[row] = info["final_obs"][row]
+    return final
+
+
+def _seen_as_an_array(environment: gymnasium.Env[Any, Any], name: str) -> gymnasium.Env[Any, Any]:
+    """The environment with a Box for observations, images in it with their channels first."""
+    space = environment.observation_space
+    if not isinstance(space, Box):
+        if not space.is_np_flattenable:
+            environment.close()
+            raise SettingsError(f"--environment {name}: has observations {space}, which no array can hold")
+        return FlattenObservation(environment)
+    image = len(space.shape) == 3 and space.dtype in (np.uint8, np.bool_)
+    if image and space.shape[2] <= min(space.shape[:2]):
+        turned = Box(space.low.transpose(2, 0, 1), space.high.transpose(2, 0, 1), dtype=space.dtype)
+        return TransformObservation(environment, lambda seen: seen.transpose(2, 0, 1), turned)
+    return environment
