@@ -28,6 +28,24 @@ gymnasium.register_envs(ale_py)
 
 
 @dataclass(frozen=True)
+class DiscreteActions:
+    """Actions 0 … count − 1."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class BoxActions:
+    """Real vectors; float32 bounds [A], infinite where there are none."""
+
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+
+
+ActionSpace = DiscreteActions | BoxActions
+
+
+@dataclass(frozen=True)
 class Stepped:
     """What one step of all B environments brought. Arrays are [B] or [B, ...]."""
 
@@ -45,15 +63,15 @@ class Environments(Protocol):
     count: int  # B
     observation_shape: tuple[int, ...]  # of one environment
     observation_dtype: np.dtype[Any]  # uint8 or float32
-    actions: int  # 0 … actions − 1
+    actions: ActionSpace
     description: dict[str, Any]  # what is really in effect, for people
 
     def reset(self, seed: int) -> Observations:
         """Start all anew; environment k gets seed + k."""
         ...
 
-    def step(self, actions: NDArray[np.int64]) -> Stepped:
-        """`actions` is [B]."""
+    def step(self, actions: NDArray[Any]) -> Stepped:
+        """`actions` is [B] int64, or [B, A] float32 within the bounds or beyond them (then clipped)."""
         ...
 
     def screen(self) -> Screen:
@@ -98,7 +116,7 @@ class _Atari:
             self._twin = AtariVectorEnv(game, img_height=210, img_width=160, stack_num=1, grayscale=False, **common)
         self.count = count
         self._table = _action_table(settings, len(self._env.ale.get_action_set()))
-        self.actions = len(self._table)
+        self.actions: ActionSpace = DiscreteActions(len(self._table))
         self.observation_shape: tuple[int, ...] = (settings.frame_stack, size, size)
         self._counts_lives = settings.life_loss_ends_episode
         self._lives = np.zeros(count, dtype=np.int64)
@@ -170,13 +188,13 @@ class _Gymnasium:
             )
         self.count = count
         self._table = _action_table(settings, int(actions.n)) + int(actions.start)
-        self.actions = len(self._table)
+        self.actions: ActionSpace = DiscreteActions(len(self._table))
         self.observation_shape = observations.shape
         self.observation_dtype: np.dtype[Any] = np.dtype(np.uint8 if observations.dtype == np.uint8 else np.float32)
         self.description = {
             "environment": settings.id,
             "observation": str(observations),
-            "actions": self.actions,
+            "actions": len(self._table),
             "time limit": settings.max_episode_steps or spec.max_episode_steps,
         }
 

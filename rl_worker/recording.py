@@ -20,6 +20,7 @@ def record_game(agent: Algorithm, settings: Environment, folder: Path, *, greedy
     path = folder / f"{settings.id.replace('/', '-')}.mp4"
     environments = make_environments(settings, count=1, with_screen=True)
     observations = environments.reset(seed)
+    state, starts = agent.initial_state(1), torch.ones(1, dtype=torch.bool)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # Typed as a reader by its own stubs; what `get_writer` returns appends.
@@ -27,9 +28,9 @@ def record_game(agent: Algorithm, settings: Environment, folder: Path, *, greedy
         with imageio.v2.get_writer(path, fps=SCREENS_PER_SECOND, macro_block_size=2) as video:
             for _ in range(MOST_SCREENS):
                 video.append_data(environments.screen())
-                choice = agent.act(torch.from_numpy(observations), greedy=greedy)
-                stepped = environments.step(choice.actions.cpu().numpy())
-                observations = stepped.observations
+                decision = agent.act(torch.from_numpy(observations), state, starts, greedy=greedy)
+                stepped = environments.step(decision.actions.cpu().numpy())
+                observations, state, starts = stepped.observations, decision.state, torch.zeros(1, dtype=torch.bool)
                 if (stepped.terminated | stepped.truncated)[0]:
                     break
     except OSError as error:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from common.messages import Episode
 from rl_worker.algorithms.algorithm import Algorithm, Loss
 from rl_worker.gradients import FlatNetwork
+from rl_worker.normalization import observe
 from rl_worker.remote_parameters import Newest
 from rl_worker.rollouts import RolloutCollector
 
@@ -23,7 +24,7 @@ REPORT_SECONDS = 0.5  # least time between two reports
 class Parameters(Protocol):
     """The weights of a run, wherever they are."""
 
-    def pull(self, have: Newest | None = None) -> Newest: ...
+    def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest: ...
     def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest: ...
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None: ...
 
@@ -37,20 +38,40 @@ def train(
     clock: Callable[[], float] = time.monotonic,
 ) -> NoReturn:
     """Train until a call raises."""
+    target = None if algorithm.target_network is None else Target(parameters, algorithm.target_network)
     newest = _load_newest(network, parameters.pull())
     reporter = Reporter(parameters, clock)
     while True:
+        algorithm.begin_unroll(newest.global_steps)
         with reporter.time("collect"):
-            trajectory = collector.collect(algorithm.act)
+            trajectory = collector.collect()
+        observe(algorithm.network, trajectory.observations[:-1].flatten(0, 1))
         steps = trajectory.steps
+        if target is not None:
+            target.refresh(newest)
         for batch in algorithm.batches(trajectory):
             with reporter.time("learn"):
-                loss = algorithm.loss(batch, global_steps=newest.global_steps)
+                loss = algorithm.loss(batch)
                 gradient, norm = network.gradient_of(loss.total, clip=algorithm.gradient_clip)
             with reporter.time("server"):
                 newest = _load_newest(network, parameters.push_pull(gradient, computed_on=newest, steps=steps))
             steps = 0  # the steps of an unroll are counted once, with its first push
         reporter.report(collector.take_episodes(), loss, gradient_norm=norm, steps=trajectory.steps)
+
+
+class Target:
+    """The target network θ⁻: the server says which version it is, and it is fetched when that has changed."""
+
+    def __init__(self, parameters: Parameters, network: nn.Module) -> None:
+        self._parameters = parameters
+        self._network = FlatNetwork(network)
+        self._held = (0, 0)  # (epoch, version); nothing yet
+
+    def refresh(self, newest: Newest) -> None:
+        """`newest` is the latest word of the server."""
+        if (newest.epoch, newest.target_version) != self._held:
+            target = _load_newest(self._network, self._parameters.pull(target=True))
+            self._held = (target.epoch, target.version)
 
 
 class Reporter:
