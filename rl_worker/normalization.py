@@ -89,7 +89,7 @@ class RunningNormalization(nn.Module):
     def observe(self, vectors: Tensor) -> None:
         """Count observations [N, D]; the next push takes them along."""
         if float(self.count) < ENOUGH:
-            for name, value in self._sums(vectors.to(self.center.device)).items():
+            for name, value in self._sums(vectors).items():
                 self._added[name] = self._added.get(name, 0) + value
 
     def take_added(self) -> dict[str, Tensor]:
@@ -98,9 +98,9 @@ class RunningNormalization(nn.Module):
         return added
 
     def _sums(self, vectors: Tensor) -> dict[str, Tensor]:
-        centered = vectors - self.center
+        centered = vectors.to(self.center.device) - self.center
         return {
-            "count": torch.tensor(float(len(vectors)), device=vectors.device),
+            "count": torch.tensor(float(len(vectors)), device=centered.device),
             "total": centered.sum(0),
             "squares": centered.square().sum(0),
         }

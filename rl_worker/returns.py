@@ -44,7 +44,8 @@ def vtrace(
     V-trace (Espeholt et al. 2018, equation 1, with both truncation levels at 1): value targets and advantages, [T, B].
 
     log_ratios: log π(a|s) − log μ(a|s) of the learner's policy π and the behaviour policy μ. With equal policies the
-    targets are the λ-returns.
+    targets are the λ-returns. The advantages are not weighed by min(1, π/μ) yet: a policy gradient wants that, a
+    surrogate has the ratio in itself.
     """
     weights = log_ratios.exp().clamp(max=1.0)
     errors = weights * (steps.rewards + steps.discounts * next_values - values)
@@ -55,5 +56,4 @@ def vtrace(
         following = corrections[t] = errors[t] + decays[t] * following
     after = torch.cat([corrections[1:], torch.zeros_like(corrections[:1])])
     next_targets = next_values + steps.continues * lambda_ * after
-    advantages = weights * (steps.rewards + steps.discounts * next_targets - values)
-    return values + corrections, advantages
+    return values + corrections, steps.rewards + steps.discounts * next_targets - values

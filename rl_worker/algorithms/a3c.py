@@ -125,19 +125,12 @@ class A3C:
         observations = trajectory.observations.to(self._device)
         starts, actions = trajectory.starts.to(self._device), trajectory.actions.to(self._device)
         behaviour = trajectory.recorded["log_probabilities"]
-        values = trajectory.recorded["values"]
+        values, log_ratios = trajectory.recorded["values"], None
         if settings.off_policy == "vtrace":
             parameters, newest, _ = self._network(observations[:-1], trajectory.initial_state, starts[:-1])
             values = newest.cpu()
             log_ratios = self._policy.log_probability(parameters, actions).cpu() - behaviour
-            next_values = self._next_values(trajectory, values)
-            returns, advantages = vtrace(steps, values, next_values, log_ratios, settings.gae_lambda)
-        else:
-            next_values = self._next_values(trajectory, values)
-            returns = lambda_returns(steps, next_values, settings.gae_lambda)
-            advantages = returns - values
-        if settings.value_target == "n_step":
-            returns = lambda_returns(steps, next_values, 1.0)
+        advantages, targets = self._estimates(steps, values, self._next_values(trajectory, values), log_ratios)
         if settings.normalize_advantages and advantages.numel() > 1:  # one alone has no deviation
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         whole = Batch(
@@ -146,10 +139,25 @@ class A3C:
             actions=actions,
             log_probabilities=behaviour.to(self._device),
             advantages=advantages.to(self._device),
-            value_targets=returns.to(self._device),
+            value_targets=targets.to(self._device),
             state=trajectory.initial_state,
         )
         return whole if trajectory.initial_state else _as_single_steps(whole)
+
+    def _estimates(
+        self, steps: Steps, values: Tensor, next_values: Tensor, log_ratios: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Advantages and value targets, [T, B]; `log_ratios` for V-trace."""
+        settings = self._settings
+        target_lambda = 1.0 if settings.value_target == "n_step" else settings.gae_lambda
+        if log_ratios is None:
+            returns = lambda_returns(steps, next_values, settings.gae_lambda)
+            same = target_lambda == settings.gae_lambda
+            return returns - values, returns if same else lambda_returns(steps, next_values, target_lambda)
+        _, advantages = vtrace(steps, values, next_values, log_ratios, settings.gae_lambda)
+        if settings.surrogate == "none":
+            advantages *= log_ratios.exp().clamp(max=1.0)
+        return advantages, vtrace(steps, values, next_values, log_ratios, target_lambda)[0]
 
     def _next_values(self, trajectory: Trajectory, values: Tensor) -> Tensor:
         """[T, B]: of what was seen after each step. The last ones are asked for; that advances no memory."""

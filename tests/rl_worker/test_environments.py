@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from common.errors import SettingsError
 from common.run_spec import Environment
-from rl_worker.environments import Environments, Stepped, make_environments
+from rl_worker.environments import DiscreteActions, Environments, Stepped, make_environments
 
 CARTPOLE = Environment(id="CartPole-v1")
 # Without no-ops and sticky actions an ALE game is the same each time.
@@ -52,7 +52,7 @@ def test_shapes_and_types(settings: Environment, shape: tuple[int, ...], dtype: 
     first = environments.reset(0)
     stepped = environments.step(np.array([0, 1]))
     environments.close()
-    assert (environments.count, environments.actions) == (2, actions)
+    assert (environments.count, environments.actions) == (2, DiscreteActions(actions))
     assert environments.observation_shape == shape
     assert environments.observation_dtype == dtype
     for observations in (first, stepped.observations):
@@ -148,7 +148,7 @@ def test_an_ale_game_starts_with_one_frame_on_a_black_stack() -> None:
 def test_actions_of_the_policy_are_those_of_the_subset(settings: Environment, subset: tuple[int, ...]) -> None:
     chosen = some_actions(40, len(subset))
     of_subset = make_environments(changed(settings, actions=subset), count=1)
-    assert of_subset.actions == len(subset)
+    assert of_subset.actions == DiscreteActions(len(subset))
     played = play(of_subset, chosen)
     natively = play(make_environments(settings, count=1), [subset[action] for action in chosen])
     for one, other in zip(played, natively, strict=True):
