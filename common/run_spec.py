@@ -81,7 +81,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class A3C(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="a3c"):
-    """Advantage actor-critic (Mnih et al. 2016, algorithm S3), with GAE and an optional clipped surrogate."""
+    """Advantage actor-critic (Mnih et al. 2016, algorithm S3), with GAE, V-trace and a clipped surrogate."""
 
     unroll_length: Positive = 20
     """steps of each environment between two updates (t_max)"""
@@ -89,14 +89,20 @@ class A3C(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """discount of future rewards (gamma)"""
     gae_lambda: Fraction = 1.0
     """lambda of generalised advantage estimation; 1: the paper's n-step returns"""
+    off_policy: Literal["none", "vtrace"] = "none"
+    """vtrace: weigh steps by how likely the newest policy is to take them (Espeholt et al. 2018)"""
+    value_target: Literal["lambda_return", "n_step"] = "lambda_return"
+    """what the value is drawn to: the return that the advantage is made of, or the n-step return whatever lambda is"""
     reward_clip: Amount = 1.0
     """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped"""
+    reward_scale: Tiny = 1.0
+    """rewards are multiplied by this in the learner, after clipping"""
     value_weight: Amount = 0.5
     """weight of the value loss, (return - value)^2 / 2"""
     entropy_weight: Amount = 0.01
     """weight of the entropy bonus (beta)"""
-    final_entropy_weight: Amount = 0.01
-    """the entropy weight moves to this over entropy_anneal_steps global steps"""
+    final_entropy_weight: Amount | None = None
+    """the entropy weight moves to this over entropy_anneal_steps global steps; it stays when not given"""
     entropy_anneal_steps: NotNegative = 0
     """global steps over which the entropy weight moves; 0: it stays"""
     gradient_clip: Amount = 40.0
@@ -104,26 +110,96 @@ class A3C(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     loss: Literal["sum", "mean"] = "sum"
     """over the steps of a batch: sum as in the paper, or mean"""
     normalize_advantages: bool = False
-    """give the advantages of each batch mean 0 and deviation 1"""
+    """give the advantages of each unroll mean 0 and deviation 1"""
     surrogate: Literal["none", "clip"] = "none"
-    """none: the policy gradient; clip: reuse each trajectory with the clipped ratio of Schulman et al. 2017"""
+    """none: the policy gradient; clip: the clipped ratio of Schulman et al. 2017, which lets trajectories be reused"""
     clip_range: Amount = 0.1
     """how far the clipped ratio may leave 1"""
     epochs: Positive = 1
-    """passes over each trajectory (surrogate clip)"""
+    """passes over each trajectory"""
     minibatches: Positive = 1
-    """minibatches in a pass, each one push and pull (surrogate clip)"""
+    """minibatches in a pass, each one push and pull; whole environments where the network has a memory"""
+
+
+class ActionValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
+    """What the methods that learn action values Q(s, a) have in common."""
+
+    unroll_length: Positive = 5
+    """steps of each environment between two updates (I_AsyncUpdate, t_max)"""
+    discount: Fraction = 0.99
+    """discount of future rewards (gamma)"""
+    target_interval: NotNegative = 10_000
+    """global steps between two refreshes of the target network (I_target); 0: the newest weights are the target"""
+    reward_clip: Amount = 1.0
+    """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped"""
+    reward_scale: Tiny = 1.0
+    """rewards are multiplied by this in the learner, after clipping"""
+    final_epsilons: tuple[Fraction, ...] = (0.1, 0.01, 0.5)
+    """shares of random actions in the end; each environment draws one of them"""
+    epsilon_probabilities: tuple[Fraction, ...] = (0.4, 0.3, 0.3)
+    """how probable each of final_epsilons is"""
+    epsilon_anneal_steps: NotNegative = 1_000_000
+    """global steps over which the share of random actions falls from 1 to the drawn one"""
+    epsilon_redraw_steps: NotNegative = 0
+    """global steps after which an environment draws anew; 0: never"""
+    gradient_clip: Amount = 10.0
+    """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
+    loss: Literal["sum", "mean"] = "sum"
+    """over the steps of a batch: sum as in the paper, or mean"""
+
+    def __post_init__(self) -> None:
+        if len(self.final_epsilons) != len(self.epsilon_probabilities) or not sum(self.epsilon_probabilities) > 0:
+            raise ValueError("epsilon_probabilities must say how probable each of final_epsilons is")
+
+
+class OneStepQ(ActionValues, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="one_step_q"):
+    """Asynchronous one-step Q-learning (Mnih et al. 2016, algorithm 1)."""
+
+
+class OneStepSarsa(
+    ActionValues, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="one_step_sarsa"
+):
+    """Asynchronous one-step Sarsa (Mnih et al. 2016, section 4): the next action is the one really taken."""
+
+
+class NStepQ(ActionValues, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="n_step_q"):
+    """Asynchronous n-step Q-learning (Mnih et al. 2016, algorithm S2), with lambda-returns."""
+
+    q_lambda: Fraction = 1.0
+    """lambda of the returns; 1: the paper's n-step returns, less: Q(lambda) (Gallici et al. 2024)"""
+    epochs: Positive = 1
+    """passes over each trajectory"""
+    minibatches: Positive = 1
+    """minibatches in a pass, each one push and pull"""
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The function that is trained."""
 
-    name: Annotated[Literal["auto", "conv84", "conv42", "mlp"], tyro.conf.arg(name="network")] = "auto"
-    """conv84: the paper's; conv42: the small one for 42x42; mlp; auto: by the observation's shape"""
+    name: Annotated[
+        Literal["auto", "conv84", "nature84", "conv42", "universe42", "conv10", "mlp"], tyro.conf.arg(name="network")
+    ] = "auto"
+    """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, conv10 for
+    MinAtar, mlp; auto: by the observation's shape"""
     hidden: tuple[Positive, ...] = ()
-    """widths of the hidden layers after the torso; the network's own when empty"""
-    normalization: Literal["none", "random_play"] = "none"
-    """of pixels; none: divided by 255; random_play: less their mean in random play, over their deviation there"""
+    """widths of the hidden layers after the torso; the torso's own when empty"""
+    value_hidden: tuple[Positive, ...] = ()
+    """the same in the value's own torso (separate); like hidden when empty"""
+    separate: bool = False
+    """policy and value have each a torso of its own"""
+    lstm: NotNegative = 0
+    """width of an LSTM after the hidden layers; 0: none"""
+    activation: Literal["auto", "relu", "relu6", "elu", "tanh"] = "auto"
+    """between layers; auto: tanh in mlp, relu elsewhere"""
+    layer_norm: bool = False
+    """normalise each layer's sums before its activation (Ba et al. 2016)"""
+    initialization: Literal["orthogonal", "xavier", "normal", "normalized_columns"] = "orthogonal"
+    """of the weights; normal: deviation 0.1; normalized_columns: in the heads, xavier elsewhere"""
+    head_bias: bool = True
+    """heads have a bias"""
+    normalization: Literal["none", "random_play", "running"] = "none"
+    """of observations; none: pixels are divided by 255; random_play: pixels less their mean in random play, over their
+    deviation there; running: vectors likewise, by all that was seen so far"""
 
 
 class Sgd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="sgd"):
@@ -204,10 +280,15 @@ class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """newest checkpoints that are kept; as many of those that are kept apart"""
 
 
-Algorithm = A3C
+Algorithm = A3C | OneStepQ | OneStepSarsa | NStepQ
 Optimizer = Sgd | Momentum | RmsProp | Adam
 
-ALGORITHM_SETTINGS: dict[str, type[Algorithm]] = {"a3c": A3C}
+ALGORITHM_SETTINGS: dict[str, type[Algorithm]] = {
+    "a3c": A3C,
+    "one_step_q": OneStepQ,
+    "one_step_sarsa": OneStepSarsa,
+    "n_step_q": NStepQ,
+}
 OPTIMIZER_SETTINGS: dict[str, type[Optimizer]] = {"sgd": Sgd, "momentum": Momentum, "rmsprop": RmsProp, "adam": Adam}
 
 

@@ -20,7 +20,7 @@ ABSURD_STEPS = 10**9
 
 
 def gradient_of(message: Push | PushPull, vector: Sequence[Buffer], schema: Schema) -> tuple[Tensor, float]:
-    """The gradient [P] of a push and its Euclidean norm. Raises Denied."""
+    """The gradient [P] of a push and the Euclidean norm of its part for weights. Raises Denied."""
     if message.schema_hash != schema.hash:
         raise Denied(
             "schema_mismatch",
@@ -29,7 +29,10 @@ def gradient_of(message: Push | PushPull, vector: Sequence[Buffer], schema: Sche
         )
     if message.steps > ABSURD_STEPS:
         raise Denied("absurd_steps", f"the push counts {message.steps} steps; up to {ABSURD_STEPS} are believed")
-    return _finite(message.codec, vector, schema, "gradient")
+    gradient, norm = _finite(message.codec, vector, schema, "gradient")
+    if schema.weights < schema.size:
+        norm = float(torch.linalg.vector_norm(gradient[: schema.weights]))
+    return gradient, norm
 
 
 def seed_of(message: Seed, vector: Sequence[Buffer]) -> tuple[Schema, Tensor]:

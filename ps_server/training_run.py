@@ -12,7 +12,7 @@ from torch import Tensor
 
 from common.errors import CheckpointError, SchemaMismatch
 from common.messages import Episode, Push, PushPull, Report, Settlement, Verdict
-from common.run_spec import RunSpec, run_from_dict
+from common.run_spec import ActionValues, RunSpec, run_from_dict
 from common.schedules import linear
 from common.tensors import Schema
 from common.wire import Buffer
@@ -109,9 +109,18 @@ class TrainingRun:
             learning_rate = self.learning_rate * worth(staleness, self.spec.staleness)
         except Denied as denied:
             return self._settlement(worker_id, push, "discarded", staleness, denied.code, str(denied))
+        steps_before = self.progress.global_steps
         self.weights.apply(gradient, learning_rate)
         self.progress.update_applied(steps=push.steps, staleness=staleness, gradient_norm=norm)
+        self._refresh_target(steps_before)
         return self._settlement(worker_id, push, "applied", staleness)
+
+    def _refresh_target(self, steps_before: int) -> None:
+        """θ⁻ ← θ whenever T has passed a multiple of the interval; once, however many a push has passed."""
+        settings = self.spec.algorithm
+        interval = settings.target_interval if isinstance(settings, ActionValues) else 0
+        if interval and self.progress.global_steps // interval > steps_before // interval:
+            self.weights.refresh_target()
 
     def note_report(self, worker_id: str, report: Report, *, now: float) -> tuple[Episode, ...] | None:
         """Count the episodes of a report and return them; None when it was counted before."""

@@ -13,10 +13,18 @@ from common.errors import SettingsError
 from common.run_spec import RunSpec
 from rl_worker.algorithms.a3c import A3C
 from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.algorithms.n_step_q import NStepQ
+from rl_worker.algorithms.one_step_q import OneStepQ
+from rl_worker.algorithms.one_step_sarsa import OneStepSarsa
 from rl_worker.environments import DiscreteActions, Environments
-from rl_worker.networks import policy_value_network
+from rl_worker.networks import ActionValueNetwork, PolicyValueNetwork
+from rl_worker.policies import policy_for
 
-ALGORITHMS: dict[type, Callable[..., Algorithm]] = {run_spec.A3C: A3C}
+ACTION_VALUE_METHODS: dict[type, Callable[..., Algorithm]] = {
+    run_spec.OneStepQ: OneStepQ,
+    run_spec.OneStepSarsa: OneStepSarsa,
+    run_spec.NStepQ: NStepQ,
+}
 
 
 def build_agent(run: RunSpec, environments: Environments, *, device: torch.device, seed: int) -> Algorithm:
@@ -28,12 +36,21 @@ def build_agent(run: RunSpec, environments: Environments, *, device: torch.devic
     """
     if run.seed is not None:
         torch.manual_seed(run.seed)
-    if not isinstance(environments.actions, DiscreteActions):
-        raise SettingsError(f"--algorithm a3c: {run.environment.id} has continuous actions, which it cannot take")
-    network = policy_value_network(
-        run.network,
-        environments.observation_shape,
-        pixels=environments.observation_dtype == np.uint8,
-        actions=environments.actions.count,
-    )
-    return ALGORITHMS[type(run.algorithm)](network.to(device), run.algorithm, device=device, seed=seed)
+    shape, actions = environments.observation_shape, environments.actions
+    pixels = environments.observation_dtype == np.uint8
+    settings = run.algorithm
+    if isinstance(settings, run_spec.A3C):
+        policy = policy_for(actions)
+        network = PolicyValueNetwork(run.network, shape, pixels=pixels, policy_parameters=policy.parameters)
+        return A3C(network.to(device), policy, settings, device=device, seed=seed)
+    name = type(settings).__struct_config__.tag
+    if not isinstance(actions, DiscreteActions):
+        raise SettingsError(
+            f"--algorithm {name}: needs a choice of actions, and {run.environment.id} has real vectors; a3c takes both"
+        )
+    if run.network.lstm or run.network.separate:
+        raise SettingsError(
+            f"--algorithm {name}: its network has no memory and one torso; leave --lstm, --separate out"
+        )
+    values = ActionValueNetwork(run.network, shape, pixels=pixels, actions=actions.count)
+    return ACTION_VALUE_METHODS[type(settings)](values.to(device), settings, device=device, seed=seed)

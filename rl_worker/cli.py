@@ -98,7 +98,12 @@ def _train(
     log.info("worker %d: %d environments, %d parameters, seed %d", welcome.number, count, network.schema.size, seed)
     parameters.seed(network.weights)
     collector = RolloutCollector(
-        environments, unroll_length=algorithm.unroll_length, discount=algorithm.discount, seed=seed
+        environments,
+        algorithm,
+        unroll_length=algorithm.unroll_length,
+        discount=algorithm.discount,
+        seed=seed,
+        commits_next_action=algorithm.commits_next_action,
     )
 
     def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:

@@ -91,12 +91,13 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     settings = parse_program(EvaluationSettings, argv, prog=PROGRAM)
     torch.set_num_threads(1)
     torch.manual_seed(settings.seed)
-    run, schema, weights, origin = _weights(settings)
+    run, schema, weights, global_steps, origin = _weights(settings)
     log.info("%s from %s", run.environment.id, origin)
     count = min(settings.episodes, MOST_ENVIRONMENTS)
     environments = make_environments(run.environment, count=count)
     agent = build_agent(run, environments, device=torch.device("cpu"), seed=settings.seed)
     _load(agent, schema, weights, origin)
+    agent.begin_unroll(global_steps)  # plays with as much chance as it was trained with then
     scores = play(agent, environments, episodes=settings.episodes, greedy=settings.greedy, seed=settings.seed)
     environments.close()
     result = summary(scores, environment=run.environment.id, greedy=settings.greedy)
@@ -127,12 +128,13 @@ def play(agent: Algorithm, environments: Environments, *, episodes: int, greedy:
     scores: list[float] = []
     returns = np.zeros(environments.count)
     observations = environments.reset(seed)
+    state, ended = agent.initial_state(environments.count), np.ones(environments.count, dtype=np.bool_)
     while share.any():
-        choice = agent.act(torch.from_numpy(observations), greedy=greedy)
-        stepped = environments.step(choice.actions.cpu().numpy())
-        observations = stepped.observations
+        decision = agent.act(torch.from_numpy(observations), state, torch.from_numpy(ended), greedy=greedy)
+        stepped = environments.step(decision.actions.cpu().numpy())
+        observations, state, ended = stepped.observations, decision.state, stepped.terminated | stepped.truncated
         returns += stepped.rewards
-        for row in np.flatnonzero(stepped.terminated | stepped.truncated):
+        for row in np.flatnonzero(ended):
             if share[row]:
                 share[row] -= 1
                 scores.append(float(returns[row]))
@@ -174,17 +176,18 @@ def _write_gif(path: Path, agent: Algorithm, run: RunSpec, *, greedy: bool, seed
         environments.close()
 
 
-def _weights(settings: EvaluationSettings) -> tuple[RunSpec, Schema, Tensor, str]:
-    """The run, the schema of its network, its weights [P], and where they are from."""
+def _weights(settings: EvaluationSettings) -> tuple[RunSpec, Schema, Tensor, int, str]:
+    """The run, the schema of its network, its weights [P], their T, and where they are from."""
     if settings.server is not None:
         return _weights_of_server(settings.server)
     assert settings.checkpoint is not None, "the settings have either"
     path = _checkpoint_in(settings.checkpoint) if settings.checkpoint.is_dir() else settings.checkpoint
     run, schema, weights, record = read_weights(path)
-    return run, schema, weights, f"{path}, step {record['progress']['global_steps']}"
+    steps = record["progress"]["global_steps"]
+    return run, schema, weights, steps, f"{path}, step {steps}"
 
 
-def _weights_of_server(server: str) -> tuple[RunSpec, Schema, Tensor, str]:
+def _weights_of_server(server: str) -> tuple[RunSpec, Schema, Tensor, int, str]:
     status, _ = ask(server, messages.StatusRequest(request=1), timeout_seconds=ANSWER_SECONDS)
     assert isinstance(status, messages.StatusReply)
     if not status.schema:
@@ -193,7 +196,8 @@ def _weights_of_server(server: str) -> tuple[RunSpec, Schema, Tensor, str]:
     assert isinstance(reply, messages.Weights)
     schema = Schema(status.schema)
     weights = CODECS[reply.codec].decode(vector, schema.size).clone()
-    return run_from_dict(status.run, source=server), schema, weights, f"{server}, version {reply.version}"
+    run = run_from_dict(status.run, source=server)
+    return run, schema, weights, reply.global_steps, f"{server}, version {reply.version}"
 
 
 def _checkpoint_in(folder: Path) -> Path:

@@ -44,6 +44,7 @@ class GifRecorder:
         if self._episodes // self._every_episodes == before // self._every_episodes:
             return
         self._network.load(weights)
+        self._agent.begin_unroll(global_steps)
         path = self._folder / f"game-{global_steps:012d}.gif"
         try:
             record_gif(self._agent, self._environments, path, greedy=False, seed=self._seed + self._episodes)

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from common.tensors import Schema, TensorSpec
+from rl_worker.normalization import take_added
 
 
 class FlatNetwork:
     """Ties a network to its flat vectors: first its parameters, which are weights, then its buffers, statistics."""
 
     def __init__(self, network: nn.Module) -> None:
+        self._network = network
         parameters, buffers = dict(network.named_parameters()), dict(network.named_buffers())
         tensors = parameters | buffers
         self.schema: Schema = schema_of(network)
@@ -25,9 +27,9 @@ class FlatNetwork:
         for name, view in self.schema.views(self._weights).items():
             tensors[name].data = view
         # Backward adds into a gradient that is there: the views stay views.
-        gradients = self.schema.views(self._gradient)
+        self._gradients = self.schema.views(self._gradient)
         for name, parameter in parameters.items():
-            parameter.grad = gradients[name]
+            parameter.grad = self._gradients[name]
 
     @property
     def weights(self) -> Tensor:
@@ -42,13 +44,17 @@ class FlatNetwork:
         """
         The gradient [P] of a scalar loss, on the CPU, and its Euclidean norm before clipping.
 
-        It is scaled down to norm `clip` when it is longer (0: never). It is overwritten by the next call.
+        It is scaled down to norm `clip` when it is longer (0: never). In the place of statistics it holds what is to be
+        added to them. It is overwritten by the next call.
         """
         self._gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
-        norm = float(torch.linalg.vector_norm(self._gradient))
+        of_weights = self._gradient[: self.schema.weights]
+        norm = float(torch.linalg.vector_norm(of_weights))
         if clip and norm > clip:
-            self._gradient.mul_(clip / norm)
+            of_weights.mul_(clip / norm)
+        for name, added in take_added(self._network).items():
+            self._gradients[name].copy_(added)
         return self._gradient.cpu(), norm
 
 

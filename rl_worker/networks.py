@@ -1,93 +1,92 @@
-"""The functions that are trained: torsos for what is seen, and heads for policy and value."""
+"""
+The functions that are trained: torsos, an LSTM where something must be remembered, and heads.
 
-import math
+Networks take time-major sequences [T, B, ...] with what was remembered before them; a network without a memory sees
+just T · B observations.
+"""
+
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
-from common.errors import SettingsError
 from common.run_spec import Network
-from rl_worker.normalization import PixelsToUnit, RandomPlayNormalization
+from rl_worker.rollouts import State
+from rl_worker.torsos import head, torso_for
+
+
+class Branch(nn.Module):
+    """A torso and, perhaps, an LSTM."""
+
+    def __init__(self, settings: Network, shape: Sequence[int], hidden: Sequence[int], *, pixels: bool) -> None:
+        super().__init__()
+        self.torso, self.features = torso_for(settings, shape, hidden, pixels=pixels)
+        self.lstm: nn.LSTMCell | None = None
+        if settings.lstm:
+            self.lstm = nn.LSTMCell(self.features, settings.lstm)
+            self.features = settings.lstm
+
+    def initial_state(self, count: int, device: torch.device) -> State:
+        """Nothing remembered: zeros [B, H], twice; () without an LSTM."""
+        if self.lstm is None:
+            return ()
+        return tuple(torch.zeros(count, self.lstm.hidden_size, device=device) for _ in range(2))
+
+    def forward(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Tensor, State]:
+        """
+        observations [T, B, ...] → features [T, B, F], and what is remembered after them.
+
+        Where `starts` [T, B] says that an observation is the first of an episode, nothing is remembered from before.
+        """
+        features = self.torso(observations.flatten(0, 1)).unflatten(0, observations.shape[:2])
+        if self.lstm is None:
+            return features, ()
+        hidden, cell = state
+        remembers = (~starts).unsqueeze(-1)
+        outputs = []
+        for t in range(len(features)):
+            hidden, cell = self.lstm(features[t], (hidden * remembers[t], cell * remembers[t]))
+            outputs.append(hidden)
+        return torch.stack(outputs), (hidden, cell)
 
 
 class PolicyValueNetwork(nn.Module):
-    """A torso shared by a policy head and a value head (Mnih et al. 2016, section 4.4)."""
+    """A policy head and a value head on one branch (Mnih et al. 2016, section 4.4), or on one each (section 9)."""
 
-    def __init__(self, torso: nn.Module, features: int, actions: int) -> None:
+    def __init__(self, settings: Network, shape: Sequence[int], *, pixels: bool, policy_parameters: int) -> None:
         super().__init__()
-        self.torso = torso
-        self.policy = _initialised(nn.Linear(features, actions), gain=0.01)
-        self.value = _initialised(nn.Linear(features, 1), gain=1.0)
+        self.branch = Branch(settings, shape, settings.hidden, pixels=pixels)
+        self.value_branch: Branch | None = None
+        if settings.separate:
+            self.value_branch = Branch(settings, shape, settings.value_hidden or settings.hidden, pixels=pixels)
+        self.policy = head(self.branch.features, policy_parameters, settings, gain=0.01)
+        self.value = head((self.value_branch or self.branch).features, 1, settings, gain=1.0)
 
-    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """observations [N, ...] → logits of the actions [N, A], values [N]"""
-        features = self.torso(observations)
-        return self.policy(features), self.value(features).squeeze(-1)
+    def initial_state(self, count: int, device: torch.device) -> State:
+        """What is remembered before anything was seen: of the policy's branch, then of the value's own."""
+        state = self.branch.initial_state(count, device)
+        return state if self.value_branch is None else state + self.value_branch.initial_state(count, device)
 
-
-def policy_value_network(
-    settings: Network, observation_shape: Sequence[int], *, pixels: bool, actions: int
-) -> nn.Module:
-    """
-    The network that the run names, or the one that suits the observations; weights from torch's random generator.
-
-    `pixels` says that observations are uint8. Raises SettingsError when the named one does not fit.
-    """
-    shape = tuple(observation_shape)
-    name = settings.name if settings.name != "auto" else _BY_SIZE.get(shape[1:], "mlp")
-    if name in _CONVOLUTIONS:
-        size, convolutions = _CONVOLUTIONS[name]
-        if shape[1:] != size:
-            raise SettingsError(f"--network {name}: is for frames of {size}, and observations are {shape}")
-        torso, features = _convolutional(convolutions, shape, settings.hidden or (256,))
-    else:
-        torso, features = _dense(math.prod(shape), settings.hidden or (64, 64))
-    return PolicyValueNetwork(nn.Sequential(*_normalization(settings, shape, pixels), *torso), features, actions)
+    def forward(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, State]:
+        """[T, B, ...] → parameters of the policy [T, B, P], values [T, B], and what is remembered after them."""
+        if self.value_branch is None:
+            features, after = self.branch(observations, state, starts)
+            return self.policy(features), self.value(features).squeeze(-1), after
+        half = len(state) // 2
+        features, after = self.branch(observations, state[:half], starts)
+        value_features, value_after = self.value_branch(observations, state[half:], starts)
+        return self.policy(features), self.value(value_features).squeeze(-1), after + value_after
 
 
-# (channels, kernel, stride) of each convolution, by network, with the size of frames it is for.
-_CONVOLUTIONS: dict[str, tuple[tuple[int, ...], list[tuple[int, int, int]]]] = {
-    "conv84": ((84, 84), [(16, 8, 4), (32, 4, 2)]),  # Mnih et al. 2016, section 8; Mnih et al. 2013
-    "conv42": ((42, 42), [(16, 4, 2), (32, 4, 2), (32, 3, 2)]),
-}
-_BY_SIZE = {size: name for name, (size, _) in _CONVOLUTIONS.items()}
+class ActionValueNetwork(nn.Module):
+    """Q(s, ·): one number for each action."""
 
+    def __init__(self, settings: Network, shape: Sequence[int], *, pixels: bool, actions: int) -> None:
+        super().__init__()
+        self.torso, features = torso_for(settings, shape, settings.hidden, pixels=pixels)
+        self.values = head(features, actions, settings, gain=1.0)
 
-def _normalization(settings: Network, shape: tuple[int, ...], pixels: bool) -> list[nn.Module]:
-    if settings.normalization == "random_play":
-        if not pixels or len(shape) != 3:
-            raise SettingsError(f"--normalization random_play: is for frames of pixels, and observations are {shape}")
-        return [RandomPlayNormalization(*shape[1:])]
-    return [PixelsToUnit()] if pixels else []
-
-
-def _convolutional(
-    convolutions: Sequence[tuple[int, int, int]], shape: tuple[int, ...], hidden: Sequence[int]
-) -> tuple[nn.Sequential, int]:
-    channels, height, width = shape
-    layers: list[nn.Module] = []
-    for out, kernel, stride in convolutions:
-        layers += [_initialised(nn.Conv2d(channels, out, kernel, stride), gain=math.sqrt(2)), nn.ReLU()]
-        channels, height, width = out, (height - kernel) // stride + 1, (width - kernel) // stride + 1
-    size = channels * height * width
-    layers.append(nn.Flatten())
-    for width_of_layer in hidden:
-        layers += [_initialised(nn.Linear(size, width_of_layer), gain=math.sqrt(2)), nn.ReLU()]
-        size = width_of_layer
-    return nn.Sequential(*layers), size
-
-
-def _dense(size: int, hidden: Sequence[int]) -> tuple[nn.Sequential, int]:
-    layers: list[nn.Module] = [nn.Flatten()]
-    for width in hidden:
-        layers += [_initialised(nn.Linear(size, width), gain=math.sqrt(2)), nn.Tanh()]
-        size = width
-    return nn.Sequential(*layers), size
-
-
-def _initialised(layer: nn.Linear | nn.Conv2d, *, gain: float) -> nn.Module:
-    """Orthogonal weights, zero bias: Saxe et al. 2014."""
-    nn.init.orthogonal_(layer.weight, gain)
-    assert layer.bias is not None, "all layers here have a bias"
-    nn.init.zeros_(layer.bias)
-    return layer
+    def forward(self, observations: Tensor) -> Tensor:
+        """[N, ...] → [N, A]"""
+        values: Tensor = self.values(self.torso(observations))
+        return values

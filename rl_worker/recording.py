@@ -10,6 +10,7 @@ from typing import Any
 
 import imageio.v2
 import imageio.v3
+import numpy as np
 import torch
 
 from common.errors import SettingsError
@@ -63,10 +64,11 @@ def _game(
 ) -> Iterator[Screen]:
     """The screens of one game, each before a step is taken."""
     observations = environments.reset(seed)
+    state, ended = agent.initial_state(environments.count), np.ones(environments.count, dtype=np.bool_)
     for _ in range(most_steps):
         yield environments.screen()
-        choice = agent.act(torch.from_numpy(observations), greedy=greedy)
-        stepped = environments.step(choice.actions.cpu().numpy())
-        observations = stepped.observations
-        if (stepped.terminated | stepped.truncated)[0]:
+        decision = agent.act(torch.from_numpy(observations), state, torch.from_numpy(ended), greedy=greedy)
+        stepped = environments.step(decision.actions.cpu().numpy())
+        observations, state, ended = stepped.observations, decision.state, stepped.terminated | stepped.truncated
+        if ended[0]:
             return

@@ -5,26 +5,55 @@ A transition ends in one of three ways, and they are kept apart. Terminated: not
 Truncated: the episode was cut off, its last observation still has a value. Neither: the next step belongs to it.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 
-def generalized_advantages(
-    *, rewards: Tensor, discounts: Tensor, values: Tensor, next_values: Tensor, continues: Tensor, gae_lambda: float
-) -> Tensor:
-    """
-    A[t] = δ[t] + d[t] λ c[t] A[t+1],  δ[t] = r[t] + d[t] V'[t] − V[t]         Schulman et al. 2016, equation 16
+@dataclass(frozen=True)
+class Steps:
+    """What T steps of B environments brought; each [T, B]."""
 
-    rewards r, values V: [T, B]. discounts d: γ, or 0 where the step terminated its episode.
-    next_values V': the value of the observation after the step; where the step truncated its episode, of the last
-    observation of that episode (not of the first of the next one).
-    continues c: 0 where the step was the last of its episode for any reason, else 1.
-    Returns [T, B]. With λ = 1 and no end inside, A + V is the n-step return of Mnih et al. 2016.
+    rewards: Tensor  # r
+    discounts: Tensor  # d: γ, or 0 where the step terminated its episode
+    continues: Tensor  # c: 0 where the step was the last of its episode for any reason, else 1
+
+
+def lambda_returns(steps: Steps, next_values: Tensor, lambda_: float) -> Tensor:
     """
-    errors = rewards + discounts * next_values - values
-    decays = discounts * continues * gae_lambda
-    advantages = torch.empty_like(errors)
+    G[t] = r[t] + d[t] ((1 − λ c[t]) V'[t] + λ c[t] G[t+1]),  G[T−1] = r + d V'
+
+    next_values V' [T, B]: the value of the observation after the step; where the step truncated its episode, of the
+    last observation of that episode (not of the first of the next one).
+    Returns [T, B]. λ = 0 gives one-step targets, λ = 1 the n-step returns of Mnih et al. 2016 (R of algorithms S2 and
+    S3), and G − V the advantages of Schulman et al. 2016, equation 16.
+    """
+    returns = torch.empty_like(steps.rewards)
+    following = next_values[-1]
+    for t in reversed(range(len(returns))):
+        mix = lambda_ * steps.continues[t]
+        following = returns[t] = steps.rewards[t] + steps.discounts[t] * torch.lerp(next_values[t], following, mix)
+    return returns
+
+
+def vtrace(
+    steps: Steps, values: Tensor, next_values: Tensor, log_ratios: Tensor, lambda_: float
+) -> tuple[Tensor, Tensor]:
+    """
+    V-trace (Espeholt et al. 2018, equation 1, with both truncation levels at 1): value targets and advantages, [T, B].
+
+    log_ratios: log π(a|s) − log μ(a|s) of the learner's policy π and the behaviour policy μ. With equal policies the
+    targets are the λ-returns. The advantages are not weighed by min(1, π/μ) yet: a policy gradient wants that, a
+    surrogate has the ratio in itself.
+    """
+    weights = log_ratios.exp().clamp(max=1.0)
+    errors = weights * (steps.rewards + steps.discounts * next_values - values)
+    corrections = torch.empty_like(errors)  # vs − V
     following = torch.zeros_like(errors[0])
+    decays = steps.discounts * steps.continues * weights * lambda_
     for t in reversed(range(len(errors))):
-        following = advantages[t] = errors[t] + decays[t] * following
-    return advantages
+        following = corrections[t] = errors[t] + decays[t] * following
+    after = torch.cat([corrections[1:], torch.zeros_like(corrections[:1])])
+    next_targets = next_values + steps.continues * lambda_ * after
+    return values + corrections, steps.rewards + steps.discounts * next_targets - values

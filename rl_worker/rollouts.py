@@ -1,87 +1,131 @@
 """
 Experience: unrolls of B environments over T steps, and the true scores of the games in them.
 
-The collector steps environments with whatever `act` it is given; it knows no algorithm and no server.
+The collector steps environments with whatever actor it is given; it knows no algorithm and no server.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from common.messages import Episode
-from rl_worker.environments import Environments, Stepped
+from rl_worker.environments import BoxActions, Environments, Stepped
+
+State = tuple[Tensor, ...]  # what a network remembers, each [B, ...]; () when it has no memory
 
 
 @dataclass(frozen=True)
-class ActionChoice:
-    """What a behaviour policy chose for B observations; each [B]."""
+class Decision:
+    """What an actor chose for B observations."""
 
-    actions: Tensor  # int64
-    log_probabilities: Tensor  # of the chosen actions
-    values: Tensor  # of the observations
+    actions: Tensor  # [B] int64, or [B, A] float32
+    state: State  # to decide with next time
+    recorded: dict[str, Tensor]  # what its learner wants to know of this decision, each [B]
+
+
+class Actor(Protocol):
+    """Whoever plays."""
+
+    def initial_state(self, count: int) -> State:
+        """What is remembered before anything was seen."""
+        ...
+
+    def act(self, observations: Tensor, state: State, starts: Tensor) -> Decision:
+        """Decide for observations [B, ...]; `starts` [B] bool says which are the first of an episode."""
+        ...
+
+
+@dataclass(frozen=True)
+class CutOff:
+    """The last observations of episodes that step `t` truncated: something would have followed."""
+
+    t: int
+    rows: Tensor  # [n] which environments
+    observations: Tensor  # [n, ...]
+    state: State  # with which they would have been decided on, each [n, ...]
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """
-    One unroll; tensors are [T, B] and lie in buffers that the next unroll overwrites.
+    """One unroll; its tensors lie in buffers that the next unroll overwrites."""
 
-    `next_values[t]` is the value of what was seen after step t; where the step truncated its episode, of its last
-    observation. `discounts` are 0 only where a step terminated its episode; `continues` also where it truncated it.
-    """
-
-    observations: Tensor  # [T, B, ...] uint8 or float32
-    actions: Tensor  # int64
-    log_probabilities: Tensor  # under the behaviour policy
-    values: Tensor
-    next_values: Tensor
-    rewards: Tensor  # unclipped; true but for the last of a lost game, where a run replaces it
-    discounts: Tensor
-    continues: Tensor
+    observations: Tensor  # [T + 1, B, ...] uint8 or float32; the last is what the next unroll begins with
+    starts: Tensor  # [T + 1, B] bool: the observation is the first of an episode
+    actions: Tensor  # [T, B] int64 or [T, B, A] float32; one more where the collector commits to the next
+    rewards: Tensor  # [T, B] unclipped; true but for the last of a lost game, where a run replaces it
+    discounts: Tensor  # [T, B] γ, and 0 only where the step terminated its episode
+    continues: Tensor  # [T, B] 0 where the step was the last of its episode, also by truncation; else 1
+    recorded: dict[str, Tensor]  # of the decisions, each [T, B]
+    initial_state: State  # before the first observation
+    final_state: State  # before the last observation
+    cut_offs: tuple[CutOff, ...]
 
     @property
     def steps(self) -> int:
         """Environment steps, T · B."""
-        return self.actions.numel()
+        return self.rewards.numel()
 
 
-Act = Callable[[Tensor], ActionChoice]
+def learner_rewards(trajectory: Trajectory, *, clip: float, scale: float) -> Tensor:
+    """[T, B]: rewards as the learner sees them, clipped (clip 0: not) and scaled; reported scores never are."""
+    rewards = trajectory.rewards.clamp(-clip, clip) if clip else trajectory.rewards
+    return rewards * scale
 
 
 class RolloutCollector:
     """Steps environments, an unroll at a time."""
 
-    def __init__(self, environments: Environments, *, unroll_length: int, discount: float, seed: int) -> None:
+    def __init__(
+        self,
+        environments: Environments,
+        actor: Actor,
+        *,
+        unroll_length: int,
+        discount: float,
+        seed: int,
+        commits_next_action: bool = False,
+    ) -> None:
+        """
+        One environment's unroll ends early with its episode, as in the paper; many go on with their next ones.
+
+        `commits_next_action`: the action after the last step is decided in this unroll and taken in the next (Sarsa).
+        """
         self._environments = environments
+        self._actor = actor
         self._discount = discount
+        self._commits = commits_next_action
         T, B = unroll_length, environments.count
-        dtype = torch.uint8 if environments.observation_dtype == np.uint8 else torch.float32
+        pixels = environments.observation_dtype == np.uint8
+        dtype = torch.uint8 if pixels else torch.float32
         self._observations = torch.empty(T + 1, B, *environments.observation_shape, dtype=dtype)
-        self._actions = torch.empty(T, B, dtype=torch.int64)
-        self._log_probabilities = torch.empty(T, B)
-        self._values = torch.empty(T + 1, B)
-        self._next_values = torch.empty(T, B)
+        self._starts = torch.ones(T + 1, B, dtype=torch.bool)
+        self._actions = _room_for_actions(environments, T + 1)
         self._rewards = torch.empty(T, B)
         self._discounts = torch.empty(T, B)
         self._continues = torch.empty(T, B)
+        self._recorded: dict[str, Tensor] = {}
+        self._ended_at = T  # where the last unroll ended: there the next one begins
         self._observations[T] = torch.from_numpy(environments.reset(seed))
+        self._state = actor.initial_state(B)
+        self._committed: Decision | None = None
         self._returns = np.zeros(B)  # of the games being played
         self._lengths = np.zeros(B, dtype=np.int64)
         self._episodes: list[Episode] = []
 
-    def collect(self, act: Act) -> Trajectory:
+    def collect(self) -> Trajectory:
         """The next T steps of each environment."""
-        T = len(self._actions)
-        self._observations[0] = self._observations[T]
-        cut_off: list[tuple[int, Tensor, Tensor]] = []  # (t, rows, values) of truncated episodes' last observations
-        for t in range(T):
-            choice = act(self._observations[t])
-            self._actions[t] = choice.actions
-            self._log_probabilities[t] = choice.log_probabilities
-            self._values[t] = choice.values
+        self._observations[0] = self._observations[self._ended_at]
+        self._starts[0] = self._starts[self._ended_at]
+        initial_state = self._state
+        cut_offs: list[CutOff] = []
+        t = 0
+        while t < len(self._rewards):
+            decision = self._committed or self._decide(t)
+            self._committed = None
+            self._record(t, decision)
             stepped = self._environments.step(self._actions[t].numpy())
             self._observations[t + 1] = torch.from_numpy(stepped.observations)
             rewards = stepped.rewards if stepped.learner_rewards is None else stepped.learner_rewards
@@ -90,20 +134,26 @@ class RolloutCollector:
             if stepped.final_observations is not None and stepped.truncated.any():
                 rows = torch.from_numpy(np.flatnonzero(stepped.truncated))
                 last = torch.from_numpy(stepped.final_observations[stepped.truncated])
-                cut_off.append((t, rows, act(last).values.to("cpu")))
-        self._values[T] = act(self._observations[T]).values
-        self._next_values.copy_(self._values[1:])
-        for t, rows, values in cut_off:
-            self._next_values[t, rows] = values
+                cut_offs.append(CutOff(t, rows, last, tuple(part[rows] for part in decision.state)))
+            self._state = decision.state
+            t += 1
+            if self._environments.count == 1 and self._starts[t, 0]:
+                break
+        self._ended_at = t
+        if self._commits:
+            self._committed = self._decide(t)
+            self._actions[t] = self._committed.actions
         return Trajectory(
-            observations=self._observations[:T],
-            actions=self._actions,
-            log_probabilities=self._log_probabilities,
-            values=self._values[:T],
-            next_values=self._next_values,
-            rewards=self._rewards,
-            discounts=self._discounts,
-            continues=self._continues,
+            observations=self._observations[: t + 1],
+            starts=self._starts[: t + 1],
+            actions=self._actions[: t + self._commits],
+            rewards=self._rewards[:t],
+            discounts=self._discounts[:t],
+            continues=self._continues[:t],
+            recorded={name: values[:t] for name, values in self._recorded.items()},
+            initial_state=initial_state,
+            final_state=self._state,
+            cut_offs=tuple(cut_offs),
         )
 
     def take_episodes(self) -> list[Episode]:
@@ -111,10 +161,21 @@ class RolloutCollector:
         episodes, self._episodes = self._episodes, []
         return episodes
 
+    def _decide(self, t: int) -> Decision:
+        return self._actor.act(self._observations[t], self._state, self._starts[t])
+
+    def _record(self, t: int, decision: Decision) -> None:
+        self._actions[t] = decision.actions
+        for name, values in decision.recorded.items():
+            if name not in self._recorded:
+                self._recorded[name] = torch.empty(self._rewards.shape)
+            self._recorded[name][t] = values
+
     def _mark_ends(self, t: int, stepped: Stepped) -> None:
         ended = stepped.terminated | stepped.truncated
         # A lost life ends nothing but what the learner may hope for.
         stops = stepped.terminated if stepped.life_lost is None else stepped.terminated | stepped.life_lost
+        self._starts[t + 1] = torch.from_numpy(ended)
         self._discounts[t] = torch.from_numpy(np.where(stops, 0.0, self._discount))
         self._continues[t] = torch.from_numpy(np.where(stops | ended, 0.0, 1.0))
         self._returns += stepped.rewards
@@ -123,3 +184,10 @@ class RolloutCollector:
             self._episodes.append(Episode(float(self._returns[row]), int(self._lengths[row])))
             self._returns[row] = 0.0
             self._lengths[row] = 0
+
+
+def _room_for_actions(environments: Environments, steps: int) -> Tensor:
+    actions = environments.actions
+    if isinstance(actions, BoxActions):
+        return torch.empty(steps, environments.count, len(actions.low))
+    return torch.empty(steps, environments.count, dtype=torch.int64)

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from typing import NoReturn, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from common.messages import Episode
 from rl_worker.algorithms.algorithm import Algorithm, Loss
 from rl_worker.gradients import FlatNetwork
+from rl_worker.normalization import observe
 from rl_worker.remote_parameters import Newest
 from rl_worker.rollouts import RolloutCollector
 
@@ -24,7 +25,7 @@ REPORT_SECONDS = 0.5  # least time between two reports
 class Parameters(Protocol):
     """The weights of a run, wherever they are."""
 
-    def pull(self, have: Newest | None = None) -> Newest: ...
+    def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest: ...
     def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest: ...
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None: ...
 
@@ -39,15 +40,20 @@ def train(
     clock: Callable[[], float] = time.monotonic,
 ) -> NoReturn:
     """Train until a call raises. `on_episodes` gets the games that ended in each unroll, and the newest version."""
+    target = None if algorithm.target_network is None else Target(parameters, algorithm.target_network)
     newest = _load_newest(network, parameters.pull())
     reporter = Reporter(parameters, clock)
     while True:
+        algorithm.begin_unroll(newest.global_steps)
         with reporter.time("collect"):
-            trajectory = collector.collect(algorithm.act)
+            trajectory = collector.collect()
+        observe(algorithm.network, trajectory.observations[:-1].flatten(0, 1))
         steps = trajectory.steps
+        if target is not None:
+            target.refresh(newest)
         for batch in algorithm.batches(trajectory):
             with reporter.time("learn"):
-                loss = algorithm.loss(batch, global_steps=newest.global_steps)
+                loss = algorithm.loss(batch)
                 gradient, norm = network.gradient_of(loss.total, clip=algorithm.gradient_clip)
             with reporter.time("server"):
                 newest = _load_newest(network, parameters.push_pull(gradient, computed_on=newest, steps=steps))
@@ -55,6 +61,21 @@ def train(
         episodes = collector.take_episodes()
         reporter.report(episodes, loss, network, gradient_norm=norm, steps=trajectory.steps)
         on_episodes(episodes, newest)
+
+
+class Target:
+    """The target network θ⁻: the server says which version it is, and it is fetched when that has changed."""
+
+    def __init__(self, parameters: Parameters, network: nn.Module) -> None:
+        self._parameters = parameters
+        self._network = FlatNetwork(network)
+        self._held = (0, 0)  # (epoch, version); nothing yet
+
+    def refresh(self, newest: Newest) -> None:
+        """`newest` is the latest word of the server."""
+        if (newest.epoch, newest.target_version) != self._held:
+            target = _load_newest(self._network, self._parameters.pull(target=True))
+            self._held = (target.epoch, target.version)
 
 
 class Reporter:

@@ -1,10 +1,11 @@
 """
-Advantage actor-critic, asynchronous (A3C): Mnih et al. 2016, algorithm S3.
+Advantage actor-critic, asynchronous (A3C): Mnih et al. 2016, algorithm S3, with a feed-forward network or an LSTM.
 
 Each unroll becomes one gradient of  −log π(a|s) A − β H(π(·|s)) + c ½ (R − V(s))².
 
-With `surrogate = "clip"` it becomes a few epochs of minibatches of the clipped ratio (Schulman et al. 2017,
-equation 7), each of which is one push. A gradient then costs less fresh experience, which makes few cores enough.
+Named options: advantages by GAE (λ < 1) or V-trace; and the clipped ratio (Schulman et al. 2017, equation 7), with
+which an unroll becomes a few epochs of minibatches, each one push. A gradient then costs less fresh experience, which
+makes few cores enough.
 """
 
 from collections.abc import Iterator
@@ -16,103 +17,170 @@ from torch import Tensor, nn
 from common import run_spec
 from common.schedules import linear
 from rl_worker.algorithms.algorithm import Loss
-from rl_worker.returns import generalized_advantages
-from rl_worker.rollouts import ActionChoice, Trajectory
+from rl_worker.networks import PolicyValueNetwork
+from rl_worker.policies import Policy
+from rl_worker.returns import Steps, lambda_returns, vtrace
+from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Transitions to learn from, in any order; each [N] or [N, ...]."""
+    """Sequences to learn from, time-major [T, N, ...]; single steps [1, N, ...] where the network has no memory."""
 
     observations: Tensor
+    starts: Tensor
     actions: Tensor
     log_probabilities: Tensor  # under the behaviour policy
     advantages: Tensor  # A
-    returns: Tensor  # A + V: what the value is drawn to
+    value_targets: Tensor
+    state: State  # before the first step
 
 
 class A3C:
-    """Acts by sampling its policy, learns from unrolls. `network`: observations → (logits [N, A], values [N])."""
+    """Acts by sampling its policy, learns from unrolls."""
 
-    def __init__(self, network: nn.Module, settings: run_spec.A3C, *, device: torch.device, seed: int) -> None:
-        self.network = network
-        self.gradient_clip = settings.gradient_clip
+    target_network: nn.Module | None = None
+    commits_next_action = False
+
+    def __init__(
+        self, network: PolicyValueNetwork, policy: Policy, settings: run_spec.A3C, *, device: torch.device, seed: int
+    ) -> None:
+        self.network: nn.Module = network
         self.unroll_length = settings.unroll_length
         self.discount = settings.discount
+        self.gradient_clip = settings.gradient_clip
+        self._network = network
+        self._policy = policy
         self._settings = settings
         self._device = device
         self._random = torch.Generator(device).manual_seed(seed)
+        self._entropy_weight = settings.entropy_weight
 
-    @torch.inference_mode()
-    def act(self, observations: Tensor, *, greedy: bool = False) -> ActionChoice:
-        """observations [B, ...] → a choice for each, sampled from π, or its most probable action."""
-        logits, values = self.network(observations.to(self._device))
-        log_probabilities = logits.log_softmax(-1)
-        if greedy:
-            actions = log_probabilities.argmax(-1)
-        else:
-            actions = torch.multinomial(log_probabilities.exp(), 1, generator=self._random).squeeze(-1)
-        chosen = log_probabilities.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
-        return ActionChoice(actions, chosen, values)
+    def begin_unroll(self, global_steps: int) -> None:
+        settings = self._settings
+        if settings.final_entropy_weight is not None:
+            self._entropy_weight = linear(
+                global_steps,
+                initial=settings.entropy_weight,
+                final=settings.final_entropy_weight,
+                over=settings.entropy_anneal_steps,
+            )
+
+    def initial_state(self, count: int) -> State:
+        return self._network.initial_state(count, self._device)
+
+    @torch.no_grad()
+    def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
+        """Actions sampled from π, or the most probable ones."""
+        parameters, values, state = self._forward(observations.unsqueeze(0), state, starts.unsqueeze(0))
+        actions = self._policy.mode(parameters) if greedy else self._policy.sample(parameters, self._random)
+        logs = self._policy.log_probability(parameters, actions)
+        return Decision(actions[0], state, {"values": values[0], "log_probabilities": logs[0]})
 
     def batches(self, trajectory: Trajectory) -> Iterator[Batch]:
-        """The whole unroll once, or shuffled minibatches of it over some epochs."""
+        """The whole unroll, or shuffled minibatches of it, once or over some epochs."""
         settings = self._settings
-        clip = settings.reward_clip
-        rewards = trajectory.rewards.clamp(-clip, clip) if clip else trajectory.rewards
-        advantages = generalized_advantages(
-            rewards=rewards,
-            discounts=trajectory.discounts,
-            values=trajectory.values,
-            next_values=trajectory.next_values,
-            continues=trajectory.continues,
-            gae_lambda=settings.gae_lambda,
-        )
-        whole = Batch(
-            observations=trajectory.observations.flatten(0, 1).to(self._device),
-            actions=trajectory.actions.flatten().to(self._device),
-            log_probabilities=trajectory.log_probabilities.flatten().to(self._device),
-            advantages=advantages.flatten().to(self._device),
-            returns=(advantages + trajectory.values).flatten().to(self._device),
-        )
-        if settings.surrogate == "none":
-            yield whole
-            return
-        for _ in range(settings.epochs):
-            order = torch.randperm(trajectory.steps, generator=self._random, device=self._device)
-            for rows in order.tensor_split(min(settings.minibatches, trajectory.steps)):
-                yield Batch(*(getattr(whole, field)[rows] for field in Batch.__dataclass_fields__))
+        for epoch in range(settings.epochs):
+            if epoch == 0 or settings.off_policy == "vtrace":  # whose weights move with the policy
+                whole = self._judged(trajectory)
+            if settings.minibatches == 1:
+                yield whole
+                continue
+            count = whole.starts.shape[1]
+            order = torch.randperm(count, generator=self._random, device=self._device)
+            for columns in order.tensor_split(min(settings.minibatches, count)):
+                yield _columns(whole, columns)
 
-    def loss(self, batch: Batch, *, global_steps: int) -> Loss:
+    def loss(self, batch: Batch) -> Loss:
         """The loss whose gradient is pushed."""
         settings = self._settings
-        logits, values = self.network(batch.observations)
-        log_policy = logits.log_softmax(-1)
-        log_probabilities = log_policy.gather(-1, batch.actions.unsqueeze(-1)).squeeze(-1)
-        entropy = -(log_policy.exp() * log_policy).sum(-1)
-        advantages = batch.advantages
-        if settings.normalize_advantages and len(advantages) > 1:  # one alone has no deviation
-            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        parameters, values, _ = self._network(batch.observations, batch.state, batch.starts)
+        log_probabilities = self._policy.log_probability(parameters, batch.actions)
+        entropy = self._policy.entropy(parameters)
         if settings.surrogate == "clip":
             ratio = (log_probabilities - batch.log_probabilities).exp()
             clipped = ratio.clamp(1 - settings.clip_range, 1 + settings.clip_range)
-            policy_loss = -torch.minimum(ratio * advantages, clipped * advantages)
+            policy_loss = -torch.minimum(ratio * batch.advantages, clipped * batch.advantages)
         else:
-            policy_loss = -log_probabilities * advantages
-        value_loss = 0.5 * (batch.returns - values).square()
-        weight = linear(
-            global_steps,
-            initial=settings.entropy_weight,
-            final=settings.final_entropy_weight,
-            over=settings.entropy_anneal_steps,
-        )
-        each = policy_loss - weight * entropy + settings.value_weight * value_loss
+            policy_loss = -log_probabilities * batch.advantages
+        value_loss = 0.5 * (batch.value_targets - values).square()
+        each = policy_loss - self._entropy_weight * entropy + settings.value_weight * value_loss
+        total = each.sum() if settings.loss == "sum" else each.mean()
         return Loss(
-            total=each.sum() if settings.loss == "sum" else each.mean(),
-            meters={
+            total,
+            {
                 "policy_loss": policy_loss.detach().mean(),
                 "value_loss": value_loss.detach().mean(),
                 "entropy": entropy.detach().mean(),
                 "value": values.detach().mean(),
             },
         )
+
+    @torch.no_grad()
+    def _judged(self, trajectory: Trajectory) -> Batch:
+        """The unroll with its advantages and value targets: sequences, or single steps in any order."""
+        settings = self._settings
+        rewards = learner_rewards(trajectory, clip=settings.reward_clip, scale=settings.reward_scale)
+        steps = Steps(rewards, trajectory.discounts, trajectory.continues)
+        observations = trajectory.observations.to(self._device)
+        starts, actions = trajectory.starts.to(self._device), trajectory.actions.to(self._device)
+        behaviour = trajectory.recorded["log_probabilities"]
+        values, log_ratios = trajectory.recorded["values"], None
+        if settings.off_policy == "vtrace":
+            parameters, newest, _ = self._network(observations[:-1], trajectory.initial_state, starts[:-1])
+            values = newest.cpu()
+            log_ratios = self._policy.log_probability(parameters, actions).cpu() - behaviour
+        advantages, targets = self._estimates(steps, values, self._next_values(trajectory, values), log_ratios)
+        if settings.normalize_advantages and advantages.numel() > 1:  # one alone has no deviation
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        whole = Batch(
+            observations=observations[:-1],
+            starts=starts[:-1],
+            actions=actions,
+            log_probabilities=behaviour.to(self._device),
+            advantages=advantages.to(self._device),
+            value_targets=targets.to(self._device),
+            state=trajectory.initial_state,
+        )
+        return whole if trajectory.initial_state else _as_single_steps(whole)
+
+    def _estimates(
+        self, steps: Steps, values: Tensor, next_values: Tensor, log_ratios: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Advantages and value targets, [T, B]; `log_ratios` for V-trace."""
+        settings = self._settings
+        target_lambda = 1.0 if settings.value_target == "n_step" else settings.gae_lambda
+        if log_ratios is None:
+            returns = lambda_returns(steps, next_values, settings.gae_lambda)
+            same = target_lambda == settings.gae_lambda
+            return returns - values, returns if same else lambda_returns(steps, next_values, target_lambda)
+        _, advantages = vtrace(steps, values, next_values, log_ratios, settings.gae_lambda)
+        if settings.surrogate == "none":
+            advantages *= log_ratios.exp().clamp(max=1.0)
+        return advantages, vtrace(steps, values, next_values, log_ratios, target_lambda)[0]
+
+    def _next_values(self, trajectory: Trajectory, values: Tensor) -> Tensor:
+        """[T, B]: of what was seen after each step. The last ones are asked for; that advances no memory."""
+        _, last, _ = self._forward(trajectory.observations[-1:], trajectory.final_state, trajectory.starts[-1:])
+        next_values = torch.cat([values[1:], last.cpu()])
+        for cut_off in trajectory.cut_offs:
+            starts = torch.zeros(1, len(cut_off.rows), dtype=torch.bool)
+            _, last, _ = self._forward(cut_off.observations.unsqueeze(0), cut_off.state, starts)
+            next_values[cut_off.t, cut_off.rows] = last[0].cpu()
+        return next_values
+
+    def _forward(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, State]:
+        parameters, values, after = self._network(observations.to(self._device), state, starts.to(self._device))
+        return parameters, values, after
+
+
+def _as_single_steps(whole: Batch) -> Batch:
+    """[T, B, ...] → [1, T · B, ...]"""
+    tensors = {name: value for name, value in vars(whole).items() if name != "state"}
+    return Batch(**{name: value.flatten(0, 1).unsqueeze(0) for name, value in tensors.items()}, state=())
+
+
+def _columns(whole: Batch, columns: Tensor) -> Batch:
+    tensors = {name: value for name, value in vars(whole).items() if name != "state"}
+    state = tuple(part[columns] for part in whole.state)
+    return Batch(**{name: value[:, columns] for name, value in tensors.items()}, state=state)

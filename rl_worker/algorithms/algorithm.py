@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from rl_worker.rollouts import ActionChoice, Trajectory
+from rl_worker.rollouts import Decision, State, Trajectory
 
 
 @dataclass(frozen=True)
@@ -18,21 +18,31 @@ class Loss:
 
 
 class Algorithm(Protocol):
-    """Anything with these can be trained; there is no base class."""
+    """Anything with these can be trained; there is no base class. It is the actor of its own rollouts."""
 
     network: nn.Module
+    target_network: nn.Module | None  # θ⁻, of the same schema; None where nothing is bootstrapped from it
     unroll_length: int  # steps of each environment between two updates
+    commits_next_action: bool  # the action after an unroll is decided in it, and really taken (Sarsa)
     discount: float
     gradient_clip: float  # greatest norm of a gradient; 0: any
 
-    def act(self, observations: Tensor, *, greedy: bool = False) -> ActionChoice:
-        """Choose for observations [B, ...]; without gradients."""
+    def begin_unroll(self, global_steps: int) -> None:
+        """What follows is played and learned at T = global_steps: for whatever is annealed on it."""
+        ...
+
+    def initial_state(self, count: int) -> State:
+        """What is remembered before anything was seen."""
+        ...
+
+    def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
+        """Decide for observations [B, ...]; without gradients."""
         ...
 
     def batches(self, trajectory: Trajectory) -> Iterator[Any]:
         """What to learn from one unroll; each batch becomes one push."""
         ...
 
-    def loss(self, batch: Any, *, global_steps: int) -> Loss:
-        """The loss of a batch; `global_steps` is T, for what is annealed on it."""
+    def loss(self, batch: Any) -> Loss:
+        """The loss of a batch."""
         ...

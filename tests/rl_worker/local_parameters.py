@@ -13,18 +13,30 @@ from rl_worker.remote_parameters import Newest
 
 @dataclass
 class LocalParameters:
-    """Plain gradient descent on `weights`; raises RunEnded instead of answering the push after the last."""
+    """
+    Plain gradient descent on `weights`; raises RunEnded instead of answering the push after the last.
+
+    The target weights are refreshed every `target_interval` steps; 0: never.
+    """
 
     weights: Tensor
     learning_rate: float
     updates: int
+    target_interval: int = 0
     version: int = 1
     global_steps: int = 0
+    target_version: int = 0
+    target: Tensor | None = None  # of that version
+    pulled_targets: list[int] = field(default_factory=list)  # versions
     pushed: list[tuple[Tensor, int, int]] = field(default_factory=list)  # (gradient, computed_on, steps)
     reports: list[tuple[list[Episode], dict[str, float]]] = field(default_factory=list)
 
-    def pull(self, have: Newest | None = None) -> Newest:
-        return self._newest()
+    def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
+        if not target:
+            return self._newest()
+        self.pulled_targets.append(self.target_version)
+        weights = self.weights if self.target is None else self.target
+        return Newest(1, self.target_version, self.global_steps, self.target_version, weights.clone())
 
     def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
         self.pushed.append((gradient.clone(), computed_on.version, steps))
@@ -32,7 +44,9 @@ class LocalParameters:
             raise RunEnded("that was all")
         self.weights = self.weights - self.learning_rate * gradient
         self.version += 1
-        self.global_steps += steps
+        before, self.global_steps = self.global_steps, self.global_steps + steps
+        if self.target_interval and self.global_steps // self.target_interval > before // self.target_interval:
+            self.target, self.target_version = self.weights, self.version
         return self._newest()
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
@@ -43,11 +57,14 @@ class LocalParameters:
             epoch=1,
             version=self.version,
             global_steps=self.global_steps,
-            target_version=0,
+            target_version=self.target_version,
             weights=self.weights.clone(),
         )
 
 
-def parameters_for(network: FlatNetwork, *, learning_rate: float, updates: int) -> LocalParameters:
+def parameters_for(
+    network: FlatNetwork, *, learning_rate: float, updates: int, target_interval: int = 0
+) -> LocalParameters:
     """They start from the network's own weights."""
-    return LocalParameters(network.weights.clone(), learning_rate=learning_rate, updates=updates)
+    first = network.weights.clone()
+    return LocalParameters(first, learning_rate, updates, target_interval, target=first)

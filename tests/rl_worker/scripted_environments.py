@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_worker.environments import ActionSpace, DiscreteActions, Stepped
-from rl_worker.rollouts import ActionChoice
+from rl_worker.environments import ActionSpace, BoxActions, DiscreteActions, Stepped
+from rl_worker.rollouts import Decision, State
 
 NOWHERE = -1e6  # in final observations of games that have not ended: nobody may look at it
 
@@ -41,7 +41,7 @@ class ScriptedEnvironments:
     def __init__(self, *scripts: list[Game]) -> None:
         self.description: dict[str, Any] = {}
         self.count = len(scripts)
-        self.taken: list[list[int]] = []  # the actions of each step
+        self.taken: list[Any] = []  # the actions of each step
         self.seeds: list[int] = []
         self.closed = False
         self._scripts = scripts
@@ -52,7 +52,7 @@ class ScriptedEnvironments:
         self.seeds.append(seed)
         return self._observations()
 
-    def step(self, actions: NDArray[np.int64]) -> Stepped:
+    def step(self, actions: NDArray[Any]) -> Stepped:
         self.taken.append(actions.tolist())
         games = [script[game % len(script)] for script, (game, _) in zip(self._scripts, self._at, strict=True)]
         steps = [step for _, step in self._at]
@@ -84,11 +84,24 @@ def value_of(row: float, game: float, step: float) -> float:
     return 100 * row + 10 * game + step
 
 
-def act(observations: Tensor) -> ActionChoice:
-    """Actions count the steps of the game; a value says which observation it is of, a log-probability its negative."""
-    assert (observations > NOWHERE).all(), "looked at a final observation of a game that goes on"
-    values = observations @ torch.tensor([100.0, 10.0, 1.0])
-    return ActionChoice((observations[:, 2] % 4).to(torch.int64), -values, values)
+class ScriptedActor:
+    """
+    Actions count the steps of the game; a value says which observation it is of, a log-probability its negative. What
+    it remembers is how many observations of the episode it has seen. `looks` are the observations it was shown.
+    """
+
+    def __init__(self) -> None:
+        self.looks: list[Tensor] = []
+
+    def initial_state(self, count: int) -> State:
+        return (torch.zeros(count),)
+
+    def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
+        assert (observations > NOWHERE).all(), "looked at a final observation of a game that goes on"
+        self.looks.append(observations.clone())
+        values = observations.to(torch.float32) @ torch.tensor([100.0, 10.0, 1.0])
+        recorded = {"values": values, "log_probabilities": -values}
+        return Decision((observations[:, 2] % 4).to(torch.int64), (state[0] * ~starts + 1,), recorded)
 
 
 class Bandit(ScriptedEnvironments):
@@ -98,9 +111,32 @@ class Bandit(ScriptedEnvironments):
         super().__init__(*[[Game((0.0,), "terminated")]] * count)
         self._arms = np.array(arms, dtype=np.float32)
 
-    def step(self, actions: NDArray[np.int64]) -> Stepped:
+    def step(self, actions: NDArray[Any]) -> Stepped:
         stepped = super().step(actions)
         return Stepped(stepped.observations, self._arms[actions], stepped.terminated, stepped.truncated, None)
 
     def _observations(self) -> NDArray[np.float32]:
         return np.ones((self.count, 3), dtype=np.float32)
+
+
+class OneState(ScriptedEnvironments):
+    """Always the same observation."""
+
+    observation_shape: tuple[int, ...] = (1,)
+
+    def _observations(self) -> NDArray[np.float32]:
+        return np.ones((self.count, 1), dtype=np.float32)
+
+
+class Target(OneState):
+    """Games of one step; the nearer the action a is to the goal, the better: the reward is −|a − goal|²."""
+
+    def __init__(self, goal: list[float], *, count: int) -> None:
+        super().__init__(*[[Game((0.0,), "terminated")]] * count)
+        self.actions = BoxActions(np.full(len(goal), -1, np.float32), np.full(len(goal), 1, np.float32))
+        self._goal = np.array(goal, dtype=np.float32)
+
+    def step(self, actions: NDArray[Any]) -> Stepped:
+        stepped = super().step(actions)
+        rewards = -np.square(np.clip(actions, -1, 1) - self._goal).sum(1)
+        return Stepped(stepped.observations, rewards, stepped.terminated, stepped.truncated, None)

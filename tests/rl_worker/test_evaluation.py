@@ -20,9 +20,9 @@ from rl_worker.agent import build_agent
 from rl_worker.environments import make_environments
 from rl_worker.evaluation import EvaluationSettings, evaluate, play, summary
 from rl_worker.gradients import flatten
-from rl_worker.rollouts import ActionChoice
+from rl_worker.rollouts import Decision, State
 from tests.rl_worker.loopback_server import Answer, Polite, serving
-from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments, act
+from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
 from tests.schemas import schema_of_tensors
 
 CARTPOLE = run_from_dict(
@@ -55,15 +55,19 @@ def checkpoint(path: Path, run: RunSpec = CARTPOLE, weights: dict[str, Tensor] |
 # -- which games count ------------------------------------------------------------------------------------------------
 
 
-class Player:
-    """Plays what is written down; remembers how it was asked."""
+class Player(ScriptedActor):
+    """Plays what is written down; remembers how it was asked, and what it remembered of the games."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.greedy: set[bool] = set()
+        self.states: list[list[float]] = []
 
-    def act(self, observations: Tensor, *, greedy: bool = False) -> ActionChoice:
+    def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
         self.greedy.add(greedy)
-        return act(observations)
+        decision = super().act(observations, state, starts)
+        self.states.append(decision.state[0].tolist())
+        return decision
 
 
 def games(length: int, *, end: Any = "terminated") -> list[Game]:
@@ -93,6 +97,12 @@ def test_scores_are_of_whole_games_whatever_the_learner_may_clip() -> None:
     player: Any = Player()
     assert play(player, environments, episodes=2, greedy=False, seed=0) == [97.5, 97.5]
     assert player.greedy == {False}
+
+
+def test_what_is_remembered_is_carried_through_a_game_and_no_further() -> None:
+    player: Any = Player()
+    play(player, ScriptedEnvironments(games(2), games(3, end="truncated")), episodes=4, greedy=True, seed=0)
+    assert player.states == [[1, 1], [2, 2], [1, 3], [2, 1], [1, 2], [2, 3]]
 
 
 # -- the numbers ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from common.errors import SettingsError
 from common.run_spec import Environment, Network
 from rl_worker.environments import make_environments
 from rl_worker.gradients import FlatNetwork
-from rl_worker.networks import policy_value_network
+from rl_worker.networks import PolicyValueNetwork
 from rl_worker.normalization import LARGEST, SMALLEST_DEVIATION, RandomPlayNormalization, measure_normalization
 
 PONG = Environment(id="ALE/Pong-v5", preprocessing="atari42", actions=(0, 2, 3))
@@ -47,13 +47,13 @@ def test_pixels_become_deviations_from_the_mean_and_are_clipped(measured: Random
 
 
 def test_it_travels_with_the_weights_and_is_never_trained() -> None:
-    network = policy_value_network(
-        Network(name="conv42", normalization="random_play"), (4, 42, 42), pixels=True, actions=3
-    )
+    settings = Network(name="conv42", normalization="random_play")
+    network = PolicyValueNetwork(settings, (4, 42, 42), pixels=True, policy_parameters=3)
     flat = FlatNetwork(network)
     statistics = [spec.name for spec in flat.schema.specs if spec.role == "statistic"]
-    assert statistics == ["torso.0.mean", "torso.0.scale"]
-    logits, values = network(torch.randint(0, 256, (5, 4, 42, 42), dtype=torch.uint8))
+    assert statistics == ["branch.torso.0.mean", "branch.torso.0.scale"]
+    pixels = torch.randint(0, 256, (1, 5, 4, 42, 42), dtype=torch.uint8)
+    logits, values, _ = network(pixels, (), torch.zeros(1, 5, dtype=torch.bool))
     gradient, _ = flat.gradient_of(logits.square().sum() + values.sum(), clip=0)
     assert not gradient[flat.schema.weights :].any()
     assert gradient[: flat.schema.weights].any()
@@ -61,4 +61,4 @@ def test_it_travels_with_the_weights_and_is_never_trained() -> None:
 
 def test_what_has_no_pixels_cannot_be_normalised_by_random_play() -> None:
     with pytest.raises(SettingsError, match="--normalization random_play"):
-        policy_value_network(Network(normalization="random_play"), (4,), pixels=False, actions=2)
+        PolicyValueNetwork(Network(normalization="random_play"), (4,), pixels=False, policy_parameters=2)

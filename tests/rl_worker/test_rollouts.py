@@ -1,30 +1,38 @@
 """What an unroll holds, written down for games whose every step is known."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from common.errors import RunEnded
 from common.messages import Episode
-from common.run_spec import A3C as Settings
-from common.run_spec import Environment, Network
-from rl_worker.algorithms.a3c import A3C
+from common.run_spec import Environment
 from rl_worker.environments import make_environments
-from rl_worker.gradients import FlatNetwork
-from rl_worker.networks import policy_value_network
-from rl_worker.rollouts import ActionChoice, RolloutCollector
-from rl_worker.training import train
-from tests.rl_worker.local_parameters import parameters_for
-from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments, act, value_of
+from rl_worker.rollouts import Decision, RolloutCollector, State, learner_rewards
+from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments, value_of
 
 DISCOUNT = 0.9
 ENDLESS = Game(rewards=(0.0,) * 1000, end="terminated")
 
 
-def collector_of(*scripts: list[Game], unroll_length: int) -> RolloutCollector:
-    return RolloutCollector(ScriptedEnvironments(*scripts), unroll_length=unroll_length, discount=DISCOUNT, seed=1)
+class RewardsAndObservations(NamedTuple):
+    rewards: Tensor
+    observations: Tensor
+
+
+def collector_of(
+    *scripts: list[Game], unroll_length: int, actor: ScriptedActor | None = None, commits: bool = False
+) -> RolloutCollector:
+    return RolloutCollector(
+        ScriptedEnvironments(*scripts),
+        actor or ScriptedActor(),
+        unroll_length=unroll_length,
+        discount=DISCOUNT,
+        seed=1,
+        commits_next_action=commits,
+    )
 
 
 def game(*rewards: float, end: str = "terminated", lives_lost: tuple[int, ...] = ()) -> Game:
@@ -33,13 +41,15 @@ def game(*rewards: float, end: str = "terminated", lives_lost: tuple[int, ...] =
 
 def test_an_unroll_holds_what_was_seen_and_done() -> None:
     environments = ScriptedEnvironments([game(1, 2, 3)], [game(10, 20, 30, 40)])
-    collector = RolloutCollector(environments, unroll_length=4, discount=DISCOUNT, seed=7)
-    unroll = collector.collect(act)
+    collector = RolloutCollector(environments, ScriptedActor(), unroll_length=4, discount=DISCOUNT, seed=7)
+    unroll = collector.collect()
     seen = [[(0, 0, 0), (1, 0, 0)], [(0, 0, 1), (1, 0, 1)], [(0, 0, 2), (1, 0, 2)], [(0, 1, 0), (1, 0, 3)]]
     values = [[value_of(*where) for where in step] for step in seen]
-    assert unroll.observations.tolist() == [[list(where) for where in step] for step in seen]
-    assert unroll.values.tolist() == values
-    assert unroll.log_probabilities.tolist() == [[-value for value in step] for step in values]
+    assert unroll.observations[:-1].tolist() == [[list(where) for where in step] for step in seen]
+    assert unroll.observations[-1].tolist() == [[0, 1, 1], [1, 1, 0]]
+    assert unroll.starts.tolist() == [[True] * 2, [False] * 2, [False] * 2, [True, False], [False, True]]
+    assert unroll.recorded["values"].tolist() == values
+    assert unroll.recorded["log_probabilities"].tolist() == [[-value for value in step] for step in values]
     assert unroll.actions.tolist() == [[0, 0], [1, 1], [2, 2], [0, 3]]
     assert unroll.rewards.tolist() == [[1, 10], [2, 20], [3, 30], [1, 40]]
     assert environments.taken == unroll.actions.tolist()
@@ -47,84 +57,162 @@ def test_an_unroll_holds_what_was_seen_and_done() -> None:
 
 
 def test_the_steps_of_an_unroll_are_those_of_all_environments() -> None:
-    unroll = collector_of([ENDLESS], [ENDLESS], [ENDLESS], unroll_length=5).collect(act)
+    unroll = collector_of([ENDLESS], [ENDLESS], [ENDLESS], unroll_length=5).collect()
     assert unroll.steps == 15
 
 
 def test_the_next_unroll_begins_where_the_last_one_stopped() -> None:
     collector = collector_of([ENDLESS], unroll_length=3)
-    first = collector.collect(act).observations[:, 0, 2].tolist()
-    second = collector.collect(act).observations[:, 0, 2].tolist()
-    assert first + second == [0, 1, 2, 3, 4, 5]
-
-
-def test_the_value_after_the_last_step_of_an_unroll_is_that_of_the_observation_to_come() -> None:
-    collector = collector_of([ENDLESS], unroll_length=3)
-    assert collector.collect(act).next_values[:, 0].tolist() == [1, 2, 3]
+    first = collector.collect().observations[:, 0, 2].tolist()
+    second = collector.collect().observations[:, 0, 2].tolist()
+    assert (first, second) == ([0, 1, 2, 3], [3, 4, 5, 6])
 
 
 @pytest.mark.parametrize(
-    ("end", "next_value", "discount"),
-    [
-        ("terminated", value_of(0, 1, 0), 0.0),  # its value is never used
-        ("truncated", value_of(0, 0, 2), DISCOUNT),  # of the last observation, not of the next game's first
-        ("both", value_of(0, 0, 2), 0.0),
-    ],
+    ("end", "discount", "cut_off"),
+    [("terminated", 0.0, False), ("truncated", DISCOUNT, True), ("both", 0.0, True)],
 )
-def test_how_a_game_ends_is_kept_apart(end: str, next_value: float, discount: float) -> None:
-    unroll = collector_of([game(1, 1, end=end)], [ENDLESS], unroll_length=3).collect(act)
-    assert unroll.next_values[:, 0].tolist() == [value_of(0, 0, 1), next_value, value_of(0, 1, 1)]
+def test_how_a_game_ends_is_kept_apart(end: str, discount: float, cut_off: bool) -> None:
+    unroll = collector_of([game(1, 1, end=end)], [ENDLESS], unroll_length=3).collect()
     torch.testing.assert_close(unroll.discounts[:, 0], torch.tensor([DISCOUNT, discount, DISCOUNT]))
     assert unroll.continues[:, 0].tolist() == [1, 0, 1]
     torch.testing.assert_close(unroll.discounts[:, 1], torch.full((3,), DISCOUNT))
     assert unroll.continues[:, 1].tolist() == [1, 1, 1]
+    seen_last = [(cut.t, cut.rows.tolist(), cut.observations.tolist()) for cut in unroll.cut_offs]
+    assert seen_last == ([(1, [0], [[0, 0, 2]])] if cut_off else []), "not of the next game's first"
 
 
-def test_games_truncated_at_different_steps_are_each_bootstrapped_from_their_own_last_observation() -> None:
+def test_games_truncated_at_different_steps_have_each_their_own_last_observation() -> None:
     short, long = game(0, 0, end="truncated"), game(0, 0, 0, end="truncated")
-    unroll = collector_of([short], [long], unroll_length=4).collect(act)
-    assert unroll.next_values[:, 0].tolist() == [1, 2, 11, 12]
-    assert unroll.next_values[:, 1].tolist() == [101, 102, 103, 111]
+    unroll = collector_of([short], [long], unroll_length=4).collect()
+    seen_last = [(cut.t, cut.rows.tolist(), cut.observations.tolist()) for cut in unroll.cut_offs]
+    assert seen_last == [(1, [0], [[0, 0, 2]]), (2, [1], [[1, 0, 3]]), (3, [0], [[0, 1, 2]])]
+
+
+# -- what is remembered -----------------------------------------------------------------------------------------------
+
+
+def test_memory_is_carried_across_unrolls_and_told_where_episodes_start() -> None:
+    collector = collector_of([game(0, 0, 0)], [ENDLESS], unroll_length=4)
+    first, second = collector.collect(), collector.collect()
+    assert first.initial_state[0].tolist() == [0, 0]
+    assert first.final_state[0].tolist() == [1, 4], "of its second game the first row has seen one observation"
+    assert second.initial_state[0].tolist() == [1, 4]
+    assert second.final_state[0].tolist() == [2, 8]
+    assert first.starts[-1].tolist() == second.starts[0].tolist() == [False, False]
+
+
+def test_a_cut_off_keeps_what_was_remembered_of_its_own_episode() -> None:
+    unroll = collector_of([ENDLESS], [game(0, 0, end="truncated")], unroll_length=5).collect()
+    assert [cut.state[0].tolist() for cut in unroll.cut_offs] == [[2], [2]]
+
+
+# -- one environment --------------------------------------------------------------------------------------------------
+
+
+def test_the_unroll_of_one_environment_ends_with_its_episode() -> None:
+    """As in the paper's pseudocode: until terminal s_t or t − t_start = t_max."""
+    collector = collector_of([game(1, 2, 3), game(4, 5, 6, 7, 8, end="truncated")], unroll_length=4)
+    unrolls = [(u.rewards[:, 0].tolist(), u.observations[:, 0, 1:].tolist()) for u in iter_copies(collector, 4)]
+    assert unrolls == [
+        ([1, 2, 3], [[0, 0], [0, 1], [0, 2], [1, 0]]),
+        ([4, 5, 6, 7], [[1, 0], [1, 1], [1, 2], [1, 3], [1, 4]]),
+        ([8], [[1, 4], [2, 0]]),
+        ([1, 2, 3], [[2, 0], [2, 1], [2, 2], [3, 0]]),
+    ]
+
+
+def iter_copies(collector: RolloutCollector, unrolls: int) -> list[RewardsAndObservations]:
+    """The next unroll overwrites the tensors of one."""
+    collected = (collector.collect() for _ in range(unrolls))
+    return [RewardsAndObservations(unroll.rewards.clone(), unroll.observations.clone()) for unroll in collected]
+
+
+def test_an_unroll_that_is_cut_short_has_all_its_parts_equally_long() -> None:
+    collector = collector_of([game(1, 2, end="truncated")], unroll_length=4)
+    collector.collect()
+    unroll = collector.collect()
+    assert unroll.steps == 2
+    assert unroll.starts[:, 0].tolist() == [True, False, True]
+    torch.testing.assert_close(unroll.discounts[:, 0], torch.tensor([DISCOUNT, DISCOUNT]))
+    assert unroll.continues[:, 0].tolist() == [1, 0]
+    assert unroll.recorded["values"][:, 0].tolist() == [value_of(0, 1, 0), value_of(0, 1, 1)]
+    assert unroll.actions[:, 0].tolist() == [0, 1]
+    assert [cut.t for cut in unroll.cut_offs] == [1]
+    assert unroll.initial_state[0].tolist() == [2], "which the start at its first step has forgotten"
+    assert unroll.final_state[0].tolist() == [2]
+
+
+# -- the committed action (Sarsa) -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_the_action_after_an_unroll_is_decided_in_it_and_taken_in_the_next(end: str, rows: int) -> None:
+    actor = ScriptedActor()
+    environments = ScriptedEnvironments(*[[game(0, 0, 0, end=end)]] * rows)
+    collector = RolloutCollector(
+        environments, actor, unroll_length=2, discount=DISCOUNT, seed=1, commits_next_action=True
+    )
+    decided: list[list[int]] = []
+    for _ in range(6):
+        unroll = collector.collect()
+        assert len(unroll.actions) == len(unroll.rewards) + 1
+        assert decided[-1:] in ([], [unroll.actions[0].tolist()]), "another action was committed to"
+        decided[-1:] = unroll.actions.tolist()
+    assert decided[:-1] == environments.taken
+    assert len(actor.looks) == len(decided), "each observation is decided on once"
+
+
+# -- lives, scores, buffers -------------------------------------------------------------------------------------------
 
 
 def test_a_lost_life_stops_hope_but_not_the_game() -> None:
-    collector = collector_of([game(1, 1, 1, 1, lives_lost=(1,))], unroll_length=4)
-    unroll = collector.collect(act)
+    collector = collector_of([game(1, 1, 1, 1, lives_lost=(1,))], [ENDLESS], unroll_length=4)
+    unroll = collector.collect()
     torch.testing.assert_close(unroll.discounts[:, 0], torch.tensor([DISCOUNT, 0.0, DISCOUNT, 0.0]))
     assert unroll.continues[:, 0].tolist() == [1, 0, 1, 0]
-    assert unroll.observations[:, 0, 1:].tolist() == [[0, 0], [0, 1], [0, 2], [0, 3]]
+    assert unroll.observations[:-1, 0, 1:].tolist() == [[0, 0], [0, 1], [0, 2], [0, 3]]
+    assert unroll.starts[:, 0].tolist() == [True, False, False, False, True], "what is remembered is of the whole game"
     assert collector.take_episodes() == [Episode(4.0, 4)]
 
 
 def test_scores_are_those_of_whole_games_across_unrolls() -> None:
     collector = collector_of([game(100, -7, 0.5), game(1)], [game(1, 1, 1, 1, 1, end="truncated")], unroll_length=2)
-    collector.collect(act)
+    collector.collect()
     assert collector.take_episodes() == []
-    collector.collect(act)
+    collector.collect()
     assert collector.take_episodes() == [Episode(93.5, 3), Episode(1.0, 1)]
-    collector.collect(act)
+    collector.collect()
     assert collector.take_episodes() == [Episode(5.0, 5)]
 
 
 def test_episodes_are_kept_until_they_are_taken_and_taken_once() -> None:
-    collector = collector_of([game(1), game(2)], unroll_length=2)
-    collector.collect(act)
-    collector.collect(act)
+    collector = collector_of([game(1), game(2)], [ENDLESS], unroll_length=2)
+    collector.collect()
+    collector.collect()
     assert [episode.episode_return for episode in collector.take_episodes()] == [1, 2, 1, 2]
     assert collector.take_episodes() == []
+
+
+class AtRandom:
+    """Chooses one of two actions by chance."""
+
+    def __init__(self) -> None:
+        self._chance = torch.Generator().manual_seed(0)
+
+    def initial_state(self, count: int) -> State:
+        return ()
+
+    def act(self, observations: Tensor, state: State, starts: Tensor) -> Decision:
+        return Decision(torch.randint(2, (len(observations),), generator=self._chance), (), {})
 
 
 def test_every_game_of_a_real_environment_is_told_whole() -> None:
     """CartPole pays 1 for each step, so a game's score is its length; and no step is in two games or in none."""
     environments = make_environments(Environment(id="CartPole-v1", max_episode_steps=15), count=4)
-    collector = RolloutCollector(environments, unroll_length=7, discount=DISCOUNT, seed=3)
-    chance = torch.Generator().manual_seed(0)
-
-    def at_random(observations: Tensor) -> ActionChoice:
-        actions = torch.randint(2, (len(observations),), generator=chance)
-        return ActionChoice(actions, torch.zeros(len(actions)), torch.zeros(len(actions)))
-
-    ends = sum(int((collector.collect(at_random).continues == 0).sum()) for _ in range(40))
+    collector = RolloutCollector(environments, AtRandom(), unroll_length=7, discount=DISCOUNT, seed=3)
+    ends = sum(int((collector.collect().continues == 0).sum()) for _ in range(40))
     environments.close()
     games = collector.take_episodes()
     assert len(games) == ends
@@ -135,51 +223,23 @@ def test_every_game_of_a_real_environment_is_told_whole() -> None:
 def test_pixels_are_kept_as_bytes() -> None:
     environments = ScriptedEnvironments([ENDLESS])
     environments.observation_dtype = np.dtype(np.uint8)
-    unroll = RolloutCollector(environments, unroll_length=2, discount=DISCOUNT, seed=1).collect(
-        lambda pixels: act(pixels.to(torch.float32))
-    )
-    assert unroll.observations.dtype == torch.uint8
+    collector = RolloutCollector(environments, ScriptedActor(), unroll_length=2, discount=DISCOUNT, seed=1)
+    assert collector.collect().observations.dtype == torch.uint8
 
 
-def test_each_observation_is_looked_at_once() -> None:
-    """T + 1 looks, and one more for the last observations of truncated games; none for terminated ones."""
-    looks: list[Tensor] = []
-
-    def watched(observations: Tensor) -> ActionChoice:
-        looks.append(observations.clone())
-        return act(observations)
-
-    collector_of([game(0, 0, end="truncated")], [game(0)], unroll_length=3).collect(watched)
-    assert [len(look) for look in looks] == [2, 2, 1, 2, 2]
-    assert looks[2].tolist() == [[0, 0, 2]]
+def test_each_observation_is_decided_on_once() -> None:
+    """What follows an unroll is decided on in the next one; last observations of games never are."""
+    actor = ScriptedActor()
+    collector = collector_of([game(0, 0, end="truncated")], [game(0)], unroll_length=3, actor=actor)
+    collector.collect()
+    assert len(actor.looks) == 3
+    collector.collect()
+    assert [look[0].tolist() for look in actor.looks] == [[0, game, step] for game in range(3) for step in range(2)]
 
 
-@pytest.mark.parametrize(
-    ("end", "worth"),
-    [
-        # Reward 1 at every step, for ever: 1 / (1 − γ).
-        ("truncated", 1 / (1 - DISCOUNT)),
-        # Five steps and no more, seen alike: the mean of 1, 1 + γ, …, 1 + γ + γ² + γ³ + γ⁴.
-        ("terminated", sum(sum(DISCOUNT**k for k in range(left)) for left in range(1, 6)) / 5),
-    ],
-)
-def test_a_state_under_a_time_limit_is_worth_what_it_is_worth(end: str, worth: float) -> None:
-    environments = OneState([game(1, 1, 1, 1, 1, end=end)])
-    settings = Settings(unroll_length=10, discount=DISCOUNT, entropy_weight=0, loss="mean", gradient_clip=0)
-    torch.manual_seed(0)
-    network = policy_value_network(Network(hidden=(4,)), (1,), pixels=False, actions=4)
-    algorithm = A3C(network, settings, device=torch.device("cpu"), seed=0)
-    flat = FlatNetwork(network)
-    collector = RolloutCollector(environments, unroll_length=10, discount=DISCOUNT, seed=0)
-    with pytest.raises(RunEnded):
-        train(parameters_for(flat, learning_rate=0.5, updates=100), flat, collector, algorithm)
-    assert float(algorithm.act(torch.ones(1, 1)).values) == pytest.approx(worth, rel=0.02)
-
-
-class OneState(ScriptedEnvironments):
-    """Always the same observation."""
-
-    observation_shape: tuple[int, ...] = (1,)
-
-    def _observations(self) -> NDArray[np.float32]:
-        return np.ones((self.count, 1), dtype=np.float32)
+def test_the_learner_sees_rewards_clipped_and_then_scaled() -> None:
+    unroll = collector_of([game(-3, 0.5, 7, 0)], [ENDLESS], unroll_length=3).collect()
+    assert learner_rewards(unroll, clip=0, scale=1)[:, 0].tolist() == [-3, 0.5, 7]
+    assert learner_rewards(unroll, clip=1, scale=1)[:, 0].tolist() == [-1, 0.5, 1]
+    assert learner_rewards(unroll, clip=2, scale=0.5)[:, 0].tolist() == [-1, 0.25, 1]
+    assert unroll.rewards[:, 0].tolist() == [-3, 0.5, 7]

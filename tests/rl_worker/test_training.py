@@ -12,14 +12,13 @@ from common.messages import Episode
 from rl_worker.algorithms.algorithm import Loss
 from rl_worker.gradients import FlatNetwork
 from rl_worker.remote_parameters import Newest
-from rl_worker.rollouts import ActionChoice, RolloutCollector, Trajectory
+from rl_worker.rollouts import Decision, RolloutCollector, State, Trajectory
 from rl_worker.training import REPORT_SECONDS, train
 from tests.rl_worker.local_parameters import LocalParameters
-from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments, act
+from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
 
 UNROLL = 2
-SECONDS_PER_LOOK, SECONDS_PER_LOSS, SECONDS_PER_PUSH = 0.125, 0.25, 0.375  # sums of these are exact
-LOOKS = UNROLL + 1  # of an unroll in which nothing is truncated
+SECONDS_PER_LOOK, SECONDS_PER_LOSS, SECONDS_PER_PUSH = 0.1875, 0.25, 0.375  # sums of these are exact
 
 
 class Clock:
@@ -43,8 +42,8 @@ class Trial:
     server_is_slow: bool = True
     clock: Clock = field(default_factory=Clock)
     learned_with: list[Tensor] = field(default_factory=list)  # weights at each loss
-    acted_with: list[Tensor] = field(default_factory=list)  # weights at the first look of each unroll
-    global_steps: list[int] = field(default_factory=list)  # as each loss was told
+    acted_with: list[Tensor] = field(default_factory=list)  # weights at the beginning of each unroll
+    global_steps: list[int] = field(default_factory=list)  # as each unroll was told
     ended: list[tuple[int, int]] = field(default_factory=list)  # games that ended in each unroll, T after it
 
     def run(self) -> "TrialParameters":
@@ -54,9 +53,8 @@ class Trial:
         parameters.trial = self
         algorithm = TrialAlgorithm(self, network, flat)
         games = [Game((1.0, 2.0), "terminated")]
-        collector = RolloutCollector(
-            ScriptedEnvironments(games, games, games), unroll_length=UNROLL, discount=0.9, seed=0
-        )
+        environments = ScriptedEnvironments(games, games, games)
+        collector = RolloutCollector(environments, algorithm, unroll_length=UNROLL, discount=0.9, seed=0)
         with pytest.raises(RunEnded, match="that was all"):
             train(parameters, flat, collector, algorithm, on_episodes=self.on_episodes, clock=self.clock)
         return parameters
@@ -86,33 +84,35 @@ class TrialParameters(LocalParameters):
         return newest
 
 
-class TrialAlgorithm:
+class TrialAlgorithm(ScriptedActor):
     """Learns the sum of what it saw, in as many batches as asked for."""
 
+    target_network: nn.Module | None = None
     unroll_length = UNROLL
+    commits_next_action = False
     discount = 0.9
 
     def __init__(self, trial: Trial, network: nn.Module, flat: FlatNetwork) -> None:
+        super().__init__()
         self.network = network
         self.gradient_clip = trial.gradient_clip
         self._trial = trial
         self._flat = flat
-        self._looks = 0
 
-    def act(self, observations: Tensor, *, greedy: bool = False) -> ActionChoice:
-        if self._looks % LOOKS == 0:
-            self._trial.acted_with.append(self._flat.weights.clone())
-        self._looks += 1
+    def begin_unroll(self, global_steps: int) -> None:
+        self._trial.acted_with.append(self._flat.weights.clone())
+        self._trial.global_steps.append(global_steps)
+
+    def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
         self._trial.passes(SECONDS_PER_LOOK)
-        return act(observations)
+        return super().act(observations, state, starts)
 
     def batches(self, trajectory: Trajectory) -> Iterator[Tensor]:
         for _ in range(self._trial.batches_per_unroll):
-            yield trajectory.observations.flatten(0, 1).clone()
+            yield trajectory.observations[:-1].flatten(0, 1).clone()
 
-    def loss(self, batch: Tensor, *, global_steps: int) -> Loss:
+    def loss(self, batch: Tensor) -> Loss:
         self._trial.learned_with.append(self._flat.weights.clone())
-        self._trial.global_steps.append(global_steps)
         self._trial.passes(SECONDS_PER_LOSS)
         total = self.network(batch).sum()
         return Loss(total, {"sum": total.detach()})
@@ -151,7 +151,7 @@ def test_the_gradient_is_clipped_as_the_algorithm_says() -> None:
     assert float(gradient.norm()) == pytest.approx(0.5)
 
 
-def test_the_loss_is_told_the_steps_of_the_whole_run() -> None:
+def test_each_unroll_is_told_the_steps_of_the_whole_run() -> None:
     trial = Trial(updates=4)
     trial.run()
     assert trial.global_steps == [0, 6, 12, 18]
@@ -159,7 +159,7 @@ def test_the_loss_is_told_the_steps_of_the_whole_run() -> None:
 
 def test_a_report_tells_scores_losses_and_where_the_time_went() -> None:
     parameters = Trial(updates=2).run()
-    # An unroll takes 3 · 0.125 s of looking, 0.25 s of learning, 0.375 s of pushing: one second.
+    # An unroll takes 2 · 0.1875 s of looking, 0.25 s of learning, 0.375 s of pushing: one second.
     episodes, meters = parameters.reports[0]
     assert episodes == [Episode(3.0, 2)] * 3
     sees = torch.tensor([6.0, 0.0, 3.0])

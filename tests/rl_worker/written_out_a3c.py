@@ -6,42 +6,13 @@ The network is linear in the observation x: logits z = W x + b, value v = w·x +
     ∂ log π(a) / ∂z = onehot(a) − π        ∂ H(π) / ∂z = −π (log π + H)        ∂ ½ (R − v)² / ∂v = −(R − v)
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
+from common.run_spec import Network
 from rl_worker.networks import PolicyValueNetwork
-from rl_worker.rollouts import Trajectory
-
-Array = NDArray[np.float64]
-DISCOUNT = 0.9
-FEATURES, ACTIONS = 3, 4
-
-
-@dataclass(frozen=True)
-class Experience:
-    """What one environment went through, in float64."""
-
-    observations: Array  # [T + 1, F]: the last one is only looked at
-    actions: NDArray[np.int64]  # [T]
-    rewards: Array  # [T]
-    ends: tuple[str, ...]  # of each step: "", "terminated" or "truncated"
-    last_observations: Array  # [T, F]: of an episode that was truncated at that step
-
-
-def experience(seed: int, *ends: str) -> Experience:
-    chance = np.random.default_rng(seed)
-    steps = len(ends)
-    return Experience(
-        observations=chance.normal(size=(steps + 1, FEATURES)),
-        actions=chance.integers(ACTIONS, size=steps),
-        rewards=3 * chance.normal(size=steps),
-        ends=ends,
-        last_observations=chance.normal(size=(steps, FEATURES)),
-    )
+from tests.rl_worker.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience
 
 
 class LinearActorCritic:
@@ -75,16 +46,28 @@ class LinearActorCritic:
 
     def as_network(self) -> PolicyValueNetwork:
         """The same function in torch."""
-        network = PolicyValueNetwork(nn.Identity(), FEATURES, ACTIONS).double()
+        network = PolicyValueNetwork(
+            Network(hidden=(FEATURES,)), (FEATURES,), pixels=False, policy_parameters=ACTIONS
+        ).double()
+        network.branch.torso = nn.Sequential()
+        assert isinstance(network.policy, nn.Linear)
+        assert isinstance(network.value, nn.Linear)
         for parameter, values in (
             (network.policy.weight, self.policy_weight),
             (network.policy.bias, self.policy_bias),
             (network.value.weight, self.value_weight[None]),
             (network.value.bias, np.array([self.value_bias])),
         ):
-            assert isinstance(parameter, nn.Parameter)
             parameter.data = torch.from_numpy(values.copy())
         return network
+
+    def recorded(self, seen: Experience) -> dict[str, list[float]]:
+        """What the behaviour policy notes of each step."""
+        steps = range(len(seen.rewards))
+        return {
+            "values": [self.value(seen.observations[t]) for t in steps],
+            "log_probabilities": [float(np.log(self.policy(seen.observations[t])[seen.actions[t]])) for t in steps],
+        }
 
 
 def algorithm_s3(
@@ -101,7 +84,7 @@ def algorithm_s3(
 
     With a trace λ below 1, R is the λ-return: R ← r + γ ((1 − λ) v(next) + λ R)    Sutton & Barto, equation 12.18
     """
-    steps = len(seen.actions)
+    steps = len(seen.rewards)
     total = np.zeros(ACTIONS * FEATURES + ACTIONS + FEATURES + 1)
     R = model.value(seen.observations[steps])
     for i in reversed(range(steps)):
@@ -117,29 +100,3 @@ def algorithm_s3(
             seen.observations[i], int(seen.actions[i]), R, value_weight=value_weight, entropy_weight=entropy_weight
         )
     return total
-
-
-def trajectory_of(model: LinearActorCritic, *environments: Experience) -> Trajectory:
-    """What the collector would make of it, in float64; [T, B]."""
-    steps = len(environments[0].actions)
-    values = np.array([[model.value(seen.observations[t]) for seen in environments] for t in range(steps + 1)])
-    next_values = values[1:].copy()
-    for b, seen in enumerate(environments):
-        for t in range(steps):
-            if seen.ends[t] == "truncated":
-                next_values[t, b] = model.value(seen.last_observations[t])
-    ends = np.array([seen.ends for seen in environments]).T
-    actions = np.array([seen.actions for seen in environments]).T
-    log_probabilities = [
-        [np.log(model.policy(seen.observations[t]))[seen.actions[t]] for seen in environments] for t in range(steps)
-    ]
-    return Trajectory(
-        observations=torch.tensor(np.array([seen.observations[:steps] for seen in environments]).swapaxes(0, 1)),
-        actions=torch.tensor(actions),
-        log_probabilities=torch.tensor(np.array(log_probabilities)),
-        values=torch.tensor(values[:steps]),
-        next_values=torch.tensor(next_values),
-        rewards=torch.tensor(np.array([seen.rewards for seen in environments]).T),
-        discounts=torch.tensor(np.where(ends == "terminated", 0.0, DISCOUNT)),
-        continues=torch.tensor(np.where(ends == "", 1.0, 0.0)),
-    )

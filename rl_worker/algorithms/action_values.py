@@ -1,0 +1,107 @@
+"""
+What the three methods that learn action values share: acting ε-greedily, and the loss ½ (y − Q(s, a; θ))².
+
+They differ in the targets y, which are in one_step_q.py, one_step_sarsa.py and n_step_q.py beside this file.
+"""
+
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from common import run_spec
+from rl_worker.algorithms.algorithm import Loss
+from rl_worker.exploration import EpsilonSchedule, epsilon_greedy
+from rl_worker.networks import ActionValueNetwork
+from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Steps to learn from, in any order."""
+
+    observations: Tensor  # [N, ...]
+    actions: Tensor  # [N]
+    targets: Tensor  # y [N]
+
+
+class ActionValueLearner:
+    """ε-greedy play, and the squared error of Q(s, a). `network`: observations [N, ...] → Q [N, A]."""
+
+    commits_next_action = False
+
+    def __init__(
+        self, network: ActionValueNetwork, settings: run_spec.ActionValues, *, device: torch.device, seed: int
+    ) -> None:
+        self.network: nn.Module = network
+        self.target_network: nn.Module | None = deepcopy(network) if settings.target_interval else None
+        self.unroll_length = settings.unroll_length
+        self.discount = settings.discount
+        self.gradient_clip = settings.gradient_clip
+        self._settings = settings
+        self._device = device
+        self._random = torch.Generator().manual_seed(seed)
+        self._global_steps = 0
+        self._epsilons: EpsilonSchedule | None = None  # of the environments that are played
+
+    def begin_unroll(self, global_steps: int) -> None:
+        self._global_steps = global_steps
+
+    def initial_state(self, count: int) -> State:
+        settings = self._settings
+        self._epsilons = EpsilonSchedule(
+            count,
+            settings.final_epsilons,
+            settings.epsilon_probabilities,
+            anneal_steps=settings.epsilon_anneal_steps,
+            redraw_steps=settings.epsilon_redraw_steps,
+            generator=self._random,
+        )
+        return ()
+
+    @torch.no_grad()
+    def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
+        """The best actions, or with probability ε any."""
+        values = self.network(observations.to(self._device)).cpu()
+        actions = values.argmax(-1) if greedy else epsilon_greedy(values, self.epsilons(), self._random)
+        return Decision(actions, (), {})
+
+    def epsilons(self) -> Tensor:
+        """[B]: the environments' probabilities of a random action now."""
+        assert self._epsilons is not None, "initial_state says how many environments there are"
+        return self._epsilons.at(self._global_steps)
+
+    def rewards(self, trajectory: Trajectory) -> Tensor:
+        """[T, B]: clipped and scaled for the learner."""
+        return learner_rewards(trajectory, clip=self._settings.reward_clip, scale=self._settings.reward_scale)
+
+    def values_after(self, trajectory: Trajectory, *, at_ends: bool = False) -> Tensor:
+        """
+        Q(s', ·; θ⁻) [T, B, A] of what was seen after each step; where the step truncated its episode, of its last
+        observation. `at_ends`: only where an unroll or an episode ends; elsewhere they are left at 0.
+        """
+        network = self.network if self.target_network is None else self.target_network
+        T, B = trajectory.rewards.shape
+        first = T - 1 if at_ends else 0
+        seen = trajectory.observations[first + 1 :].flatten(0, 1)
+        values = network(seen.to(self._device)).cpu().unflatten(0, (-1, B))
+        values = torch.cat([torch.zeros(first, *values.shape[1:]), values])
+        for cut_off in trajectory.cut_offs:
+            values[cut_off.t, cut_off.rows] = network(cut_off.observations.to(self._device)).cpu()
+        return values
+
+    def whole(self, trajectory: Trajectory, targets: Tensor) -> Batch:
+        """All steps of an unroll, with targets [T, B]."""
+        return Batch(
+            observations=trajectory.observations[: len(targets)].flatten(0, 1).to(self._device),
+            actions=trajectory.actions[: len(targets)].flatten().to(self._device),
+            targets=targets.flatten().to(self._device),
+        )
+
+    def loss(self, batch: Batch) -> Loss:
+        """½ (y − Q(s, a))²"""
+        values = self.network(batch.observations).gather(-1, batch.actions.unsqueeze(-1)).squeeze(-1)
+        each = 0.5 * (batch.targets - values).square()
+        total = each.sum() if self._settings.loss == "sum" else each.mean()
+        return Loss(total, {"value_loss": each.detach().mean(), "value": values.detach().mean()})

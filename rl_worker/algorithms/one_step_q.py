@@ -1,0 +1,29 @@
+"""
+Asynchronous one-step Q-learning: Mnih et al. 2016, algorithm 1.
+
+    y = r                              for terminal s'
+    y = r + γ max_a' Q(s', a'; θ⁻)     otherwise
+
+Gradients of ½ (y − Q(s, a; θ))² are accumulated over `unroll_length` steps (I_AsyncUpdate) of each environment.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from rl_worker.algorithms.action_values import ActionValueLearner, Batch
+from rl_worker.rollouts import Trajectory
+
+
+class OneStepQ(ActionValueLearner):
+    """Learns the value of the best next action, whichever is taken."""
+
+    def batches(self, trajectory: Trajectory) -> Iterator[Batch]:
+        """The whole unroll."""
+        yield self.whole(trajectory, self._targets(trajectory))
+
+    @torch.no_grad()
+    def _targets(self, trajectory: Trajectory) -> Tensor:
+        best = self.values_after(trajectory).amax(-1)
+        return self.rewards(trajectory) + trajectory.discounts * best
