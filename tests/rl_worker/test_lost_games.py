@@ -2,12 +2,22 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from common.run_spec import Environment
 from rl_worker.environments import make_environments
 from rl_worker.lost_games import LostGames
-from rl_worker.rollouts import RolloutCollector
-from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments, act
+from rl_worker.rollouts import Decision, RolloutCollector, State
+from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
+
+
+class DoesNothing:
+    def initial_state(self, count: int) -> State:
+        return ()
+
+    def act(self, observations: Tensor, state: State, starts: Tensor) -> Decision:
+        return Decision(torch.zeros(len(observations), dtype=torch.int64), (), {})
+
 
 SCRIPTS = [
     [Game((1.0, -1.0, -1.0), "terminated")],  # lost
@@ -20,8 +30,8 @@ SCRIPTS = [
 
 def test_the_last_reward_of_a_lost_game_is_replaced_and_the_score_stays_true() -> None:
     environments = LostGames(ScriptedEnvironments(*SCRIPTS), -20)
-    collector = RolloutCollector(environments, unroll_length=6, discount=0.9, seed=0)
-    rewards = collector.collect(act).rewards.T.tolist()
+    collector = RolloutCollector(environments, ScriptedActor(), unroll_length=6, discount=0.9, seed=0)
+    rewards = collector.collect().rewards.T.tolist()
     assert rewards == [
         [1, -1, -20, 1, -1, -20],
         [-1, 1, 1, -1, 1, 1],
@@ -48,8 +58,8 @@ def test_the_setting_puts_it_around_a_real_game() -> None:
     settings = Environment(id="ALE/Pong-v5", preprocessing="atari42", lost_game_reward=-20)
     environments = make_environments(settings, count=1)
     assert environments.description["last reward of a lost game"] == -20
-    collector = RolloutCollector(environments, unroll_length=1100, discount=0.99, seed=0)
-    trajectory = collector.collect(lambda seen: act(torch.zeros(len(seen), 3)))
+    collector = RolloutCollector(environments, DoesNothing(), unroll_length=1100, discount=0.99, seed=0)
+    trajectory = collector.collect()
     environments.close()
     (episode,) = collector.take_episodes()
     assert episode.episode_return == -21
