@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.integration.processes import Programs, status_of, wait_for
 
@@ -15,6 +16,7 @@ SUMMARY = {
 FOREVER = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000", "--workers", "2"]
 
 
+@pytest.mark.timeout(400)  # it takes 20 s on two idle cores
 def test_cartpole_is_learned_and_evaluated(programs: Programs, tmp_path: Path) -> None:
     run, summary = tmp_path / "run", tmp_path / "summary.json"
     flags = ["--preset", "cartpole", "--workers", "2", "--seed", "0", "--run-dir", str(run), "--json", str(summary)]
