@@ -138,9 +138,7 @@ def test_what_minibatches_learn_from_is_every_step_once_an_epoch() -> None:
 def test_sarsa_after_a_truncation_hopes_for_what_its_policy_would_have_done() -> None:
     """With ε = 1 that is each action equally often: the mean target is that of the mean of Q."""
     rows = 4000
-    learner = algorithm(
-        run_spec.OneStepSarsa, environments=rows, final_epsilons=(1.0,), epsilon_probabilities=(1.0,)
-    )
+    learner = algorithm(run_spec.OneStepSarsa, environments=rows, final_epsilons=(1.0,), epsilon_probabilities=(1.0,))
     last = torch.from_numpy(TRUNCATED.last_observations[2]).expand(rows, -1)
     one = unroll_of(learner, *[experience(5, "truncated")] * rows)
     trajectory = Trajectory(**vars(one) | {"cut_offs": (CutOff(0, torch.arange(rows), last, ()),)})

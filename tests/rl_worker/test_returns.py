@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rl_worker.returns import Steps, lambda_returns, vtrace
 

@@ -69,7 +69,6 @@ class Replay:
         return np.array([getattr(one, part)[t] for one in self._seen], dtype=np.float32)
 
 
-
 def without_torsos(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks are linear in the observation, as the written-out ones."""
     monkeypatch.setattr(
