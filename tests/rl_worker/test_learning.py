@@ -45,7 +45,7 @@ CASES = [
     pytest.param("a3c", 1, {}, 0, id="a3c of one environment"),
     pytest.param("a3c", 3, {"gae_lambda": 0.9}, 0, id="a3c with GAE"),
     pytest.param("a3c", 3, {"off_policy": "vtrace"}, 0, id="a3c with V-trace"),
-    pytest.param("a3c", 2, {"value_weight": 1.0, "entropy_weight": 0.0}, 4, id="a3c with an LSTM"),
+    pytest.param("a3c", 2, {"value_weight": 1.0, "reward_scale": 0.1}, 4, id="a3c with an LSTM"),
 ]
 
 
@@ -56,10 +56,10 @@ def test_a_state_under_a_time_limit_is_worth_what_it_is_worth_without(
     """Reward 1 at every step, for ever: 1 / (1 − γ) = 10, though every episode is cut off after five steps."""
     games = OneState(*[[Game((1.0,) * 5, "truncated")]] * count)
     algorithm = {"name": name, "unroll_length": 5, "discount": DISCOUNT, "loss": "mean", "gradient_clip": 0, **settings}
-    updates = 1500 if lstm else 400
     network = {"hidden": [4], "lstm": lstm}
-    agent = learned(games, steps=5 * count * updates, learning_rate=0.05, algorithm=algorithm, network=network)
-    assert value_of_the_state(agent) == pytest.approx([10.0] * 5, rel=0.04)
+    agent = learned(games, steps=5 * count * 400, learning_rate=0.05, algorithm=algorithm, network=network)
+    worth = 10.0 * settings.get("reward_scale", 1.0)
+    assert value_of_the_state(agent) == pytest.approx([worth] * 5, rel=0.04)
 
 
 def test_a_state_whose_episodes_terminate_is_worth_less() -> None:
