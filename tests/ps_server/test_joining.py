@@ -46,7 +46,7 @@ def test_a_worker_that_proposes_nothing_gets_the_defaults(empty: Transcript) -> 
 @pytest.mark.parametrize(
     ("proposal", "names"),
     [
-        ({"algorithm": {"unroll_length": 0}}, "--unroll-length"),
+        ({"algorithm": {"name": "a3c", "unroll_length": 0}}, "--unroll-length"),
         ({"optimizer": {"name": "magic"}}, "--optimizer"),
         ({"schedule": {"learning_rate": "fast"}}, "--learning-rate"),
         ({"no_such_section": {}}, "no_such_section"),

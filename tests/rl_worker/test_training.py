@@ -199,3 +199,43 @@ def test_the_time_of_several_batches_adds_up() -> None:
     assert meters["collect_share"] == pytest.approx(0.375 / 0.875)
     assert meters["server_share"] == 0
     assert meters["learn_share"] == pytest.approx(0.5 / 0.875)
+
+
+# -- the target network -----------------------------------------------------------------------------------------------
+
+
+class WithTarget(TrialAlgorithm):
+    """Notes the weights of its target network at each loss."""
+
+    def __init__(self, trial: Trial, network: nn.Module, flat: FlatNetwork) -> None:
+        super().__init__(trial, network, flat)
+        self.target_network = nn.Linear(3, 1, bias=False)
+        self.targets: list[list[float]] = []
+
+    def loss(self, batch: Tensor) -> Loss:
+        assert self.target_network is not None
+        self.targets += self.target_network.weight.tolist()
+        return super().loss(batch)
+
+
+def test_the_target_is_fetched_when_it_has_changed_and_only_then() -> None:
+    """Six steps an unroll, a refresh every 15: at T = 18, 30, 48, 60 …; each is learned from in the unroll after it."""
+    network = nn.Linear(3, 1, bias=False)
+    flat = FlatNetwork(network)
+    first = torch.tensor([1.0, 2.0, 3.0])
+    parameters = LocalParameters(first, 0.01, updates=12, target_interval=15, target_version=1, target=first)
+    algorithm = WithTarget(Trial(), network, flat)
+    games = [Game((1.0, 2.0), "terminated")]
+    collector = RolloutCollector(
+        ScriptedEnvironments(games, games, games), algorithm, unroll_length=UNROLL, discount=0.9, seed=0
+    )
+    with pytest.raises(RunEnded):
+        train(parameters, flat, collector, algorithm)
+    assert parameters.pulled_targets == [1, 4, 6, 9, 11]
+    learned_with = algorithm._trial.learned_with
+    expected = [learned_with[unroll].tolist() for unroll in (0, 0, 0, 3, 3, 5, 5, 5, 8, 8, 10, 10)]
+    assert algorithm.targets == expected
+
+
+def test_an_algorithm_without_a_target_asks_for_none() -> None:
+    assert Trial(updates=4).run().pulled_targets == []
