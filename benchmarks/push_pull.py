@@ -19,6 +19,8 @@ from rl_worker.parameter_client import ParameterClient
 from rl_worker.remote_parameters import RemoteParameters
 from rl_worker.zmq_client import ZmqClient
 
+RESEND_BYTES = 2**28  # as the default of rl-worker
+
 
 def raw_server(port: str, size: int) -> None:
     """One frame of gradient in, RMSProp, one frame of the live weights out; no header, no checks, no snapshot."""
@@ -58,6 +60,7 @@ def our_client(server: str, size: int, *, push: bool) -> None:
         host="",
         environments=0,
         patience_seconds=60,
+        resend_bytes=RESEND_BYTES,
         now=time.monotonic(),
     )
     client = ZmqClient(server, machine)

@@ -231,6 +231,7 @@ class SimulatedCluster:
             host="simulated",
             environments=1,
             patience_seconds=120.0,
+            resend_bytes=10**6,
             now=self.now,
         )
         return SimulatedWorker(worker_id, machine, self._gradient, self._updates, incarnation)
