@@ -84,9 +84,9 @@ def join(client: ParameterClient, *, now: float = 0.0, **changes: Any) -> list[E
     return client.receive(welcome(hello_of(client.tick(now=now)).request, **changes), now=now)
 
 
-def joined_client(*, now: float = 0.0, **changes: Any) -> ParameterClient:
+def joined_client(*, now: float = 0.0, resend_bytes: int = RESEND_BYTES, **changes: Any) -> ParameterClient:
     """A member whose trainer has told the schema."""
-    client = new_client(now=now)
+    client = new_client(now=now, resend_bytes=resend_bytes)
     join(client, now=now, **changes)
     ticket, _ = client.seed(SCHEMA, "float32", vector(0, 0), now=now)
     client.receive(messages.Seeded(request=ticket, accepted=True, version=1), now=now)
