@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from common import messages
@@ -33,6 +34,7 @@ def weights_of(endpoint: str) -> torch.Tensor:
     return CODECS[reply.codec].decode(vector, SCHEMA.size)
 
 
+@pytest.mark.timeout(300)  # four programs that import torch, one after another
 def test_a_server_killed_under_load_loses_no_acknowledged_push(programs: Programs, tmp_path: Path) -> None:
     server, endpoint = programs.start_server("--checkpoint-seconds", "2")
     port = int(endpoint.rpartition(":")[2])
