@@ -230,6 +230,10 @@ class SimulatedCluster:
         self.server_up = False
         self._writing = None
 
+    def save(self) -> None:
+        """Somebody wants a checkpoint."""
+        self._do_server(self.server.save(now=self.now))
+
     def restore_server(self) -> None:
         """Start it again from the newest complete checkpoint, or empty."""
         self.epoch += 1
