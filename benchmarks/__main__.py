@@ -24,6 +24,7 @@ SCRIPTS = Path(sys.executable).parent
 
 def main() -> None:
     rows = [push_pull(size, clients) for size in SIZES for clients in (1, 2)]
+    rows += [kept(size) for size in (150_000, 1_700_000)]
     rows += [not_modified(), training()]
     show(rows, Path(__file__).with_name("latest.json"))
 
@@ -37,6 +38,24 @@ def push_pull(size: int, clients: int) -> Row:
         clients,
         against="raw pyzmq, same bytes and update",
     )
+
+
+def kept(size: int) -> Row:
+    """What it costs to keep pushes until they are durable."""
+    with _ps_server("--optimizer", "rmsprop") as server:
+        ours, without = (Measured("benchmarks.push_pull", kind, server, str(size)) for kind in ("kept", "not-kept"))
+        try:
+            return in_turn(
+                f"push-pull {size / 1e6:.2f} M parameters, pushes kept until durable",
+                lambda: total([ours], WINDOW_SECONDS),
+                lambda: total([without], WINDOW_SECONDS),
+                turns=TURNS,
+                unit="round trips/s",
+                against="the same, none kept",
+            )
+        finally:
+            ours.end()
+            without.end()
 
 
 def not_modified() -> Row:

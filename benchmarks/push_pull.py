@@ -1,7 +1,7 @@
 """
 Push a gradient, have RMSProp applied, pull the weights: our server against raw pyzmq that does just that.
 
-As a program: `push_pull.py ours|raw|not-modified HOST:PORT PARAMETERS` is a client, and
+As a program: `push_pull.py ours|kept|not-kept|raw|not-modified HOST:PORT PARAMETERS` is a client, and
 `push_pull.py serve PORT PARAMETERS` the raw server.
 """
 
@@ -14,10 +14,13 @@ import torch
 import zmq
 
 from benchmarks.command_loop import serve_commands
+from common.buffer_pool import BufferPool
 from common.tensors import Schema, TensorSpec
 from rl_worker.parameter_client import ParameterClient
 from rl_worker.remote_parameters import RemoteParameters
 from rl_worker.zmq_client import ZmqClient
+
+RESEND_BYTES = 2**28  # as the default of rl-worker
 
 
 def raw_server(port: str, size: int) -> None:
@@ -48,8 +51,12 @@ def raw_client(server: str, size: int) -> None:
     serve_commands(once)
 
 
-def our_client(server: str, size: int, *, push: bool) -> None:
-    """The same with a worker's own parts; without `push`, it asks for weights that it has."""
+def our_client(server: str, size: int, *, push: bool, fresh: bool = False, resend_bytes: int = RESEND_BYTES) -> None:
+    """
+    The same with a worker's own parts; without `push`, it asks for weights that it has.
+
+    `fresh` fills memory of its own for each gradient, as a trainer does whose pushes are kept.
+    """
     machine = ParameterClient(
         worker_id=f"bench-{os.getpid()}",
         incarnation=time.time_ns(),
@@ -58,6 +65,7 @@ def our_client(server: str, size: int, *, push: bool) -> None:
         host="",
         environments=0,
         patience_seconds=60,
+        resend_bytes=resend_bytes,
         now=time.monotonic(),
     )
     client = ZmqClient(server, machine)
@@ -66,9 +74,12 @@ def our_client(server: str, size: int, *, push: bool) -> None:
     gradient, weights = torch.full((size,), 1e-3), torch.zeros(size)
     parameters.seed(weights)
     newest = parameters.pull()
+    pool = BufferPool(size, kept=None)
 
     def once() -> None:
-        nonlocal newest
+        nonlocal newest, gradient
+        if fresh:
+            gradient = torch.from_numpy(pool.take()).fill_(1e-3)
         newest = parameters.push_pull(gradient, computed_on=newest, steps=1) if push else parameters.pull(newest)
         if newest.weights is not None:
             weights.copy_(newest.weights)
@@ -83,6 +94,8 @@ if __name__ == "__main__":
         "serve": raw_server,
         "raw": raw_client,
         "ours": partial(our_client, push=True),
+        "kept": partial(our_client, push=True, fresh=True),
+        "not-kept": partial(our_client, push=True, fresh=True, resend_bytes=0),
         "not-modified": partial(our_client, push=False),
     }
     programs[kind](where, parameters)

@@ -77,6 +77,7 @@ class Push(Struct, frozen=True, kw_only=True, tag="PUSH"):
     schema_hash: Name
     steps: Count = 0  # environment steps that this push adds to T
     codec: Name = "float32"
+    oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
     inline: bytes = b""
 
 
@@ -92,6 +93,7 @@ class PushPull(Struct, frozen=True, kw_only=True, tag="PUSHPULL"):
     have_epoch: Count
     steps: Count = 0
     codec: Name = "float32"
+    oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
     inline: bytes = b""
 
 
@@ -115,6 +117,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True, tag="HEARTBEAT"):
     """I am alive. Answered by ALIVE."""
 
     request: Count
+    save_soon: bool = False  # half of what I may keep until it is durable is full: please write a checkpoint early
 
 
 class Goodbye(Struct, frozen=True, kw_only=True, tag="GOODBYE"):
@@ -159,6 +162,7 @@ class Welcome(Struct, frozen=True, kw_only=True, tag="WELCOME"):
     run: Run
     schema: tuple[TensorSpec, ...]  # empty until the run is seeded
     version: int  # 0 until the run is seeded
+    seeded_in: int  # the epoch in which the run was given its first weights; 0 until it is seeded
     global_steps: int
     settled_through: int  # every push up to this sequence of this incarnation is settled
     reported_through: int  # every report up to this sequence of this incarnation is counted
@@ -193,6 +197,7 @@ class Settled(Struct, frozen=True, kw_only=True, tag="SETTLED"):
     """The answer to PUSH."""
 
     request: int
+    epoch: int
     settlement: Settlement
     global_steps: int
 
@@ -235,7 +240,8 @@ class Alive(Struct, frozen=True, kw_only=True, tag="ALIVE"):
     epoch: int
     version: int
     global_steps: int
-    durable: int
+    durable: int  # every push of this worker up to this sequence is inside a completed checkpoint
+    saving: bool = True  # false when the newest checkpoint could not be written: do not wait for the next
 
 
 class Farewell(Struct, frozen=True, kw_only=True, tag="FAREWELL"):

@@ -5,6 +5,8 @@ from typing import Any
 from ps_server.ledger import Ledger
 from ps_server.membership import PeerId
 
+HURRY_SECONDS = 1.0  # at least, from the beginning of one checkpoint to that of the next which workers ask for early
+
 
 class CheckpointPlan:
     """The bookkeeping around the shell's background writer. `now` is seconds of any monotonic clock."""
@@ -12,11 +14,14 @@ class CheckpointPlan:
     def __init__(self, every_seconds: float, *, saved_version: int, now: float, episodes: int = 0) -> None:
         """`episodes` have been played before: their milestones are passed."""
         self.failures = 0
+        self.failing = False  # whether the newest one could not be written
         self.saved_version = saved_version  # of the newest completed checkpoint; 0 before the first
         self._asked: list[tuple[PeerId, int]] = []  # who waits for one that is not begun yet: (peer, request)
         self._promised: list[tuple[PeerId, int]] = []  # who waits for the one that is being written
         self._every_seconds = every_seconds
         self._due = now + every_seconds
+        self._hurried = False  # a worker wants one before it is due
+        self._hurry_due = now
         self._writing: tuple[int, dict[str, Any]] | None = None  # version, and the ledger's accounts in it
         self._milestone = episodes  # at the newest checkpoint that is kept apart
 
@@ -30,10 +35,17 @@ class CheckpointPlan:
         if (peer, request) not in self._asked + self._promised:
             self._asked.append((peer, request))
 
+    def hurry(self) -> None:
+        """A worker's pushes should be durable before their time: it can keep few more of them."""
+        self._hurried = True
+
     def is_due(self, version: int, *, now: float) -> bool:
         """Whether to start one now: asked for, or time has come and something changed."""
         if self.is_writing:
             return False
+        # A full disk is not tried more often because somebody is in a hurry.
+        if self._hurried and not self.failing and now >= self._hurry_due:
+            return True
         return bool(self._asked) or (now >= self._due and version != self.saved_version)
 
     def is_milestone(self, episodes: int, *, every: int) -> bool:
@@ -47,17 +59,21 @@ class CheckpointPlan:
         self._writing = (version, accounts)
         self._promised, self._asked = self._asked, []
         self._due = now + self._every_seconds
+        self._hurried = False
+        self._hurry_due = now + HURRY_SECONDS
 
     def completed(self, ledger: Ledger) -> list[tuple[PeerId, int]]:
         """It is on disk: what it holds is durable. Returns who asked for it."""
         assert self._writing is not None, "the shell completed a checkpoint that was not started"
         self.saved_version, accounts = self._writing
         ledger.mark_durable(accounts)
+        self.failing = False
         return self._finished()
 
     def failed(self) -> list[tuple[PeerId, int]]:
         """It could not be written; the next is tried when it is due. Returns who asked for it."""
         self.failures += 1
+        self.failing = True
         return self._finished()
 
     def _finished(self) -> list[tuple[PeerId, int]]:

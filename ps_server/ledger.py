@@ -31,21 +31,27 @@ class Ledger:
         self.accounts: dict[str, Account] = {}
 
     def open(self, worker_id: str, incarnation: int, *, oldest: int = 1) -> Account:
-        """
-        The account of a worker that says HELLO; a newer incarnation starts its sequence afresh.
-
-        The worker will never again send a push older than `oldest`: those that this server does not know of are beyond
-        recall, they were settled by a life of it that was not saved.
-        """
+        """The account of a worker that says HELLO; a newer incarnation starts its sequence afresh."""
         account = self.accounts.get(worker_id)
         if account is None:
             account = self.accounts[worker_id] = Account(incarnation, number=len(self.accounts))
         elif account.incarnation < incarnation:
             account = self.accounts[worker_id] = Account(incarnation, number=account.number)
-        account.through = max(account.through, oldest - 1)
-        account.early = {sequence for sequence in account.early if sequence > account.through}
-        self._close_gap(account)
+        self.forget_before(worker_id, oldest)
         return account
+
+    def forget_before(self, worker_id: str, oldest: int) -> None:
+        """
+        The worker will never again send a push older than `oldest`.
+
+        Those that this server does not know of are beyond recall: they were refused, or settled by a life of it that
+        was not saved. They count as settled, so that no gap stays open for them.
+        """
+        account = self.accounts[worker_id]
+        if account.through < oldest - 1:
+            account.through = oldest - 1
+            account.early = {sequence for sequence in account.early if sequence > account.through}
+            self._close_gap(account)
 
     def judge(self, worker_id: str, sequence: int) -> Standing:
         """Whether this push is to be looked at or was settled before."""

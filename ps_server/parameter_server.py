@@ -169,11 +169,16 @@ class ParameterServer:
         assert self.run is not None, "HELLO makes members, and decides the run"
         match message:
             case messages.Seed():
-                return self._seed(self.run, peer, message, vector)
+                return self._seed(self.run, peer, message, vector, now=now)
             case messages.Push():
                 settled = self._settle(self.run, member, message, vector)
-                steps = self.run.progress.global_steps
-                return [Send(peer, messages.Settled(request=message.request, settlement=settled, global_steps=steps))]
+                answer = messages.Settled(
+                    request=message.request,
+                    epoch=self.epoch,
+                    settlement=settled,
+                    global_steps=self.run.progress.global_steps,
+                )
+                return [Send(peer, answer)]
             case messages.PushPull():
                 known_codec(message.codec)  # the weights go back in it: without one, nothing is done
                 settled = self._settle(self.run, member, message, vector)
@@ -201,6 +206,7 @@ class ParameterServer:
             run=spec.to_dict(),
             schema=self.run.store.schema.specs if self.run.store else (),
             version=self.version,
+            seeded_in=self.run.seeded_in,
             global_steps=self.run.progress.global_steps,
             settled_through=account.through,
             reported_through=account.reported,
@@ -209,7 +215,9 @@ class ParameterServer:
         )
         return [Send(peer, welcome), Note(f"{hello.worker_id} {'is back' if known else 'joined'}")]
 
-    def _seed(self, run: TrainingRun, peer: PeerId, seed: messages.Seed, vector: Sequence[Buffer]) -> list[Effect]:
+    def _seed(
+        self, run: TrainingRun, peer: PeerId, seed: messages.Seed, vector: Sequence[Buffer], *, now: float
+    ) -> list[Effect]:
         schema, weights = seed_of(seed, vector)
         if run.store is not None:
             if sentence := run.store.schema.difference(schema):
@@ -218,7 +226,9 @@ class ParameterServer:
         run.seed(schema, weights)
         self.phase = Phase.SERVING
         seeded = messages.Seeded(request=seed.request, accepted=True, version=self.version)
-        return [Send(peer, seeded), Note(f"seeded with {len(schema.specs)} tensors, {schema.size} parameters")]
+        note = Note(f"seeded with {len(schema.specs)} tensors, {schema.size} parameters")
+        # Saved at once: from the first checkpoint on, a killed server has something to come back with.
+        return [Send(peer, seeded), note, *self.save(now=now)]
 
     def _settle(
         self, run: TrainingRun, member: Member, push: messages.Push | messages.PushPull, vector: Sequence[Buffer]
@@ -269,12 +279,16 @@ class ParameterServer:
         return effects
 
     def _alive(self, run: TrainingRun, member: Member, heartbeat: messages.Heartbeat) -> Send:
+        account = run.ledger.accounts[member.worker_id]
+        if heartbeat.save_soon and account.durable < account.through:
+            self.checkpoints.hurry()
         alive = messages.Alive(
             request=heartbeat.request,
             epoch=self.epoch,
             version=self.version,
             global_steps=run.progress.global_steps,
-            durable=run.ledger.accounts[member.worker_id].durable,
+            durable=account.durable,
+            saving=not self.checkpoints.failing,
         )
         return Send(member.peer, alive)
 

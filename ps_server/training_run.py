@@ -41,6 +41,7 @@ class TrainingRun:
         self.ledger = Ledger(PUSH_WINDOW)
         self.progress = Progress(now=now)
         self.store: WeightStore | None = None
+        self.seeded_in = 0  # the epoch that was given the first weights; 0 before that
         self.duplicates = 0
 
     @classmethod
@@ -53,6 +54,7 @@ class TrainingRun:
         try:
             run = cls(run_from_dict(record["run"], source="checkpoint"), epoch=epoch, now=now)
             run.seed(Schema.from_list(record["schema"]), vectors["weights"])
+            run.seeded_in = record["seeded_in"]
             run.weights.restore(vectors, version=record["version"], target_version=record["target_version"])
             run.ledger.restore(record["ledger"])
             run.progress.restore(record["progress"])
@@ -64,6 +66,7 @@ class TrainingRun:
         """What a checkpoint keeps beside the vectors, as plain values."""
         return {
             "epoch": self.epoch,
+            "seeded_in": self.seeded_in,
             "version": self.weights.version,
             "target_version": self.weights.target_version,
             "run": self.spec.to_dict(),
@@ -87,6 +90,7 @@ class TrainingRun:
 
     def seed(self, schema: Schema, weights: Tensor) -> None:
         """The first weights [P]."""
+        self.seeded_in = self.epoch
         self.store = WeightStore(schema, weights, optimizer_for(self.spec.optimizer, schema.weights))
 
     def settle(self, worker_id: str, push: Push | PushPull, vector: Sequence[Buffer]) -> Settlement:
@@ -95,6 +99,7 @@ class TrainingRun:
 
         Raises Denied when the sequence is outside the window; then the push is not settled.
         """
+        self.ledger.forget_before(worker_id, push.oldest)
         standing = self.ledger.judge(worker_id, push.sequence)
         if standing == "outside window":
             raise Denied("outside_window", f"push {push.sequence} is too far beyond the oldest unsettled one")

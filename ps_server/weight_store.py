@@ -5,17 +5,17 @@ Invariants: `version` grows by exactly one for each applied gradient; a snapshot
 out; there is at most one copy made for each (version, codec).
 """
 
-import weakref
-from collections import deque
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from common.buffer_pool import BufferPool
 from common.codecs import CODECS
 from common.tensors import Schema
 from ps_server.optimizers import Optimizer
+
+BUFFERS_KEPT = 8  # for the next snapshots; more than that were slow readers' and go back to the system
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class WeightStore:
         self.target_version = 1  # the version that the target is a copy of
         self.copies = 0  # snapshots made
         self._snapshots: dict[tuple[str, bool], Snapshot] = {}  # newest, by (codec, is target)
-        self._pool = _BufferPool(schema.size)
+        self._pool = BufferPool(schema.size, kept=BUFFERS_KEPT)
 
     def apply(self, gradient: Tensor, learning_rate: float) -> None:
         """One update; `gradient` [P] is only read. In the place of statistics it holds what is added to them."""
@@ -84,28 +84,3 @@ class WeightStore:
     def _live(self) -> dict[str, Tensor]:
         slots = {f"optimizer.{name}": slot for name, slot in self.optimizer.slots.items()}
         return {"weights": self.flat, "target": self.target, **slots}
-
-
-class _BufferPool:
-    """
-    Memory for snapshots, used again when nobody holds a snapshot in it any more.
-
-    A fresh buffer of some megabytes costs more than the copy into it (the kernel hands out zeroed pages one by one),
-    so a buffer comes back when the last view of it, maybe inside a socket's queue, is dropped.
-    """
-
-    KEPT = 8
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._free: deque[np.ndarray] = deque(maxlen=self.KEPT)
-
-    def take(self) -> np.ndarray:
-        """A float32 array [P] of undefined content that returns to the pool by itself."""
-        try:
-            buffer = self._free.pop()
-        except IndexError:
-            buffer = np.empty(self._size, dtype=np.float32)
-        view = buffer.view()
-        weakref.finalize(view, self._free.append, buffer).atexit = False
-        return view

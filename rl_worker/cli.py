@@ -146,6 +146,7 @@ def _machine(flags: Parsed[WorkerSettings]) -> ParameterClient:
         host=host,
         environments=flags.run.environment.envs,
         patience_seconds=60 * flags.program.patience_minutes,
+        resend_bytes=int(flags.program.resend_mib * 2**20),
         now=time.monotonic(),
     )
 

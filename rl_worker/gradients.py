@@ -1,7 +1,8 @@
 """
 A network and the flat vectors behind it: its parameters are views into one vector [P], its gradients into another.
 
-Loading weights is one copy, and the gradient to push lies ready when the backward pass is done.
+Loading weights is one copy, and the gradient to push lies ready when the backward pass is done. Each gradient has
+memory of its own, because a push is kept until it is in a checkpoint.
 """
 
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from common.buffer_pool import BufferPool
 from common.tensors import Schema, TensorSpec
 from rl_worker.normalization import take_added
 
@@ -23,13 +25,10 @@ class FlatNetwork:
         self.schema: Schema = schema_of(network)
         device = next(iter(parameters.values())).device
         self._weights = flatten(tensors).to(device)
-        self._gradient = torch.zeros_like(self._weights)
+        self._parameters = parameters
+        self._pool = BufferPool(self.schema.size, kept=None)
         for name, view in self.schema.views(self._weights).items():
             tensors[name].data = view
-        # Backward adds into a gradient that is there: the views stay views.
-        self._gradients = self.schema.views(self._gradient)
-        for name, parameter in parameters.items():
-            parameter.grad = self._gradients[name]
 
     @property
     def weights(self) -> Tensor:
@@ -45,17 +44,27 @@ class FlatNetwork:
         The gradient [P] of a scalar loss, on the CPU, and its Euclidean norm before clipping.
 
         It is scaled down to norm `clip` when it is longer (0: never). In the place of statistics it holds what is to be
-        added to them. It is overwritten by the next call.
+        added to them. Nobody writes to it any more.
         """
-        self._gradient.zero_()
+        gradient = self._zeros()
+        # Backward adds into a gradient that is there: the views stay views.
+        views = self.schema.views(gradient)
+        for name, parameter in self._parameters.items():
+            parameter.grad = views[name]
         loss.backward()  # type: ignore[no-untyped-call]
-        of_weights = self._gradient[: self.schema.weights]
+        of_weights = gradient[: self.schema.weights]
         norm = float(torch.linalg.vector_norm(of_weights))
         if clip and norm > clip:
             of_weights.mul_(clip / norm)
         for name, added in take_added(self._network).items():
-            self._gradients[name].copy_(added)
-        return self._gradient.cpu(), norm
+            views[name].copy_(added)
+        return gradient.cpu(), norm
+
+    def _zeros(self) -> Tensor:
+        """[P], on the network's device; on the CPU in memory that comes back when nobody holds the gradient."""
+        if self._weights.device.type != "cpu":
+            return torch.zeros_like(self._weights)
+        return torch.from_numpy(self._pool.take()).zero_()
 
 
 def schema_of(network: nn.Module) -> Schema:

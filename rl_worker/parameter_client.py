@@ -4,14 +4,11 @@ The worker's half of the protocol as a machine: calls and replies in, effects ou
 It joins, repeats what was lost, rejoins a server that came back, and knows when to give up. It knows nothing of
 sockets, threads or clocks; the shell (zmq_client.py) owns those and passes `now`, in seconds of any monotonic clock.
 
-How losses are found: both directions of a connection keep their order, and each request is answered by one reply. So a
-reply to a later request proves that an earlier unanswered one, or its reply, was lost; it is sent again at once. Only
-total silence needs a clock.
+outbox.py decides what is sent when, and what was lost; unsaved.py which pushes a server that came back is sent again.
 """
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from common import messages
@@ -21,12 +18,15 @@ from common.messages import Episode, ToServer, ToWorker, Welcome
 from common.tensors import Schema
 from common.wire import Buffer
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
+from rl_worker.outbox import Outbox, vector_bytes
+from rl_worker.unsaved import UnsavedPushes
 
 FIRST_HELLO_SECONDS = 0.05  # until HELLO is said again; doubles up to the next number
 SLOWEST_HELLO_SECONDS = 2.0
 HEARTBEATS_IN_A_LEASE = 5
 SILENCE_SECONDS = 5.0  # without a word from the server, after which the connection is taken for dead
 SLOWEST_BYTES_PER_SECOND = 1e6  # of a link worth waiting for: what is under way prolongs the silence that is borne
+PLEA_SECONDS = 0.25  # between two requests for an early checkpoint
 NOTE_SECONDS = 10.0  # between two lines about a server that does not answer
 
 
@@ -39,21 +39,13 @@ class Phase(enum.Enum):
     OVER = "over"  # the run has ended, or cannot go on
 
 
-@dataclass
-class _Request:
-    """What waits for its reply. `order` counts what was sent on this connection; 0: not sent on it yet."""
-
-    message: ToServer
-    vector: Sequence[Buffer] = ()
-    order: int = 0
-
-
 class ParameterClient:
     """
     One worker's conversation with the server.
 
     Calls (`seed`, `pull`, `push`, …) return a ticket and effects; the reply comes later as Resolve or Fail with the
     ticket. `wishes` are flat settings that the user asked for; `proposal` is the whole run, should none be decided.
+    Pushes of up to `resend_bytes` are kept until they are durable.
     """
 
     def __init__(
@@ -66,6 +58,7 @@ class ParameterClient:
         host: str,
         environments: int,
         patience_seconds: float,
+        resend_bytes: int,
         now: float,
     ) -> None:
         self.phase = Phase.JOINING
@@ -82,21 +75,23 @@ class ParameterClient:
         self._proposal = proposal
         self._patience_seconds = patience_seconds
         self._welcome: Welcome | None = None  # the newest
+        self._seeded_in = 0  # the epoch in which the run was given first weights
         self._schema: Schema | None = None  # of the trainer's network, once it is known
         self._newest: tuple[str, Sequence[Buffer]] | None = None  # codec and bytes of the newest weights
-        self._requests: dict[int, _Request] = {}  # unanswered, by ticket, oldest first
-        self._last_ticket = self._last_order = 0
+        self._outbox = Outbox()
+        self._unsaved = UnsavedPushes(resend_bytes)
+        self._last_ticket = 0
         self._pushes = self._reports = 0
         self._heard = now  # anything on this connection, or it was new
         self._reached = now  # anything at all, or the first try
         self._hello_ticket = 0
         self._hello_due = now
         self._hello_pause = FIRST_HELLO_SECONDS
-        self._heartbeat_due = now
+        self._heartbeat_due = self._plea_due = now
         self._note_due = now + NOTE_SECONDS
 
     def __repr__(self) -> str:
-        return f"<ParameterClient {self.phase.value} pushes={self._pushes} unanswered={len(self._requests)}>"
+        return f"<ParameterClient {self.phase.value} pushes={self._pushes} unanswered={len(self._outbox)}>"
 
     # -- calls of the trainer -----------------------------------------------------------------------------------------
 
@@ -114,14 +109,19 @@ class ParameterClient:
     def push(
         self, codec: str, vector: Sequence[Buffer], *, epoch: int, computed_on: int, steps: int, now: float
     ) -> Call:
-        """Send a gradient; answered by Settled."""
+        """Send a gradient, which must not change any more; answered by Settled."""
         push = messages.Push(**self._push_fields(), codec=codec, epoch=epoch, computed_on=computed_on, steps=steps)
+        self._unsaved.keep(push, vector)
         return self._ask(push, vector, now=now)
 
     def push_pull(
         self, codec: str, vector: Sequence[Buffer], *, epoch: int, computed_on: int, steps: int, now: float
     ) -> Call:
-        """Send a gradient and ask for weights newer than it was computed on; answered by Weights or NotModified."""
+        """
+        Send a gradient and ask for weights newer than it was computed on; answered by Weights or NotModified.
+
+        The gradient must not change any more: it may be sent again after its answer.
+        """
         push = messages.PushPull(
             **self._push_fields(),
             codec=codec,
@@ -131,6 +131,7 @@ class ParameterClient:
             have_version=computed_on,
             steps=steps,
         )
+        self._unsaved.keep(push, vector)
         return self._ask(push, vector, now=now)
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float], *, now: float) -> Call:
@@ -144,8 +145,7 @@ class ParameterClient:
     def leave(self, reason: str, *, now: float) -> Call:
         """Say GOODBYE; answered by Farewell. Said even when the run is over."""
         ticket = self._ticket()
-        request = self._requests[ticket] = _Request(messages.Goodbye(request=ticket, reason=reason))
-        return ticket, self._transmit(request, now=now)
+        return ticket, [self._outbox.overtake(messages.Goodbye(request=ticket, reason=reason))]
 
     # -- what the shell calls -----------------------------------------------------------------------------------------
 
@@ -164,17 +164,14 @@ class ParameterClient:
                 return []
             case messages.Refused() if message.request == self._hello_ticket or message.code == "bad_message":
                 return self._end(Refused(message.code, message.reason))
-        answered = self._requests.pop(message.request, None)
-        if answered is None:
-            return []  # the second answer to something that was sent twice
-        effects = self._send_again_before(answered.order, now=now)
-        if isinstance(answered.message, messages.Heartbeat):
-            return effects
-        if isinstance(message, messages.Weights) and not getattr(answered.message, "target", False):
-            self._newest = (message.codec, vector)
-        if isinstance(message, messages.Refused):
-            return [*effects, Fail(message.request, Refused(message.code, message.reason))]
-        return [*effects, Resolve(message.request, message, vector)]
+        if (
+            self._welcome is not None
+            and (epoch := getattr(message, "epoch", self._welcome.epoch)) != self._welcome.epoch
+        ):
+            if epoch > self._welcome.epoch:
+                self._join_again(now=now)  # a server that came back: it does not know us
+            return []  # its ledger is not the one that the answer is of
+        return [*self._answered(message, vector, now=now), *self._send_waiting(now=now)]
 
     def tick(self, *, now: float) -> list[Effect]:
         """Time has passed. To be called several times a second, after everything that has arrived was received."""
@@ -197,18 +194,22 @@ class ParameterClient:
             self._hello_pause = min(2 * self._hello_pause, SLOWEST_HELLO_SECONDS)
             self._hello_ticket = self._ticket()
             hello = messages.Hello(
-                request=self._hello_ticket, **self._who, proposal=self._proposal, oldest=self._oldest_push()
+                request=self._hello_ticket,
+                **self._who,
+                proposal=self._proposal,
+                oldest=self._unsaved.oldest or self._pushes + 1,
             )
             effects.append(Transmit(hello))
-        if self.phase is Phase.JOINED and now >= self._heartbeat_due:
-            ticket = self._ticket()
-            heartbeat = self._requests[ticket] = _Request(messages.Heartbeat(request=ticket))
-            effects += self._transmit(heartbeat, now=now)
+        if self.phase is Phase.JOINED and now >= self._next_heartbeat():
+            self._plea_due = now + PLEA_SECONDS
+            self._put_heartbeat_off(now=now)
+            heartbeat = messages.Heartbeat(request=self._ticket(), save_soon=self._unsaved.should_be_saved)
+            effects.append(self._outbox.overtake(heartbeat))
         return effects
 
     def next_tick(self) -> float:
         """When `tick` has something to do at the latest, on the shell's clock."""
-        due = self._hello_due if self.phase is Phase.JOINING else self._heartbeat_due
+        due = self._hello_due if self.phase is Phase.JOINING else self._next_heartbeat()
         return min(due, self._note_due)
 
     # -- how it works -------------------------------------------------------------------------------------------------
@@ -226,18 +227,57 @@ class ParameterClient:
                 return self._end(SchemaMismatch(f"the run trains another network: {sentence}"))
         self.phase = Phase.JOINED
         self._proposal = welcome.run
+        seeded_in = welcome.seeded_in or welcome.epoch
+        if seeded_in != self._seeded_in:
+            self._unsaved.forget_answered()
+            self._seeded_in = seeded_in
+        if before is not None and before.epoch != welcome.epoch:
+            self._outbox.start_over(self._unsaved.lacking(welcome.settled_through))
+        else:
+            self._outbox.start_over(())
         effects: list[Effect] = [] if before is not None else [Joined(welcome)]
         if self._schema is not None and self._newest is not None and not welcome.schema:
             codec, vector = self._newest
             effects.append(Transmit(messages.Seed(request=0, schema=self._schema.specs, codec=codec), vector))
-        for request in self._requests.values():
-            effects += self._transmit(request, now=now)
-        return effects
+        return effects + self._send_waiting(now=now)
+
+    def _answered(self, message: ToWorker, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
+        """A reply: what it proves lost, and the call that has waited for it."""
+        self._note_durable(message)
+        request = self._outbox.answered(message.request)
+        if request is None:
+            return []  # the second answer to something that was sent twice
+        effects: list[Effect] = []
+        if self.phase is Phase.JOINED and (again := self._outbox.send_again_before(request.order)):
+            effects += again
+            self._put_heartbeat_off(now=now)
+        if isinstance(message, messages.Weights) and not getattr(request.message, "target", False):
+            self._newest = (message.codec, vector)
+        match request.message:
+            case messages.Heartbeat():
+                return effects
+            case messages.Push(sequence=sequence) | messages.PushPull(sequence=sequence):
+                refused = isinstance(message, messages.Refused)
+                if not (self._unsaved.refused(sequence) if refused else self._unsaved.settled(sequence)):
+                    return effects  # its caller had the answer of a former life of the server
+        if isinstance(message, messages.Refused):
+            return [*effects, Fail(message.request, Refused(message.code, message.reason))]
+        return [*effects, Resolve(message.request, message, vector)]
+
+    def _note_durable(self, message: ToWorker) -> None:
+        match message:
+            case messages.Alive():
+                self._unsaved.saved(message.durable, saving=message.saving)
+            case messages.Settled(settlement=settled):
+                self._unsaved.saved(settled.durable)
+            case messages.Weights(settled=messages.Settlement() as settled):
+                self._unsaved.saved(settled.durable)
+            case messages.NotModified(settled=messages.Settlement() as settled):
+                self._unsaved.saved(settled.durable)
 
     def _join_again(self, *, now: float) -> None:
         """The server does not know us, or not any more."""
         self._heard = now
-        self._requests = {t: r for t, r in self._requests.items() if not isinstance(r.message, messages.Heartbeat)}
         if self.phase is Phase.JOINED:
             self.phase = Phase.JOINING
             self._hello_due = now
@@ -249,58 +289,56 @@ class ParameterClient:
             return []
         self.phase = Phase.OVER
         self.error = error
-        self._requests.clear()
+        self._outbox.clear()
+        self._unsaved.clear()
         return [Fail(0, error)]
 
     def _ask(self, message: ToServer, vector: Sequence[Buffer] = (), *, now: float) -> Call:
         if self.error is not None:
             return message.request, [Fail(message.request, self.error)]
-        request = self._requests[message.request] = _Request(message, vector)
-        return message.request, self._transmit(request, now=now) if self.phase is Phase.JOINED else []
+        self._outbox.put(message, vector)
+        return message.request, self._send_waiting(now=now)
 
-    def _transmit(self, request: _Request, *, now: float) -> list[Effect]:
-        self._last_order += 1
-        request.order = self._last_order
-        if self._welcome is not None:
-            # However long the lease is: without heartbeats there would be no answers, and that would look like silence.
-            self._heartbeat_due = now + min(self._welcome.lease_seconds, SILENCE_SECONDS) / HEARTBEATS_IN_A_LEASE
-        return [Transmit(request.message, request.vector)]
-
-    def _send_again_before(self, order: int, *, now: float) -> list[Effect]:
-        """What was sent before the request that is answered now, and is not answered itself, was lost."""
+    def _send_waiting(self, *, now: float) -> list[Effect]:
+        """What waits and may go now."""
         effects: list[Effect] = []
-        for ticket, request in list(self._requests.items()):
-            if 0 < request.order < order:
-                if isinstance(request.message, messages.Heartbeat):
-                    del self._requests[ticket]
-                else:
-                    effects += self._transmit(request, now=now)
+        while self.phase is Phase.JOINED and (message := self._outbox.next()) is not None:
+            if isinstance(message, messages.Push | messages.PushPull) and not self._unsaved.admit(message.sequence):
+                break
+            effects.append(self._outbox.send_next())
+        if effects:
+            self._put_heartbeat_off(now=now)
         return effects
+
+    def _put_heartbeat_off(self, *, now: float) -> None:
+        """Something is sent, and will be answered."""
+        assert self._welcome is not None, "nothing but HELLO is sent before WELCOME"
+        # However long the lease is: without heartbeats there would be no answers, and that would look like silence.
+        self._heartbeat_due = now + min(self._welcome.lease_seconds, SILENCE_SECONDS) / HEARTBEATS_IN_A_LEASE
+
+    def _next_heartbeat(self) -> float:
+        """When one is due; sooner when the server should be asked for a checkpoint."""
+        return min(self._heartbeat_due, self._plea_due) if self._unsaved.should_be_saved else self._heartbeat_due
 
     def _longest_silence(self) -> float:
         """Seconds: longer when large vectors are under way, in either direction."""
-        sent = sum(_bytes(request.vector) for request in self._requests.values())
-        expected = _bytes(self._newest[1]) if self._newest else 0
-        return SILENCE_SECONDS + (sent + expected) / SLOWEST_BYTES_PER_SECOND
-
-    def _oldest_push(self) -> int:
-        """The lowest sequence that may still be sent."""
-        pushes = (request.message for request in self._requests.values())
-        waiting = [push.sequence for push in pushes if isinstance(push, messages.Push | messages.PushPull)]
-        return min(waiting, default=self._pushes + 1)
+        expected = vector_bytes(self._newest[1]) if self._newest else 0
+        return SILENCE_SECONDS + (self._outbox.bytes_under_way + expected) / SLOWEST_BYTES_PER_SECOND
 
     def _push_fields(self) -> dict[str, Any]:
         assert self._schema is not None, "a push comes after `seed`, which tells the schema"
         self._pushes += 1
-        return {"request": self._ticket(), "sequence": self._pushes, "schema_hash": self._schema.hash}
+        oldest = self._unsaved.oldest or self._pushes
+        return {
+            "request": self._ticket(),
+            "sequence": self._pushes,
+            "schema_hash": self._schema.hash,
+            "oldest": oldest,
+        }
 
     def _ticket(self) -> int:
         self._last_ticket += 1
         return self._last_ticket
-
-
-def _bytes(vector: Sequence[Buffer]) -> int:
-    return sum(memoryview(buffer).nbytes for buffer in vector)
 
 
 def _changed_section(before: dict[str, Any], after: dict[str, Any]) -> str:

@@ -57,7 +57,8 @@ class RemoteParameters:
         """
         Push a gradient [P] and pull what is newer than the weights it was computed on.
 
-        `steps` environment steps are counted into T. The gradient must not change before this returns.
+        `steps` environment steps are counted into T. The gradient must not change any more: it is
+        kept, and sent again, until the server has it on disk.
         """
         vector = [CODECS[CODEC].encode(gradient)]
         epoch, version = computed_on.epoch, computed_on.version

@@ -26,6 +26,8 @@ class WorkerSettings:
     """show the first game in a window, if this is worker 0 of its run"""
     patience_minutes: float = 30.0
     """give up when the server cannot be reached for so long"""
+    resend_mib: float = 256.0
+    """memory for gradients that are in no checkpoint yet, to send again to a server that was killed; 0: keep none"""
 
     def __post_init__(self) -> None:
         check_address("--server", self.server)
@@ -33,5 +35,7 @@ class WorkerSettings:
             raise SettingsError(f"--threads {self.threads}: must be 1 or more")
         if self.patience_minutes <= 0:
             raise SettingsError(f"--patience-minutes {self.patience_minutes}: must be more than 0")
+        if not 0 <= self.resend_mib < 2**40:  # NaN is not
+            raise SettingsError(f"--resend-mib {self.resend_mib}: must be 0 or more")
         if self.name is not None and not 0 < len(self.name) <= 100:
             raise SettingsError("--name: must have 1 to 100 characters")

@@ -23,6 +23,7 @@ PURE = [
     "common/codecs.py",
     "common/errors.py",
     "common/meters.py",
+    "common/buffer_pool.py",
     "common/schedules.py",
     "ps_server/parameter_server.py",
     "ps_server/training_run.py",
@@ -40,6 +41,8 @@ PURE = [
     "ps_server/optimizers.py",
     "ps_server/weight_store.py",
     "rl_worker/parameter_client.py",
+    "rl_worker/outbox.py",
+    "rl_worker/unsaved.py",
     "rl_worker/effects.py",
     "rl_worker/returns.py",
 ]

@@ -14,7 +14,7 @@ from common.wire import PROTOCOL_TAG, read_to_server
 PAGE = (Path(common.__file__).parent / "PROTOCOL.md").read_text()
 EVERY_MESSAGE = get_args(ToServer) + get_args(ToWorker)
 
-# The least that each message to the server must say, written from PROTOCOL.md, section 5 and 7.
+# The least that each message to the server must say, written from PROTOCOL.md, sections 5 and 8.
 LEAST: dict[str, dict[str, Any]] = {
     "HELLO": {"worker_id": "a", "incarnation": 0, "protocols": [1, 1]},
     "SEED": {"schema": []},

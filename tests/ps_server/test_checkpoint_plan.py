@@ -2,7 +2,7 @@
 
 import pytest
 
-from ps_server.checkpoint_plan import CheckpointPlan
+from ps_server.checkpoint_plan import HURRY_SECONDS, CheckpointPlan
 from ps_server.ledger import Ledger
 
 START, EVERY = 1000.0, 30.0
@@ -126,3 +126,36 @@ def test_a_question_asked_again_is_answered_once(plan: CheckpointPlan, ledger: L
     plan.ask(b"1", 10)
     assert plan.completed(ledger) == [(b"1", 10)]
     assert not plan.is_due(5, now=START)
+
+
+def test_a_worker_in_a_hurry_gets_an_early_one_but_not_too_often(plan: CheckpointPlan, ledger: Ledger) -> None:
+    plan.hurry()
+    assert plan.is_due(5, now=START)
+    plan.started(5, ledger.to_dict(), now=START)
+    plan.hurry()
+    assert not plan.is_due(6, now=START + 10), "one is being written"
+    plan.completed(ledger)
+    assert not plan.is_due(6, now=START + 0.9 * HURRY_SECONDS)
+    assert plan.is_due(6, now=START + HURRY_SECONDS)
+    plan.started(6, ledger.to_dict(), now=START + HURRY_SECONDS)
+    plan.completed(ledger)
+    assert not plan.is_due(7, now=START + 10), "the hurry is over"
+
+
+def test_an_early_one_is_written_even_when_the_weights_are_the_saved_ones(plan: CheckpointPlan) -> None:
+    """Discarded pushes change the ledger alone, and are kept by their workers like all others."""
+    plan.hurry()
+    assert plan.is_due(0, now=START)
+
+
+def test_a_full_disk_is_not_tried_more_often_because_of_a_hurry(plan: CheckpointPlan, ledger: Ledger) -> None:
+    plan.started(5, ledger.to_dict(), now=START)
+    assert not plan.failing
+    plan.failed()
+    assert plan.failing
+    plan.hurry()
+    assert not plan.is_due(6, now=START + 29)
+    assert plan.is_due(6, now=START + 30)
+    plan.started(6, ledger.to_dict(), now=START + 30)
+    plan.completed(ledger)
+    assert not plan.failing

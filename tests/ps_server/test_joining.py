@@ -88,6 +88,7 @@ def test_welcome_tells_a_worker_all_it_needs(server: Transcript) -> None:
         run=a_run().to_dict(),
         schema=SCHEMA.specs,
         version=3,
+        seeded_in=EPOCH,
         global_steps=40,
         settled_through=2,
         reported_through=1,

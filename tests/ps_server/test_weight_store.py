@@ -1,7 +1,6 @@
 """One vector, and the snapshots of it: few, immutable, and in memory that is used again."""
 
 import gc
-import weakref
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from common.codecs import CODECS, Codec
 from common.run_spec import Adam, Sgd
 from common.tensors import Schema, TensorSpec
 from ps_server.optimizers import optimizer_for
-from ps_server.weight_store import Snapshot, WeightStore, _BufferPool
+from ps_server.weight_store import Snapshot, WeightStore
 from tests.ps_server.transcripts import SCHEMA, vector
 
 
@@ -114,16 +113,6 @@ def test_many_versions_with_one_reader_need_few_buffers() -> None:
     gc.collect()
     assert store.copies == 100
     assert len(places) <= 3
-
-
-def test_the_pool_keeps_a_few_buffers_and_lets_the_others_go() -> None:
-    pool = _BufferPool(3)
-    taken = [pool.take() for _ in range(3 * _BufferPool.KEPT)]
-    memory = [weakref.ref(buffer.base) for buffer in taken if buffer.base is not None]
-    assert len({buffer.ctypes.data for buffer in taken}) == len(taken)
-    taken.clear()
-    gc.collect()
-    assert sum(reference() is not None for reference in memory) == _BufferPool.KEPT
 
 
 def test_the_target_is_the_weights_of_the_moment_it_was_refreshed() -> None:

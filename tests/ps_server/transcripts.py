@@ -139,7 +139,10 @@ class Transcript:
 
     def seed(self, worker: str, weights: Sequence[float] = (0, 0, 0), schema: Schema = SCHEMA) -> messages.Seeded:
         seed = messages.Seed(request=self.next_request(), schema=schema.specs)
-        return self.answer(messages.Seeded, worker, seed, encoded(weights))
+        seeded = self.answer(messages.Seeded, worker, seed, encoded(weights))
+        if self.machine.checkpoints.is_writing and seeded.accepted:
+            self.machine.checkpoint_saved("seed.safetensors")
+        return seeded
 
     def push(self, worker: str, sequence: int, gradient: Sequence[float] = (1, 1, 1), **fields: Any) -> Settlement:
         peer = fields.pop("peer", worker)

@@ -21,6 +21,7 @@ RUN: dict[str, Any] = {
 }
 LEASE_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
+RESEND_BYTES = 10**9
 
 
 def vector(*values: float) -> list[memoryview]:
@@ -28,7 +29,9 @@ def vector(*values: float) -> list[memoryview]:
     return [np.array(values, dtype=np.float32).data.cast("B")]
 
 
-def new_client(*, now: float = 0.0, wishes: dict[str, Any] | None = None) -> ParameterClient:
+def new_client(
+    *, now: float = 0.0, wishes: dict[str, Any] | None = None, resend_bytes: int = RESEND_BYTES
+) -> ParameterClient:
     return ParameterClient(
         worker_id="w",
         incarnation=17,
@@ -37,6 +40,7 @@ def new_client(*, now: float = 0.0, wishes: dict[str, Any] | None = None) -> Par
         host="here",
         environments=8,
         patience_seconds=PATIENCE_SECONDS,
+        resend_bytes=resend_bytes,
         now=now,
     )
 
@@ -65,6 +69,7 @@ def welcome(request: int, **changes: Any) -> Welcome:
         "run": RUN,
         "schema": (),
         "version": 0,
+        "seeded_in": 0,
         "global_steps": 0,
         "settled_through": 0,
         "reported_through": 0,
@@ -79,9 +84,9 @@ def join(client: ParameterClient, *, now: float = 0.0, **changes: Any) -> list[E
     return client.receive(welcome(hello_of(client.tick(now=now)).request, **changes), now=now)
 
 
-def joined_client(*, now: float = 0.0, **changes: Any) -> ParameterClient:
+def joined_client(*, now: float = 0.0, resend_bytes: int = RESEND_BYTES, **changes: Any) -> ParameterClient:
     """A member whose trainer has told the schema."""
-    client = new_client(now=now)
+    client = new_client(now=now, resend_bytes=resend_bytes)
     join(client, now=now, **changes)
     ticket, _ = client.seed(SCHEMA, "float32", vector(0, 0), now=now)
     client.receive(messages.Seeded(request=ticket, accepted=True, version=1), now=now)

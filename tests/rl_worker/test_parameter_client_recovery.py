@@ -11,6 +11,7 @@ from rl_worker.effects import Effect, Fail, Note, Reconnect, Resolve, Transmit
 from rl_worker.parameter_client import SILENCE_SECONDS, ParameterClient, Phase
 from tests.rl_worker.client_transcripts import (
     PATIENCE_SECONDS,
+    RESEND_BYTES,
     RUN,
     SCHEMA,
     alive,
@@ -98,7 +99,7 @@ def test_while_it_joins_again_new_calls_wait() -> None:
 
 
 def test_hello_tells_which_pushes_may_still_come() -> None:
-    client = joined_client()
+    client = joined_client(resend_bytes=0)
     for version in (2, 3):
         ticket, _ = push(client, 1, 2)
         client.receive(weights(ticket, version=version), vector(1, 2), now=0.0)
@@ -106,7 +107,7 @@ def test_hello_tells_which_pushes_may_still_come() -> None:
     push(client, 1, 2)
     client.receive(unknown_worker(7), now=1.0)
     assert hello_of(client.tick(now=1.0)).oldest == 3
-    nothing_under_way = client_with_weights(5, 6)
+    nothing_under_way = client_with_weights(5, 6, resend_bytes=0)
     nothing_under_way.receive(unknown_worker(7), now=1.0)
     assert hello_of(nothing_under_way.tick(now=1.0)).oldest == 2
 
@@ -120,8 +121,8 @@ def test_a_worker_that_was_forgotten_at_once_does_not_wait() -> None:
 # -- a server that came back ------------------------------------------------------------------------------------------
 
 
-def client_with_weights(*values: float) -> ParameterClient:
-    client = joined_client()
+def client_with_weights(*values: float, resend_bytes: int = RESEND_BYTES) -> ParameterClient:
+    client = joined_client(resend_bytes=resend_bytes)
     ticket, _ = push(client, 1, 2)
     client.receive(weights(ticket), vector(*values), now=0.0)
     return client

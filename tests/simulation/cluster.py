@@ -44,6 +44,12 @@ def ones(weights: np.ndarray) -> np.ndarray:
     return np.ones(3, dtype=np.float32)
 
 
+def integers(seed: int) -> Gradient:
+    """Small integers, another vector each time; all sums of them are exact."""
+    drawn = np.random.default_rng(seed)
+    return lambda weights: drawn.integers(-9, 10, size=3).astype(np.float32)
+
+
 @dataclass(frozen=True)
 class Faults:
     """What the network does to each message, by chance."""
@@ -79,13 +85,21 @@ class Network:
 
 @dataclass(repr=False)
 class SimulatedWorker:
-    """A trainer without a network: pulls, pushes the gradient, again and again, until it has made `updates` of them."""
+    """
+    A trainer without a network: pulls, pushes the gradient, again and again, until it has made `updates` of them.
+
+    With `in_flight` it has so many calls under way at the same time; with `pulls` false it pushes alone.
+    """
 
     worker_id: str
     machine: ParameterClient
     gradient: Gradient
     updates: int
     incarnation: int
+    in_flight: int = 1
+    pulls: bool = True
+    made: int = 0
+    total: np.ndarray = field(default_factory=lambda: np.zeros(3))  # the sum of all gradients it made
     peer: bytes = b""
     connections: int = 0
     weights: np.ndarray = field(default_factory=lambda: np.zeros(3, dtype=np.float32))
@@ -124,17 +138,29 @@ class SimulatedWorker:
                 if isinstance(reply, messages.Weights):
                     self.weights = CODECS[reply.codec].decode(vector, SCHEMA.size).numpy().copy()
                 if reply.settled is not None:
-                    assert reply.settled.verdict in ("applied", "duplicate")
-                    self.acknowledged += 1
-                    self.applied.append(reply.settled.sequence)
-                return self.push(now=now) if not self.finished else []
+                    return self.acknowledge(reply.settled, now=now)
+                return [effect for _ in range(self.in_flight) for effect in self.push(now=now)]
+            case messages.Settled():
+                return self.acknowledge(reply.settlement, now=now)
         return []
 
+    def acknowledge(self, settled: messages.Settlement, *, now: float) -> list[Effect]:
+        assert settled.verdict in ("applied", "duplicate")
+        assert settled.sequence not in self.applied, "a push is answered once"
+        self.acknowledged += 1
+        self.applied.append(settled.sequence)
+        return self.push(now=now)
+
     def push(self, *, now: float) -> list[Effect]:
-        gradient = torch.from_numpy(self.gradient(self.weights).astype(np.float32))
+        if self.made >= self.updates:
+            return []
+        self.made += 1
+        gradient = self.gradient(self.weights).astype(np.float32)
+        self.total += gradient
         epoch, version = self.have
-        vector = [CODECS["float32"].encode(gradient)]
-        return self.machine.push_pull("float32", vector, epoch=epoch, computed_on=version, steps=2, now=now)[1]
+        vector = [CODECS["float32"].encode(torch.from_numpy(gradient))]
+        push = self.machine.push_pull if self.pulls else self.machine.push
+        return push("float32", vector, epoch=epoch, computed_on=version, steps=2, now=now)[1]
 
 
 class SimulatedCluster:
@@ -149,6 +175,11 @@ class SimulatedCluster:
         faults: Faults,
         gradient: Gradient = towards_goal,
         settings: dict[str, Any] | None = None,
+        resend_bytes: int = 10**7,
+        in_flight: int = 1,
+        pulls: bool = True,
+        checkpoint_takes_seconds: float = 0.0,
+        checkpoint_seconds: float = 5.0,
     ) -> None:
         self.now = 100.0
         self.epoch = 1
@@ -156,6 +187,11 @@ class SimulatedCluster:
             settings or {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 0.05}}, source="test"
         )
         self.network = Network(faults, seed)
+        self.disk_full = False
+        self.resend_bytes = resend_bytes
+        self._in_flight, self._pulls = in_flight, pulls
+        self._checkpoint_takes_seconds, self._checkpoint_seconds = checkpoint_takes_seconds, checkpoint_seconds
+        self._writing: tuple[float, SaveCheckpoint] | None = None  # when it will be complete
         self.server = self._new_server(None)
         self.server_up = True
         self.exited = False
@@ -183,6 +219,7 @@ class SimulatedCluster:
         for deliver in self.network.arrived(now=self.now):
             deliver()
         if self.server_up:
+            self._finish_writing()
             self._do_server(self.server.tick(now=self.now))
         for worker in self.workers:
             if worker.alive:
@@ -191,6 +228,11 @@ class SimulatedCluster:
     def kill_server(self) -> None:
         """As kill −9: what was not in a checkpoint is gone."""
         self.server_up = False
+        self._writing = None
+
+    def save(self) -> None:
+        """Somebody wants a checkpoint."""
+        self._do_server(self.server.save(now=self.now))
 
     def restore_server(self) -> None:
         """Start it again from the newest complete checkpoint, or empty."""
@@ -212,6 +254,10 @@ class SimulatedCluster:
         assert self.server.run is not None
         return self.server.run.weights.flat.numpy()
 
+    def lost(self) -> np.ndarray:
+        """What is missing in the weights of the sum of all gradients made; with sgd and learning rate 1 exact."""
+        return np.asarray(self.weights() + sum(worker.total for worker in self.workers))
+
     def distance_to_goal(self) -> float:
         return float(np.linalg.norm(self.weights() - GOAL))
 
@@ -219,7 +265,12 @@ class SimulatedCluster:
 
     def _new_server(self, run: TrainingRun | None) -> ParameterServer:
         return ParameterServer(
-            run, epoch=self.epoch, overrides={}, lease_seconds=2.0, checkpoint_seconds=5.0, now=self.now
+            run,
+            epoch=self.epoch,
+            overrides={},
+            lease_seconds=2.0,
+            checkpoint_seconds=self._checkpoint_seconds,
+            now=self.now,
         )
 
     def _new_worker(self, worker_id: str, *, incarnation: int) -> SimulatedWorker:
@@ -231,9 +282,12 @@ class SimulatedCluster:
             host="simulated",
             environments=1,
             patience_seconds=120.0,
+            resend_bytes=self.resend_bytes,
             now=self.now,
         )
-        return SimulatedWorker(worker_id, machine, self._gradient, self._updates, incarnation)
+        return SimulatedWorker(
+            worker_id, machine, self._gradient, self._updates, incarnation, in_flight=self._in_flight, pulls=self._pulls
+        )
 
     def _do_server(self, effects: list[Any]) -> None:
         for effect in effects:
@@ -244,10 +298,20 @@ class SimulatedCluster:
                     peer = effect.to
                     self.network.carry(lambda peer=peer, frames=copied: self._to_worker(peer, frames), now=self.now)
                 case SaveCheckpoint():
-                    self.checkpoint = effect
-                    self._do_server(self.server.checkpoint_saved("simulated"))
+                    self._writing = (self.now + self._checkpoint_takes_seconds, effect)
+                    self._finish_writing()
                 case Exit():
                     self.exited = True
+
+    def _finish_writing(self) -> None:
+        if self._writing is None or self.now < self._writing[0]:
+            return
+        checkpoint, self._writing = self._writing[1], None
+        if self.disk_full:
+            self._do_server(self.server.checkpoint_failed("no space left on device"))
+        else:
+            self.checkpoint = checkpoint
+            self._do_server(self.server.checkpoint_saved("simulated"))
 
     def _do_worker(self, worker: SimulatedWorker, effects: list[Effect]) -> None:
         for effect in effects:

@@ -1,0 +1,113 @@
+"""
+What was asked of the server and is not answered yet: in which order it goes out, how much at a time, what was lost.
+
+How losses are found: both directions of a connection keep their order, and each request is answered by one reply. So a
+reply to a later request proves that an earlier unanswered one, or its reply, was lost. Only total silence needs a
+clock, and that is the client's.
+
+Few pushes are under way at a time: the server takes a push only when it is near the oldest one that it has not settled,
+and a restored server may be sent thousands.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from common.messages import Heartbeat, Push, PushPull, ToServer
+from common.wire import Buffer
+from rl_worker.effects import Transmit
+
+PUSHES_UNDER_WAY = 16  # counted by sequence from the oldest that is unanswered; the server has room for 64
+
+
+@dataclass
+class Request:
+    """What waits for its reply. `order` counts what was sent on this connection."""
+
+    message: ToServer
+    vector: Sequence[Buffer] = ()
+    order: int = 0
+
+
+class Outbox:
+    """
+    Requests on their way. They go out in the order of their numbers; those that overtake are said so.
+
+    Invariants: a request is either waiting or under way; every waiting one is newer than every push under way.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[int, Request] = OrderedDict()  # by number, the lowest first
+        self._under_way: dict[int, Request] = {}
+        self._last_order = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._under_way)
+
+    @property
+    def bytes_under_way(self) -> int:
+        """Of the vectors that were sent and are not answered."""
+        return sum(vector_bytes(request.vector) for request in self._under_way.values())
+
+    def put(self, message: ToServer, vector: Sequence[Buffer] = ()) -> None:
+        """A new request; it waits for its turn."""
+        self._waiting[message.request] = Request(message, vector)
+
+    def next(self) -> ToServer | None:
+        """The request that is to go now; None when none waits, or enough pushes are under way."""
+        if not self._waiting:
+            return None
+        message = next(iter(self._waiting.values())).message
+        if isinstance(message, Push | PushPull):
+            pushes = (request.message for request in self._under_way.values())
+            oldest = next((push.sequence for push in pushes if isinstance(push, Push | PushPull)), message.sequence)
+            if message.sequence >= oldest + PUSHES_UNDER_WAY:
+                return None
+        return message
+
+    def send_next(self) -> Transmit:
+        """Send the request that `next` has named."""
+        return self._send(self._waiting.popitem(last=False)[1])
+
+    def overtake(self, message: ToServer) -> Transmit:
+        """Send a new request before everything that waits."""
+        return self._send(Request(message))
+
+    def answered(self, number: int) -> Request | None:
+        """The request that this reply is the first to answer; it is no longer unanswered."""
+        return self._under_way.pop(number, None) or self._waiting.pop(number, None)
+
+    def send_again_before(self, order: int) -> list[Transmit]:
+        """What was sent before the request that is answered now, and is not answered itself, was lost."""
+        lost = [request for request in self._under_way.values() if 0 < request.order < order]
+        for request in lost:
+            if isinstance(request.message, Heartbeat):
+                del self._under_way[request.message.request]
+        return [self._send(request) for request in lost if not isinstance(request.message, Heartbeat)]
+
+    def start_over(self, again: Iterable[tuple[ToServer, Sequence[Buffer]]]) -> None:
+        """The connection is another: everything waits again, and so do these, that had been answered before."""
+        unanswered = {**self._under_way, **self._waiting}
+        unanswered |= {message.request: Request(message, vector) for message, vector in again}
+        self._under_way.clear()
+        self._waiting.clear()
+        for number in sorted(unanswered):
+            request = unanswered[number]
+            if not isinstance(request.message, Heartbeat):
+                self._waiting[number] = Request(request.message, request.vector)
+
+    def clear(self) -> None:
+        """Nothing will be answered any more."""
+        self._waiting.clear()
+        self._under_way.clear()
+
+    def _send(self, request: Request) -> Transmit:
+        self._last_order += 1
+        request.order = self._last_order
+        self._under_way[request.message.request] = request
+        return Transmit(request.message, request.vector)
+
+
+def vector_bytes(vector: Sequence[Buffer]) -> int:
+    """The bytes of a vector in all its buffers."""
+    return sum(memoryview(buffer).nbytes for buffer in vector)

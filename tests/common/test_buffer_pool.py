@@ -1,0 +1,39 @@
+"""Memory that is used again when nobody holds it any more."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from common.buffer_pool import BufferPool
+
+
+def test_a_buffer_that_somebody_holds_is_given_to_nobody_else() -> None:
+    pool = BufferPool(3, kept=None)
+    held = [pool.take() for _ in range(10)]
+    assert len({buffer.ctypes.data for buffer in held}) == 10
+    assert {(buffer.shape, buffer.dtype) for buffer in held} == {((3,), np.dtype(np.float32))}
+
+
+def test_a_buffer_comes_back_when_the_last_view_of_it_is_dropped() -> None:
+    pool = BufferPool(3, kept=None)
+    taken = pool.take()
+    where = taken.ctypes.data
+    view = memoryview(taken)[1:]
+    del taken
+    gc.collect()
+    assert pool.take().ctypes.data != where
+    del view
+    gc.collect()
+    assert pool.take().ctypes.data == where
+
+
+@pytest.mark.parametrize(("kept", "left"), [(8, 8), (None, 24)])
+def test_a_pool_keeps_as_many_buffers_as_it_is_told(kept: int | None, left: int) -> None:
+    pool = BufferPool(3, kept=kept)
+    taken = [pool.take() for _ in range(24)]
+    memory = [weakref.ref(buffer.base) for buffer in taken if buffer.base is not None]
+    taken.clear()
+    gc.collect()
+    assert sum(reference() is not None for reference in memory) == left

@@ -1,0 +1,52 @@
+"""
+A worker without a game: pushes integers whose sum is exact, as fast as the server takes them.
+
+Run it as a module: integer_worker HOST:PORT NAME UPDATES SEED. Prints the sum of all that it has pushed, and stays:
+what the server may still lose, it has.
+"""
+
+import signal
+import sys
+import time
+
+import numpy as np
+import torch
+
+from common.tensors import Schema, TensorSpec
+from rl_worker.parameter_client import ParameterClient
+from rl_worker.remote_parameters import RemoteParameters
+from rl_worker.zmq_client import ZmqClient
+
+SCHEMA = Schema([TensorSpec("sum", (100,))])
+
+
+def main(server: str, name: str, updates: int, seed: int) -> None:
+    machine = ParameterClient(
+        worker_id=name,
+        incarnation=time.time_ns(),
+        wishes={},
+        proposal={"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}},
+        host="",
+        environments=0,
+        patience_seconds=60,
+        resend_bytes=2**24,
+        now=time.monotonic(),
+    )
+    parameters = RemoteParameters(ZmqClient(server, machine), machine, SCHEMA)
+    parameters.seed(torch.zeros(SCHEMA.size))
+    newest = parameters.pull()
+    drawn = np.random.default_rng(seed)
+    total = np.zeros(SCHEMA.size)
+    for _ in range(updates):
+        gradient = drawn.integers(-9, 10, size=SCHEMA.size).astype(np.float32)
+        total += gradient
+        newest = parameters.push_pull(torch.from_numpy(gradient), computed_on=newest, steps=1)
+        assert newest.settled is not None
+        assert newest.settled.verdict in ("applied", "duplicate")
+    print("pushed", *total.astype(int), flush=True)
+    signal.pause()
+
+
+if __name__ == "__main__":
+    server, name, updates, seed = sys.argv[1:]
+    main(server, name, int(updates), int(seed))

@@ -1,0 +1,59 @@
+"""A real ps-server, really killed under load: each push of the living workers is in the weights exactly once."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from common import messages
+from common.codecs import CODECS
+from common.zmq_request import ask
+from tests.integration.integer_worker import SCHEMA
+from tests.integration.processes import Program, Programs, status_of, wait_for
+
+KILLS = 3
+WORKERS = 2
+UPDATES = 4000  # of each worker
+
+
+def pushed(worker: Program) -> list[int]:
+    """The sum of what a worker has pushed, once it has pushed everything."""
+    lines = [line.split() for line in worker.output.splitlines() if line.startswith("pushed")]
+    return [int(number) for number in lines[0][1:]] if lines else []
+
+
+def resumed_at(server: Program) -> int:
+    """The pushes in the checkpoint that it has read: each counts one step."""
+    return int(server.output.split(" at step ")[1].split()[0])
+
+
+def weights_of(endpoint: str) -> torch.Tensor:
+    reply, vector = ask(endpoint, messages.Pull(request=1), timeout_seconds=10)
+    assert isinstance(reply, messages.Weights)
+    return CODECS[reply.codec].decode(vector, SCHEMA.size)
+
+
+@pytest.mark.timeout(300)  # four programs that import torch, one after another
+def test_a_server_killed_under_load_loses_no_acknowledged_push(programs: Programs, tmp_path: Path) -> None:
+    server, endpoint = programs.start_server("--checkpoint-seconds", "2")
+    port = int(endpoint.rpartition(":")[2])
+    workers = [
+        programs.start("tests.integration.integer_worker", endpoint, f"w{number}", str(UPDATES), str(number))
+        for number in range(WORKERS)
+    ]
+    forgotten = 0  # by the killed servers
+    for kill in range(1, KILLS + 1):
+        goal = kill * WORKERS * UPDATES // (KILLS + 1)
+        wait_for(lambda goal=goal: status_of(endpoint).version >= goal, program=server)
+        acknowledged = status_of(endpoint).global_steps
+        server.kill()
+        server, _ = programs.start_server("--resume", str(tmp_path / "run"), "--checkpoint-seconds", "2", port=port)
+        forgotten += acknowledged - resumed_at(server)
+    assert forgotten > 0, "the server was killed each time just after a checkpoint"
+    totals = [wait_for(lambda worker=worker: pushed(worker), program=worker) for worker in workers]  # type: ignore[misc]
+    wait_for(lambda: status_of(endpoint).version >= 1 + WORKERS * UPDATES, program=server)
+    status = status_of(endpoint)
+    assert status.version == 1 + WORKERS * UPDATES
+    assert status.global_steps == WORKERS * UPDATES
+    np.testing.assert_array_equal(weights_of(endpoint).numpy(), -np.sum(totals, axis=0))

@@ -1,0 +1,87 @@
+"""What the server does and says so that no acknowledged push is lost with it."""
+
+from typing import Any
+
+import pytest
+
+from common import messages
+from ps_server.checkpoint_plan import HURRY_SECONDS
+from ps_server.effects import SaveCheckpoint
+from ps_server.training_run import PUSH_WINDOW, TrainingRun
+from tests.ps_server.transcripts import EPOCH, SCHEMA, START, Transcript, a_run, encoded, only
+
+
+@pytest.fixture
+def server() -> Transcript:
+    return Transcript.seeded()
+
+
+def heartbeat(server: Transcript, worker: str = "a", **fields: Any) -> messages.Alive:
+    return server.answer(messages.Alive, worker, messages.Heartbeat(request=server.next_request(), **fields))
+
+
+def saves(server: Transcript) -> list[SaveCheckpoint]:
+    return [effect for effect in server.effects if isinstance(effect, SaveCheckpoint)]
+
+
+def test_a_run_is_saved_as_soon_as_it_is_seeded() -> None:
+    server = Transcript(a_run())
+    server.hello("a")
+    seed = messages.Seed(request=5, schema=SCHEMA.specs)
+    checkpoint = only(SaveCheckpoint, server.say("a", seed, encoded([1, 2, 3])))
+    assert checkpoint.vectors["weights"].tolist() == [1, 2, 3]
+    server.say("a", seed, encoded([1, 2, 3]))
+    assert saves(server) == [], "a second seed is not taken"
+
+
+def test_a_worker_in_need_gets_an_early_checkpoint_and_hears_that_it_is_complete(server: Transcript) -> None:
+    server.push("a", 1)
+    server.after(HURRY_SECONDS)
+    assert saves(server) == [], "the next is due in half a minute"
+    assert heartbeat(server, save_soon=True).durable == 0
+    server.after(0.25)
+    assert len(saves(server)) == 1
+    server.machine.checkpoint_saved("early.safetensors")
+    assert heartbeat(server).durable == 1
+
+
+def test_a_worker_whose_pushes_are_all_durable_gets_none(server: Transcript) -> None:
+    server.push("a", 1)
+    server.save_and_complete()
+    heartbeat(server, save_soon=True)
+    server.after(2 * HURRY_SECONDS)
+    assert saves(server) == []
+
+
+def test_workers_hear_that_checkpoints_fail_and_that_they_succeed_again(server: Transcript) -> None:
+    assert heartbeat(server).saving
+    server.push("a", 1)
+    server.save()
+    server.machine.checkpoint_failed("no space left on device")
+    assert not heartbeat(server).saving
+    assert server.push("a", 2).verdict == "applied", "training goes on"
+    server.save_and_complete()
+    assert heartbeat(server).saving
+
+
+def test_a_gap_that_a_worker_will_never_fill_is_forgotten(server: Transcript) -> None:
+    """Of a push that was refused, say."""
+    server.push("a", 1)
+    server.push("a", 3)
+    assert server.run.ledger.accounts["a"].through == 1
+    server.push("a", 4, oldest=3)
+    assert server.run.ledger.accounts["a"].through == 4
+    assert server.push("a", 4 + PUSH_WINDOW).verdict == "applied"
+    assert server.push("a", 2).verdict == "duplicate"
+
+
+def test_replies_and_welcome_tell_the_lives_of_the_server_apart(server: Transcript) -> None:
+    push = server.push_of(1)
+    assert server.answer(messages.Settled, "a", push, encoded([1, 1, 1])).epoch == EPOCH
+    assert server.hello("b").seeded_in == EPOCH
+    checkpoint = server.save()
+    run = TrainingRun.restored(checkpoint.vectors, checkpoint.record, epoch=EPOCH + 1, now=START)
+    again = Transcript(run, epoch=EPOCH + 1)
+    welcome = again.hello("b")
+    assert (welcome.epoch, welcome.seeded_in) == (EPOCH + 1, EPOCH)
+    assert Transcript(a_run()).hello("a").seeded_in == 0

@@ -1,0 +1,132 @@
+"""Requests on their way: their order, how many pushes at a time, and what later replies prove."""
+
+from common import messages
+from common.messages import ToServer
+from rl_worker.effects import Transmit
+from rl_worker.outbox import PUSHES_UNDER_WAY, Outbox
+from tests.rl_worker.client_transcripts import vector
+
+
+def push(sequence: int) -> messages.Push:
+    """Its request number is ten times its sequence."""
+    return messages.Push(request=10 * sequence, sequence=sequence, computed_on=1, epoch=1, schema_hash="s")
+
+
+def pull(request: int) -> messages.Pull:
+    return messages.Pull(request=request)
+
+
+def send_all(outbox: Outbox) -> list[ToServer]:
+    """Everything that may go now."""
+    sent = []
+    while (message := outbox.next()) is not None:
+        transmit = outbox.send_next()
+        assert transmit.message is message
+        sent.append(message)
+    return sent
+
+
+def an_outbox(*messages: ToServer) -> Outbox:
+    outbox = Outbox()
+    for message in messages:
+        outbox.put(message)
+    return outbox
+
+
+def test_requests_go_out_in_order() -> None:
+    requests = [pull(1), push(1), pull(11), push(2)]
+    assert send_all(an_outbox(*requests)) == requests
+
+
+def test_a_vector_travels_with_its_request() -> None:
+    outbox = Outbox()
+    outbox.put(push(1), vector(1, 2))
+    assert outbox.next() == push(1)
+    assert outbox.send_next() == Transmit(push(1), vector(1, 2))
+    assert outbox.bytes_under_way == 8
+    outbox.answered(10)
+    assert outbox.bytes_under_way == 0
+
+
+def test_only_some_pushes_are_under_way_and_an_answer_lets_the_next_go() -> None:
+    outbox = an_outbox(*(push(sequence) for sequence in range(1, 100)))
+    assert len(send_all(outbox)) == PUSHES_UNDER_WAY
+    outbox.answered(10)
+    assert send_all(outbox) == [push(PUSHES_UNDER_WAY + 1)]
+
+
+def test_an_oldest_push_that_is_lost_again_and_again_holds_the_others_back() -> None:
+    """The server would refuse what is too far beyond it."""
+    outbox = an_outbox(*(push(sequence) for sequence in range(1, 100)))
+    send_all(outbox)
+    for sequence in range(2, PUSHES_UNDER_WAY + 1):
+        request = outbox.answered(10 * sequence)
+        assert request is not None
+        outbox.send_again_before(request.order)
+    assert send_all(outbox) == []
+    outbox.answered(10)
+    assert len(send_all(outbox)) == PUSHES_UNDER_WAY
+
+
+def test_a_request_is_answered_once() -> None:
+    outbox = an_outbox(pull(1))
+    send_all(outbox)
+    answered = outbox.answered(1)
+    assert answered is not None
+    assert answered.message == pull(1)
+    assert outbox.answered(1) is None
+    assert len(outbox) == 0
+
+
+def test_an_answer_proves_that_what_was_sent_before_it_is_lost() -> None:
+    outbox = an_outbox(pull(1), pull(2), pull(3))
+    send_all(outbox)
+    second = outbox.answered(2)
+    assert second is not None
+    assert outbox.send_again_before(second.order) == [Transmit(pull(1))]
+    third = outbox.answered(3)
+    assert third is not None
+    assert outbox.send_again_before(third.order) == [], "it was sent again after that"
+
+
+def test_a_lost_heartbeat_is_forgotten() -> None:
+    outbox = Outbox()
+    outbox.overtake(messages.Heartbeat(request=1))
+    outbox.put(pull(2))
+    send_all(outbox)
+    answered = outbox.answered(2)
+    assert answered is not None
+    assert outbox.send_again_before(answered.order) == []
+    assert len(outbox) == 0
+
+
+def test_what_overtakes_goes_before_all_that_waits() -> None:
+    outbox = an_outbox(*(push(sequence) for sequence in range(1, 100)))
+    send_all(outbox)
+    assert outbox.overtake(messages.Goodbye(request=5)) == Transmit(messages.Goodbye(request=5))
+
+
+def test_on_another_connection_everything_goes_again_in_order_but_heartbeats() -> None:
+    outbox = an_outbox(push(3), pull(31), push(4))
+    send_all(outbox)
+    outbox.overtake(messages.Heartbeat(request=41))
+    outbox.put(push(5))
+    outbox.start_over([(push(1), vector(1)), (push(2), vector(2))])
+    assert send_all(outbox) == [push(1), push(2), push(3), pull(31), push(4), push(5)]
+
+
+def test_an_answer_from_before_proves_nothing_on_another_connection() -> None:
+    outbox = an_outbox(pull(1), pull(2))
+    send_all(outbox)
+    outbox.start_over(())
+    late = outbox.answered(2)
+    assert late is not None
+    assert outbox.send_again_before(late.order) == []
+    assert send_all(outbox) == [pull(1)]
+
+
+def test_a_cleared_outbox_has_nothing() -> None:
+    outbox = an_outbox(pull(1), pull(2))
+    outbox.send_next()
+    outbox.clear()
+    assert (len(outbox), outbox.next(), outbox.answered(1)) == (0, None, None)
