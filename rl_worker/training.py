@@ -108,7 +108,7 @@ class Reporter:
         meters = {name: float(value) for name, value in loss.meters.items()}
         meters["loss"] = float(loss.total.detach())
         meters["gradient_norm"] = gradient_norm
-        meters["weight_norm"] = float(torch.linalg.vector_norm(network.weights))
+        meters["weight_norm"] = float(torch.linalg.vector_norm(network.weights[: network.schema.weights]))
         meters["steps_per_second"] = self._steps / elapsed
         meters |= {f"{part}_share": seconds / elapsed for part, seconds in self._seconds.items()}
         self._parameters.report(self._episodes, meters)
