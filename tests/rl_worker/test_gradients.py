@@ -150,3 +150,19 @@ def test_buffers_are_statistics_behind_the_weights_and_have_no_gradient() -> Non
     assert norm > 0
     flat.load(torch.arange(flat.schema.size, dtype=torch.float32))
     assert network.mean.tolist() == [flat.schema.size - 2, flat.schema.size - 1]
+
+
+def test_a_gradient_that_somebody_keeps_is_not_written_to_again() -> None:
+    """A push may be sent again long after the next gradients were made."""
+    network = small_network()
+    flat = FlatNetwork(network)
+    kept = [flat.gradient_of(loss_of(network, seed), clip=0)[0] for seed in range(5)]
+    for seed, gradient in enumerate(kept):
+        torch.testing.assert_close(gradient, autograd_of(network, seed))
+
+
+def test_a_gradient_that_nobody_keeps_leaves_its_memory_to_the_next_ones() -> None:
+    network = small_network()
+    flat = FlatNetwork(network)
+    places = {flat.gradient_of(loss_of(network, seed), clip=0)[0].data_ptr() for seed in range(20)}
+    assert len(places) <= 3

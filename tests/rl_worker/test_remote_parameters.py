@@ -49,7 +49,7 @@ class ShortWire:
 
 
 def remote(handler: Handler) -> tuple[RemoteParameters, ShortWire]:
-    machine = joined_client()
+    machine = joined_client(epoch=7)
     wire = ShortWire(machine, handler)
     return RemoteParameters(cast(ZmqClient, wire), machine, SCHEMA), wire
 

@@ -11,7 +11,9 @@ from rl_worker.settings import WorkerSettings
 
 def test_only_the_server_must_be_named() -> None:
     settings = parse_program(WorkerSettings, ["--server", "10.0.0.1:5555"], prog="rl-worker")
-    assert settings == WorkerSettings(server="10.0.0.1:5555", name=None, device="cpu", threads=1, patience_minutes=30.0)
+    assert settings == WorkerSettings(
+        server="10.0.0.1:5555", name=None, device="cpu", threads=1, patience_minutes=30.0, resend_mib=256.0
+    )
 
 
 def test_every_flag_can_be_given() -> None:
@@ -23,6 +25,7 @@ def test_every_flag_can_be_given() -> None:
         "--patience-minutes=0.5",
         "--gif-dir=here",
         "--render",
+        "--resend-mib=0",
     ]
     assert parse_program(WorkerSettings, flags, prog="rl-worker") == WorkerSettings(
         server="host:1",
@@ -32,6 +35,7 @@ def test_every_flag_can_be_given() -> None:
         patience_minutes=0.5,
         gif_dir=Path("here"),
         render=True,
+        resend_mib=0.0,
     )
 
 
@@ -43,6 +47,8 @@ def test_every_flag_can_be_given() -> None:
         ({"server": "localhost:99999"}, "--server localhost:99999: must be HOST:PORT"),
         ({"threads": 0}, "--threads 0: must be 1 or more"),
         ({"patience_minutes": 0.0}, "--patience-minutes 0.0: must be more than 0"),
+        ({"resend_mib": -1.0}, "--resend-mib -1.0: must be 0 or more"),
+        ({"resend_mib": float("nan")}, "--resend-mib nan: must be 0 or more"),
         ({"name": ""}, "--name: must have 1 to 100 characters"),
         ({"name": "x" * 101}, "--name: must have 1 to 100 characters"),
     ],
