@@ -15,7 +15,7 @@ train: $(READY)  ## a server and workers learn a game on this machine: PRESET=â€
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
 
 test: check  ## lint, types, layers, tests
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 check: $(READY)  ## ruff, mypy --strict, who may import whom
 	$(BIN)/ruff check .
