@@ -176,7 +176,7 @@ def test_the_meters_are_means_over_the_batch() -> None:
     meters = learner.loss(batch).meters
     assert float(meters["entropy"]) == pytest.approx(entropy_of(learner, trajectory))
     assert float(meters["value_loss"]) == pytest.approx(float(0.5 * batch.advantages.square().mean()))
-    assert float(meters["value"]) == pytest.approx(float((batch.returns - batch.advantages).mean()))
+    assert float(meters["value"]) == pytest.approx(float((batch.value_targets - batch.advantages).mean()))
     expected = -(batch.log_probabilities * batch.advantages).mean()
     assert float(meters["policy_loss"]) == pytest.approx(float(expected))
 
