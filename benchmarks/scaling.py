@@ -29,11 +29,10 @@ from common.messages import Episode, PushPull
 from common.run_spec import RunSpec
 from common.tensors import Schema
 from ps_server.training_run import TrainingRun
-from rl_worker.agent import build_agent
+from rl_worker.agent import build_agent, collector_for
 from rl_worker.environments import make_environments
 from rl_worker.gradients import FlatNetwork
 from rl_worker.remote_parameters import Newest
-from rl_worker.rollouts import RolloutCollector
 from rl_worker.training import train
 
 WORKERS = (1, 2, 4, 8, 16)
@@ -159,14 +158,7 @@ def _work(cluster: _Cluster, run: RunSpec, worker: int) -> None:
     network = FlatNetwork(algorithm.network)
     if cluster.run.store is None:
         cluster.run.seed(network.schema, network.weights)
-    collector = RolloutCollector(
-        environments,
-        algorithm,
-        unroll_length=algorithm.unroll_length,
-        discount=algorithm.discount,
-        seed=seed,
-        commits_next_action=algorithm.commits_next_action,
-    )
+    collector = collector_for(algorithm, environments, seed=seed)
     times = iter(range(10**9))
     try:
         # By this clock every unroll is long, and reported on at once.

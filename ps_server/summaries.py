@@ -5,8 +5,6 @@ A style is a scheme of names. The x axis is T, the environment steps of all work
 reported since the point before it; what nobody reported in that time has none.
 """
 
-import logging
-import os
 import struct
 import time
 from collections import defaultdict
@@ -19,10 +17,9 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import masked_crc32c
 
 from ps_server.effects import Reported
+from ps_server.lines_file import AppendedFile
 
 FOLDER = "tensorboard"
-
-log = logging.getLogger("ps-server")
 
 
 @dataclass(frozen=True)
@@ -109,8 +106,8 @@ class SummaryFile:
         folder = run_folder / FOLDER
         folder.mkdir(exist_ok=True)
         # TensorBoard knows its files by the middle of the name, and orders them by the time in it.
-        self._file = (folder / f"events.out.tfevents.{time.time_ns()}").open("ab", buffering=0)
-        self._failing = False
+        path = folder / f"events.out.tfevents.{time.time_ns()}"
+        self._file = AppendedFile(path.open("ab", buffering=0), FOLDER)
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def add(self, point: Mapping[str, float], *, global_steps: int) -> None:
@@ -122,15 +119,7 @@ class SummaryFile:
         self._file.close()
 
     def _write(self, event: Event) -> None:
-        try:
-            self._file.write(_framed(event.SerializeToString()))
-            self._failing = False
-        except OSError as error:
-            if not self._failing:
-                log.warning(
-                    "%s: cannot be written to, the run goes on without: %s", FOLDER, os.strerror(error.errno or 0)
-                )
-            self._failing = True
+        self._file.add(_framed(event.SerializeToString()))
 
 
 def _framed(data: bytes) -> bytes:

@@ -19,6 +19,7 @@ from rl_worker.algorithms.one_step_sarsa import OneStepSarsa
 from rl_worker.environments import DiscreteActions, Environments
 from rl_worker.networks import ActionValueNetwork, PolicyValueNetwork
 from rl_worker.policies import policy_for
+from rl_worker.rollouts import RolloutCollector
 
 ACTION_VALUE_METHODS: dict[type, Callable[..., Algorithm]] = {
     run_spec.OneStepQ: OneStepQ,
@@ -54,3 +55,15 @@ def build_agent(run: RunSpec, environments: Environments, *, device: torch.devic
         )
     values = ActionValueNetwork(run.network, shape, pixels=pixels, actions=actions.count)
     return ACTION_VALUE_METHODS[type(settings)](values.to(device), settings, device=device, seed=seed)
+
+
+def collector_for(algorithm: Algorithm, environments: Environments, *, seed: int) -> RolloutCollector:
+    """Unrolls as the algorithm learns from them, played by itself; the environments are reset with `seed`."""
+    return RolloutCollector(
+        environments,
+        algorithm,
+        unroll_length=algorithm.unroll_length,
+        discount=algorithm.discount,
+        seed=seed,
+        commits_next_action=algorithm.commits_next_action,
+    )

@@ -16,14 +16,13 @@ from common.errors import RunEnded, SettingsError
 from common.flags import Parsed, parse_with_run, run_program
 from common.messages import Episode, Welcome
 from common.run_spec import RunSpec, run_from_dict
-from rl_worker.agent import build_agent
+from rl_worker.agent import build_agent, collector_for
 from rl_worker.environments import Environments, make_environments
 from rl_worker.gifs import GifRecorder
 from rl_worker.gradients import FlatNetwork
 from rl_worker.normalization import measure_normalization
 from rl_worker.parameter_client import ParameterClient
 from rl_worker.remote_parameters import Newest, RemoteParameters
-from rl_worker.rollouts import RolloutCollector
 from rl_worker.settings import WorkerSettings
 from rl_worker.training import train
 from rl_worker.zmq_client import ZmqClient
@@ -97,14 +96,7 @@ def _train(
         log.info("%s: %s", what, value)
     log.info("worker %d: %d environments, %d parameters, seed %d", welcome.number, count, network.schema.size, seed)
     parameters.seed(network.weights)
-    collector = RolloutCollector(
-        environments,
-        algorithm,
-        unroll_length=algorithm.unroll_length,
-        discount=algorithm.discount,
-        seed=seed,
-        commits_next_action=algorithm.commits_next_action,
-    )
+    collector = collector_for(algorithm, environments, seed=seed)
 
     def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
         if gifs is not None:

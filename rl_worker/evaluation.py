@@ -29,6 +29,7 @@ from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments import Environments, make_environments
 from rl_worker.gradients import FlatNetwork
+from rl_worker.playing import Player
 from rl_worker.recording import record_game, record_gif
 
 PROGRAM = "rl-eval"
@@ -127,14 +128,11 @@ def play(agent: Algorithm, environments: Environments, *, episodes: int, greedy:
     share[: episodes % environments.count] += 1
     scores: list[float] = []
     returns = np.zeros(environments.count)
-    observations = environments.reset(seed)
-    state, ended = agent.initial_state(environments.count), np.ones(environments.count, dtype=np.bool_)
+    player = Player(agent, environments, greedy=greedy, seed=seed)
     while share.any():
-        decision = agent.act(torch.from_numpy(observations), state, torch.from_numpy(ended), greedy=greedy)
-        stepped = environments.step(decision.actions.cpu().numpy())
-        observations, state, ended = stepped.observations, decision.state, stepped.terminated | stepped.truncated
+        stepped = player.step()
         returns += stepped.rewards
-        for row in np.flatnonzero(ended):
+        for row in np.flatnonzero(stepped.terminated | stepped.truncated):
             if share[row]:
                 share[row] -= 1
                 scores.append(float(returns[row]))

@@ -10,13 +10,12 @@ from typing import Any
 
 import imageio.v2
 import imageio.v3
-import numpy as np
-import torch
 
 from common.errors import SettingsError
 from common.run_spec import Environment
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments import Environments, Screen, make_environments
+from rl_worker.playing import Player
 
 SCREENS_PER_SECOND = 30
 MOST_SCREENS = 20_000  # a game that never ends must not fill the disk
@@ -63,12 +62,9 @@ def _game(
     agent: Algorithm, environments: Environments, *, greedy: bool, seed: int, most_steps: int
 ) -> Iterator[Screen]:
     """The screens of one game, each before a step is taken."""
-    observations = environments.reset(seed)
-    state, ended = agent.initial_state(environments.count), np.ones(environments.count, dtype=np.bool_)
+    player = Player(agent, environments, greedy=greedy, seed=seed)
     for _ in range(most_steps):
         yield environments.screen()
-        decision = agent.act(torch.from_numpy(observations), state, torch.from_numpy(ended), greedy=greedy)
-        stepped = environments.step(decision.actions.cpu().numpy())
-        observations, state, ended = stepped.observations, decision.state, stepped.terminated | stepped.truncated
-        if ended[0]:
+        stepped = player.step()
+        if stepped.terminated[0] or stepped.truncated[0]:
             return

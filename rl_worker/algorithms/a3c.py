@@ -8,7 +8,7 @@ which an unroll becomes a few epochs of minibatches, each one push. A gradient t
 makes few cores enough.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -45,11 +45,10 @@ class A3C:
     def __init__(
         self, network: PolicyValueNetwork, policy: Policy, settings: run_spec.A3C, *, device: torch.device, seed: int
     ) -> None:
-        self.network: nn.Module = network
+        self.network = network
         self.unroll_length = settings.unroll_length
         self.discount = settings.discount
         self.gradient_clip = settings.gradient_clip
-        self._network = network
         self._policy = policy
         self._settings = settings
         self._device = device
@@ -67,7 +66,7 @@ class A3C:
             )
 
     def initial_state(self, count: int) -> State:
-        return self._network.initial_state(count, self._device)
+        return self.network.initial_state(count, self._device)
 
     @torch.no_grad()
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
@@ -94,7 +93,7 @@ class A3C:
     def loss(self, batch: Batch) -> Loss:
         """The loss whose gradient is pushed."""
         settings = self._settings
-        parameters, values, _ = self._network(batch.observations, batch.state, batch.starts)
+        parameters, values, _ = self.network(batch.observations, batch.state, batch.starts)
         log_probabilities = self._policy.log_probability(parameters, batch.actions)
         entropy = self._policy.entropy(parameters)
         if settings.surrogate == "clip":
@@ -127,7 +126,7 @@ class A3C:
         behaviour = trajectory.recorded["log_probabilities"]
         values, log_ratios = trajectory.recorded["values"], None
         if settings.off_policy == "vtrace":
-            parameters, newest, _ = self._network(observations[:-1], trajectory.initial_state, starts[:-1])
+            parameters, newest, _ = self.network(observations[:-1], trajectory.initial_state, starts[:-1])
             values = newest.cpu()
             log_ratios = self._policy.log_probability(parameters, actions).cpu() - behaviour
         advantages, targets = self._estimates(steps, values, self._next_values(trajectory, values), log_ratios)
@@ -149,15 +148,22 @@ class A3C:
     ) -> tuple[Tensor, Tensor]:
         """Advantages and value targets, [T, B]; `log_ratios` for V-trace."""
         settings = self._settings
-        target_lambda = 1.0 if settings.value_target == "n_step" else settings.gae_lambda
-        if log_ratios is None:
-            returns = lambda_returns(steps, next_values, settings.gae_lambda)
-            same = target_lambda == settings.gae_lambda
-            return returns - values, returns if same else lambda_returns(steps, next_values, target_lambda)
-        _, advantages = vtrace(steps, values, next_values, log_ratios, settings.gae_lambda)
-        if settings.surrogate == "none":
-            advantages *= log_ratios.exp().clamp(max=1.0)
-        return advantages, vtrace(steps, values, next_values, log_ratios, target_lambda)[0]
+        returns, advantages = self._returns(steps, values, next_values, log_ratios, settings.gae_lambda)
+        if log_ratios is not None and settings.surrogate == "none":
+            advantages = advantages * log_ratios.exp().clamp(max=1.0)
+        if settings.value_target == "n_step" and settings.gae_lambda != 1:
+            returns, _ = self._returns(steps, values, next_values, log_ratios, 1.0)
+        return advantages, returns
+
+    @staticmethod
+    def _returns(
+        steps: Steps, values: Tensor, next_values: Tensor, log_ratios: Tensor | None, lambda_: float
+    ) -> tuple[Tensor, Tensor]:
+        """Returns and what they are above the values, [T, B]."""
+        if log_ratios is not None:
+            return vtrace(steps, values, next_values, log_ratios, lambda_)
+        returns = lambda_returns(steps, next_values, lambda_)
+        return returns, returns - values
 
     def _next_values(self, trajectory: Trajectory, values: Tensor) -> Tensor:
         """[T, B]: of what was seen after each step. The last ones are asked for; that advances no memory."""
@@ -170,17 +176,19 @@ class A3C:
         return next_values
 
     def _forward(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, State]:
-        parameters, values, after = self._network(observations.to(self._device), state, starts.to(self._device))
+        parameters, values, after = self.network(observations.to(self._device), state, starts.to(self._device))
         return parameters, values, after
 
 
 def _as_single_steps(whole: Batch) -> Batch:
     """[T, B, ...] → [1, T · B, ...]"""
-    tensors = {name: value for name, value in vars(whole).items() if name != "state"}
-    return Batch(**{name: value.flatten(0, 1).unsqueeze(0) for name, value in tensors.items()}, state=())
+    return _changed(whole, lambda tensor: tensor.flatten(0, 1).unsqueeze(0), state=())
 
 
 def _columns(whole: Batch, columns: Tensor) -> Batch:
-    tensors = {name: value for name, value in vars(whole).items() if name != "state"}
-    state = tuple(part[columns] for part in whole.state)
-    return Batch(**{name: value[:, columns] for name, value in tensors.items()}, state=state)
+    return _changed(whole, lambda tensor: tensor[:, columns], state=tuple(part[columns] for part in whole.state))
+
+
+def _changed(batch: Batch, change: Callable[[Tensor], Tensor], *, state: State) -> Batch:
+    """The batch with every tensor changed alike, and another state."""
+    return Batch(**{name: change(value) for name, value in vars(batch).items() if name != "state"}, state=state)

@@ -34,7 +34,7 @@ class ActionValueLearner:
     def __init__(
         self, network: ActionValueNetwork, settings: run_spec.ActionValues, *, device: torch.device, seed: int
     ) -> None:
-        self.network: nn.Module = network
+        self.network = network
         self.target_network: nn.Module | None = deepcopy(network) if settings.target_interval else None
         self.unroll_length = settings.unroll_length
         self.discount = settings.discount

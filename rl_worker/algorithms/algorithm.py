@@ -20,7 +20,11 @@ class Loss:
 class Algorithm(Protocol):
     """Anything with these can be trained; there is no base class. It is the actor of its own rollouts."""
 
-    network: nn.Module
+    @property
+    def network(self) -> nn.Module:
+        """θ"""
+        ...
+
     target_network: nn.Module | None  # θ⁻, of the same schema; None where nothing is bootstrapped from it
     unroll_length: int  # steps of each environment between two updates
     commits_next_action: bool  # the action after an unroll is decided in it, and really taken (Sarsa)

@@ -22,7 +22,7 @@ from common.wire import read_to_server, read_to_worker, to_frames
 from ps_server.effects import SaveCheckpoint, Send
 from ps_server.parameter_server import ParameterServer
 from ps_server.training_run import TrainingRun
-from rl_worker.agent import build_agent
+from rl_worker.agent import build_agent, collector_for
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.effects import Fail, Reconnect, Resolve, Transmit
 from rl_worker.environments import Environments
@@ -30,7 +30,6 @@ from rl_worker.gradients import FlatNetwork
 from rl_worker.normalization import measure_normalization
 from rl_worker.parameter_client import ParameterClient
 from rl_worker.remote_parameters import RemoteParameters
-from rl_worker.rollouts import RolloutCollector
 from rl_worker.training import train
 
 PATIENCE_SECONDS = 60.0  # simulated, for an answer
@@ -137,14 +136,7 @@ def train_to_the_end(connection: OneThread, environments: Environments, *, seed:
     network = FlatNetwork(agent.network)
     parameters = RemoteParameters(connection, connection.machine, network.schema)  # type: ignore[arg-type]
     parameters.seed(network.weights)
-    collector = RolloutCollector(
-        environments,
-        agent,
-        unroll_length=agent.unroll_length,
-        discount=agent.discount,
-        seed=seed,
-        commits_next_action=agent.commits_next_action,
-    )
+    collector = collector_for(agent, environments, seed=seed)
     with pytest.raises(RunEnded):
         train(parameters, network, collector, agent)
     network.load(connection.training_run.weights.flat)
