@@ -162,6 +162,10 @@ class ParameterClient:
                 # The server has forgotten us, or (it came back empty, and our SEED was lost) the weights.
                 self._join_again(now=now)
                 return []
+            case messages.Refused(code="outside_window"):
+                # The outbox keeps to the window: this was sent before WELCOME, to a server with a shorter ledger than
+                # its former life had. The push is in the outbox still, behind those that it has to wait for.
+                return []
             case messages.Refused() if message.request == self._hello_ticket or message.code == "bad_message":
                 return self._end(Refused(message.code, message.reason))
         if (

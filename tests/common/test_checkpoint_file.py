@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -91,7 +91,6 @@ def test_a_half_written_checkpoint_is_recognised_wherever_it_ends(sound: Path, t
             read_checkpoint(path)
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_is_recognised_wherever_it_is(
     place: float, bit: int, sound: Path, tmp_path_factory: pytest.TempPathFactory

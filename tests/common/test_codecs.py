@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common.codecs import CODECS
@@ -14,7 +14,6 @@ from common.wire import Buffer
 
 FLOAT32 = CODECS["float32"]
 ODD_NUMBERS = [0.0, -0.0, 1.5, -1e-45, 3.4e38, math.inf, -math.inf, math.nan]
-KEPT = settings(max_examples=50, derandomize=True, deadline=None)
 
 
 def packed(numbers: list[float]) -> bytes:
@@ -28,7 +27,6 @@ def test_float32_is_little_endian_ieee_754() -> None:
     assert bytes(FLOAT32.encode(FLOAT32.decode([packed(ODD_NUMBERS)], len(ODD_NUMBERS)))) == packed(ODD_NUMBERS)
 
 
-@KEPT
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=20), st.lists(st.integers(0, 80)))
 def test_a_vector_may_be_cut_anywhere(numbers: list[float], places: list[int]) -> None:
     whole = packed(numbers)

@@ -1,14 +1,12 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common.meters import Rate, RollingMean
 
 NUMBERS = st.integers(-1000, 1000)  # whole, so that sums are exact
-KEPT = settings(max_examples=50, derandomize=True, deadline=None)
 
 
-@KEPT
 @given(st.lists(NUMBERS, min_size=1, max_size=20), st.integers(1, 5))
 def test_a_rolling_mean_is_that_of_the_newest_values(values: list[int], size: int) -> None:
     mean = RollingMean(size)
@@ -22,7 +20,6 @@ def test_a_rolling_mean_of_nothing_is_0() -> None:
     assert RollingMean(3).mean == 0.0
 
 
-@KEPT
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 50)), min_size=1, max_size=15), st.integers(1, 5))
 def test_a_rate_is_counted_from_the_oldest_mark_of_the_window(growth: list[tuple[int, int]], later: int) -> None:
     rate = Rate(window_seconds=10.0)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import common
 from common.errors import SettingsError
@@ -48,7 +48,6 @@ def test_a_preset_that_does_not_exist_is_answered_with_those_that_do() -> None:
             load_preset(name)
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
 @given(values_of(RunSpec))
 def test_a_run_survives_toml_and_dictionaries(run: RunSpec) -> None:
     assert run_from_dict(tomllib.loads(run.to_toml()), source="a test") == run

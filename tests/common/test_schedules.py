@@ -1,16 +1,14 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common.schedules import linear
 
 WEIGHTS = st.floats(0, 1)
-KEPT = settings(max_examples=100, derandomize=True, deadline=None)
 
 
-@KEPT
 @given(st.integers(0, 2**62), WEIGHTS, WEIGHTS, st.integers(1, 2**62))
 def test_a_linear_schedule_is_a_straight_line_that_ends(step: int, initial: float, final: float, over: int) -> None:
     share = min(Fraction(step, over), Fraction(1))

@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -15,7 +15,6 @@ from rl_worker.gradients import flatten
 from tests.schemas import schema_of_tensors
 
 SHAPES = st.lists(st.integers(1, 3), max_size=4).map(tuple)
-KEPT = settings(max_examples=50, derandomize=True, deadline=None)
 
 
 def laid_out(tensors: dict[str, Tensor]) -> list[float]:
@@ -31,7 +30,6 @@ def numbered(shapes: list[tuple[int, ...]]) -> dict[str, Tensor]:
     return {f"tensor{number}": torch.randn(shape) for number, shape in enumerate(shapes)}
 
 
-@KEPT
 @given(st.lists(SHAPES, min_size=1, max_size=4))
 def test_a_vector_holds_the_tensors_one_after_another_row_by_row(shapes: list[tuple[int, ...]]) -> None:
     tensors = numbered(shapes)

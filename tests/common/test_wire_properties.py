@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import msgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import WireError
@@ -30,10 +30,6 @@ ANYTHING = st.recursive(
 FRAMES = st.sampled_from([PROTOCOL_TAG, b"", msgpack.packb({"type": "PULL", "request": 1})]) | st.binary(max_size=40)
 
 
-def kept(examples: int) -> settings:
-    return settings(max_examples=examples, derandomize=True, deadline=None)
-
-
 def read_by(kind: type[Message]) -> Read:
     return read_to_server if kind in TO_SERVER else read_to_worker
 
@@ -55,7 +51,6 @@ def assert_read_or_refused(read: Read, frames: Sequence[Buffer]) -> None:
 
 
 @pytest.mark.parametrize("kind", TO_SERVER + TO_WORKER)
-@kept(12)
 @given(data=st.data())
 def test_a_message_of_any_type_arrives_as_it_was_sent(kind: type[Message], data: Any) -> None:
     message = data.draw(values_of(kind))
@@ -68,7 +63,6 @@ def test_a_message_of_any_type_arrives_as_it_was_sent(kind: type[Message], data:
 
 
 @pytest.mark.parametrize("kind", TO_SERVER + TO_WORKER)
-@kept(1)
 @given(data=st.data())
 def test_a_message_for_the_other_side_is_refused(kind: type[Message], data: Any) -> None:
     other = read_to_worker if kind in TO_SERVER else read_to_server
@@ -77,21 +71,18 @@ def test_a_message_for_the_other_side_is_refused(kind: type[Message], data: Any)
 
 
 @pytest.mark.parametrize("read", KINDS)
-@kept(80)
 @given(frames=st.lists(FRAMES, max_size=5))
 def test_any_frames_are_read_or_refused(read: Read, frames: list[bytes]) -> None:
     assert_read_or_refused(read, frames)
 
 
 @pytest.mark.parametrize("read", KINDS)
-@kept(100)
 @given(header=st.binary(max_size=60) | ANYTHING.map(msgpack.packb))
 def test_any_header_is_read_or_refused(read: Read, header: bytes) -> None:
     assert_read_or_refused(read, [PROTOCOL_TAG, header])
 
 
 @pytest.mark.parametrize("read", KINDS)
-@kept(120)
 @given(data=st.data(), replacement=ANYTHING)
 def test_a_message_with_one_field_replaced_is_read_or_refused(read: Read, data: Any, replacement: Any) -> None:
     header = header_of(data.draw(messages_to(read)))
@@ -100,7 +91,6 @@ def test_a_message_with_one_field_replaced_is_read_or_refused(read: Read, data: 
 
 
 @pytest.mark.parametrize("read", KINDS)
-@kept(120)
 @given(data=st.data(), replacement=st.binary(max_size=3))
 def test_a_message_with_a_few_bytes_replaced_is_read_or_refused(read: Read, data: Any, replacement: bytes) -> None:
     header = msgpack.packb(header_of(data.draw(messages_to(read))))

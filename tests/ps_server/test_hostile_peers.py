@@ -6,7 +6,7 @@ sent, and applies each push once.
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common import messages
@@ -90,7 +90,6 @@ def sendable(send: Send) -> None:
 
 
 @given(st.lists(steps, max_size=40), st.booleans())
-@settings(max_examples=150, deadline=None)
 def test_whatever_is_said_is_answered_once_and_hurts_nobody(said: list[tuple[str, Any, Any]], seeded: bool) -> None:
     server = Transcript.seeded(workers=("1", "2")) if seeded else Transcript()
     for peer, message, buffers in said:

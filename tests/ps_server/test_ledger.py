@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ps_server.ledger import Ledger
@@ -177,7 +177,6 @@ class Remembered:
 
 
 @given(st.lists(st.integers(1, 40), max_size=120))
-@settings(max_examples=150, deadline=None)
 def test_any_order_with_repetitions_settles_each_push_once(arrivals: list[int]) -> None:
     ledger, model, applied = a_ledger(), Remembered(), []
     for sequence in arrivals:
@@ -193,7 +192,6 @@ def test_any_order_with_repetitions_settles_each_push_once(arrivals: list[int]) 
 
 
 @given(st.permutations(range(1, 2 * WINDOW)))
-@settings(max_examples=60, deadline=None)
 def test_a_worker_that_sends_again_what_was_refused_gets_everything_settled(order: list[int]) -> None:
     ledger, applied = a_ledger(), []
     while waiting := [sequence for sequence in order if ledger.judge("a", sequence) != "settled"]:
@@ -212,7 +210,6 @@ events = st.one_of(
 
 
 @given(st.lists(events, max_size=80))
-@settings(max_examples=200, deadline=None)
 def test_through_restarts_and_crashes_the_ledger_is_that_of_a_perfect_memory(happened: list[tuple[str, int]]) -> None:
     """The worker restarts with another incarnation; the server crashes back to its newest complete checkpoint."""
     ledger, model, durable = a_ledger(), Remembered(), 0

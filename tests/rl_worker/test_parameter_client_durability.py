@@ -69,6 +69,18 @@ def test_the_trainer_does_not_hear_a_second_answer() -> None:
     assert sequences(rejoin(client, settled_through=0, epoch=3)) == [1], "the next has not"
 
 
+def test_a_push_that_a_server_with_a_shorter_ledger_refused_is_sent_after_those_it_lacks() -> None:
+    """On a network that does not keep the order: it was sent before WELCOME, and is looked at after HELLO."""
+    client = answered_pushes(16)
+    ticket, _ = push(client, 17, 17)
+    assert sequences(rejoin(client, settled_through=0)) == list(range(1, 17))
+    refusal = messages.Refused(request=ticket, code="outside_window", reason="push 17 is too far beyond the oldest")
+    assert client.receive(refusal, now=1.1) == []
+    settled = Settlement(sequence=1, verdict="applied", version=2)
+    reply = messages.Settled(request=ticket - 16, epoch=2, settlement=settled, global_steps=0)
+    assert sequences(sent(client.receive(reply, now=1.2))) == [17]
+
+
 def test_the_same_server_is_not_sent_what_it_has_answered() -> None:
     assert rejoin(answered_pushes(3), settled_through=3, epoch=1) == []
 

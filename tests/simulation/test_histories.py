@@ -137,6 +137,4 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestHistories.settings = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck))
