@@ -5,13 +5,16 @@ from collections.abc import Sequence
 
 import zmq
 
+from common.curve import ClientKeys
 from common.errors import Refused, ServerUnreachable
 from common.messages import Refused as RefusedMessage
 from common.messages import ToServer, ToWorker
 from common.wire import Buffer, read_to_worker, to_frames
 
 
-def ask(server: str, message: ToServer, *, timeout_seconds: float) -> tuple[ToWorker, Sequence[Buffer]]:
+def ask(
+    server: str, message: ToServer, *, timeout_seconds: float, keys: ClientKeys | None = None
+) -> tuple[ToWorker, Sequence[Buffer]]:
     """
     Send one message to HOST:PORT and return the reply with the buffers of its vector.
 
@@ -20,6 +23,8 @@ def ask(server: str, message: ToServer, *, timeout_seconds: float) -> tuple[ToWo
     """
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
+        if keys is not None:
+            keys.lock(socket)
         try:
             socket.connect(f"tcp://{server}")
         except zmq.ZMQError as error:
@@ -34,4 +39,7 @@ def ask(server: str, message: ToServer, *, timeout_seconds: float) -> tuple[ToWo
                 raise Refused(reply.code, reply.reason)
             if reply.request == message.request:
                 return reply, vector
-    raise ServerUnreachable(f"{server} gave no answer within {timeout_seconds:g} s; is a ps-server listening there?")
+    terms = "know this key" if keys else "do without keys"
+    raise ServerUnreachable(
+        f"{server} gave no answer within {timeout_seconds:g} s; is a ps-server listening there, and does it {terms}?"
+    )

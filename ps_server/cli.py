@@ -10,11 +10,13 @@ from typing import Any, NoReturn
 
 import torch
 
+from common.curve import read_pair
 from common.errors import CheckpointError, SettingsError
 from common.flags import Parsed, parse_with_run, run_program
 from common.run_folder import make_run_folder
 from common.run_spec import run_from_dict, with_settings
 from ps_server.checkpointing import CheckpointWriter, check_unused, newest_checkpoint
+from ps_server.door import Door
 from ps_server.parameter_server import ParameterServer
 from ps_server.run_records import RunRecords
 from ps_server.settings import ServerSettings
@@ -24,6 +26,11 @@ from ps_server.zmq_server import ZmqServer
 PROGRAM = "ps-server"
 # What the first worker proposes unless somebody says otherwise; here it only gives the flags their defaults.
 DEFAULT_PRESET = "pong"
+
+UNLOCKED = (
+    "whoever reaches this port can read the weights and push gradients, and nothing is encrypted. To lock it: "
+    "ps-ctl keygen keys; then ps-server --curve-secret keys/server.key_secret --authorized-keys keys/authorized"
+)
 
 log = logging.getLogger(PROGRAM)
 
@@ -56,17 +63,23 @@ def serve(argv: Sequence[str] | None = None) -> int:
         checkpoint_seconds=settings.checkpoint_seconds,
         now=now,
     )
+    door = None
+    if settings.curve_secret is not None and settings.authorized_keys is not None:
+        door = Door(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
     writer = _checkpoint_writer(settings, folder)
     try:
-        shell = ZmqServer(server, writer, host=settings.host, port=settings.port)
+        shell = ZmqServer(server, writer, host=settings.host, port=settings.port, door=door)
     except SettingsError:
         writer.close()
         raise
     address = _address(settings.host)
+    keys = "" if door is None else " --curve-server-key server.key --curve-secret worker.key_secret"
     print(
-        f"{_listening(settings.host, shell.port)}; start workers with: rl-worker --server {address}:{shell.port}",
+        f"{_listening(settings.host, shell.port)}; start workers with: rl-worker --server {address}:{shell.port}{keys}",
         flush=True,
     )
+    if door is None and not address.startswith("127."):
+        log.warning(UNLOCKED)
     try:
         records = RunRecords(
             folder, lambda: server.run.spec if server.run else None, endpoint=f"{address}:{shell.port}"

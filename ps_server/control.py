@@ -1,23 +1,27 @@
 """`ps-ctl`: look at a running server, have it save or stop, and draw what runs have left behind."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from tyro.conf import arg
 from tyro.extras import SubcommandApp
 
 from common import messages
 from common.addresses import check_address
+from common.curve import read_client_keys
 from common.errors import SettingsError
 from common.flags import run_program
 from common.messages import ToServer, ToWorker
 from common.status import Status
 from common.zmq_request import ask
+from ps_server.keys import add_keys, make_keys
 
 PROGRAM = "ps-ctl"
 ANSWER_SECONDS = 10.0
@@ -37,13 +41,30 @@ def control(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """Whom to ask."""
+
+    server: str
+    """HOST:PORT of the ps-server"""
+    curve_server_key: Path | None = None
+    """the server's public key, where it asks for keys"""
+    curve_secret: Path | None = None
+    """a secret key whose public half the server knows; an admin's, to save or stop the run"""
+
+    def __post_init__(self) -> None:
+        check_address("--server", self.server)
+
+
+Asked = Annotated[Server, arg(name="")]  # its flags have no prefix
+
+
 @app.command
-def status(*, server: str, json: bool = False) -> None:
+def status(*, server: Asked, json: bool = False) -> None:
     """
     How is the run?
 
     Args:
-        server: HOST:PORT of the ps-server
         json: print one JSON object instead of text
     """
     reply = _ask(server, messages.StatusRequest(request=1), ANSWER_SECONDS)
@@ -55,12 +76,11 @@ def status(*, server: str, json: bool = False) -> None:
 
 
 @app.command
-def checkpoint(*, server: str, json: bool = False) -> None:
+def checkpoint(*, server: Asked, json: bool = False) -> None:
     """
     Have the server write a checkpoint now, and wait until it is on disk.
 
     Args:
-        server: HOST:PORT of the ps-server
         json: print one JSON object instead of text
     """
     reply = _ask(server, messages.CheckpointRequest(request=1), SAVE_SECONDS)
@@ -72,12 +92,11 @@ def checkpoint(*, server: str, json: bool = False) -> None:
 
 
 @app.command
-def stop(*, server: str, json: bool = False) -> None:
+def stop(*, server: Asked, json: bool = False) -> None:
     """
     End the run: workers leave, the server saves, all exit.
 
     Args:
-        server: HOST:PORT of the ps-server
         json: print one JSON object instead of text
     """
     reply = _ask(server, messages.StopRequest(request=1), ANSWER_SECONDS)
@@ -85,6 +104,23 @@ def stop(*, server: str, json: bool = False) -> None:
         _print_json(reply)
     else:
         print("the run is ending: workers leave, the server saves and exits")
+
+
+@app.command
+def keygen(folder: Path, /, *, name: str | None = None, admin: bool = False) -> None:
+    """
+    Make the keys of a locked server in FOLDER: its own, those of its workers, and those of an admin.
+
+    The public keys of who may connect lie in FOLDER/authorized, where the server looks; take one away, and it may
+    connect no more.
+
+    Args:
+        folder: where they are put
+        name: add keys of this name to a folder that has the others
+        admin: with --name: who has them may save and stop the run too
+    """
+    for path in make_keys(folder) if name is None else [add_keys(folder, name, admin=admin)]:
+        print(path)
 
 
 @app.command
@@ -109,9 +145,9 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None, smoothing: float
     print(plot_runs(runs, out or runs[0] / "curve.png", smoothing=smoothing))
 
 
-def _ask(server: str, message: ToServer, timeout_seconds: float) -> ToWorker:
-    check_address("--server", server)
-    return ask(server, message, timeout_seconds=timeout_seconds)[0]
+def _ask(server: Server, message: ToServer, timeout_seconds: float) -> ToWorker:
+    keys = read_client_keys(server.curve_server_key, server.curve_secret)
+    return ask(server.server, message, timeout_seconds=timeout_seconds, keys=keys)[0]
 
 
 def _print_json(value: msgspec.Struct) -> None:

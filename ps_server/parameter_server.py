@@ -21,7 +21,7 @@ from ps_server.denied import Denied
 from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send
 from ps_server.guards import known_codec, seed_of
 from ps_server.membership import Member, Membership, PeerId
-from ps_server.phases import ACCEPTS, FROM_ANYBODY, Phase
+from ps_server.phases import ACCEPTS, ADMINS_ONLY, FROM_ANYBODY, Phase
 from ps_server.status_report import status_of
 from ps_server.training_run import TrainingRun
 
@@ -70,14 +70,22 @@ class ParameterServer:
 
     # -- what the shell calls -------------------------------------------------------------------------------------
 
-    def receive(self, peer: PeerId, message: ToServer, vector: Sequence[Buffer] = (), *, now: float) -> list[Effect]:
-        """One message of one peer, and the buffers of its vector. Never raises for what a peer sent."""
+    def receive(
+        self, peer: PeerId, message: ToServer, vector: Sequence[Buffer] = (), *, now: float, is_admin: bool = True
+    ) -> list[Effect]:
+        """
+        One message of one peer, and the buffers of its vector. Never raises for what a peer sent.
+
+        `is_admin`: the peer has shown an admin's key, or nobody is asked for keys.
+        """
         member = self.membership.heard_from(peer, now=now)
         legal = type(message) in ACCEPTS[self.phase]
         if not legal and self.phase is Phase.DRAINING:
             return [Send(peer, messages.Stop(reason=self._end_reason, request=message.request))]
         if member is None and type(message) not in FROM_ANYBODY:
             return self.refuse(peer, "unknown_worker", "say HELLO first, on this connection", message.request)
+        if not is_admin and type(message) in ADMINS_ONLY:
+            return self.refuse(peer, "not_admin", "saving and stopping the run takes an admin's key", message.request)
         if not legal:
             return self.refuse(peer, "no_weights", "the run has no weights yet; say SEED first", message.request)
         try:

@@ -26,3 +26,6 @@ ACCEPTS: dict[Phase, set[type[ToServer]]] = {
 
 # What needs no HELLO before it: an admin's questions, and reading the weights.
 FROM_ANYBODY: set[type[ToServer]] = {messages.Hello, messages.Pull, *_ADMIN}
+
+# What a worker's key is not enough for, where keys are asked for.
+ADMINS_ONLY: set[type[ToServer]] = {messages.CheckpointRequest, messages.StopRequest}

@@ -24,6 +24,10 @@ class ServerSettings:
     """seconds between two checkpoints"""
     lease_seconds: float = 5.0
     """silence after which a worker is taken for dead"""
+    curve_secret: Path | None = None
+    """the server's secret key, made by `ps-ctl keygen`: all is encrypted, and only authorised keys may connect"""
+    authorized_keys: Path | None = None
+    """folder with the public keys of those who may connect; its subfolder admins: who may save and stop the run too"""
     threads: int = 1
     """threads of the optimizer; 1 is best unless cores are idle and networks large"""
 
@@ -37,6 +41,8 @@ class ServerSettings:
         ):
             if not value > 0:  # NaN is not
                 raise SettingsError(f"{flag} {value}: must be more than 0")
+        if (self.curve_secret is None) != (self.authorized_keys is None):
+            raise SettingsError("--curve-secret and --authorized-keys go together; ps-ctl keygen makes both")
         if self.resume is not None and self.run_dir is not None:
             raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
         if self.resume is not None and not self.resume.is_dir():

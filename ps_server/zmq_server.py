@@ -16,6 +16,7 @@ from common.errors import SettingsError, WireError
 from common.status import Status
 from common.wire import MAX_FRAME_BYTES, Buffer, chunks, read_to_server, to_frames
 from ps_server.checkpointing import CheckpointWriter, Written
+from ps_server.door import Door
 from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send
 from ps_server.parameter_server import ParameterServer
 from ps_server.weight_store import Snapshot
@@ -32,19 +33,28 @@ log = logging.getLogger("ps-server")
 class ZmqServer:
     """Serves one ParameterServer. The thread that calls `serve` owns it."""
 
-    def __init__(self, server: ParameterServer, writer: CheckpointWriter, *, host: str, port: int) -> None:
-        """Binds at once; port 0 takes a free one. Raises SettingsError when the address cannot be had."""
+    def __init__(
+        self, server: ParameterServer, writer: CheckpointWriter, *, host: str, port: int, door: Door | None = None
+    ) -> None:
+        """
+        Binds at once; port 0 takes a free one. Without a door it talks to anybody.
+
+        Raises SettingsError when the address cannot be had.
+        """
         self._server = server
         self._writer = writer
         self._context = zmq.Context()
         self._socket = _router(self._context)
+        self._door = door
+        if door is not None:
+            door.hang(self._context, self._socket)
         self._frames: WeakKeyDictionary[Snapshot, list[zmq.Frame]] = WeakKeyDictionary()
         self._exit = False
         self._on_report: Callable[[Reported], None] | None = None
         try:
             self._socket.bind(f"tcp://{host}:{port or '*'}")
         except zmq.ZMQError as error:
-            self._context.destroy(linger=0)
+            self._shut(linger=0)
             raise SettingsError(f"--host {host} --port {port}: cannot listen there: {error}") from error
         self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
 
@@ -81,7 +91,12 @@ class ZmqServer:
             self._do(self._server.save(now=time.monotonic()))
             self._drain_writer()
         self._writer.close()
-        self._context.destroy(linger=LINGER_MILLISECONDS)
+        self._shut(linger=LINGER_MILLISECONDS)
+
+    def _shut(self, *, linger: int) -> None:
+        if self._door is not None:
+            self._door.close()
+        self._context.destroy(linger=linger)
 
     def _waiting(self) -> Iterator[list[zmq.Frame]]:
         for _ in range(BURST):
@@ -97,7 +112,8 @@ class ZmqServer:
         except WireError as error:
             self._do(self._server.refuse(peer, "bad_message", str(error)))
         else:
-            self._do(self._server.receive(peer, message, vector, now=time.monotonic()))
+            is_admin = self._door is None or self._door.is_admin(str(frames[0].get("User-Id")))
+            self._do(self._server.receive(peer, message, vector, now=time.monotonic(), is_admin=is_admin))
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:

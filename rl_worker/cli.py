@@ -12,6 +12,7 @@ from typing import NoReturn, cast
 
 import torch
 
+from common.curve import read_client_keys
 from common.errors import RunEnded, SettingsError
 from common.flags import Parsed, parse_with_run, run_program
 from common.messages import Episode, Welcome
@@ -51,9 +52,10 @@ def work(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     device = _device(settings.device)
+    keys = read_client_keys(settings.curve_server_key, settings.curve_secret)
     machine = _machine(flags)
     reason = ""
-    client = ZmqClient(settings.server, machine)
+    client = ZmqClient(settings.server, machine, keys=keys)
     try:
         log.info("joining %s", settings.server)
         welcome = client.welcome.result()

@@ -20,6 +20,7 @@ from common import messages
 from common.addresses import check_address
 from common.checkpoint_file import read_weights
 from common.codecs import CODECS
+from common.curve import ClientKeys, read_client_keys
 from common.errors import CheckpointError, SettingsError
 from common.flags import parse_program, run_program
 from common.run_spec import RunSpec, run_from_dict
@@ -47,6 +48,10 @@ class EvaluationSettings:
     """a checkpoint file, or a run folder: its best checkpoint, or its newest when it has no best yet"""
     server: str | None = None
     """HOST:PORT of a running ps-server"""
+    curve_server_key: Path | None = None
+    """the server's public key, where it asks for keys"""
+    curve_secret: Path | None = None
+    """a secret key whose public half the server knows"""
     episodes: int = 100
     """full games to play"""
     greedy: bool = False
@@ -177,7 +182,8 @@ def _write_gif(path: Path, agent: Algorithm, run: RunSpec, *, greedy: bool, seed
 def _weights(settings: EvaluationSettings) -> tuple[RunSpec, Schema, Tensor, int, str]:
     """The run, the schema of its network, its weights [P], their T, and where they are from."""
     if settings.server is not None:
-        return _weights_of_server(settings.server)
+        keys = read_client_keys(settings.curve_server_key, settings.curve_secret)
+        return _weights_of_server(settings.server, keys)
     assert settings.checkpoint is not None, "the settings have either"
     path = _checkpoint_in(settings.checkpoint) if settings.checkpoint.is_dir() else settings.checkpoint
     run, schema, weights, record = read_weights(path)
@@ -185,12 +191,12 @@ def _weights(settings: EvaluationSettings) -> tuple[RunSpec, Schema, Tensor, int
     return run, schema, weights, steps, f"{path}, step {steps}"
 
 
-def _weights_of_server(server: str) -> tuple[RunSpec, Schema, Tensor, int, str]:
-    status, _ = ask(server, messages.StatusRequest(request=1), timeout_seconds=ANSWER_SECONDS)
+def _weights_of_server(server: str, keys: ClientKeys | None) -> tuple[RunSpec, Schema, Tensor, int, str]:
+    status, _ = ask(server, messages.StatusRequest(request=1), timeout_seconds=ANSWER_SECONDS, keys=keys)
     assert isinstance(status, messages.StatusReply)
     if not status.schema:
         raise SettingsError(f"--server {server}: its run has no weights yet; try again when a worker has joined")
-    reply, vector = ask(server, messages.Pull(request=2), timeout_seconds=ANSWER_SECONDS)
+    reply, vector = ask(server, messages.Pull(request=2), timeout_seconds=ANSWER_SECONDS, keys=keys)
     assert isinstance(reply, messages.Weights)
     schema = Schema(status.schema)
     weights = CODECS[reply.codec].decode(vector, schema.size).clone()

@@ -183,7 +183,9 @@ class ParameterClient:
             return []
         silence = now - self._reached
         if silence > self._patience_seconds:
-            return self._end(ServerUnreachable(f"no answer for {silence:.0f} s; is it running, and is --server right?"))
+            return self._end(
+                ServerUnreachable(f"no answer for {silence:.0f} s; is it running, are --server and keys right?")
+            )
         effects: list[Effect] = []
         if now >= self._note_due:
             self._note_due = now + NOTE_SECONDS

@@ -16,6 +16,10 @@ class WorkerSettings:
     """HOST:PORT of ps-server; it may be started later"""
     name: str | None = None
     """name of this worker, alone of its kind in the run; HOST-PID when not given"""
+    curve_server_key: Path | None = None
+    """the server's public key, where it asks for keys: server.key of its `ps-ctl keygen`"""
+    curve_secret: Path | None = None
+    """this worker's own secret key, whose public half the server knows: worker.key_secret of its `ps-ctl keygen`"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the network runs; environments always run on the CPU"""
     threads: int = 1

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 
 import zmq
 
+from common.curve import ClientKeys
 from common.errors import PsRlError, WireError
 from common.messages import ToWorker, Welcome
 from common.wire import MAX_FRAME_BYTES, Buffer, read_to_worker, to_frames
@@ -33,9 +34,11 @@ log = logging.getLogger("rl-worker")
 class ZmqClient:
     """A worker's connection to HOST:PORT. Begins to join at once."""
 
-    def __init__(self, server: str, client: ParameterClient) -> None:
+    def __init__(self, server: str, client: ParameterClient, *, keys: ClientKeys | None = None) -> None:
+        """With keys it talks to nobody but the server that they name."""
         self.welcome: Future[Welcome] = Future()
         self._server = server
+        self._keys = keys
         self._client = client
         self._calls: queue.SimpleQueue[tuple[Callable[..., Call], Future[Reply]]] = queue.SimpleQueue()
         self._futures: dict[int, Future[Reply]] = {}  # by ticket
@@ -186,5 +189,7 @@ class ZmqClient:
         socket.setsockopt(zmq.CONNECT_TIMEOUT, 5000)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
+        if self._keys is not None:
+            self._keys.lock(socket)
         socket.connect(f"tcp://{self._server}")
         return socket

@@ -47,7 +47,13 @@ PURE = [
     "rl_worker/returns.py",
 ]
 IMPURE = {"zmq", "socket", "time", "threading", "asyncio", "os", "random", "logging", "subprocess", "signal"}
-MAY_USE_ZMQ = {"common/zmq_request.py", "ps_server/zmq_server.py", "rl_worker/zmq_client.py"}
+MAY_USE_ZMQ = {
+    "common/curve.py",
+    "common/zmq_request.py",
+    "ps_server/door.py",
+    "ps_server/zmq_server.py",
+    "rl_worker/zmq_client.py",
+}
 MAY_USE_THE_ENVIRONMENT = {"rl_worker/children.py"}
 
 

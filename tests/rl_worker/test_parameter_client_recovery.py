@@ -237,7 +237,7 @@ def test_patience_ends_with_a_sentence() -> None:
     assert isinstance(fail, Fail)
     assert fail.ticket == 0
     assert isinstance(fail.error, ServerUnreachable)
-    assert str(fail.error) == "no answer for 60 s; is it running, and is --server right?"
+    assert str(fail.error) == "no answer for 60 s; is it running, are --server and keys right?"
     assert push(client, 1, 2)[1] == [Fail(push(client, 1, 2)[0] - 1, fail.error)]
 
 

@@ -1,0 +1,110 @@
+"""CURVE with real programs: who has no authorised key is not answered, and a worker's key is not an admin's."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from common import messages
+from common.curve import ClientKeys, read_client_keys
+from common.errors import Refused, ServerUnreachable
+from common.zmq_request import ask
+from ps_server.keys import add_keys, make_keys
+from tests.integration.processes import Program, Programs, wait_for
+
+SILENCE_SECONDS = 0.5
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    keys = tmp_path / "keys"
+    make_keys(keys)
+    return keys
+
+
+def locked_server(programs: Programs, folder: Path, *flags: str) -> tuple[Program, str]:
+    own, authorized = str(folder / "server.key_secret"), str(folder / "authorized")
+    return programs.start_server("--curve-secret", own, "--authorized-keys", authorized, *flags)
+
+
+def keys_of(folder: Path, name: str) -> ClientKeys:
+    keys = read_client_keys(folder / "server.key", folder / f"{name}.key_secret")
+    assert keys is not None
+    return keys
+
+
+def flags_of(folder: Path, name: str) -> list[str]:
+    return ["--curve-server-key", str(folder / "server.key"), "--curve-secret", str(folder / f"{name}.key_secret")]
+
+
+def is_answered(endpoint: str, keys: ClientKeys | None, *, within_seconds: float = 10.0) -> bool:
+    try:
+        ask(endpoint, messages.StatusRequest(request=1), timeout_seconds=within_seconds, keys=keys)
+    except ServerUnreachable:
+        return False
+    return True
+
+
+def test_a_worker_with_a_key_trains_and_an_admin_ends_the_run(programs: Programs, folder: Path) -> None:
+    server, endpoint = locked_server(programs, folder, "--preset", "cartpole")
+    assert "whoever reaches this port" not in server.output
+    worker = programs.start("rl-worker", "--server", endpoint, *flags_of(folder, "worker"))
+
+    def has_trained() -> bool:
+        request = messages.StatusRequest(request=1)
+        reply, _ = ask(endpoint, request, timeout_seconds=10, keys=keys_of(folder, "worker"))
+        assert isinstance(reply, messages.StatusReply)
+        return reply.status.global_steps > 0
+
+    wait_for(has_trained, program=worker)
+    evaluation = ["--server", endpoint, "--episodes", "1", *flags_of(folder, "worker")]
+    assert programs.start("rl-eval", *evaluation).wait() == 0
+    refused = programs.start("ps-ctl", "stop", "--server", endpoint, *flags_of(folder, "worker"))
+    assert refused.wait() != 0
+    assert "not_admin" in refused.output
+    assert programs.start("ps-ctl", "checkpoint", "--server", endpoint, *flags_of(folder, "admin")).wait() == 0
+    assert programs.start("ps-ctl", "stop", "--server", endpoint, *flags_of(folder, "admin")).wait() == 0
+    assert (server.wait(), worker.wait()) == (0, 0)
+
+
+def test_nobody_else_is_answered(programs: Programs, folder: Path, tmp_path: Path) -> None:
+    server, endpoint = locked_server(programs, folder)
+    make_keys(tmp_path / "others")
+    stranger = ClientKeys(keys_of(folder, "worker").server, keys_of(tmp_path / "others", "worker").own)
+    impostor = ClientKeys(keys_of(tmp_path / "others", "worker").server, keys_of(folder, "worker").own)
+    for keys in (None, stranger, impostor):
+        assert not is_answered(endpoint, keys, within_seconds=SILENCE_SECONDS)
+    assert "turned away" in server.output
+    assert is_answered(endpoint, keys_of(folder, "worker")), "the others have done no harm"
+
+
+def test_keys_are_authorised_and_taken_away_while_it_serves(programs: Programs, folder: Path) -> None:
+    _, endpoint = locked_server(programs, folder)
+    secret = add_keys(folder, "late", admin=False)
+    assert is_answered(endpoint, keys_of(folder, "late"))
+    (folder / "authorized" / "late.key").unlink()
+    assert secret.exists()
+    assert not is_answered(endpoint, keys_of(folder, "late"), within_seconds=SILENCE_SECONDS)
+
+
+def test_a_worker_whose_key_was_taken_away_cannot_stop_the_run_either(programs: Programs, folder: Path) -> None:
+    _, endpoint = locked_server(programs, folder)
+    stop = messages.StopRequest(request=1)
+    admin = keys_of(folder, "admin")
+    assert is_answered(endpoint, admin)
+    (folder / "authorized" / "admins" / "admin.key").rename(folder / "authorized" / "demoted.key")
+    with pytest.raises(Refused, match="not_admin"):
+        ask(endpoint, stop, timeout_seconds=10, keys=admin)
+
+
+def test_secret_files_are_for_their_owner_alone(folder: Path) -> None:
+    secrets = sorted(folder.glob("*.key_secret"))
+    assert [path.name for path in secrets] == ["admin.key_secret", "server.key_secret", "worker.key_secret"]
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in secrets)
+
+
+def test_an_unlocked_server_on_every_interface_says_how_to_lock_it(programs: Programs, tmp_path: Path) -> None:
+    server = programs.start("ps-server", "--port", "0", "--run-dir", str(tmp_path / "run"))
+    wait_for(lambda: "whoever reaches this port" in server.output, program=server)
+    assert "ps-ctl keygen keys" in server.output
+    assert "--authorized-keys keys/authorized" in server.output
