@@ -15,6 +15,7 @@ import zmq
 
 from benchmarks.command_loop import serve_commands
 from common.buffer_pool import BufferPool
+from common.run_spec import Wire
 from common.tensors import Schema, TensorSpec
 from rl_worker.parameter_client import ParameterClient
 from rl_worker.remote_parameters import RemoteParameters
@@ -70,7 +71,7 @@ def our_client(server: str, size: int, *, push: bool, fresh: bool = False, resen
     )
     client = ZmqClient(server, machine)
     client.welcome.result()
-    parameters = RemoteParameters(client, machine, Schema([TensorSpec("all", (size,))]))
+    parameters = RemoteParameters(client, machine, Schema([TensorSpec("all", (size,))]), Wire())
     gradient, weights = torch.full((size,), 1e-3), torch.zeros(size)
     parameters.seed(weights)
     newest = parameters.pull()

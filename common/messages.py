@@ -92,7 +92,8 @@ class PushPull(Struct, frozen=True, kw_only=True, tag="PUSHPULL"):
     have_version: Count
     have_epoch: Count
     steps: Count = 0
-    codec: Name = "float32"
+    codec: Name = "float32"  # of the gradient
+    weight_codec: Name = "float32"  # that the weights are wanted in
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
     inline: bytes = b""
 

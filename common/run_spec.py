@@ -264,6 +264,16 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """end when the mean return of the last 100 episodes reaches this"""
 
 
+class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How vectors travel: smaller and less exact where links are slow."""
+
+    gradient_codec: Literal["float32", "bfloat16", "float16", "int8", "topk"] = "float32"
+    """gradients as float32; in half the bytes; in a quarter; or the 32nd of them that is largest. What int8 and topk
+    leave out is added to the next gradient"""
+    weight_codec: Literal["float32", "bfloat16", "float16"] = "float32"
+    """weights as float32, or in half the bytes"""
+
+
 class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a run leaves in its folder beside its metrics and its newest checkpoints."""
 
@@ -307,6 +317,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     schedule: Annotated[Schedule, _SECTION] = Schedule()
     staleness: Annotated[Staleness, _SECTION] = Staleness()
     budget: Annotated[Budget, _SECTION] = Budget()
+    wire: Annotated[Wire, _SECTION] = Wire()
     records: Annotated[Records, _SECTION] = Records()
 
     def to_dict(self) -> dict[str, Any]:

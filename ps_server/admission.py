@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from common.codecs import CODECS
 from common.errors import SettingsError
 from common.messages import PROTOCOL_VERSION, Hello
 from common.run_spec import RunSpec, contradiction, run_from_dict, with_settings
@@ -24,8 +23,8 @@ def admit(hello: Hello, *, run: TrainingRun | None, overrides: dict[str, Any]) -
         raise Denied(
             "protocol", f"this server speaks protocol {PROTOCOL_VERSION}, the worker {lowest} to {highest}; update one"
         )
-    if not set(hello.codecs) & CODECS.keys():
-        raise Denied("unknown_codec", f"no codec in common: here {', '.join(CODECS)}, there {', '.join(hello.codecs)}")
+    if "float32" not in hello.codecs:
+        raise Denied("unknown_codec", f"everybody speaks float32, and the worker only {', '.join(hello.codecs)}")
     known = run.ledger.accounts.get(hello.worker_id) if run else None
     if known is not None and known.incarnation > hello.incarnation:
         raise Denied(

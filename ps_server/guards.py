@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from common.codecs import CODECS
+from common.codecs import CODECS, Codec
 from common.errors import SchemaMismatch, WireError
 from common.messages import Push, PushPull, Seed
 from common.tensors import Schema
@@ -44,16 +44,22 @@ def seed_of(message: Seed, vector: Sequence[Buffer]) -> tuple[Schema, Tensor]:
     return schema, _finite(message.codec, vector, schema, "weights")[0]
 
 
-def known_codec(name: str) -> str:
-    """The name of a codec that is spoken here. Raises Denied."""
+def codec_for_weights(name: str) -> str:
+    """The name of a codec that weights are sent in. Raises Denied."""
+    if not _known_codec(name).for_weights:
+        raise Denied("unknown_codec", f"codec {name} loses too much for weights; it is for gradients")
+    return name
+
+
+def _known_codec(name: str) -> Codec:
     if name not in CODECS:
         raise Denied("unknown_codec", f"codec {name[:40]!r} is not spoken here; there are {', '.join(CODECS)}")
-    return name
+    return CODECS[name]
 
 
 def _finite(codec: str, buffers: Sequence[Buffer], schema: Schema, what: str) -> tuple[Tensor, float]:
     try:
-        vector = CODECS[known_codec(codec)].decode(buffers, schema.size)
+        vector = _known_codec(codec).decode(buffers, schema.size, schema.size - schema.weights)
     except WireError as error:
         raise Denied("wrong_size", str(error)) from error
     norm = float(torch.linalg.vector_norm(vector))

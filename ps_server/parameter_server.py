@@ -19,7 +19,7 @@ from ps_server.admission import admit
 from ps_server.checkpoint_plan import CheckpointPlan
 from ps_server.denied import Denied
 from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send
-from ps_server.guards import known_codec, seed_of
+from ps_server.guards import codec_for_weights, seed_of
 from ps_server.membership import Member, Membership, PeerId
 from ps_server.phases import ACCEPTS, ADMINS_ONLY, FROM_ANYBODY, Phase
 from ps_server.status_report import status_of
@@ -188,7 +188,7 @@ class ParameterServer:
                 )
                 return [Send(peer, answer)]
             case messages.PushPull():
-                known_codec(message.codec)  # the weights go back in it: without one, nothing is done
+                codec_for_weights(message.weight_codec)  # without one, nothing is done
                 settled = self._settle(self.run, member, message, vector)
                 return [self._newest(peer, message, settled)]
             case messages.Report():
@@ -262,7 +262,7 @@ class ParameterServer:
             "target_version": store.target_version if store else 0,
             "settled": settled,
         }
-        codec = known_codec(message.codec)
+        codec = codec_for_weights(message.codec if isinstance(message, messages.Pull) else message.weight_codec)
         if store is None or (message.have_epoch, message.have_version) == (self.epoch, version):
             self.not_modified += 1
             return Send(peer, messages.NotModified(**answer))

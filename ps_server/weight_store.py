@@ -59,9 +59,10 @@ class WeightStore:
         vector, version = (self.target, self.target_version) if target else (self.flat, self.version)
         known = self._snapshots.get((codec, target))
         if known is None or known.version != version:
-            copy = self._pool.take()
-            torch.from_numpy(copy).copy_(vector)
-            known = Snapshot(version, codec, CODECS[codec].encode(torch.from_numpy(copy)).toreadonly())
+            if codec == "float32":  # which is a view
+                vector = torch.from_numpy(self._pool.take()).copy_(vector)
+            encoded = CODECS[codec].encode(vector, self.schema.size - self.schema.weights)
+            known = Snapshot(version, codec, encoded.toreadonly())
             self._snapshots[codec, target] = known
             self.copies += 1
         return known

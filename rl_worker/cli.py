@@ -93,7 +93,7 @@ def _train(
     if not welcome.schema:
         measure_normalization(algorithm.network, environments, seed=seed)
     network = FlatNetwork(algorithm.network)
-    parameters = RemoteParameters(client, machine, network.schema)
+    parameters = RemoteParameters(client, machine, network.schema, run.wire)
     for what, value in environments.description.items():
         log.info("%s: %s", what, value)
     log.info("worker %d: %d environments, %d parameters, seed %d", welcome.number, count, network.schema.size, seed)

@@ -100,10 +100,14 @@ class ParameterClient:
         self._schema = schema
         return self._ask(messages.Seed(request=self._ticket(), schema=schema.specs, codec=codec), vector, now=now)
 
-    def pull(self, *, have_epoch: int, have_version: int, now: float, target: bool = False) -> Call:
+    def pull(
+        self, *, have_epoch: int, have_version: int, now: float, target: bool = False, codec: str = "float32"
+    ) -> Call:
         """Ask for weights newer than these; answered by Weights or NotModified."""
         ticket = self._ticket()
-        pull = messages.Pull(request=ticket, have_epoch=have_epoch, have_version=have_version, target=target)
+        pull = messages.Pull(
+            request=ticket, have_epoch=have_epoch, have_version=have_version, target=target, codec=codec
+        )
         return self._ask(pull, now=now)
 
     def push(
@@ -115,16 +119,26 @@ class ParameterClient:
         return self._ask(push, vector, now=now)
 
     def push_pull(
-        self, codec: str, vector: Sequence[Buffer], *, epoch: int, computed_on: int, steps: int, now: float
+        self,
+        codec: str,
+        vector: Sequence[Buffer],
+        *,
+        epoch: int,
+        computed_on: int,
+        steps: int,
+        now: float,
+        weight_codec: str = "float32",
     ) -> Call:
         """
         Send a gradient and ask for weights newer than it was computed on; answered by Weights or NotModified.
 
-        The gradient must not change any more: it may be sent again after its answer.
+        The gradient is in `codec`, the weights are wanted in `weight_codec`. The gradient must not change any more: it
+        may be sent again after its answer.
         """
         push = messages.PushPull(
             **self._push_fields(),
             codec=codec,
+            weight_codec=weight_codec,
             epoch=epoch,
             computed_on=computed_on,
             have_epoch=epoch,

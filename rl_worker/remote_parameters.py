@@ -10,11 +10,13 @@ from common import messages
 from common.codecs import CODECS
 from common.errors import Refused
 from common.messages import Episode, Settlement
+from common.run_spec import Wire
 from common.tensors import Schema
+from rl_worker.compression import GradientEncoder
 from rl_worker.parameter_client import ParameterClient
 from rl_worker.zmq_client import Reply, ZmqClient
 
-CODEC = "float32"
+SEED_CODEC = "float32"  # of what everything begins with
 # A network that keeps making gradients which the server will not have is broken; the worker gives up after so many.
 MOST_DISCARDED = 100
 EPISODES_IN_A_REPORT = 2000  # of up to 20 bytes each: the header of a message holds 64 KiB
@@ -35,22 +37,26 @@ class Newest:
 class RemoteParameters:
     """The weights of the run that the server trains. Every call raises PsRlError once the conversation is over."""
 
-    def __init__(self, client: ZmqClient, machine: ParameterClient, schema: Schema) -> None:
-        """`schema` is that of the trainer's network."""
+    def __init__(self, client: ZmqClient, machine: ParameterClient, schema: Schema, wire: Wire) -> None:
+        """`schema` is that of the trainer's network; `wire` says how vectors travel."""
         self._client = client
         self._machine = machine
         self._schema = schema
+        self._gradients = GradientEncoder(wire.gradient_codec, schema)
+        self._weight_codec = wire.weight_codec
         self._discarded = 0
 
     def seed(self, weights: Tensor) -> None:
         """Offer first weights [P]; the server takes those of the first worker."""
-        vector = [CODECS[CODEC].encode(weights)]
-        self._client.call(partial(self._machine.seed, self._schema, CODEC, vector)).result()
+        vector = [CODECS[SEED_CODEC].encode(weights)]
+        self._client.call(partial(self._machine.seed, self._schema, SEED_CODEC, vector)).result()
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
         """The newest weights; only the news when they are those of `have`."""
         epoch, version = (have.epoch, have.version) if have else (0, 0)
-        call = partial(self._machine.pull, have_epoch=epoch, have_version=version, target=target)
+        call = partial(
+            self._machine.pull, have_epoch=epoch, have_version=version, target=target, codec=self._weight_codec
+        )
         return self._newest(self._client.call(call).result())
 
     def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
@@ -60,9 +66,15 @@ class RemoteParameters:
         `steps` environment steps are counted into T. The gradient must not change any more: it is
         kept, and sent again, until the server has it on disk.
         """
-        vector = [CODECS[CODEC].encode(gradient)]
-        epoch, version = computed_on.epoch, computed_on.version
-        call = partial(self._machine.push_pull, CODEC, vector, epoch=epoch, computed_on=version, steps=steps)
+        call = partial(
+            self._machine.push_pull,
+            self._gradients.codec,
+            [self._gradients.encode(gradient)],
+            epoch=computed_on.epoch,
+            computed_on=computed_on.version,
+            steps=steps,
+            weight_codec=self._weight_codec,
+        )
         newest = self._newest(self._client.call(call).result())
         self._check(newest.settled)
         return newest
@@ -78,7 +90,8 @@ class RemoteParameters:
         assert isinstance(reply, messages.Weights | messages.NotModified), f"{reply} does not answer a pull"
         weights = None
         if isinstance(reply, messages.Weights):
-            weights = CODECS[reply.codec].decode(vector, self._schema.size)
+            statistics = self._schema.size - self._schema.weights
+            weights = CODECS[reply.codec].decode(vector, self._schema.size, statistics)
         return Newest(reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled)
 
     def _check(self, settled: Settlement | None) -> None:

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import torch
 
+from common.run_spec import Wire
 from common.tensors import Schema, TensorSpec
 from rl_worker.parameter_client import ParameterClient
 from rl_worker.remote_parameters import RemoteParameters
@@ -32,7 +33,7 @@ def main(server: str, name: str, updates: int, seed: int) -> None:
         resend_bytes=2**24,
         now=time.monotonic(),
     )
-    parameters = RemoteParameters(ZmqClient(server, machine), machine, SCHEMA)
+    parameters = RemoteParameters(ZmqClient(server, machine), machine, SCHEMA, Wire())
     parameters.seed(torch.zeros(SCHEMA.size))
     newest = parameters.pull()
     drawn = np.random.default_rng(seed)

@@ -9,7 +9,7 @@ import pytest
 from common.messages import Push, PushPull, Seed
 from common.tensors import Schema, TensorSpec
 from ps_server.denied import Denied
-from ps_server.guards import ABSURD_NORM, gradient_of, known_codec, seed_of
+from ps_server.guards import ABSURD_NORM, codec_for_weights, gradient_of, seed_of
 from tests.ps_server.transcripts import SCHEMA, encoded
 
 PUSH_FIELDS: dict[str, Any] = {"request": 1, "sequence": 1, "computed_on": 1, "epoch": 1, "schema_hash": SCHEMA.hash}
@@ -73,8 +73,8 @@ def test_an_unknown_codec_is_denied_and_the_known_ones_are_named() -> None:
     assert "float32" in sentence
 
 
-def test_the_known_codecs_are_known() -> None:
-    assert known_codec("float32") == "float32"
+def test_the_codec_for_weightss_are_known() -> None:
+    assert codec_for_weights("float32") == "float32"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

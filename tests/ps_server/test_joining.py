@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from common import messages
+from common.codecs import CODECS
 from common.tensors import Schema, TensorSpec
 from ps_server import admission
 from ps_server.phases import Phase
@@ -93,7 +94,7 @@ def test_welcome_tells_a_worker_all_it_needs(server: Transcript) -> None:
         settled_through=2,
         reported_through=1,
         lease_seconds=LEASE_SECONDS,
-        codecs=("float32",),
+        codecs=tuple(CODECS),
     )
     assert welcome == expected
 
@@ -161,7 +162,7 @@ def test_a_worker_without_a_codec_in_common_is_refused(server: Transcript, codec
 
 
 def test_a_worker_with_one_codec_in_common_is_welcome(server: Transcript) -> None:
-    assert server.hello("c", codecs=("zip", "float32")).codecs == ("float32",)
+    assert server.hello("c", codecs=("zip", "float32")).codecs == tuple(CODECS)
 
 
 def test_an_older_process_of_a_worker_is_superseded(server: Transcript) -> None:

@@ -1,11 +1,13 @@
 """Pushes, pulls, reports and silence, as transcripts. With sgd and learning rate 1 the weights are exact integers."""
 
 import pytest
+import torch
 
 from common import messages
+from common.codecs import CODECS
 from common.messages import NotModified, PushPull, Settlement, Weights
 from ps_server.training_run import PUSH_WINDOW
-from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, Transcript, encoded, notes, received, sends
+from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, SCHEMA, Transcript, encoded, notes, received, sends
 
 # -- push -------------------------------------------------------------------------------------------------------------
 
@@ -161,6 +163,21 @@ def test_an_unknown_codec_is_refused(server: Transcript) -> None:
     assert server.refusal("a", messages.Pull(request=77, codec="zip")).code == "unknown_codec"
 
 
+def test_weights_do_not_travel_in_a_codec_that_loses_too_much(server: Transcript) -> None:
+    assert "it is for gradients" in server.refusal("a", messages.Pull(request=77, codec="topk")).reason
+
+
+def test_weights_come_in_the_codec_that_they_are_wanted_in(server: Transcript) -> None:
+    pull = server.ask("a", messages.Pull(request=77, codec="bfloat16"))
+    assert pull.message.codec == "bfloat16"
+    assert len(pull.snapshot.buffer) == 2 * SCHEMA.size
+    gradient = [CODECS["topk"].encode(torch.tensor([0.0, 3.0, 1.0]))]  # one of three is sent
+    reply = server.ask("a", server.push_pull_of(1, have=1, codec="topk", weight_codec="float16"), gradient)
+    assert reply.message.codec == "float16"
+    assert reply.message.settled.verdict == "applied"
+    assert CODECS["float16"].decode([reply.snapshot.buffer], SCHEMA.size).tolist() == [0, -3, 0]
+
+
 def test_two_successive_pushes_differ_in_the_weights_that_come_back(server: Transcript) -> None:
     """A server that hands out an old snapshot, or applies to a copy, would pass every test of versions alone."""
     seen = [received(server.ask("a", server.push_pull_of(n, have=n), encoded([1, 0, n]))) for n in (1, 2, 3)]
@@ -198,7 +215,7 @@ def test_pushpull_of_a_discarded_gradient_tells_so_and_that_nothing_changed(serv
 
 def test_pushpull_in_an_unknown_codec_is_refused_and_nothing_is_settled(server: Transcript) -> None:
     """The weights could not go back in it; a refusal must not hide what became of the push."""
-    refused = server.refusal("a", server.push_pull_of(1, have=1, codec="zip"), encoded([1, 2, 3]))
+    refused = server.refusal("a", server.push_pull_of(1, have=1, weight_codec="zip"), encoded([1, 2, 3]))
     assert refused.code == "unknown_codec"
     assert server.machine.refused == {"unknown_codec": 1}
     assert server.push("a", 1).verdict == "applied"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.codecs import CODECS, Codec
+from common.codecs import CODECS, Packed
 from common.run_spec import Adam, Sgd
 from common.tensors import Schema, TensorSpec
 from ps_server.optimizers import optimizer_for
@@ -56,9 +56,12 @@ def test_a_version_is_copied_once_however_many_ask() -> None:
 
 
 def test_each_codec_has_its_own_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    float32 = CODECS["float32"]
-    doubled = Codec(lambda weights: float32.encode(2 * weights), float32.decode)
-    monkeypatch.setitem(CODECS, "doubled", doubled)
+    pack, unpack, length = (
+        (lambda weights: [(2 * weights).numpy()]),
+        (lambda data, size: vector(1)),
+        (lambda size: 4 * size),
+    )
+    monkeypatch.setitem(CODECS, "doubled", Packed("doubled", pack, unpack, length))
     store = a_store(1, 2, 3)
     for _ in range(3):
         assert read(store.snapshot("float32")) == [1, 2, 3]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from common import messages
+from common.codecs import CODECS
 from common.errors import Refused, RunEnded
 from common.messages import Episode
 from rl_worker.effects import Fail, Joined, Resolve, Transmit
@@ -47,7 +48,7 @@ def test_it_says_who_it_is_and_what_it_wants() -> None:
             worker_id="w",
             incarnation=17,
             protocols=(1, 1),
-            codecs=("float32",),
+            codecs=tuple(CODECS),
             host="here",
             environments=8,
             wishes={"algorithm.unroll_length": 5},

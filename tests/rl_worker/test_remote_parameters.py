@@ -11,6 +11,7 @@ import torch
 from common import messages
 from common.errors import Refused, RunEnded, WireError
 from common.messages import Episode, Settlement, ToServer, ToWorker
+from common.run_spec import Wire
 from common.wire import read_to_server, to_frames
 from rl_worker.effects import Fail, Resolve, Transmit
 from rl_worker.parameter_client import Call, ParameterClient
@@ -51,7 +52,7 @@ class ShortWire:
 def remote(handler: Handler) -> tuple[RemoteParameters, ShortWire]:
     machine = joined_client(epoch=7)
     wire = ShortWire(machine, handler)
-    return RemoteParameters(cast(ZmqClient, wire), machine, SCHEMA), wire
+    return RemoteParameters(cast(ZmqClient, wire), machine, SCHEMA, Wire()), wire
 
 
 def weights(request: int, *values: float, settled: Settlement | None = None) -> tuple[ToWorker, bytes]:
