@@ -133,7 +133,7 @@ class _Parameters:
             schema_hash=self._schema.hash,
             steps=steps,
         )
-        self._run.settle(self._name, push, [gradient.numpy().data.cast("B")])
+        self._run.settle([(self._name, push, [gradient.numpy().data.cast("B")])])
         newest = self._newest(self._run.weights.flat)
         self._cluster.end_turn(self._worker)
         self._cluster.wait_for_turn(self._worker)

@@ -242,6 +242,7 @@ class Alive(Struct, frozen=True, kw_only=True, tag="ALIVE"):
     version: int
     global_steps: int
     durable: int  # every push of this worker up to this sequence is inside a completed checkpoint
+    holding: bool = False  # a push of this worker waits for its turn, and is not lost
     saving: bool = True  # false when the newest checkpoint could not be written: do not wait for the next
 
 

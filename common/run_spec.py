@@ -253,6 +253,18 @@ class Staleness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """versions; used by the rule bounded"""
 
 
+class Consistency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far workers may drift apart. Only those that live count."""
+
+    rule: Annotated[Literal["async", "ssp", "sync"], tyro.conf.arg(name="consistency")] = "async"
+    """async: each push is applied when it comes; ssp: no worker is more than `slack` pushes ahead of the slowest;
+    sync: one push of each worker in a round, as one update with their mean"""
+    slack: Positive = 4
+    """pushes; used by the rule ssp"""
+    quorum: NotNegative = 0
+    """nothing is applied before so many workers live at once"""
+
+
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When the run ends: at the first limit reached. 0 and none mean no limit."""
 
@@ -316,6 +328,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     optimizer: Annotated[Optimizer, _SECTION] = RmsProp()
     schedule: Annotated[Schedule, _SECTION] = Schedule()
     staleness: Annotated[Staleness, _SECTION] = Staleness()
+    consistency: Annotated[Consistency, _SECTION] = Consistency()
     budget: Annotated[Budget, _SECTION] = Budget()
     wire: Annotated[Wire, _SECTION] = Wire()
     records: Annotated[Records, _SECTION] = Records()

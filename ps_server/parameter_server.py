@@ -13,6 +13,7 @@ from typing import Any
 from common import messages
 from common.codecs import CODECS
 from common.messages import Settlement, ToServer
+from common.run_spec import Consistency
 from common.status import Status
 from common.wire import Buffer
 from ps_server.admission import admit
@@ -24,6 +25,7 @@ from ps_server.membership import Member, Membership, PeerId
 from ps_server.phases import ACCEPTS, ADMINS_ONLY, FROM_ANYBODY, Phase
 from ps_server.status_report import status_of
 from ps_server.training_run import TrainingRun
+from ps_server.turns import Held, Turns
 
 DRAIN_SECONDS = 5.0  # how long workers have to say GOODBYE when the run ends
 
@@ -50,6 +52,7 @@ class ParameterServer:
         self.epoch = epoch
         self.phase = Phase.SERVING if run and run.store else Phase.EMPTY
         self.membership = Membership(lease_seconds)
+        self.turns = Turns(run.spec.consistency if run else Consistency())
         episodes = run.progress.episodes if run else 0
         self.checkpoints = CheckpointPlan(checkpoint_seconds, saved_version=self.version, episodes=episodes, now=now)
         self.refused: Counter[str] = Counter()  # by code; discarded pushes too
@@ -107,6 +110,7 @@ class ParameterServer:
             effects.append(Note(f"{member.worker_id} has been silent for {silent:.1f} s and is gone", warning=True))
         if self.run is not None:
             self.run.progress.tick(now=now)
+            effects += self._take_turns(self.run, now=now)
         effects += self._end_if_over(now=now)
         if self.checkpoints.is_due(self.version, now=now) or self._milestone() is not None:
             effects += self.save(now=now)
@@ -178,19 +182,10 @@ class ParameterServer:
         match message:
             case messages.Seed():
                 return self._seed(self.run, peer, message, vector, now=now)
-            case messages.Push():
-                settled = self._settle(self.run, member, message, vector)
-                answer = messages.Settled(
-                    request=message.request,
-                    epoch=self.epoch,
-                    settlement=settled,
-                    global_steps=self.run.progress.global_steps,
-                )
-                return [Send(peer, answer)]
-            case messages.PushPull():
-                codec_for_weights(message.weight_codec)  # without one, nothing is done
-                settled = self._settle(self.run, member, message, vector)
-                return [self._newest(peer, message, settled)]
+            case messages.Push() | messages.PushPull():
+                if isinstance(message, messages.PushPull):
+                    codec_for_weights(message.weight_codec)  # without one, nothing is done
+                return self._push(self.run, Held(member, peer, message, vector), now=now)
             case messages.Report():
                 return self._report(self.run, member, message, now=now)
             case messages.Heartbeat():
@@ -198,12 +193,15 @@ class ParameterServer:
             case messages.Goodbye():
                 self.membership.leave(member)
                 why = f": {message.reason}" if message.reason else ""
-                return [Send(peer, messages.Farewell(request=message.request)), Note(f"{member.worker_id} left{why}")]
+                farewell = Send(peer, messages.Farewell(request=message.request))
+                return [farewell, Note(f"{member.worker_id} left{why}"), *self._take_turns(self.run, now=now)]
 
     def _hello(self, peer: PeerId, hello: messages.Hello, *, now: float) -> list[Effect]:
         spec = admit(hello, run=self.run, overrides=self._overrides)
         if self.run is None:
             self.run = TrainingRun(spec, epoch=self.epoch, now=now)
+            self.turns = Turns(spec.consistency)
+        self.turns.drop(hello.worker_id)
         account = self.run.ledger.open(hello.worker_id, hello.incarnation, oldest=hello.oldest)
         known = self.membership.join(hello, peer, number=account.number, now=now)
         welcome = messages.Welcome(
@@ -238,14 +236,34 @@ class ParameterServer:
         # Saved at once: from the first checkpoint on, a killed server has something to come back with.
         return [Send(peer, seeded), note, *self.save(now=now)]
 
-    def _settle(
-        self, run: TrainingRun, member: Member, push: messages.Push | messages.PushPull, vector: Sequence[Buffer]
-    ) -> Settlement:
-        settled = run.settle(member.worker_id, push, vector)
-        member.push_settled(settled, steps=push.steps)
+    def _push(self, run: TrainingRun, push: Held, *, now: float) -> list[Effect]:
+        """Answer a push that was settled before; settle a new one, and others with it, when it is its turn."""
+        if not run.is_new(push.member.worker_id, push.message):
+            return [self._settled(run, push, run.repeated(push.member.worker_id, push.message))]
+        self.turns.hold(push)
+        return self._take_turns(run, now=now)
+
+    def _take_turns(self, run: TrainingRun, *, now: float) -> list[Effect]:
+        """Settle every push whose turn has come."""
+        effects: list[Effect] = []
+        while self.phase is Phase.SERVING and (together := self.turns.next(self.membership.alive)):
+            settled = run.settle([(push.member.worker_id, push.message, push.vector) for push in together])
+            effects += [self._settled(run, push, one) for push, one in zip(together, settled, strict=True)]
+            effects += self._end_if_over(now=now)
+        return effects
+
+    def _settled(self, run: TrainingRun, push: Held, settled: Settlement) -> Send:
+        """The answer to a push."""
+        push.member.push_settled(settled, steps=push.message.steps)
         if settled.verdict == "discarded":
             self.refused[settled.code] += 1
-        return settled
+        if isinstance(push.message, messages.PushPull):
+            return self._newest(push.peer, push.message, settled)
+        steps = run.progress.global_steps
+        answer = messages.Settled(
+            request=push.message.request, epoch=self.epoch, settlement=settled, global_steps=steps
+        )
+        return Send(push.peer, answer)
 
     def _newest(
         self, peer: PeerId, message: messages.Pull | messages.PushPull, settled: Settlement | None = None
@@ -296,6 +314,7 @@ class ParameterServer:
             version=self.version,
             global_steps=run.progress.global_steps,
             durable=account.durable,
+            holding=self.turns.holds(member.worker_id),
             saving=not self.checkpoints.failing,
         )
         return Send(member.peer, alive)
@@ -332,5 +351,6 @@ class ParameterServer:
             return []
         self.phase = Phase.DRAINING
         self._end_reason, self._exit_due = reason, now + DRAIN_SECONDS
+        self.turns.drop_all()
         stops = [Send(member.peer, messages.Stop(reason=reason)) for member in self.membership.alive()]
         return [Note(f"the run is over: {reason}"), *stops, *self.save(now=now)]

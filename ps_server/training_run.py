@@ -5,9 +5,11 @@ This file decides what a push does. It does not know who is connected, or how an
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import torch
 from torch import Tensor
 
 from common.errors import CheckpointError, SchemaMismatch
@@ -93,32 +95,58 @@ class TrainingRun:
         self.seeded_in = self.epoch
         self.store = WeightStore(schema, weights, optimizer_for(self.spec.optimizer, schema.weights))
 
-    def settle(self, worker_id: str, push: Push | PushPull, vector: Sequence[Buffer]) -> Settlement:
+    def is_new(self, worker_id: str, push: Push | PushPull) -> bool:
         """
-        Apply a push, or say why not. Each is looked at once: a repetition changes nothing.
+        Whether this push is not settled yet, and is to be.
 
-        Raises Denied when the sequence is outside the window; then the push is not settled.
+        Raises Denied when its sequence is outside the window; it can be sent again when the older ones are settled.
         """
         self.ledger.forget_before(worker_id, push.oldest)
         standing = self.ledger.judge(worker_id, push.sequence)
         if standing == "outside window":
             raise Denied("outside_window", f"push {push.sequence} is too far beyond the oldest unsettled one")
-        if standing == "settled":
-            self.duplicates += 1
-            return self._settlement(worker_id, push, "duplicate")
+        return standing == "new"
+
+    def repeated(self, worker_id: str, push: Push | PushPull) -> Settlement:
+        """What is said of a push that was settled before: it changes nothing."""
+        self.duplicates += 1
+        return self._settlement(worker_id, push, "duplicate")
+
+    def settle(self, pushes: Sequence[tuple[str, Push | PushPull, Sequence[Buffer]]]) -> list[Settlement]:
+        """
+        Apply new pushes, of (worker id, push, vector), as one update: their mean, if they are several.
+
+        What is added to statistics is added for each. A push that is not sound is discarded, with a reason.
+        """
+        sound: dict[int, _Sound] = {}  # by place
+        denied: dict[int, Denied] = {}
+        late = [self._staleness(push) for _, push, _ in pushes]
+        for place, (worker_id, push, vector) in enumerate(pushes):
+            self.ledger.settle(worker_id, push.sequence)
+            try:
+                gradient, norm = gradient_of(push, vector, self.weights.schema)
+                sound[place] = _Sound(gradient, norm, worth(late[place], self.spec.staleness), push.steps)
+            except Denied as reason:
+                denied[place] = reason
+        if sound:
+            self._apply(list(sound.values()), staleness=max(late[place] for place in sound))
+        return [
+            self._settlement(worker_id, push, "applied", late[place])
+            if place in sound
+            else self._settlement(worker_id, push, "discarded", late[place], denied[place].code, str(denied[place]))
+            for place, (worker_id, push, _) in enumerate(pushes)
+        ]
+
+    def _staleness(self, push: Push | PushPull) -> int:
         # Versions of different epochs do not compare: a push that outlived a server counts as fresh.
-        staleness = max(0, self.weights.version - push.computed_on) if push.epoch == self.epoch else 0
-        self.ledger.settle(worker_id, push.sequence)
-        try:
-            gradient, norm = gradient_of(push, vector, self.weights.schema)
-            learning_rate = self.learning_rate * worth(staleness, self.spec.staleness)
-        except Denied as denied:
-            return self._settlement(worker_id, push, "discarded", staleness, denied.code, str(denied))
+        return max(0, self.weights.version - push.computed_on) if push.epoch == self.epoch else 0
+
+    def _apply(self, sound: Sequence["_Sound"], *, staleness: int) -> None:
         steps_before = self.progress.global_steps
-        self.weights.apply(gradient, learning_rate)
-        self.progress.update_applied(steps=push.steps, staleness=staleness, gradient_norm=norm)
+        one = sound[0] if len(sound) == 1 else _mean(sound, self.weights.schema)
+        self.weights.apply(one.gradient, self.learning_rate * one.worth)
+        self.progress.update_applied(steps=one.steps, staleness=staleness, gradient_norm=one.norm)
         self._refresh_target(steps_before)
-        return self._settlement(worker_id, push, "applied", staleness)
 
     def _refresh_target(self, steps_before: int) -> None:
         """θ⁻ ← θ whenever T has passed a multiple of the interval; once, however many a push has passed."""
@@ -158,3 +186,23 @@ class TrainingRun:
             code=code,
             reason=reason,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Sound:
+    """A gradient [P] that may be applied, the norm of its part for weights, the factor that its lateness leaves it."""
+
+    gradient: Tensor
+    norm: float
+    worth: float
+    steps: int
+
+
+def _mean(sound: Sequence[_Sound], schema: Schema) -> _Sound:
+    """As one: the mean for weights, the sum for statistics, always in this order."""
+    total = torch.zeros(schema.size)
+    for one in sound:
+        total[: schema.weights].add_(one.gradient[: schema.weights], alpha=one.worth / len(sound))
+        total[schema.weights :] += one.gradient[schema.weights :]
+    norm = float(torch.linalg.vector_norm(total[: schema.weights]))
+    return _Sound(total, norm, worth=1.0, steps=sum(one.steps for one in sound))

@@ -86,12 +86,13 @@ def _train(
     """Build what the run asks for, and train until something is raised."""
     count = flags.run.environment.envs if "environment.envs" in flags.wishes else run.environment.envs
     seed = flags.run.seed if "seed" in flags.wishes else run.seed
-    seed = (secrets.randbelow(10**9) if seed is None else seed) + SEEDS_APART * welcome.number
+    first_seed = secrets.randbelow(10**9) if seed is None else seed
+    seed = first_seed + SEEDS_APART * welcome.number
     environments = _environments(run, count, is_shown=flags.program.render and welcome.number == 0)
     gifs = _gif_recorder(flags.program.gif_dir, run, environments, seed) if welcome.number == 0 else None
     algorithm = build_agent(run, environments, device=device, seed=seed)
     if not welcome.schema:
-        measure_normalization(algorithm.network, environments, seed=seed)
+        measure_normalization(algorithm.network, environments, seed=first_seed)  # alike, whoever is the first
     network = FlatNetwork(algorithm.network)
     parameters = RemoteParameters(client, machine, network.schema, run.wire)
     for what, value in environments.description.items():

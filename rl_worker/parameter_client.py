@@ -268,7 +268,9 @@ class ParameterClient:
         if request is None:
             return []  # the second answer to something that was sent twice
         effects: list[Effect] = []
-        if self.phase is Phase.JOINED and (again := self._outbox.send_again_before(request.order)):
+        # A push that waits for its turn at the server is not lost because a heartbeat is answered before it.
+        holding = isinstance(message, messages.Alive) and message.holding
+        if self.phase is Phase.JOINED and not holding and (again := self._outbox.send_again_before(request.order)):
             effects += again
             self._put_heartbeat_off(now=now)
         if isinstance(message, messages.Weights) and not getattr(request.message, "target", False):

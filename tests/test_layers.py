@@ -37,6 +37,7 @@ PURE = [
     "ps_server/progress.py",
     "ps_server/checkpoint_plan.py",
     "ps_server/staleness.py",
+    "ps_server/turns.py",
     "ps_server/status_report.py",
     "ps_server/optimizers.py",
     "ps_server/weight_store.py",

@@ -1,0 +1,93 @@
+"""
+Whose push is settled when: the consistency of a run.
+
+async   each when it comes: Mnih et al. 2016
+ssp     when its worker is then at most `slack` pushes ahead of the slowest: Ho et al. 2013, stale synchronous parallel
+sync    one of each worker in a round, when all of them have come
+
+Only the living count: one whose lease has ended, or who left, keeps nobody waiting. A push that waits is held here and
+not settled: it is in no checkpoint, its worker keeps it, and a server that comes back is sent it again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from common.messages import Push, PushPull
+from common.run_spec import Consistency
+from common.wire import Buffer
+from ps_server.membership import Member, PeerId
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A push that was received and is not settled, and the connection that waits for the answer."""
+
+    member: Member
+    peer: PeerId
+    message: Push | PushPull
+    vector: Sequence[Buffer]
+
+
+class Turns:
+    """
+    The pushes that wait for their turn.
+
+    Invariant: of one worker they are held by sequence, each once; the lowest is settled first.
+    """
+
+    def __init__(self, settings: Consistency) -> None:
+        self._settings = settings
+        self._held: dict[str, dict[int, Held]] = {}  # by worker id and sequence; never an empty dictionary in it
+        self._clocks: dict[str, int] = {}  # of the living: pushes settled, counted from the slowest when they joined
+        self._began = settings.quorum == 0  # as many as it asks for have lived at once
+
+    def hold(self, held: Held) -> None:
+        """A push that is new to the ledger; held already, it takes the place of its repetition."""
+        self._held.setdefault(held.member.worker_id, {})[held.message.sequence] = held
+
+    def holds(self, worker_id: str) -> bool:
+        """Whether a push of this worker waits."""
+        return worker_id in self._held
+
+    def drop(self, worker_id: str) -> None:
+        """The worker begins a new connection, on which it will send again what is not settled."""
+        self._held.pop(worker_id, None)
+
+    def drop_all(self) -> None:
+        """The run is over."""
+        self._held.clear()
+
+    def next(self, alive: Callable[[], Sequence[Member]]) -> list[Held]:
+        """The pushes that are settled now, as one update, in order of their workers' numbers; [] when all must wait."""
+        if not self._held:
+            return []
+        self._began = self._began or len(alive()) >= self._settings.quorum
+        if not self._began:
+            return []
+        if self._settings.rule == "async":
+            return [self._take(next(iter(self._held)))]
+        living = {member.worker_id for member in alive()}
+        if self._settings.rule == "ssp":
+            return self._next_of_ssp(living)
+        if not living <= self._held.keys():
+            return []
+        return sorted((self._take(worker) for worker in list(self._held)), key=lambda held: held.member.number)
+
+    def _next_of_ssp(self, living: set[str]) -> list[Held]:
+        slowest = min((clock for worker, clock in self._clocks.items() if worker in living), default=0)
+        self._clocks = {worker: self._clocks.get(worker, slowest) for worker in living}
+        for worker in self._held:
+            others = [clock for other, clock in self._clocks.items() if other != worker]
+            if worker not in living or not others or self._clocks[worker] < min(others) + self._settings.slack:
+                if worker in living:
+                    self._clocks[worker] += 1
+                return [self._take(worker)]
+        return []
+
+    def _take(self, worker_id: str) -> Held:
+        """The oldest push of a worker; it waits no longer."""
+        held = self._held[worker_id]
+        oldest = held.pop(min(held))
+        if not held:
+            del self._held[worker_id]
+        return oldest
