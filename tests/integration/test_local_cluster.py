@@ -6,7 +6,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
+from common.checkpoint_file import read_checkpoint
 from tests.integration.processes import Programs, status_of, wait_for
 
 SUMMARY = {
@@ -40,6 +42,21 @@ def test_cartpole_is_learned_and_evaluated(programs: Programs, tmp_path: Path) -
     assert scores["mean"] >= 475, evaluation.output
     assert scores["low"] <= scores["mean"] <= scores["high"]
     assert len(scores["scores"]) == 20
+
+
+def test_rounds_with_a_seed_come_to_the_same_weights_each_time(programs: Programs, tmp_path: Path) -> None:
+    """Two worker processes, whichever is first at anything."""
+    flags = ["--preset", "cartpole", "--workers", "2", "--seed", "7", "--max-steps", "6000"]
+    rounds = ["--consistency", "sync", "--quorum", "2"]
+    ends = []
+    for run in (tmp_path / "first", tmp_path / "second"):
+        cluster = programs.start("rl-cluster", *flags, *rounds, "--run-dir", str(run))
+        assert cluster.wait() == 0, cluster.output
+        newest = max((run / "checkpoints").glob("checkpoint-*.safetensors"))
+        ends.append(read_checkpoint(newest))
+    (first, first_record), (second, second_record) = ends
+    assert first_record["version"] == second_record["version"] > 100
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_the_live_server_can_be_evaluated(programs: Programs, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from common.codecs import CODECS
 from common.run_spec import run_from_dict
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments import ActionSpace, DiscreteActions, Environments, Stepped
@@ -60,6 +61,16 @@ def test_a_state_under_a_time_limit_is_worth_what_it_is_worth_without(
     agent = learned(games, steps=5 * count * 400, learning_rate=0.05, algorithm=algorithm, network=network)
     worth = 10.0 * settings.get("reward_scale", 1.0)
     assert value_of_the_state(agent) == pytest.approx([worth] * 5, rel=0.04)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_it_is_learned_through_every_codec(codec: str) -> None:
+    games = OneState(*[[Game((1.0,) * 5, "truncated")]] * 3)
+    algorithm = {"name": "a3c", "unroll_length": 5, "discount": DISCOUNT, "loss": "mean", "gradient_clip": 0}
+    wire = {"gradient_codec": codec, "weight_codec": codec if CODECS[codec].for_weights else "bfloat16"}
+    network = {"hidden": [16]}
+    agent = learned(games, steps=5 * 3 * 600, learning_rate=0.05, algorithm=algorithm, network=network, wire=wire)
+    assert value_of_the_state(agent) == pytest.approx([10.0] * 5, rel=0.06)
 
 
 def test_a_state_whose_episodes_terminate_is_worth_less() -> None:
