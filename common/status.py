@@ -14,6 +14,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     silent_seconds: float  # since anything was heard of it
     pushes: int  # applied
     discarded: int
+    refused: dict[str, int] = {}  # by code; discarded pushes too
     steps: int  # environment steps counted into T
     staleness: float  # mean over its newest pushes
     meters: dict[str, float]  # the newest it reported

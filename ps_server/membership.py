@@ -5,6 +5,7 @@ A worker whose lease has ended is remembered: when it is heard again (it was pau
 alive again.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from common.messages import Hello, Settlement
@@ -29,6 +30,7 @@ class Member:
     alive: bool = True
     pushes: int = 0  # applied
     discarded: int = 0
+    refused: Counter[str] = field(default_factory=Counter)  # by code; discarded pushes too
     steps: int = 0
     staleness: RollingMean = field(default_factory=lambda: RollingMean(100))
     meters: dict[str, float] = field(default_factory=dict)  # newest reported
@@ -66,6 +68,10 @@ class Membership:
         if len(self._by_id) > MAX_MEMBERS:
             self._forget(min(self._by_id.values(), key=lambda one: (one.alive, one.last_heard)))
         return known
+
+    def known_at(self, peer: PeerId) -> Member | None:
+        """Whoever speaks on this connection, without renewing anything."""
+        return self._by_peer.get(peer)
 
     def heard_from(self, peer: PeerId, *, now: float) -> Member | None:
         """Renew the lease of whoever speaks on this connection; None when that is nobody we know."""

@@ -23,6 +23,7 @@ from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send
 from ps_server.guards import codec_for_weights, seed_of
 from ps_server.membership import Member, Membership, PeerId
 from ps_server.phases import ACCEPTS, ADMINS_ONLY, FROM_ANYBODY, Phase
+from ps_server.quarantine import OFFENCES, Quarantine
 from ps_server.status_report import status_of
 from ps_server.training_run import TrainingRun
 from ps_server.turns import Held, Turns
@@ -53,6 +54,7 @@ class ParameterServer:
         self.phase = Phase.SERVING if run and run.store else Phase.EMPTY
         self.membership = Membership(lease_seconds)
         self.turns = Turns(run.spec.consistency if run else Consistency())
+        self.quarantine = Quarantine()
         episodes = run.progress.episodes if run else 0
         self.checkpoints = CheckpointPlan(checkpoint_seconds, saved_version=self.version, episodes=episodes, now=now)
         self.refused: Counter[str] = Counter()  # by code; discarded pushes too
@@ -81,26 +83,30 @@ class ParameterServer:
 
         `is_admin`: the peer has shown an admin's key, or nobody is asked for keys.
         """
+        if (left := self.quarantine.seconds_left(self._name_of(peer), now=now)) > 0:
+            reason = f"too much had to be refused; not heard for {left:.1f} s"
+            return self._refuse(peer, "quarantined", reason, message.request, now=now)
         member = self.membership.heard_from(peer, now=now)
         legal = type(message) in ACCEPTS[self.phase]
-        if not legal and self.phase is Phase.DRAINING:
-            return [Send(peer, messages.Stop(reason=self._end_reason, request=message.request))]
-        if member is None and type(message) not in FROM_ANYBODY:
-            return self.refuse(peer, "unknown_worker", "say HELLO first, on this connection", message.request)
-        if not is_admin and type(message) in ADMINS_ONLY:
-            return self.refuse(peer, "not_admin", "saving and stopping the run takes an admin's key", message.request)
-        if not legal:
-            return self.refuse(peer, "no_weights", "the run has no weights yet; say SEED first", message.request)
         try:
+            if not legal and self.phase is Phase.DRAINING:
+                return [Send(peer, messages.Stop(reason=self._end_reason, request=message.request))]
+            if member is None and type(message) not in FROM_ANYBODY:
+                raise Denied("unknown_worker", "say HELLO first, on this connection")
+            if not is_admin and type(message) in ADMINS_ONLY:
+                raise Denied("not_admin", "saving and stopping the run takes an admin's key")
+            if not legal:
+                raise Denied("no_weights", "the run has no weights yet; say SEED first")
             effects = self._answer(peer, member, message, vector, now=now)
         except Denied as denied:
-            return self.refuse(peer, denied.code, str(denied), message.request)
+            return self._refuse(peer, denied.code, str(denied), message.request, now=now)
         return effects + self._end_if_over(now=now)
 
-    def refuse(self, peer: PeerId, code: str, reason: str, request: int = 0) -> list[Effect]:
-        """Tell a peer no. The shell calls this for bytes that are no message."""
-        self.refused[code] += 1
-        return [Send(peer, messages.Refused(request=request, code=code, reason=reason))]
+    def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
+        """A peer sent bytes that are no message."""
+        if self.quarantine.seconds_left(self._name_of(peer), now=now) > 0:
+            return []
+        return self._refuse(peer, "bad_message", reason, request=0, now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
         """Time has passed. To be called at least once a second."""
@@ -155,8 +161,26 @@ class ParameterServer:
         self.run.progress.best_saved = None  # it may have been the one
         effects: list[Effect] = [Note(f"checkpoint failed: {reason}", warning=True)]
         for peer, asked in self.checkpoints.failed():
-            effects += self.refuse(peer, "checkpoint_failed", reason, asked)
+            self.refused["checkpoint_failed"] += 1
+            effects.append(Send(peer, messages.Refused(request=asked, code="checkpoint_failed", reason=reason)))
         return effects
+
+    def _refuse(self, peer: PeerId, code: str, reason: str, request: int, *, now: float) -> list[Effect]:
+        """Tell a peer no, and remember it."""
+        self._count_refused(peer, code, now=now)
+        return [Send(peer, messages.Refused(request=request, code=code, reason=reason))]
+
+    def _count_refused(self, peer: PeerId, code: str, *, now: float) -> None:
+        self.refused[code] += 1
+        if (member := self.membership.known_at(peer)) is not None:
+            member.refused[code] += 1
+        if code in OFFENCES:
+            self.quarantine.offence(self._name_of(peer), now=now)
+
+    def _name_of(self, peer: PeerId) -> str | PeerId:
+        """Whom a peer is: a worker on any connection, or a stranger on this one."""
+        member = self.membership.known_at(peer)
+        return peer if member is None else member.worker_id
 
     # -- one answer for each message ------------------------------------------------------------------------------
 
@@ -239,7 +263,7 @@ class ParameterServer:
     def _push(self, run: TrainingRun, push: Held, *, now: float) -> list[Effect]:
         """Answer a push that was settled before; settle a new one, and others with it, when it is its turn."""
         if not run.is_new(push.member.worker_id, push.message):
-            return [self._settled(run, push, run.repeated(push.member.worker_id, push.message))]
+            return [self._settled(run, push, run.repeated(push.member.worker_id, push.message), now=now)]
         self.turns.hold(push)
         return self._take_turns(run, now=now)
 
@@ -248,15 +272,15 @@ class ParameterServer:
         effects: list[Effect] = []
         while self.phase is Phase.SERVING and (together := self.turns.next(self.membership.alive)):
             settled = run.settle([(push.member.worker_id, push.message, push.vector) for push in together])
-            effects += [self._settled(run, push, one) for push, one in zip(together, settled, strict=True)]
+            effects += [self._settled(run, push, one, now=now) for push, one in zip(together, settled, strict=True)]
             effects += self._end_if_over(now=now)
         return effects
 
-    def _settled(self, run: TrainingRun, push: Held, settled: Settlement) -> Send:
+    def _settled(self, run: TrainingRun, push: Held, settled: Settlement, *, now: float) -> Send:
         """The answer to a push."""
         push.member.push_settled(settled, steps=push.message.steps)
         if settled.verdict == "discarded":
-            self.refused[settled.code] += 1
+            self._count_refused(push.peer, settled.code, now=now)
         if isinstance(push.message, messages.PushPull):
             return self._newest(push.peer, push.message, settled)
         steps = run.progress.global_steps

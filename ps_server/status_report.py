@@ -77,6 +77,7 @@ def _worker(member: Member, *, now: float) -> WorkerStatus:
         silent_seconds=now - member.last_heard,
         pushes=member.pushes,
         discarded=member.discarded,
+        refused=dict(member.refused),
         steps=member.steps,
         staleness=member.staleness.mean,
         meters=dict(member.meters),

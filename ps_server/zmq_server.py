@@ -110,7 +110,7 @@ class ZmqServer:
         try:
             message, vector = read_to_server([frame.buffer for frame in frames[1:]])
         except WireError as error:
-            self._do(self._server.refuse(peer, "bad_message", str(error)))
+            self._do(self._server.unreadable(peer, str(error), now=time.monotonic()))
         else:
             is_admin = self._door is None or self._door.is_admin(str(frames[0].get("User-Id")))
             self._do(self._server.receive(peer, message, vector, now=time.monotonic(), is_admin=is_admin))

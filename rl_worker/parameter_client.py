@@ -176,6 +176,8 @@ class ParameterClient:
                 # The server has forgotten us, or (it came back empty, and our SEED was lost) the weights.
                 self._join_again(now=now)
                 return []
+            case messages.Refused(code="quarantined"):
+                return []  # what was asked is in the outbox, and is sent again when the next heartbeat is answered
             case messages.Refused(code="outside_window"):
                 # The outbox keeps to the window: this was sent before WELCOME, to a server with a shorter ledger than
                 # its former life had. The push is in the outbox still, behind those that it has to wait for.

@@ -18,7 +18,7 @@ from rl_worker.zmq_client import Reply, ZmqClient
 
 SEED_CODEC = "float32"  # of what everything begins with
 # A network that keeps making gradients which the server will not have is broken; the worker gives up after so many.
-MOST_DISCARDED = 100
+MOST_DISCARDED = 20
 EPISODES_IN_A_REPORT = 2000  # of up to 20 bytes each: the header of a message holds 64 KiB
 
 

@@ -36,6 +36,7 @@ PURE = [
     "ps_server/membership.py",
     "ps_server/progress.py",
     "ps_server/checkpoint_plan.py",
+    "ps_server/quarantine.py",
     "ps_server/staleness.py",
     "ps_server/turns.py",
     "ps_server/status_report.py",

@@ -107,7 +107,7 @@ def test_nobody_waits_for_a_number_of_workers(server: Transcript) -> None:
 def test_a_senseless_request_is_answered_and_the_next_is_served(server: Transcript) -> None:
     """SURREAL raises on it, and with that ends the thread of its server."""
     assert server.refusal("nobody", messages.Heartbeat(request=1)).code == "unknown_worker"
-    (send,) = sends(server.machine.refuse(b"nobody", "bad_message", "not a message"))
+    (send,) = sends(server.machine.unreadable(b"nobody", "not a message", now=server.now))
     assert (send.to, send.message.request) == (b"nobody", 0)
     assert server.machine.refused == {"unknown_worker": 1, "bad_message": 1}
     assert server.push("a", 1).verdict == "applied"

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from common import messages
+from common.curve import ClientKeys
 from common.errors import PsRlError, Refused, ServerUnreachable, SettingsError
 from common.messages import ToServer, ToWorker
 from common.status import WorkerStatus
@@ -55,7 +56,10 @@ class Asked:
         self.questions: list[tuple[str, ToServer]] = []
         self.patience: list[float] = []
 
-    def __call__(self, server: str, message: ToServer, *, timeout_seconds: float) -> tuple[ToWorker, list[bytes]]:
+    def __call__(
+        self, server: str, message: ToServer, *, timeout_seconds: float, keys: ClientKeys | None
+    ) -> tuple[ToWorker, list[bytes]]:
+        assert keys is None
         self.questions.append((server, message))
         self.patience.append(timeout_seconds)
         if isinstance(self.answer, PsRlError):

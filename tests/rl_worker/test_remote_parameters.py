@@ -173,7 +173,7 @@ def test_a_worker_gives_up_when_no_gradient_is_taken_any_more() -> None:
     server = Verdicts("not_finite")
     for _ in range(MOST_DISCARDED - 1):
         server.push()
-    with pytest.raises(Refused, match=r"because \(100 pushes in a row were discarded\)") as refused:
+    with pytest.raises(Refused, match=rf"because \({MOST_DISCARDED} pushes in a row were discarded\)") as refused:
         server.push()
     assert refused.value.code == "not_finite"
 
