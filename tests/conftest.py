@@ -1,7 +1,7 @@
-"""Every run of the tests tries the same examples: a change is judged by what it changes. `make fuzz` tries new ones."""
+"""Every run of the tests tries the same examples: a change is judged by what it changes. `make explore` tries new ones."""
 
 from hypothesis import settings
 
 settings.register_profile("same", derandomize=True, deadline=None)
-settings.register_profile("fuzz", max_examples=2000, deadline=None)
+settings.register_profile("explore", max_examples=2000, deadline=None)
 settings.load_profile("same")

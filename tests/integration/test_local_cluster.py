@@ -18,17 +18,17 @@ SUMMARY = {
 FOREVER = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000", "--workers", "2"]
 
 
-@pytest.mark.timeout(400)  # it takes 20 s on two idle cores
+@pytest.mark.timeout(400)  # it takes a minute on two idle cores
 def test_cartpole_is_learned_and_evaluated(programs: Programs, tmp_path: Path) -> None:
     run, summary = tmp_path / "run", tmp_path / "summary.json"
-    flags = ["--preset", "cartpole", "--workers", "2", "--seed", "0", "--run-dir", str(run), "--json", str(summary)]
+    flags = ["--preset", "cartpole", "--workers", "2", "--seed", "1", "--run-dir", str(run), "--json", str(summary)]
     cluster = programs.start("rl-cluster", *flags)
     assert cluster.wait(300) == 0, cluster.output
     result = json.loads(summary.read_text())
     assert result.keys() >= SUMMARY
     assert result["mean_return_100"] >= 475, cluster.output
     assert 0 < result["minutes_to_target"] <= result["minutes"]
-    assert result["seed"] == 0
+    assert result["seed"] == 1
     assert "steps/s" in cluster.output
     assert "\x1b" not in cluster.output, "a pipe gets plain lines"
     assert (run / "curve.png").stat().st_size > 1000
