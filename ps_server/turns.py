@@ -77,10 +77,10 @@ class Turns:
         slowest = min((clock for worker, clock in self._clocks.items() if worker in living), default=0)
         self._clocks = {worker: self._clocks.get(worker, slowest) for worker in living}
         for worker in self._held:
-            others = [clock for other, clock in self._clocks.items() if other != worker]
-            if worker not in living or not others or self._clocks[worker] < min(others) + self._settings.slack:
-                if worker in living:
-                    self._clocks[worker] += 1
+            if worker not in living:
+                return [self._take(worker)]
+            if self._clocks[worker] < slowest + self._settings.slack:
+                self._clocks[worker] += 1
                 return [self._take(worker)]
         return []
 
