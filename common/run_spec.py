@@ -25,6 +25,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Decay = Annotated[float, msgspec.Meta(ge=0, lt=1)]  # 1 would remember everything and learn nothing
+Fading = Annotated[float, msgspec.Meta(gt=0, lt=1)]  # 0 would remember nothing
 Tiny = Annotated[float, msgspec.Meta(gt=0, le=1e12)]  # divides: 0 would make the weights NaN
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 Score = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
@@ -216,7 +217,7 @@ class Momentum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class RmsProp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="rmsprop"):
     """Shared RMSProp exactly as in Mnih et al. 2016, section 4 (epsilon inside the root)."""
 
-    decay: Decay = 0.99
+    decay: Fading = 0.99
     """decay of the mean square (alpha)"""
     epsilon: Tiny = 0.1
     """added to the mean square inside the root"""

@@ -46,7 +46,7 @@ class ZmqClient:
         self._ended: Exception | None = None  # why the thread has ended
         self._ear, self._bell = socket.socketpair()
         self._context = zmq.Context()
-        self._socket = self._dealer()
+        self._connect()
         self._thread = threading.Thread(target=self._run, name="zmq-client", daemon=True)
         self._thread.start()
 
@@ -98,11 +98,8 @@ class ZmqClient:
 
     def _wait(self) -> None:
         """Until something arrives, somebody calls, or the machine has something to do."""
-        poller = zmq.Poller()
-        poller.register(self._socket, zmq.POLLIN)
-        poller.register(self._ear, zmq.POLLIN)
         wait = max(0.0, self._client.next_tick() - time.monotonic())
-        if self._ear.fileno() in dict(poller.poll(int(wait * 1000) + 1)):
+        if self._ear.fileno() in dict(self._poller.poll(int(wait * 1000) + 1)):
             self._ear.recv(4096)
 
     def _take_calls(self) -> None:
@@ -151,7 +148,7 @@ class ZmqClient:
                     self._fail(effect.ticket, effect.error)
                 case Reconnect():
                     self._socket.close(linger=0)
-                    self._socket = self._dealer()
+                    self._connect()
                 case Note():
                     log.warning("%s: %s", self._server, effect.text)
 
@@ -170,6 +167,12 @@ class ZmqClient:
                 self.welcome.set_exception(error)
         for future in failed:
             future.set_exception(error)
+
+    def _connect(self) -> None:
+        self._socket = self._dealer()
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._ear, zmq.POLLIN)
 
     def _dealer(self) -> zmq.Socket[bytes]:
         """

@@ -1,4 +1,4 @@
-"""Every run of the tests tries the same examples: a change is judged by what it changes. `make explore` tries new ones."""
+"""Every run tries the same examples: a change is judged by what it changes. `make explore` tries new ones."""
 
 from hypothesis import settings
 
