@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: train test check format bench nightly explore scaling docker-test clean
+.PHONY: train test check format bench nightly explore chaos scaling docker-test clean
 
 train: $(READY)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
@@ -35,6 +35,9 @@ nightly: $(READY)  ## what takes too long for every commit: each preset for 5,00
 
 explore: $(READY)  ## thousands of new examples for every property: any bytes, any history of crashes and losses
 	$(BIN)/pytest -n auto --dist worksteal --hypothesis-profile explore --timeout 3600 -m hypothesis
+
+chaos: $(READY)  ## pushes counted while server and workers are killed behind a bad network: SEED=… KILLS=… SWARM=…
+	$(BIN)/python -m tests.trials.chaos
 
 scaling: $(READY)  ## steps to a score with 1 to 16 workers, for each method: Table 2 of the paper (half an hour)
 	$(BIN)/python -m benchmarks.scaling

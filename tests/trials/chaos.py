@@ -1,0 +1,172 @@
+"""
+Integer chaos: small workers count in weights of their own, through a network that loses, doubles, delays and reorders,
+while they and the server are killed with −9 at moments of chance. At the end the weights must be the counts.
+
+Run it as a module, with sizes in the environment: SEED=, KILLS=, SWARM= (workers that die together). Ends with one line
+of figures, and a status that is not 0 when anything was lost or doubled.
+
+What a killed worker had pushed and was not told of may be in the weights or not, once each. What it was told of is in a
+checkpoint before the server is killed next: docs/GUARANTEES.md says why.
+"""
+
+import os
+import random
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from common import messages
+from common.codecs import CODECS
+from common.errors import Refused, ServerUnreachable
+from common.zmq_request import ask
+from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
+from tests.trials.proxy import Faults, Proxy
+from tests.trials.swarm import books_of
+
+SWARMS = 3  # at a time
+
+
+@dataclass(frozen=True)
+class Swarm:
+    first: int
+    books: Path
+    program: Program
+
+
+class Chaos:
+    """One trial. `weights` is the number of workers that there may be."""
+
+    def __init__(self, programs: Programs, *, seed: int, swarm: int, weights: int) -> None:
+        self._programs = programs
+        self._random = random.Random(seed)
+        self._size, self._weights = swarm, weights
+        self._stop = programs.folder / "stop"
+        self._server, self._endpoint = programs.start_server("--checkpoint-seconds", "2")
+        self.proxy = Proxy(self._endpoint, Faults(), seed)
+        self._next = 0  # worker that never was
+        self._all: list[Swarm] = []
+        self.alive: list[Swarm] = []
+        self.server_kills = self.swarm_kills = 0
+        for _ in range(SWARMS):
+            self._start_swarm(self._next)
+        wait_for(lambda: status_of(self._endpoint).version > 1, program=self._server)
+
+    def disturb(self) -> None:
+        """Let it work for a moment, then kill something, or cut a connection."""
+        self._grow(self._random.randrange(10, 200))
+        for _ in range(self._random.randrange(3)):
+            self.proxy.cut()
+        if self._random.random() < 0.5:
+            self._kill_server()
+        else:
+            self._kill_swarm()
+
+    def finish(self) -> tuple[int, int, int, int]:
+        """Pushes begun and acknowledged, and how many of them are missing in the weights, or there too often."""
+        self._stop.touch()
+
+        def at_rest() -> bool:
+            books = [books_of(swarm.books) for swarm in self.alive]
+            return all(np.array_equal(book[:, 0], book[:, 1]) for book in books)
+
+        for swarm in self.alive:
+            wait_for(at_rest, within_seconds=120, program=swarm.program)
+        begun, acknowledged = np.zeros(self._weights, dtype=np.int64), np.zeros(self._weights, dtype=np.int64)
+        for swarm in self._all:
+            book = books_of(swarm.books)
+            begun[swarm.first : swarm.first + self._size] += book[:, 0]
+            acknowledged[swarm.first : swarm.first + self._size] += book[:, 1]
+        counted = self._counted()
+        lost = int(np.maximum(acknowledged - counted, 0).sum())
+        doubled = int(np.maximum(counted - begun, 0).sum())
+        self.proxy.close()
+        return int(begun.sum()), int(acknowledged.sum()), lost, doubled
+
+    @property
+    def workers(self) -> int:
+        return self._next
+
+    def _counted(self) -> np.ndarray:
+        """The weights, when everything that is acknowledged has arrived in this life of the server."""
+        deadline = time.monotonic() + 60
+        before = None
+        while True:
+            reply, vector = ask(self._endpoint, messages.Pull(request=1), timeout_seconds=30)
+            assert isinstance(reply, messages.Weights)
+            weights: torch.Tensor = CODECS[reply.codec].decode(vector, self._weights)
+            if (before is not None and torch.equal(weights, before)) or time.monotonic() > deadline:
+                return weights.numpy().astype(np.int64)
+            before = weights.clone()
+            self._rest(5.0)
+
+    def _kill_server(self) -> None:
+        port = int(self._endpoint.rpartition(":")[2])
+        self._server.kill()
+        self.server_kills += 1
+        self._rest(self._random.uniform(0, 1.5))
+        run = str(self._programs.folder / "run")
+        self._server, _ = self._programs.start_server("--resume", run, "--checkpoint-seconds", "2", port=port)
+
+    def _kill_swarm(self) -> None:
+        swarm = self._random.choice(self.alive)
+        swarm.program.kill()
+        self.alive.remove(swarm)
+        self.swarm_kills += 1
+        self._save()
+        # Some come back under their old names, as new incarnations.
+        again = self._random.random() < 0.3 or self._next + self._size > self._weights
+        self._start_swarm(swarm.first if again else self._next)
+
+    def _save(self) -> None:
+        """A checkpoint that was begun now."""
+        try:
+            ask(self._endpoint, messages.CheckpointRequest(request=1), timeout_seconds=60)
+        except (Refused, ServerUnreachable) as error:
+            raise AssertionError(f"no checkpoint: {error}\n{self._server.output[-2000:]}") from error
+
+    def _start_swarm(self, first: int) -> None:
+        books = self._programs.folder / f"books-{len(self._all)}"
+        where = [str(first), str(self._size), str(self._weights), str(books), str(self._stop)]
+        program = self._programs.start("tests.trials.swarm", self.proxy.endpoint, *where)
+        wait_for(lambda: books.exists() and books.stat().st_size == 16 * self._size, program=program)
+        self._next = max(self._next, first + self._size)
+        swarm = Swarm(first, books, program)
+        self.alive.append(swarm)
+        self._all.append(swarm)
+
+    def _grow(self, updates: int) -> None:
+        goal = status_of(self._endpoint).version + updates
+        wait_for(lambda: status_of(self._endpoint).version >= goal, within_seconds=120, program=self._server)
+
+    @staticmethod
+    def _rest(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        wait_for(lambda: time.monotonic() >= until)
+
+
+def main() -> int:
+    seed, kills = int(os.environ.get("SEED", "0")), int(os.environ.get("KILLS", "20"))
+    swarm = int(os.environ.get("SWARM", "15"))
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
+        chaos = Chaos(programs, seed=seed, swarm=swarm, weights=swarm * (SWARMS + kills))
+        for _ in range(kills):
+            chaos.disturb()
+        begun, acknowledged, lost, doubled = chaos.finish()
+        proxy = chaos.proxy
+        print(
+            f"seed={seed} minutes={(time.monotonic() - start) / 60:.1f} workers={chaos.workers} "
+            f"server_kills={chaos.server_kills} swarm_kills={chaos.swarm_kills} cut={proxy.cut_off} "
+            f"dropped={proxy.dropped} duplicated={proxy.doubled} begun={begun} acknowledged={acknowledged} "
+            f"lost={lost} doubled={doubled}"
+        )
+    return 1 if lost or doubled or not acknowledged else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
