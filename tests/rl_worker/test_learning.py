@@ -69,7 +69,7 @@ def test_it_is_learned_through_every_codec(codec: str) -> None:
     algorithm = {"name": "a3c", "unroll_length": 5, "discount": DISCOUNT, "loss": "mean", "gradient_clip": 0}
     wire = {"gradient_codec": codec, "weight_codec": codec if CODECS[codec].for_weights else "bfloat16"}
     network = {"hidden": [16]}
-    agent = learned(games, steps=5 * 3 * 600, learning_rate=0.05, algorithm=algorithm, network=network, wire=wire)
+    agent = learned(games, steps=5 * 3 * 350, learning_rate=0.05, algorithm=algorithm, network=network, wire=wire)
     assert value_of_the_state(agent) == pytest.approx([10.0] * 5, rel=0.06)
 
 

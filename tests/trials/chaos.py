@@ -6,7 +6,8 @@ Run it as a module, with sizes in the environment: SEED=, KILLS=, SWARM= (worker
 of figures, and a status that is not 0 when anything was lost or doubled.
 
 What a killed worker had pushed and was not told of may be in the weights or not, once each. What it was told of is in a
-checkpoint before the server is killed next: docs/GUARANTEES.md says why.
+checkpoint before the server is killed next, and what the server forgot is sent again before its worker is killed:
+docs/GUARANTEES.md says why.
 """
 
 import os
@@ -18,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from common import messages
 from common.codecs import CODECS
@@ -29,6 +29,8 @@ from tests.trials.proxy import Faults, Proxy
 from tests.trials.swarm import books_of
 
 SWARMS = 3  # at a time
+PATIENCE_SECONDS = 60.0
+DEFAULTS = {"seed": 0, "kills": 20, "swarm": 15}
 
 
 @dataclass(frozen=True)
@@ -76,33 +78,36 @@ class Chaos:
 
         for swarm in self.alive:
             wait_for(at_rest, within_seconds=120, program=swarm.program)
-        begun, acknowledged = np.zeros(self._weights, dtype=np.int64), np.zeros(self._weights, dtype=np.int64)
-        for swarm in self._all:
-            book = books_of(swarm.books)
-            begun[swarm.first : swarm.first + self._size] += book[:, 0]
-            acknowledged[swarm.first : swarm.first + self._size] += book[:, 1]
-        counted = self._counted()
+        self._until_nothing_is_missing()
+        begun, acknowledged, counted = self._books()
+        self.proxy.close()
         lost = int(np.maximum(acknowledged - counted, 0).sum())
         doubled = int(np.maximum(counted - begun, 0).sum())
-        self.proxy.close()
         return int(begun.sum()), int(acknowledged.sum()), lost, doubled
 
     @property
     def workers(self) -> int:
         return self._next
 
-    def _counted(self) -> np.ndarray:
-        """The weights, when everything that is acknowledged has arrived in this life of the server."""
-        deadline = time.monotonic() + 60
-        before = None
-        while True:
-            reply, vector = ask(self._endpoint, messages.Pull(request=1), timeout_seconds=30)
-            assert isinstance(reply, messages.Weights)
-            weights: torch.Tensor = CODECS[reply.codec].decode(vector, self._weights)
-            if (before is not None and torch.equal(weights, before)) or time.monotonic() > deadline:
-                return weights.numpy().astype(np.int64)
-            before = weights.clone()
-            self._rest(5.0)
+    def _books(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of each worker, [WEIGHTS]: pushes begun, pushes acknowledged, and after these, what the weights say."""
+        begun, acknowledged = np.zeros(self._weights, dtype=np.int64), np.zeros(self._weights, dtype=np.int64)
+        for swarm in self._all:
+            book = books_of(swarm.books)
+            begun[swarm.first : swarm.first + self._size] += book[:, 0]
+            acknowledged[swarm.first : swarm.first + self._size] += book[:, 1]
+        reply, vector = ask(self._endpoint, messages.Pull(request=1), timeout_seconds=30)
+        assert isinstance(reply, messages.Weights)
+        return begun, acknowledged, CODECS[reply.codec].decode(vector, self._weights).numpy().astype(np.int64)
+
+    def _until_nothing_is_missing(self) -> None:
+        """The workers have sent again what a killed server forgot; or they never will."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            _, acknowledged, counted = self._books()
+            if (counted >= acknowledged).all():
+                return
+            self._rest(0.2)
 
     def _kill_server(self) -> None:
         port = int(self._endpoint.rpartition(":")[2])
@@ -111,6 +116,8 @@ class Chaos:
         self._rest(self._random.uniform(0, 1.5))
         run = str(self._programs.folder / "run")
         self._server, _ = self._programs.start_server("--resume", run, "--checkpoint-seconds", "2", port=port)
+        # The promise holds while the worker lives: nobody may die before it has sent again what was forgotten.
+        self._until_nothing_is_missing()
 
     def _kill_swarm(self) -> None:
         swarm = self._random.choice(self.alive)
@@ -149,23 +156,33 @@ class Chaos:
         wait_for(lambda: time.monotonic() >= until)
 
 
-def main() -> int:
-    seed, kills = int(os.environ.get("SEED", "0")), int(os.environ.get("KILLS", "20"))
-    swarm = int(os.environ.get("SWARM", "15"))
-    start = time.monotonic()
+def trial(*, seed: int, kills: int, swarm: int) -> dict[str, int]:
+    """Figures by name; `lost` and `doubled` must be 0."""
     with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
         chaos = Chaos(programs, seed=seed, swarm=swarm, weights=swarm * (SWARMS + kills))
         for _ in range(kills):
             chaos.disturb()
         begun, acknowledged, lost, doubled = chaos.finish()
-        proxy = chaos.proxy
-        print(
-            f"seed={seed} minutes={(time.monotonic() - start) / 60:.1f} workers={chaos.workers} "
-            f"server_kills={chaos.server_kills} swarm_kills={chaos.swarm_kills} cut={proxy.cut_off} "
-            f"dropped={proxy.dropped} duplicated={proxy.doubled} begun={begun} acknowledged={acknowledged} "
-            f"lost={lost} doubled={doubled}"
-        )
-    return 1 if lost or doubled or not acknowledged else 0
+        return {
+            "seed": seed,
+            "workers": chaos.workers,
+            "server_kills": chaos.server_kills,
+            "swarm_kills": chaos.swarm_kills,
+            "cut": chaos.proxy.cut_off,
+            "dropped": chaos.proxy.dropped,
+            "duplicated": chaos.proxy.doubled,
+            "begun": begun,
+            "acknowledged": acknowledged,
+            "lost": lost,
+            "doubled": doubled,
+        }
+
+
+def main() -> int:
+    size = {name: int(os.environ.get(name.upper(), default)) for name, default in DEFAULTS.items()}
+    figures = trial(**size)
+    print(*(f"{name}={value}" for name, value in figures.items()))
+    return 1 if figures["lost"] or figures["doubled"] or not figures["acknowledged"] else 0
 
 
 if __name__ == "__main__":
