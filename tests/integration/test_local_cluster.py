@@ -46,7 +46,7 @@ def test_cartpole_is_learned_and_evaluated(programs: Programs, tmp_path: Path) -
 
 def test_rounds_with_a_seed_come_to_the_same_weights_each_time(programs: Programs, tmp_path: Path) -> None:
     """Two worker processes, whichever is first at anything."""
-    flags = ["--preset", "cartpole", "--workers", "2", "--seed", "7", "--max-steps", "6000"]
+    flags = ["--preset", "cartpole", "--workers", "2", "--seed", "7", "--max-steps", "4000"]
     rounds = ["--consistency", "sync", "--quorum", "2"]
     ends = []
     for run in (tmp_path / "first", tmp_path / "second"):
