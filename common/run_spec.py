@@ -248,20 +248,26 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Staleness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a late gradient is worth."""
 
-    rule: Annotated[Literal["undamped", "inverse", "bounded"], tyro.conf.arg(name="staleness")] = "undamped"
-    """undamped: as much as any; inverse: learning rate / staleness; bounded: nothing when older than max_staleness"""
+    rule: Annotated[Literal["undamped", "inverse", "bounded", "delay_compensated"], tyro.conf.arg(name="staleness")] = (
+        "undamped"
+    )
+    """undamped: as much as any; inverse: learning rate / staleness; bounded: nothing when older than max_staleness;
+    delay_compensated: as much as any, mended for what the weights have changed since"""
     max_staleness: NotNegative = 0
     """versions; used by the rule bounded"""
+    compensation: Amount = 0.04
+    """strength of delay_compensated: the λ of Zheng et al. 2017"""
 
 
 class Consistency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far workers may drift apart. Only those that live count."""
 
-    rule: Annotated[Literal["async", "ssp", "sync"], tyro.conf.arg(name="consistency")] = "async"
+    rule: Annotated[Literal["async", "ssp", "paced", "sync"], tyro.conf.arg(name="consistency")] = "async"
     """async: each push is applied when it comes; ssp: no worker is more than `slack` pushes ahead of the slowest;
-    sync: one push of each worker in a round, as one update with their mean"""
+    paced: no gradient is more than `slack` versions late, and none is discarded for it; sync: one push of each worker
+    in a round, as one update with their mean"""
     slack: Positive = 4
-    """pushes; used by the rule ssp"""
+    """pushes (ssp) or versions (paced)"""
     quorum: NotNegative = 0
     """nothing is applied before so many workers live at once"""
 

@@ -191,6 +191,8 @@ class ParameterServer:
             case messages.Hello():
                 return self._hello(peer, message, now=now)
             case messages.Pull():
+                if member is not None and not message.target:
+                    self.turns.told(member.worker_id, self.version)
                 return [self._newest(peer, message)]
             case messages.StatusRequest():
                 return [self._status(peer, message, now=now)]
@@ -270,8 +272,12 @@ class ParameterServer:
     def _take_turns(self, run: TrainingRun, *, now: float) -> list[Effect]:
         """Settle every push whose turn has come."""
         effects: list[Effect] = []
-        while self.phase is Phase.SERVING and (together := self.turns.next(self.membership.alive)):
+        while self.phase is Phase.SERVING and (
+            together := self.turns.next(self.membership.alive, epoch=self.epoch, version=self.version)
+        ):
             settled = run.settle([(push.member.worker_id, push.message, push.vector) for push in together])
+            for push in together:
+                self.turns.settled(push, version=self.version)
             effects += [self._settled(run, push, one, now=now) for push, one in zip(together, settled, strict=True)]
             effects += self._end_if_over(now=now)
         return effects

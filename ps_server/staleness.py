@@ -21,6 +21,11 @@ def undamped(staleness: int, settings: Staleness) -> float:
     return 1.0
 
 
+def delay_compensated(staleness: int, settings: Staleness) -> float:
+    """Full weight: the gradient itself was mended (past_weights.py)."""
+    return 1.0
+
+
 def inverse(staleness: int, settings: Staleness) -> float:
     """Learning rate over staleness: Zhang et al. 2016, "Staleness-aware async-SGD", equation 7."""
     return 1.0 / max(1, staleness)
@@ -37,4 +42,5 @@ STALENESS_RULES: dict[str, Callable[[int, Staleness], float]] = {
     "undamped": undamped,
     "inverse": inverse,
     "bounded": bounded,
+    "delay_compensated": delay_compensated,
 }

@@ -22,6 +22,7 @@ from ps_server.denied import Denied
 from ps_server.guards import gradient_of
 from ps_server.ledger import Ledger
 from ps_server.optimizers import optimizer_for
+from ps_server.past_weights import PastWeights
 from ps_server.progress import Progress
 from ps_server.staleness import worth
 from ps_server.weight_store import WeightStore
@@ -45,6 +46,7 @@ class TrainingRun:
         self.store: WeightStore | None = None
         self.seeded_in = 0  # the epoch that was given the first weights; 0 before that
         self.duplicates = 0
+        self._past = PastWeights()  # of a run that compensates delays; empty in others
 
     @classmethod
     def restored(cls, vectors: dict[str, Tensor], record: dict[str, Any], *, epoch: int, now: float) -> "TrainingRun":
@@ -58,6 +60,7 @@ class TrainingRun:
             run.seed(Schema.from_list(record["schema"]), vectors["weights"])
             run.seeded_in = record["seeded_in"]
             run.weights.restore(vectors, version=record["version"], target_version=record["target_version"])
+            run._keep_for_late_gradients()
             run.ledger.restore(record["ledger"])
             run.progress.restore(record["progress"])
         except (KeyError, RuntimeError, SchemaMismatch, msgspec.ValidationError) as error:
@@ -94,6 +97,7 @@ class TrainingRun:
         """The first weights [P]."""
         self.seeded_in = self.epoch
         self.store = WeightStore(schema, weights, optimizer_for(self.spec.optimizer, schema.weights))
+        self._keep_for_late_gradients()
 
     def is_new(self, worker_id: str, push: Push | PushPull) -> bool:
         """
@@ -130,6 +134,8 @@ class TrainingRun:
         staleness = max(0, self.weights.version - push.computed_on) if push.epoch == self.epoch else 0
         try:
             gradient, norm = gradient_of(push, vector, self.weights.schema)
+            if self.spec.staleness.rule == "delay_compensated" and staleness > 0:
+                gradient = self._compensated(gradient, staleness)
             return _Sound(staleness, push.steps, gradient, norm, worth(staleness, self.spec.staleness))
         except Denied as denied:
             return _Unsound(staleness, denied)
@@ -137,8 +143,19 @@ class TrainingRun:
     def _apply(self, one: "_Sound") -> None:
         steps_before = self.progress.global_steps
         self.weights.apply(one.gradient, self.learning_rate * one.worth)
+        self._keep_for_late_gradients()
         self.progress.update_applied(steps=one.steps, staleness=one.staleness, gradient_norm=one.norm)
         self._refresh_target(steps_before)
+
+    def _compensated(self, gradient: Tensor, staleness: int) -> Tensor:
+        """A late gradient [P], mended where it is one of weights."""
+        weights, strength = self.weights.schema.weights, self.spec.staleness.compensation
+        mended = self._past.compensated(gradient[:weights], staleness=staleness, strength=strength)
+        return torch.cat([mended, gradient[weights:]])
+
+    def _keep_for_late_gradients(self) -> None:
+        if self.spec.staleness.rule == "delay_compensated":
+            self._past.keep(self.weights.flat[: self.weights.schema.weights])
 
     def _refresh_target(self, steps_before: int) -> None:
         """θ⁻ ← θ whenever T has passed a multiple of the interval; once, however many a push has passed."""

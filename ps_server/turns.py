@@ -3,6 +3,8 @@ Whose push is settled when: the consistency of a run.
 
 async   each when it comes: Mnih et al. 2016
 ssp     when its worker is then at most `slack` pushes ahead of the slowest: Ho et al. 2013, stale synchronous parallel
+paced   when no gradient that is still to come is then more than `slack` versions late; what would all the same be, as
+        one update with the others of its age
 sync    one of each worker in a round, when all of them have come
 
 Only the living count: one whose lease has ended, or who left, keeps nobody waiting. A push that waits is held here and
@@ -39,11 +41,21 @@ class Turns:
         self._settings = settings
         self._held: dict[str, dict[int, Held]] = {}  # by worker id and sequence; never an empty dictionary in it
         self._clocks: dict[str, int] = {}  # of the living: pushes settled, counted from the slowest when they joined
+        self._has: dict[str, int] = {}  # version of the weights that each of the living computes on, or an older one
         self._began = settings.quorum == 0  # as many as it asks for have lived at once
 
     def hold(self, held: Held) -> None:
         """A push that is new to the ledger; held already, it takes the place of its repetition."""
         self._held.setdefault(held.member.worker_id, {})[held.message.sequence] = held
+
+    def told(self, worker_id: str, version: int) -> None:
+        """The worker is given the weights of this version, unless it was given others and has asked twice."""
+        self._has.setdefault(worker_id, version)
+
+    def settled(self, push: Held, *, version: int) -> None:
+        """A push was looked at; this is now the version of the weights."""
+        if isinstance(push.message, PushPull):
+            self._has[push.member.worker_id] = version
 
     def holds(self, worker_id: str) -> bool:
         """Whether a push of this worker waits."""
@@ -57,8 +69,12 @@ class Turns:
         """The run is over."""
         self._held.clear()
 
-    def next(self, alive: Callable[[], Sequence[Member]]) -> list[Held]:
-        """The pushes that are settled now, as one update, in order of their workers' numbers; [] when all must wait."""
+    def next(self, alive: Callable[[], Sequence[Member]], *, epoch: int, version: int) -> list[Held]:
+        """
+        The pushes that are settled now, as one update, in order of their workers' numbers; [] when all must wait.
+
+        `version` of `epoch` is that of the weights.
+        """
         if not self._held:
             return []
         self._began = self._began or len(alive()) >= self._settings.quorum
@@ -69,9 +85,9 @@ class Turns:
         living = {member.worker_id for member in alive()}
         if self._settings.rule == "ssp":
             return self._next_of_ssp(living)
-        if not living <= self._held.keys():
-            return []
-        return sorted((self._take(worker) for worker in list(self._held)), key=lambda held: held.member.number)
+        if self._settings.rule == "paced":
+            return self._next_of_paced(living, epoch, version)
+        return self._together(set(self._held)) if living <= self._held.keys() else []
 
     def _next_of_ssp(self, living: set[str]) -> list[Held]:
         slowest = min((clock for worker, clock in self._clocks.items() if worker in living), default=0)
@@ -83,6 +99,25 @@ class Turns:
                 self._clocks[worker] += 1
                 return [self._take(worker)]
         return []
+
+    def _next_of_paced(self, living: set[str], epoch: int, version: int) -> list[Held]:
+        self._has = {worker: has for worker, has in self._has.items() if worker in living}
+        computed_on = self._has | {worker: self._computed_on(worker, epoch, version) for worker in self._held}
+        # After one more update these would be more than `slack` late: it must be theirs.
+        late = {worker for worker, base in computed_on.items() if version + 1 - base > self._settings.slack}
+        due = late or {min(self._held, key=computed_on.__getitem__)}
+        return self._together(due) if due <= self._held.keys() else []
+
+    def _computed_on(self, worker_id: str, epoch: int, version: int) -> int:
+        oldest = self._oldest(worker_id).message
+        return oldest.computed_on if oldest.epoch == epoch else version  # one of another epoch counts as fresh
+
+    def _together(self, workers: set[str]) -> list[Held]:
+        return sorted((self._take(worker) for worker in workers), key=lambda held: held.member.number)
+
+    def _oldest(self, worker_id: str) -> Held:
+        held = self._held[worker_id]
+        return held[min(held)]
 
     def _take(self, worker_id: str) -> Held:
         """The oldest push of a worker; it waits no longer."""

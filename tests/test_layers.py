@@ -38,6 +38,7 @@ PURE = [
     "ps_server/checkpoint_plan.py",
     "ps_server/quarantine.py",
     "ps_server/staleness.py",
+    "ps_server/past_weights.py",
     "ps_server/turns.py",
     "ps_server/status_report.py",
     "ps_server/optimizers.py",

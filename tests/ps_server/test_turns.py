@@ -1,4 +1,4 @@
-"""Who waits for whom: stale synchronous parallel, and rounds. The weights are sums of integers and exact."""
+"""Who waits for whom: bounded lead, bounded lateness, and rounds. The weights are sums of integers and exact."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -81,6 +81,51 @@ def test_who_comes_late_is_as_far_as_the_slowest() -> None:
     assert push(server, "late", 1) == [("late", 1, "applied"), ("a", 7, "applied")]
 
 
+# -- no gradient later than so much -----------------------------------------------------------------------------------
+
+
+def push_pull(server: Transcript, worker: str, sequence: int, *, computed_on: int) -> Answers:
+    message = server.push_pull_of(sequence, have=computed_on, computed_on=computed_on)
+    return answers(server.machine.receive(worker.encode(), message, encoded([1, 1, 1]), now=server.now))
+
+
+def a_paced_server(*workers: str, slack: int) -> Transcript:
+    server = a_server("paced", workers=workers, slack=slack)
+    for worker in workers:
+        server.pull(worker)
+    return server
+
+
+def test_a_push_that_would_make_another_too_late_waits_for_it() -> None:
+    server = a_paced_server("a", "b", slack=1)
+    assert push_pull(server, "a", 1, computed_on=1) == [("a", 1, "applied")]
+    assert push_pull(server, "a", 2, computed_on=2) == [], "what b is computing would be two versions late"
+    assert push_pull(server, "b", 1, computed_on=1) == [("b", 1, "applied"), ("a", 2, "applied")]
+    assert server.weights() == [-3, -3, -3]
+
+
+def test_pushes_that_would_make_each_other_too_late_are_one_update() -> None:
+    server = a_paced_server("a", "b", "c", slack=1)
+    assert push_pull(server, "a", 1, computed_on=1) == [("a", 1, "applied")]
+    assert push_pull(server, "b", 1, computed_on=1) == []
+    assert push_pull(server, "c", 1, computed_on=1) == [("b", 1, "applied"), ("c", 1, "applied")]
+    assert (server.machine.version, server.weights()) == (3, [-2, -2, -2])
+
+
+def test_who_has_not_pulled_yet_makes_nobody_wait() -> None:
+    server = a_paced_server("a", slack=1)
+    server.hello("b")
+    for sequence in (1, 2, 3):
+        assert push_pull(server, "a", sequence, computed_on=sequence) == [("a", sequence, "applied")]
+
+
+def test_a_push_of_a_former_life_of_the_server_is_not_late() -> None:
+    server = a_paced_server("a", "b", slack=1)
+    old = server.push_pull_of(1, have=1, computed_on=900, epoch=1)
+    assert answers(server.machine.receive(b"b", old, encoded([1, 1, 1]), now=server.now)) == [("b", 1, "applied")]
+    assert push_pull(server, "a", 1, computed_on=1) == [("a", 1, "applied")]
+
+
 # -- rounds -----------------------------------------------------------------------------------------------------------
 
 
@@ -153,17 +198,16 @@ def test_a_round_answers_pushpull_with_the_weights_after_it() -> None:
 
 # -- both -------------------------------------------------------------------------------------------------------------
 
-each_rule = pytest.mark.parametrize("rule", ["ssp", "sync"])
+each_rule = pytest.mark.parametrize("rule", ["ssp", "paced", "sync"])
 
 
 def waiting(rule: str) -> Transcript:
     """A server with a push of `a` that waits for `b`."""
     server = a_server(rule, slack=1)
-    if rule == "ssp":
-        push(server, "a", 1)
+    server.pull("b")
+    push(server, "a", 1)
+    if rule != "sync":
         push(server, "a", 2)
-    else:
-        push(server, "a", 1)
     return server
 
 
@@ -177,7 +221,7 @@ def test_a_heartbeat_says_that_a_push_waits(rule: str) -> None:
 
 @each_rule
 def test_a_waiting_push_that_is_repeated_on_a_new_connection_is_answered_there_and_once(rule: str) -> None:
-    server, sequence = waiting(rule), 2 if rule == "ssp" else 1
+    server, sequence = waiting(rule), 1 if rule == "sync" else 2
     server.hello("a", peer="again")
     assert push(server, "a", sequence, peer="again") == []
     assert push(server, "a", sequence, peer="again") == []
@@ -193,7 +237,7 @@ def test_a_push_that_was_settled_is_answered_at_once(rule: str) -> None:
 
 @each_rule
 def test_a_waiting_push_is_in_no_checkpoint(rule: str) -> None:
-    server, sequence = waiting(rule), 2 if rule == "ssp" else 1
+    server, sequence = waiting(rule), 1 if rule == "sync" else 2
     account = server.save().record["ledger"]["a"]
     assert (account["through"], list(account["early"])) == (sequence - 1, [])
 

@@ -107,6 +107,7 @@ class SimulatedWorker:
     seen: list[tuple[int, int]] = field(default_factory=list)  # every (epoch, version) it was given
     acknowledged: int = 0
     applied: list[int] = field(default_factory=list)  # sequences
+    stalest: int = 0  # versions that its latest push was late
     error: PsRlError | None = None
     alive: bool = True
 
@@ -149,6 +150,7 @@ class SimulatedWorker:
         assert settled.sequence not in self.applied, "a push is answered once"
         self.acknowledged += 1
         self.applied.append(settled.sequence)
+        self.stalest = max(self.stalest, settled.staleness)
         return self.push(now=now)
 
     def push(self, *, now: float) -> list[Effect]:
