@@ -175,7 +175,8 @@ def _print_status(status: Status) -> None:
         style="not bold",
     )
     console.print(told)
-    table = Table("worker", "no.", "envs", "alive", "silent s", "pushes", "steps", "stale", "steps/s", box=SIMPLE_HEAD)
+    columns = ("worker", "no.", "envs", "alive", "silent s", "pushes", "refused", "steps", "stale", "steps/s")
+    table = Table(*columns, box=SIMPLE_HEAD)
     for worker in status.workers:
         table.add_row(
             Text(worker.worker_id),
@@ -184,6 +185,7 @@ def _print_status(status: Status) -> None:
             "yes" if worker.alive else "no",
             f"{worker.silent_seconds:.1f}",
             str(worker.pushes),
+            str(sum(worker.refused.values())),
             str(worker.steps),
             f"{worker.staleness:.2f}",
             f"{worker.meters.get('steps_per_second', 0):.0f}",

@@ -26,7 +26,8 @@ WORKER = WorkerStatus(
     alive=True,
     silent_seconds=0.25,
     pushes=120,
-    discarded=4,
+    discarded=2,
+    refused={"too_stale": 2, "outside_window": 1},
     steps=2400,
     staleness=1.5,
     meters={"steps_per_second": 812.4},
@@ -142,7 +143,7 @@ def test_the_status_as_text_names_the_run_its_numbers_and_its_workers(server: An
     for expected in ("pong is serving", "version 341", "12.3 minutes", "T 98765", "1234 steps/s", "-3.25", "too_stale"):
         assert expected in printed
     (row,) = [line for line in printed.splitlines() if WORKER.worker_id in line]
-    assert row.split() == [WORKER.worker_id, "3", "8", "yes", "0.2", "120", "2400", "1.50", "812"]
+    assert row.split() == [WORKER.worker_id, "3", "8", "yes", "0.2", "120", "3", "2400", "1.50", "812"]
 
 
 def test_the_status_of_a_server_that_nobody_joined_has_no_numbers_to_show(server: Answering, capsys: Printed) -> None:
