@@ -73,6 +73,7 @@ class Schema:
         if roles != sorted(roles, reverse=True) or roles[0] == "statistic":
             raise SchemaMismatch("weights come first in a schema, statistics after them")
         self.weights = sum(spec.size for spec in self.specs if spec.role == "weight")
+        self.statistics = self.size - self.weights
         self.hash = hashlib.sha256("".join(map(_line, self.specs)).encode()).hexdigest()[:32]
 
     @classmethod

@@ -63,9 +63,7 @@ def serve(argv: Sequence[str] | None = None) -> int:
         checkpoint_seconds=settings.checkpoint_seconds,
         now=now,
     )
-    door = None
-    if settings.curve_secret is not None and settings.authorized_keys is not None:
-        door = Door(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
+    door = _door(settings)
     writer = _checkpoint_writer(settings, folder)
     try:
         shell = ZmqServer(server, writer, host=settings.host, port=settings.port, door=door)
@@ -73,11 +71,7 @@ def serve(argv: Sequence[str] | None = None) -> int:
         writer.close()
         raise
     address = _address(settings.host)
-    keys = "" if door is None else " --curve-server-key server.key --curve-secret worker.key_secret"
-    print(
-        f"{_listening(settings.host, shell.port)}; start workers with: rl-worker --server {address}:{shell.port}{keys}",
-        flush=True,
-    )
+    print(_first_line(settings.host, shell.port, address, is_locked=door is not None), flush=True)
     if door is None and not address.startswith("127."):
         log.warning(UNLOCKED)
     try:
@@ -126,9 +120,18 @@ def _checkpoint_writer(settings: ServerSettings, run_folder: Path) -> Checkpoint
         raise SettingsError(f"{folder}: checkpoints cannot be kept there: {error.strerror}") from error
 
 
-def _listening(host: str, port: int) -> str:
+def _door(settings: ServerSettings) -> Door | None:
+    """The lock that the flags ask for. Raises SettingsError."""
+    if settings.curve_secret is None or settings.authorized_keys is None:  # they go together
+        return None
+    return Door(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
+
+
+def _first_line(host: str, port: int, address: str, *, is_locked: bool) -> str:
+    """Where the server listens, and the command for other machines."""
     where = "all interfaces" if host in ("0.0.0.0", "*") else host
-    return f"{PROGRAM} listens on {where}, port {port}"
+    keys = " --curve-server-key server.key --curve-secret worker.key_secret" if is_locked else ""
+    return f"{PROGRAM} listens on {where}, port {port}; start workers with: rl-worker --server {address}:{port}{keys}"
 
 
 def _address(host: str) -> str:

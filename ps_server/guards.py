@@ -59,7 +59,7 @@ def _known_codec(name: str) -> Codec:
 
 def _finite(codec: str, buffers: Sequence[Buffer], schema: Schema, what: str) -> tuple[Tensor, float]:
     try:
-        vector = _known_codec(codec).decode(buffers, schema.size, schema.size - schema.weights)
+        vector = _known_codec(codec).decode(buffers, schema.size, schema.statistics)
     except WireError as error:
         raise Denied("wrong_size", str(error)) from error
     norm = float(torch.linalg.vector_norm(vector))

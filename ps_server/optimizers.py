@@ -66,10 +66,9 @@ class RmsProp:
 
     def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
         plus_epsilon = self.slots["mean_square_plus_epsilon"].add_(self._before_decay)
-        adam(
-            [weights], [gradient], [self._gradient], [plus_epsilon], [], [self._steps],
-            fused=True, amsgrad=False, maximize=False, weight_decay=0.0, lr=learning_rate,
-            beta1=0.0, beta2=self._decay, eps=0.0,
+        fused_adam(
+            weights, gradient, self._gradient, plus_epsilon, self._steps, learning_rate,
+            beta1=0.0, beta2=self._decay, epsilon=0.0,
         )  # fmt: skip
 
 
@@ -81,11 +80,22 @@ class Adam:
         self.slots = {"mean": torch.zeros(size), "mean_square": torch.zeros(size), "step": torch.zeros(())}
 
     def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
-        adam(
-            [weights], [gradient], [self.slots["mean"]], [self.slots["mean_square"]], [], [self.slots["step"]],
-            fused=True, amsgrad=False, maximize=False, weight_decay=0.0, lr=learning_rate,
-            beta1=self._settings.beta1, beta2=self._settings.beta2, eps=self._settings.epsilon,
+        fused_adam(
+            weights, gradient, self.slots["mean"], self.slots["mean_square"], self.slots["step"], learning_rate,
+            beta1=self._settings.beta1, beta2=self._settings.beta2, epsilon=self._settings.epsilon,
         )  # fmt: skip
+
+
+def fused_adam(
+    weights: Tensor, gradient: Tensor, mean: Tensor, mean_square: Tensor, step: Tensor, learning_rate: float,
+    *, beta1: float, beta2: float, epsilon: float,
+) -> None:  # fmt: skip
+    """One step of Adam in one pass over memory; changes all but the gradient."""
+    adam(
+        [weights], [gradient], [mean], [mean_square], [], [step],
+        fused=True, amsgrad=False, maximize=False, weight_decay=0.0,
+        lr=learning_rate, beta1=beta1, beta2=beta2, eps=epsilon,
+    )  # fmt: skip
 
 
 def optimizer_for(settings: run_spec.Optimizer, size: int) -> Optimizer:

@@ -110,7 +110,7 @@ class TrainingRun:
     def repeated(self, worker_id: str, push: Push | PushPull) -> Settlement:
         """What is said of a push that was settled before: it changes nothing."""
         self.duplicates += 1
-        return self._settlement(worker_id, push, "duplicate")
+        return self._settlement(worker_id, push, None)
 
     def settle(self, pushes: Sequence[tuple[str, Push | PushPull, Sequence[Buffer]]]) -> list[Settlement]:
         """
@@ -118,34 +118,26 @@ class TrainingRun:
 
         What is added to statistics is added for each. A push that is not sound is discarded, with a reason.
         """
-        sound: dict[int, _Sound] = {}  # by place
-        denied: dict[int, Denied] = {}
-        late = [self._staleness(push) for _, push, _ in pushes]
-        for place, (worker_id, push, vector) in enumerate(pushes):
-            self.ledger.settle(worker_id, push.sequence)
-            try:
-                gradient, norm = gradient_of(push, vector, self.weights.schema)
-                sound[place] = _Sound(gradient, norm, worth(late[place], self.spec.staleness), push.steps)
-            except Denied as reason:
-                denied[place] = reason
-        if sound:
-            self._apply(list(sound.values()), staleness=max(late[place] for place in sound))
-        return [
-            self._settlement(worker_id, push, "applied", late[place])
-            if place in sound
-            else self._settlement(worker_id, push, "discarded", late[place], denied[place].code, str(denied[place]))
-            for place, (worker_id, push, _) in enumerate(pushes)
-        ]
+        judged = [self._judge(*one) for one in pushes]
+        if sound := [one for one in judged if isinstance(one, _Sound)]:
+            self._apply(sound[0] if len(sound) == 1 else _mean(sound, self.weights.schema))
+        return [self._settlement(worker, push, one) for (worker, push, _), one in zip(pushes, judged, strict=True)]
 
-    def _staleness(self, push: Push | PushPull) -> int:
+    def _judge(self, worker_id: str, push: Push | PushPull, vector: Sequence[Buffer]) -> "_Sound | _Unsound":
+        """Settle a push: whether it is applied is decided here, and it will not be looked at again."""
+        self.ledger.settle(worker_id, push.sequence)
         # Versions of different epochs do not compare: a push that outlived a server counts as fresh.
-        return max(0, self.weights.version - push.computed_on) if push.epoch == self.epoch else 0
+        staleness = max(0, self.weights.version - push.computed_on) if push.epoch == self.epoch else 0
+        try:
+            gradient, norm = gradient_of(push, vector, self.weights.schema)
+            return _Sound(staleness, push.steps, gradient, norm, worth(staleness, self.spec.staleness))
+        except Denied as denied:
+            return _Unsound(staleness, denied)
 
-    def _apply(self, sound: Sequence["_Sound"], *, staleness: int) -> None:
+    def _apply(self, one: "_Sound") -> None:
         steps_before = self.progress.global_steps
-        one = sound[0] if len(sound) == 1 else _mean(sound, self.weights.schema)
         self.weights.apply(one.gradient, self.learning_rate * one.worth)
-        self.progress.update_applied(steps=one.steps, staleness=staleness, gradient_norm=one.norm)
+        self.progress.update_applied(steps=one.steps, staleness=one.staleness, gradient_norm=one.norm)
         self._refresh_target(steps_before)
 
     def _refresh_target(self, steps_before: int) -> None:
@@ -168,34 +160,38 @@ class TrainingRun:
         """Why the run is over; "" while it is not."""
         return self.progress.end_of(self.spec.budget, now=now)
 
-    def _settlement(
-        self,
-        worker_id: str,
-        push: Push | PushPull,
-        verdict: Verdict,
-        staleness: int = 0,
-        code: str = "",
-        reason: str = "",
-    ) -> Settlement:
+    def _settlement(self, worker_id: str, push: Push | PushPull, judged: "_Sound | _Unsound | None") -> Settlement:
+        """What is said of a push; None: it was settled before."""
+        denied = judged.reason if isinstance(judged, _Unsound) else None
+        verdict: Verdict = "duplicate" if judged is None else "discarded" if denied else "applied"
         return Settlement(
             sequence=push.sequence,
             verdict=verdict,
             version=self.weights.version,
-            staleness=staleness,
+            staleness=judged.staleness if judged else 0,
             durable=self.ledger.accounts[worker_id].durable,
-            code=code,
-            reason=reason,
+            code=denied.code if denied else "",
+            reason=str(denied) if denied else "",
         )
 
 
 @dataclass(frozen=True, eq=False)
 class _Sound:
-    """A gradient [P] that may be applied, the norm of its part for weights, the factor that its lateness leaves it."""
+    """A gradient [P] to apply, the norm of its part for weights, and the factor that its lateness leaves it."""
 
+    staleness: int
+    steps: int
     gradient: Tensor
     norm: float
     worth: float
-    steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Unsound:
+    """A push that changes nothing."""
+
+    staleness: int
+    reason: Denied
 
 
 def _mean(sound: Sequence[_Sound], schema: Schema) -> _Sound:
@@ -204,5 +200,10 @@ def _mean(sound: Sequence[_Sound], schema: Schema) -> _Sound:
     for one in sound:
         total[: schema.weights].add_(one.gradient[: schema.weights], alpha=one.worth / len(sound))
         total[schema.weights :] += one.gradient[schema.weights :]
-    norm = float(torch.linalg.vector_norm(total[: schema.weights]))
-    return _Sound(total, norm, worth=1.0, steps=sum(one.steps for one in sound))
+    return _Sound(
+        staleness=max(one.staleness for one in sound),
+        steps=sum(one.steps for one in sound),
+        gradient=total,
+        norm=float(torch.linalg.vector_norm(total[: schema.weights])),
+        worth=1.0,
+    )

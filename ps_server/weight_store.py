@@ -61,7 +61,7 @@ class WeightStore:
         if known is None or known.version != version:
             if codec == "float32":  # which is a view
                 vector = torch.from_numpy(self._pool.take()).copy_(vector)
-            encoded = CODECS[codec].encode(vector, self.schema.size - self.schema.weights)
+            encoded = CODECS[codec].encode(vector, self.schema.statistics)
             known = Snapshot(version, codec, encoded.toreadonly())
             self._snapshots[codec, target] = known
             self.copies += 1

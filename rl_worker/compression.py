@@ -20,13 +20,13 @@ class GradientEncoder:
 
     def encode(self, gradient: Tensor) -> memoryview:
         """The bytes of a gradient [P], which may be a view of it. It is only read."""
-        codec, statistics = CODECS[self.codec], self._schema.size - self._schema.weights
+        codec, schema = CODECS[self.codec], self._schema
         if self._left_out is None:
-            return codec.encode(gradient, statistics)
+            return codec.encode(gradient, schema.statistics)
         wanted = gradient.clone()
-        of_weights = wanted[: self._schema.weights].add_(self._left_out)
-        encoded = codec.encode(wanted, statistics)
-        sent = codec.decode([encoded], self._schema.size, statistics)[: self._schema.weights]
+        of_weights = wanted[: schema.weights].add_(self._left_out)
+        encoded = codec.encode(wanted, schema.statistics)
+        sent = codec.decode([encoded], schema.size, schema.statistics)[: schema.weights]
         # A gradient that is not finite is discarded by the server, and must not spoil all that follow.
         torch.nan_to_num(torch.sub(of_weights, sent, out=self._left_out), 0, 0, 0, out=self._left_out)
         return encoded

@@ -176,11 +176,10 @@ class ParameterClient:
                 # The server has forgotten us, or (it came back empty, and our SEED was lost) the weights.
                 self._join_again(now=now)
                 return []
-            case messages.Refused(code="quarantined"):
-                return []  # what was asked is in the outbox, and is sent again when the next heartbeat is answered
-            case messages.Refused(code="outside_window"):
-                # The outbox keeps to the window: this was sent before WELCOME, to a server with a shorter ledger than
-                # its former life had. The push is in the outbox still, behind those that it has to wait for.
+            case messages.Refused(code="quarantined" | "outside_window"):
+                # Not the last word: what was asked is in the outbox still, and is sent again. The outbox keeps to the
+                # window; a push outside it was sent before WELCOME, to a server with a shorter ledger than its former
+                # life had.
                 return []
             case messages.Refused() if message.request == self._hello_ticket or message.code == "bad_message":
                 return self._end(Refused(message.code, message.reason))

@@ -90,8 +90,7 @@ class RemoteParameters:
         assert isinstance(reply, messages.Weights | messages.NotModified), f"{reply} does not answer a pull"
         weights = None
         if isinstance(reply, messages.Weights):
-            statistics = self._schema.size - self._schema.weights
-            weights = CODECS[reply.codec].decode(vector, self._schema.size, statistics)
+            weights = CODECS[reply.codec].decode(vector, self._schema.size, self._schema.statistics)
         return Newest(reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled)
 
     def _check(self, settled: Settlement | None) -> None:

@@ -15,13 +15,14 @@ import torch
 from common.run_spec import Wire
 from common.tensors import Schema, TensorSpec
 from rl_worker.parameter_client import ParameterClient
-from rl_worker.remote_parameters import RemoteParameters
+from rl_worker.remote_parameters import Newest, RemoteParameters
 from rl_worker.zmq_client import ZmqClient
 
 SCHEMA = Schema([TensorSpec("sum", (100,))])
 
 
-def main(server: str, name: str, updates: int, seed: int) -> None:
+def joined(server: str, name: str, schema: Schema) -> tuple[RemoteParameters, Newest]:
+    """A worker of a run whose weights begin with 0 and move by just what is pushed; and its first pull."""
     machine = ParameterClient(
         worker_id=name,
         incarnation=time.time_ns(),
@@ -29,13 +30,17 @@ def main(server: str, name: str, updates: int, seed: int) -> None:
         proposal={"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}},
         host="",
         environments=0,
-        patience_seconds=60,
+        patience_seconds=120,
         resend_bytes=2**24,
         now=time.monotonic(),
     )
-    parameters = RemoteParameters(ZmqClient(server, machine), machine, SCHEMA, Wire())
-    parameters.seed(torch.zeros(SCHEMA.size))
-    newest = parameters.pull()
+    parameters = RemoteParameters(ZmqClient(server, machine), machine, schema, Wire())
+    parameters.seed(torch.zeros(schema.size))
+    return parameters, parameters.pull()
+
+
+def main(server: str, name: str, updates: int, seed: int) -> None:
+    parameters, newest = joined(server, name, SCHEMA)
     drawn = np.random.default_rng(seed)
     total = np.zeros(SCHEMA.size)
     for _ in range(updates):

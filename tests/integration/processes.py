@@ -11,7 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from common import messages
+from common.codecs import CODECS
 from common.status import Status
 from common.zmq_request import ask
 
@@ -100,6 +103,13 @@ def wait_for(
             assert program.process.poll() is None, f"the program has exited. {story}"
         threading.Event().wait(0.02)
     return value
+
+
+def weights_of(endpoint: str, size: int) -> torch.Tensor:
+    """The newest weights [size] of a server."""
+    reply, vector = ask(endpoint, messages.Pull(request=1), timeout_seconds=30)
+    assert isinstance(reply, messages.Weights)
+    return CODECS[reply.codec].decode(vector, size)
 
 
 def status_of(endpoint: str) -> Status:

@@ -4,13 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from common import messages
-from common.codecs import CODECS
-from common.zmq_request import ask
 from tests.integration.integer_worker import SCHEMA
-from tests.integration.processes import Program, Programs, status_of, wait_for
+from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
 
 KILLS = 3
 WORKERS = 2
@@ -26,12 +22,6 @@ def pushed(worker: Program) -> list[int]:
 def resumed_at(server: Program) -> int:
     """The pushes in the checkpoint that it has read: each counts one step."""
     return int(server.output.split(" at step ")[1].split()[0])
-
-
-def weights_of(endpoint: str) -> torch.Tensor:
-    reply, vector = ask(endpoint, messages.Pull(request=1), timeout_seconds=10)
-    assert isinstance(reply, messages.Weights)
-    return CODECS[reply.codec].decode(vector, SCHEMA.size)
 
 
 @pytest.mark.timeout(300)  # four programs that import torch, one after another
@@ -56,4 +46,4 @@ def test_a_server_killed_under_load_loses_no_acknowledged_push(programs: Program
     status = status_of(endpoint)
     assert status.version == 1 + WORKERS * UPDATES
     assert status.global_steps == WORKERS * UPDATES
-    np.testing.assert_array_equal(weights_of(endpoint).numpy(), -np.sum(totals, axis=0))
+    np.testing.assert_array_equal(weights_of(endpoint, SCHEMA.size).numpy(), -np.sum(totals, axis=0))

@@ -21,10 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from common import messages
-from common.codecs import CODECS
 from common.errors import Refused, ServerUnreachable
 from common.zmq_request import ask
-from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
+from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for, weights_of
 from tests.trials.proxy import Faults, Proxy
 from tests.trials.swarm import books_of
 
@@ -96,9 +95,7 @@ class Chaos:
             book = books_of(swarm.books)
             begun[swarm.first : swarm.first + self._size] += book[:, 0]
             acknowledged[swarm.first : swarm.first + self._size] += book[:, 1]
-        reply, vector = ask(self._endpoint, messages.Pull(request=1), timeout_seconds=30)
-        assert isinstance(reply, messages.Weights)
-        return begun, acknowledged, CODECS[reply.codec].decode(vector, self._weights).numpy().astype(np.int64)
+        return begun, acknowledged, weights_of(self._endpoint, self._weights).numpy().astype(np.int64)
 
     def _until_nothing_is_missing(self) -> None:
         """The workers have sent again what a killed server forgot; or they never will."""

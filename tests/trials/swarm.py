@@ -8,19 +8,13 @@ and again, until the file STOP is there; BOOKS holds two numbers for each, the p
 import os
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from common.run_spec import Wire
 from common.tensors import Schema, TensorSpec
-from rl_worker.parameter_client import ParameterClient
-from rl_worker.remote_parameters import RemoteParameters
-from rl_worker.zmq_client import ZmqClient
-
-RUN = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
+from tests.integration.integer_worker import joined
 
 
 def schema_of(weights: int) -> Schema:
@@ -33,21 +27,7 @@ def books_of(path: Path) -> np.ndarray:
 
 
 def work(server: str, number: int, schema: Schema, book: np.ndarray, stop: Path) -> None:
-    machine = ParameterClient(
-        worker_id=f"worker-{number}",
-        incarnation=time.time_ns(),
-        wishes={},
-        proposal=RUN,
-        host="",
-        environments=0,
-        patience_seconds=120,
-        resend_bytes=2**24,
-        now=time.monotonic(),
-    )
-    client = ZmqClient(server, machine)
-    parameters = RemoteParameters(client, machine, schema, Wire())
-    parameters.seed(torch.zeros(schema.size))
-    newest = parameters.pull()
+    parameters, newest = joined(server, f"worker-{number}", schema)
     one = torch.zeros(schema.size)
     one[number] = -1.0
     while not stop.exists():
