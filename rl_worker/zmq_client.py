@@ -19,9 +19,10 @@ import zmq
 from common.curve import ClientKeys
 from common.errors import PsRlError, WireError
 from common.messages import ToWorker, Welcome
-from common.wire import MAX_FRAME_BYTES, Buffer, read_to_worker, to_frames
+from common.wire import MAX_FRAME_BYTES, Buffer
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.parameter_client import Call, ParameterClient
+from rl_worker.slots import Slots
 
 HIGH_WATER = 16  # whole messages, in either direction
 GOODBYE_SECONDS = 1.0
@@ -42,6 +43,7 @@ class ZmqClient:
         self._client = client
         self._calls: queue.SimpleQueue[tuple[Callable[..., Call], Future[Reply]]] = queue.SimpleQueue()
         self._futures: dict[int, Future[Reply]] = {}  # by ticket
+        self._slots = Slots()
         self._closing = False
         self._ended: Exception | None = None  # why the thread has ended
         self._ear, self._bell = socket.socketpair()
@@ -92,6 +94,7 @@ class ZmqClient:
             ended = error
         finally:
             self._context.destroy(linger=0)
+            self._slots.let_go()
             self._ended = ended  # from here on `call` refuses
             self._fail(0, ended)
             self._refuse_calls(ended)
@@ -129,11 +132,12 @@ class ZmqClient:
             except zmq.Again:
                 return
             try:
-                message, vector = read_to_worker([frame.buffer for frame in frames])
+                read = self._slots.read([frame.buffer for frame in frames])
             except WireError as error:
                 log.warning("the server at %s sent something unreadable: %s", self._server, error)
             else:
-                self._do(self._client.receive(message, vector, now=time.monotonic()))
+                if read is not None:
+                    self._do(self._client.receive(*read, now=time.monotonic()))
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -148,13 +152,14 @@ class ZmqClient:
                     self._fail(effect.ticket, effect.error)
                 case Reconnect():
                     self._socket.close(linger=0)
+                    self._slots.let_go()
                     self._connect()
                 case Note():
                     log.warning("%s: %s", self._server, effect.text)
 
     def _transmit(self, transmit: Transmit) -> None:
         try:
-            self._socket.send_multipart(to_frames(transmit.message, transmit.vector), zmq.NOBLOCK, copy=False)
+            self._socket.send_multipart(self._slots.to_frames(transmit.message, transmit.vector), zmq.NOBLOCK, copy=False)
         except zmq.Again:
             # Not connected, or too much under way. The machine finds out and sends it again.
             log.debug("%s could not be sent", type(transmit.message).__name__)
