@@ -78,7 +78,7 @@ class ZmqServer:
         next_tick = time.monotonic()
         while not self._exit and not until():
             wait = max(0.0, next_tick - time.monotonic())
-            if self._socket.poll(int(wait * 1000) + 1):
+            if zmq.zmq_poll([(self._socket, zmq.POLLIN)], int(wait * 1000) + 1):
                 for frames in self._waiting():
                     self._handle(frames)
             self._collect_checkpoints()
