@@ -101,6 +101,7 @@ class ZmqServer:
     def _shut(self, *, linger: int) -> None:
         if self._door is not None:
             self._door.close()
+        self._memory.keep_only((), now=time.monotonic())
         self._context.destroy(linger=linger)
 
     def _waiting(self) -> Iterator[list[zmq.Frame]]:
@@ -147,12 +148,11 @@ class ZmqServer:
         message = send.message
         if isinstance(message, Welcome):
             message = msgspec.structs.replace(message, memory=self._memory.proof(send.to))
-        frames: list[Buffer | zmq.Frame] = [*to_frames(message)]
+        frames: list[Buffer | zmq.Frame] = [send.to, *to_frames(message)]
         if (places := self._memory.answer(send.to, message.request, send.snapshot)) is not None:
-            frames = [*with_places(to_frames(message), places)]
+            frames[1:] = with_places(to_frames(message), places)
         elif send.snapshot is not None:
             frames += self._frames_of(send.snapshot)
-        frames.insert(0, send.to)
         try:
             self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
         except zmq.Again:

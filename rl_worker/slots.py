@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from common.errors import WireError
-from common.messages import Hello, Pull, PushPull, ToServer, ToWorker, Welcome
+from common.messages import Hello, Pull, PushPull, Refused, ToServer, ToWorker, Welcome
 from common.shared_memory import PAGE_BYTES, Bytes, Segment, sweep
 from common.wire import Buffer, Place, Places, read_to_worker, take_places, to_frames, with_places
 from rl_worker.outbox import vector_bytes
@@ -59,6 +59,8 @@ class Slots:
         message, vector = read_to_worker(frames)
         if isinstance(message, Welcome):
             self._welcomed(message)
+        if isinstance(message, Refused) and message.code == "quarantined":
+            return message, vector  # what was sent before may still wait for its turn there
         ended = self._used.pop(message.request, [])
         if places is not None and (self._segment is None or places.segment != self._segment.name):
             return None

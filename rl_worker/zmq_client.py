@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 import zmq
 
@@ -23,6 +23,7 @@ from common.curve import ClientKeys
 from common.errors import PsRlError, WireError
 from common.messages import ToWorker, Welcome
 from common.wire import MAX_FRAME_BYTES, Buffer
+from rl_worker.answer import Answer
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.parameter_client import Call, ParameterClient
 from rl_worker.slots import Slots
@@ -33,25 +34,7 @@ LOOK_SECONDS = 0.05  # between two looks while nobody waits
 
 Reply = tuple[ToWorker, Sequence[Buffer]]  # a message and the buffers of its vector
 
-T = TypeVar("T")
-
 log = logging.getLogger("rl-worker")
-
-
-class Answer(Future[T]):
-    """A future; who waits for it works for it."""
-
-    def __init__(self, work: Callable[[Future[Any], float | None], None]) -> None:
-        super().__init__()
-        self._work = work
-
-    def result(self, timeout: float | None = None) -> T:
-        self._work(self, timeout)
-        return super().result(0)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._work(self, timeout)
-        return super().exception(0)
 
 
 class ZmqClient:
@@ -188,7 +171,9 @@ class ZmqClient:
 
     def _transmit(self, transmit: Transmit) -> None:
         try:
-            self._socket.send_multipart(self._slots.to_frames(transmit.message, transmit.vector), zmq.NOBLOCK, copy=False)
+            self._socket.send_multipart(
+                self._slots.to_frames(transmit.message, transmit.vector), zmq.NOBLOCK, copy=False
+            )
         except zmq.Again:
             # Not connected, or too much under way. The machine finds out and sends it again.
             log.debug("%s could not be sent", type(transmit.message).__name__)
