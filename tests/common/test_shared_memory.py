@@ -88,7 +88,14 @@ def test_what_is_not_a_segment_of_this_user_is_not_opened(folder: Path, segment:
         with pytest.raises(OSError):
             Segment.open(name)
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-    for wrong in ("", "../etc/passwd", "ps-rl-" + 31 * "0", "ps-rl-" + 32 * "0" + "\n", "PS-RL-" + 32 * "0", "x" + name):
+    for wrong in (
+        "",
+        "../etc/passwd",
+        "ps-rl-" + 31 * "0",
+        "ps-rl-" + 32 * "0" + "\n",
+        "PS-RL-" + 32 * "0",
+        "x" + name,
+    ):
         with pytest.raises(OSError, match="no name of a segment"):
             Segment.open(wrong)
     with pytest.raises(FileNotFoundError):

@@ -127,4 +127,3 @@ def test_where_memory_is_not_shared_all_goes_by_wire(
     assert status_of(endpoint).snapshots >= UPDATES
     assert kept_by(server) == 0
     np.testing.assert_array_equal(weights_of(endpoint, PARAMETERS).numpy(), -total)
-

@@ -200,4 +200,3 @@ def test_a_server_that_sees_no_memory_is_spoken_to_by_wire(
     cluster.run_to_the_end()
     assert cluster.lost().tolist() == [0, 0, 0]
     assert cluster.by_memory == 0
-
