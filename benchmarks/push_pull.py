@@ -85,11 +85,15 @@ def torch_rpc(server: str, size: int, rank: int, clients: int) -> None:
         _rpc_server = TorchRmsProp(size)
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://{server}", num_worker_threads=4)
-    rpc.init_rpc(f"rank {rank}", rank=rank, world_size=clients + 1, rpc_backend_options=options)
+    rpc.init_rpc(f"rank{rank}", rank=rank, world_size=clients + 1, rpc_backend_options=options)
     if rank == 0:
         threading.Event().wait()
     gradient, weights = torch.full((size,), 1e-3), torch.zeros(size)
-    serve_commands(lambda: weights.copy_(rpc.rpc_sync("rank 0", rpc_push_pull, args=(gradient,))) and None)
+
+    def once() -> None:
+        weights.copy_(rpc.rpc_sync("rank0", rpc_push_pull, args=(gradient,)))
+
+    serve_commands(once)
 
 
 def our_parameters(server: str, size: int, *, resend_bytes: int) -> tuple[ZmqClient, RemoteParameters]:

@@ -8,7 +8,7 @@ it sees the same memory. What lies where, and who may touch it when, is decided 
 Nothing stays behind. The file has a name only until WELCOME, and is locked from before it has one until its worker is
 gone; `sweep` removes names that nobody has locked. Without a name it ends with the last process that has it open.
 Nothing faults. Space is reserved before it is used, so that a full /dev/shm is an OSError here; and the server maps
-only files of its own user, of the size that it sees. (Whoever truncates such a file can also kill the server.)
+only files of its own user, as far as they are reserved. (Whoever truncates such a file can also kill the server.)
 """
 
 import contextlib
@@ -93,7 +93,8 @@ class Segment:
         if at < PAGE_BYTES or at % 64:
             raise WireError(f"no slot of shared memory begins at byte {at}")
         if at + size > len(self._bytes):
-            whole = min(os.fstat(self._descriptor).st_size, MOST_BYTES)
+            status = os.fstat(self._descriptor)
+            whole = min(status.st_size, 512 * status.st_blocks, MOST_BYTES)  # no holes: to fill one may fail
             if at + size > whole:
                 raise WireError(f"bytes {at} to {at + size} of {whole} bytes of shared memory")
             self._bytes = np.frombuffer(mmap.mmap(self._descriptor, whole), dtype=np.uint8)

@@ -37,7 +37,8 @@ class Slots:
 
     def __init__(self) -> None:
         self._segment: Segment | None = None
-        self._is_proven = False  # the server sees the segment
+        self._offered_in = 0  # the number of the first HELLO that has named it
+        self._is_proven = False  # the server sees it
         self._slot_bytes = 0  # 0: none are reserved yet
         self._free: deque[int] = deque()  # where free slots begin
         self._used: dict[int, list[int]] = {}  # slots that the server may read or write, by the number of the request
@@ -86,10 +87,11 @@ class Slots:
             except OSError as error:
                 log.debug("no memory can be shared: %s", error)
                 return hello
+            self._offered_in = hello.request
         return msgspec.structs.replace(hello, memory=self._segment.name)
 
     def _welcomed(self, welcome: Welcome) -> None:
-        if self._segment is not None:
+        if self._segment is not None and welcome.request >= self._offered_in:
             self._segment.remove_name()
             self._is_proven = welcome.memory == self._segment.proof
 

@@ -61,6 +61,12 @@ def test_room_that_is_reserved_later_is_seen_by_who_opened_it_before(segment: Se
     other.close()
 
 
+def test_room_that_is_not_reserved_is_not_believed(segment: Segment, folder: Path) -> None:
+    os.truncate(folder / segment.name, 2**20)
+    with pytest.raises(WireError, match="of 4096 bytes of shared memory"):
+        segment.part(PAGE_BYTES, 64)
+
+
 @pytest.mark.parametrize(
     ("at", "size"), [(0, 64), (64, 64), (PAGE_BYTES + 4, 64), (PAGE_BYTES, PAGE_BYTES + 1), (2**40, 2**40)]
 )
