@@ -45,7 +45,11 @@ def main(arguments: list[str]) -> None:
     rows["pull, not modified, p99"] = partial(not_modified, "p99")
     rows["training pong-a3c 84x84x4, 2 workers"] = training
     chosen = {name: row for name, row in rows.items() if not names or any(part in name for part in names)}
-    show([row(name) for name, row in chosen.items()], Path(__file__).with_name("latest.json"))
+    measured: list[Row] = []
+    for name, row in chosen.items():
+        measured.append(row(name))
+        print(f"{name}: {measured[-1].ratio:.2f}", flush=True)
+    show(measured, Path(__file__).with_name("latest.json"))
 
 
 def same_host(size: int, clients: int, name: str) -> Row:

@@ -89,7 +89,11 @@ class Segment:
         os.posix_fallocate(self._descriptor, PAGE_BYTES, size)
 
     def part(self, at: int, size: int) -> Bytes:
-        """These bytes, mapped. Raises WireError when the file has no such bytes, or no slot can begin there."""
+        """
+        These bytes, mapped.
+
+        Raises WireError when the file has no such bytes, or no slot can begin there; OSError when it cannot be mapped.
+        """
         if at < PAGE_BYTES or at % 64:
             raise WireError(f"no slot of shared memory begins at byte {at}")
         if at + size > len(self._bytes):

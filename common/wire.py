@@ -67,7 +67,7 @@ def take_places(frames: Sequence[Buffer]) -> tuple[Sequence[Buffer], Places | No
         return frames, None
     try:
         places = _PLACES.decode(frames[2])
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise WireError(f"bad places in memory: {error}") from error
     if places.vector is not None and len(frames) > 3:
         raise WireError("a vector may stand in memory or in frames, not in both")

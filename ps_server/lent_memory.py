@@ -35,6 +35,7 @@ class LentMemory:
         self._offered: dict[PeerId, str] = {}  # names
         self._lent: dict[PeerId, Lent] = {}
         self._next_sweep = 0.0
+        self._fails = False  # nothing more can be mapped: too many files are open, or too much memory is mapped
 
     def offered(self, peer: PeerId, hello: Hello) -> None:
         """A worker has said HELLO, and is not a member yet."""
@@ -47,7 +48,7 @@ class LentMemory:
         if known is not None and known.segment.name == name:
             return known.segment.proof
         self._let_go(peer)
-        if not name:
+        if not name or self._fails:
             return ""
         try:
             segment = Segment.open(name)
@@ -74,14 +75,17 @@ class LentMemory:
             return vector
         if lent is None or lent.segment.name != places.segment:
             return None
-        if places.answer is not None:
-            lent.segment.part(*places.answer)
-            lent.answers[message.request] = places.answer
-        if places.vector is None:
-            return vector
-        if not isinstance(message, CARRIES_VECTOR) or vector:
+        if places.vector is not None and (not isinstance(message, CARRIES_VECTOR) or vector):
             raise WireError(f"{type(message).__name__} carries no vector, or has it in the header")
-        return [lent.segment.part(*places.vector).data]
+        try:
+            if places.answer is not None:
+                lent.segment.part(*places.answer)
+                lent.answers[message.request] = places.answer
+            return vector if places.vector is None else [lent.segment.part(*places.vector).data]
+        except OSError:
+            self._fails = True
+            self._let_go(peer)
+            return None
 
     def answer(self, peer: PeerId, request: int, snapshot: Snapshot | None) -> Places | None:
         """Write the answer to where it is wanted; None when it has to go by the wire, or is none."""

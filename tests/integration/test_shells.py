@@ -134,6 +134,20 @@ def test_a_worker_that_does_not_see_the_proof_goes_by_wire(
     assert "shared memory" not in caplog.text
 
 
+def test_a_server_that_can_map_nothing_more_goes_on_by_wire(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("too many open files")
+
+    worker = here.join("a")
+    newest = worker.train(worker.parameters.pull(), 5)
+    (lent,) = here.shell._memory._lent.values()
+    monkeypatch.setattr(lent.segment, "part", full)
+    newest = worker.train(newest, 10)
+    assert newest.version == 16
+    assert here.copies > 5
+    assert not here.shell._memory._lent
+
+
 def test_what_names_memory_that_is_not_lent_must_say_hello_again(here: Here) -> None:
     worker = here.join("a")
     newest = worker.train(worker.parameters.pull(), 5)
