@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: train test check format bench nightly explore chaos scaling docker-test clean
+.PHONY: train test check format bench bench-full nightly explore chaos scaling docker-test clean
 
 train: $(READY)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
@@ -27,8 +27,11 @@ format: $(READY)  ## have ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## the benchmark table
+bench: $(READY)  ## the benchmark table, in less than ten minutes
 	$(BIN)/python -m benchmarks
+
+bench-full: $(READY)  ## the same with more rows
+	$(BIN)/python -m benchmarks --full
 
 nightly: $(READY)  ## what takes too long for every commit: each preset for 5,000 steps
 	$(BIN)/pytest -m nightly

@@ -1,52 +1,92 @@
-"""`make bench`: one table, each row a ratio in the same run; also written to benchmarks/latest.json."""
+"""
+`make bench`: one table, each row a ratio in the same run; also written to benchmarks/latest.json.
+
+With --full (`make bench-full`) more sizes over tcp; without it, it takes less than ten minutes. With NAMES, only the
+rows whose names contain one of them.
+"""
 
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
 
-from benchmarks.command_loop import Measured, total
+from benchmarks.command_loop import Measured, figures_of, total
 from benchmarks.table import Row, in_turn, show
 from benchmarks.training import ENVIRONMENTS, steps_counted
 
 TURNS = 5
-WINDOW_SECONDS = 2.0
+WINDOW_SECONDS = 1.5
 TRAINING_WINDOW_SECONDS = 15.0
-SIZES = [150_000, 700_000, 1_700_000]
+SIZES = [700_000, 1_700_000]
+HOST_SIZES = [700_000, 1_700_000, 10_000_000]
 SCRIPTS = Path(sys.executable).parent
 
 
-def main() -> None:
-    rows = [push_pull(size, clients) for size in SIZES for clients in (1, 2)]
-    rows += [kept(size) for size in (150_000, 1_700_000)]
-    rows += [not_modified(), training()]
-    show(rows, Path(__file__).with_name("latest.json"))
+def main(arguments: list[str]) -> None:
+    is_full = "--full" in arguments
+    names = [argument for argument in arguments if argument != "--full"]
+    rows: dict[str, Callable[[str], Row]] = {}
+    for size in HOST_SIZES:
+        for clients in (1, 2):
+            rows[f"push-pull {_size(size)}, {_clients(clients)}, one host"] = partial(same_host, size, clients)
+    for size in [150_000, *SIZES] if is_full else SIZES:
+        for clients in (1, 2):
+            rows[f"push-pull {_size(size)}, {_clients(clients)}, tcp"] = partial(over_tcp, size, clients)
+    for size in (150_000, 1_700_000):
+        rows[f"push-pull {_size(size)}, pushes kept until durable"] = partial(kept, size)
+    rows["pull, not modified, p50"] = partial(not_modified, "p50")
+    rows["pull, not modified, p99"] = partial(not_modified, "p99")
+    rows["training pong-a3c 84x84x4, 2 workers"] = training
+    chosen = {name: row for name, row in rows.items() if not names or any(part in name for part in names)}
+    measured: list[Row] = []
+    for name, row in chosen.items():
+        measured.append(row(name))
+        print(f"{name}: {measured[-1].ratio:.2f}", flush=True)
+    show(measured, Path(__file__).with_name("latest.json"))
 
 
-def push_pull(size: int, clients: int) -> Row:
-    """Round trips a second with RMSProp on the server."""
-    return _against_raw(
-        f"push-pull {size / 1e6:.2f} M parameters, {clients} client{'s'[: clients - 1]}, tcp",
-        "ours",
-        size,
-        clients,
-        against="raw pyzmq, same bytes and update",
-    )
+def same_host(size: int, clients: int, name: str) -> Row:
+    """Round trips a second with RMSProp on the server, vectors in shared memory, against PyTorch RPC."""
+    with _ps_server("--optimizer", "rmsprop") as server:
+        ours = [Measured("benchmarks.push_pull", "ours", server, str(size)) for _ in range(clients)]
+        where = f"127.0.0.1:{_free_port()}"
+        ranks = [
+            Measured("benchmarks.push_pull", "rpc", where, str(size), str(rank), str(clients))
+            for rank in range(clients + 1)
+        ]
+        try:
+            return in_turn(
+                name,
+                lambda: total(ours, WINDOW_SECONDS),
+                lambda: total(ranks[1:], WINDOW_SECONDS),
+                turns=TURNS,
+                unit="round trips/s",
+                against="PyTorch RPC, same update",
+            )
+        finally:
+            for process in ours + ranks:
+                process.end()
 
 
-def kept(size: int) -> Row:
+def over_tcp(size: int, clients: int, name: str) -> Row:
+    """The same, by the wire, against raw pyzmq."""
+    return _against_raw(name, "wire", size, clients, against="raw pyzmq, same bytes and update")
+
+
+def kept(size: int, name: str) -> Row:
     """What it costs to keep pushes until they are durable."""
     with _ps_server("--optimizer", "rmsprop") as server:
         ours, without = (Measured("benchmarks.push_pull", kind, server, str(size)) for kind in ("kept", "not-kept"))
         try:
             return in_turn(
-                f"push-pull {size / 1e6:.2f} M parameters, pushes kept until durable",
+                name,
                 lambda: total([ours], WINDOW_SECONDS),
                 lambda: total([without], WINDOW_SECONDS),
                 turns=TURNS,
@@ -58,12 +98,30 @@ def kept(size: int) -> Row:
             without.end()
 
 
-def not_modified() -> Row:
-    """Pulls of weights that the client has."""
-    return _against_raw("pull, not modified", "not-modified", 1, 1, against="raw pyzmq, 4 bytes each way")
+def not_modified(percentile: str, name: str) -> Row:
+    """What it takes, in microseconds, to hear that the weights that the client has are the newest."""
+    with _ps_server("--optimizer", "rmsprop") as server, _raw_server(1) as raw_server:
+        ours = Measured("benchmarks.push_pull", "not-modified", server, "1")
+        raw = Measured("benchmarks.push_pull", "raw", raw_server, "1")
+
+        def figure(client: Measured) -> float:
+            return float(getattr(figures_of([client], WINDOW_SECONDS)[0], percentile))
+
+        try:
+            return in_turn(
+                name,
+                lambda: figure(ours),
+                lambda: figure(raw),
+                turns=TURNS,
+                unit="µs",
+                against="raw pyzmq, 4 bytes each way",
+            )
+        finally:
+            ours.end()
+            raw.end()
 
 
-def training() -> Row:
+def training(name: str) -> Row:
     """Steps a second of the preset pong-a3c with two workers against the same environment without a learner."""
     with _ps_server("--preset", "pong-a3c", "--max-steps", "100000000") as server:
         command = [str(SCRIPTS / "rl-worker"), "--server", server]
@@ -85,7 +143,7 @@ def training() -> Row:
             while steps_counted(server) == 0:
                 _wait(0.5)
             return in_turn(
-                "training pong-a3c 84x84x4, 2 workers",
+                name,
                 train,
                 lambda: ENVIRONMENTS * total([alone], TRAINING_WINDOW_SECONDS / 3),
                 turns=3,
@@ -136,8 +194,7 @@ def _ps_server(*flags: str) -> Iterator[str]:
 
 @contextmanager
 def _raw_server(size: int) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
+    port = _free_port()
     server = subprocess.Popen([sys.executable, "-m", "benchmarks.push_pull", "serve", port, str(size)])
     try:
         yield f"127.0.0.1:{port}"
@@ -146,9 +203,22 @@ def _raw_server(size: int) -> Iterator[str]:
         server.wait()
 
 
+def _free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return str(probe.getsockname()[1])
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:.2f} M parameters"
+
+
+def _clients(clients: int) -> str:
+    return f"{clients} client{'s'[: clients - 1]}"
+
+
 def _wait(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

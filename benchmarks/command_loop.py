@@ -4,19 +4,31 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Calls a second, and what one of them took: its median and its 99th percentile, in microseconds."""
+
+    rate: float
+    p50: float
+    p99: float
 
 
 def serve_commands(once: Callable[[], None]) -> None:
-    """In the measuring process: for each line, how often a second `once` can be called."""
+    """In the measuring process: for each line, figures of how `once` was called for so long."""
     once()
     print("ready", flush=True)
     for line in sys.stdin:
-        seconds = float(line)
-        start, count = time.perf_counter(), 0
-        while time.perf_counter() - start < seconds:
+        took: list[float] = []
+        start = now = time.perf_counter()
+        while now - start < float(line):
             once()
-            count += 1
-        print(count / (time.perf_counter() - start), flush=True)
+            before, now = now, time.perf_counter()
+            took.append(now - before)
+        took.sort()
+        print(len(took) / (now - start), 1e6 * took[len(took) // 2], 1e6 * took[len(took) * 99 // 100], flush=True)
 
 
 class Measured:
@@ -26,16 +38,21 @@ class Measured:
         self._process = subprocess.Popen(
             [sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self._expect("ready")
+        self._is_ready = False
+
+    def wait(self) -> None:
+        """Until it can begin."""
+        while not self._is_ready:
+            self._is_ready = self._line() == "ready"
 
     def begin(self, seconds: float) -> None:
         """Start measuring."""
         assert self._process.stdin is not None
         print(seconds, file=self._process.stdin, flush=True)
 
-    def result(self) -> float:
-        """What was measured, once a second."""
-        return float(self._line())
+    def result(self) -> Figures:
+        """What was measured."""
+        return Figures(*map(float, self._line().split()))
 
     def end(self) -> None:
         self._process.kill()
@@ -47,13 +64,16 @@ class Measured:
         assert line, f"{self._process.args} has failed"
         return line.strip()
 
-    def _expect(self, word: str) -> None:
-        while self._line() != word:
-            pass
-
 
 def total(clients: list[Measured], seconds: float) -> float:
     """Rates of clients that work at the same time, added up."""
+    return sum(figures.rate for figures in figures_of(clients, seconds))
+
+
+def figures_of(clients: list[Measured], seconds: float) -> list[Figures]:
+    """Of clients that work at the same time."""
+    for client in clients:
+        client.wait()
     for client in clients:
         client.begin(seconds)
-    return sum(client.result() for client in clients)
+    return [client.result() for client in clients]

@@ -1,19 +1,23 @@
 """
-Push a gradient, have RMSProp applied, pull the weights: our server against raw pyzmq that does just that.
+Push a gradient, have RMSProp applied, pull the weights: our server against raw pyzmq and PyTorch RPC that do just that.
 
-As a program: `push_pull.py ours|kept|not-kept|raw|not-modified HOST:PORT PARAMETERS` is a client, and
-`push_pull.py serve PORT PARAMETERS` the raw server.
+As a program: `push_pull.py KIND HOST:PORT PARAMETERS` is a client; KIND is ours (vectors in shared memory), wire (by
+tcp), kept, not-kept, raw or not-modified. `push_pull.py serve PORT PARAMETERS` is the raw server. `push_pull.py rpc
+HOST:PORT PARAMETERS RANK CLIENTS` is a client of PyTorch RPC, and its server with rank 0.
 """
 
 import os
 import sys
+import threading
 import time
 from functools import partial
 
 import torch
 import zmq
+from torch import Tensor
 
 from benchmarks.command_loop import serve_commands
+from common import shared_memory
 from common.buffer_pool import BufferPool
 from common.run_spec import Wire
 from common.tensors import Schema, TensorSpec
@@ -24,18 +28,27 @@ from rl_worker.zmq_client import ZmqClient
 RESEND_BYTES = 2**28  # as the default of rl-worker
 
 
+class TorchRmsProp:
+    """The update as torch passes on the live weights; no checks, no snapshot."""
+
+    def __init__(self, size: int) -> None:
+        self.weights, self._mean_square, self._root = torch.zeros(size), torch.zeros(size), torch.zeros(size)
+
+    def apply(self, gradient: Tensor) -> None:
+        self._mean_square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
+        torch.add(self._mean_square, 0.1, out=self._root).sqrt_()
+        self.weights.addcdiv_(gradient, self._root, value=-7e-4)
+
+
 def raw_server(port: str, size: int) -> None:
-    """One frame of gradient in, RMSProp, one frame of the live weights out; no header, no checks, no snapshot."""
-    weights, mean_square, root = torch.zeros(size), torch.zeros(size), torch.zeros(size)
+    """One frame of gradient in, RMSProp, one frame of the live weights out; no header."""
+    server = TorchRmsProp(size)
     socket = zmq.Context().socket(zmq.ROUTER)
     socket.bind(f"tcp://127.0.0.1:{port}")
-    view = weights.numpy().data
+    view = server.weights.numpy().data
     while True:
         peer, frame = socket.recv_multipart(copy=False)
-        gradient = torch.frombuffer(frame.buffer, dtype=torch.float32)
-        mean_square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
-        torch.add(mean_square, 0.1, out=root).sqrt_()
-        weights.addcdiv_(gradient, root, value=-7e-4)
+        server.apply(torch.frombuffer(frame.buffer, dtype=torch.float32))
         socket.send_multipart([peer, view], copy=False)
 
 
@@ -52,12 +65,39 @@ def raw_client(server: str, size: int) -> None:
     serve_commands(once)
 
 
-def our_client(server: str, size: int, *, push: bool, fresh: bool = False, resend_bytes: int = RESEND_BYTES) -> None:
-    """
-    The same with a worker's own parts; without `push`, it asks for weights that it has.
+_rpc_server: TorchRmsProp  # in the server's process
+_rpc_lock = threading.Lock()
 
-    `fresh` fills memory of its own for each gradient, as a trainer does whose pushes are kept.
-    """
+
+def rpc_push_pull(gradient: Tensor) -> Tensor:
+    """What PyTorch RPC calls in the server's process."""
+    with _rpc_lock:
+        _rpc_server.apply(gradient)
+        return _rpc_server.weights
+
+
+def torch_rpc(server: str, size: int, rank: int, clients: int) -> None:
+    """PyTorch RPC as it comes: TensorPipe, which takes shared memory on one host. Rank 0 is the server."""
+    from torch.distributed import rpc
+
+    global _rpc_server
+    if rank == 0:
+        _rpc_server = TorchRmsProp(size)
+    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
+    options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://{server}", num_worker_threads=4)
+    rpc.init_rpc(f"rank{rank}", rank=rank, world_size=clients + 1, rpc_backend_options=options)
+    if rank == 0:
+        threading.Event().wait()
+    gradient, weights = torch.full((size,), 1e-3), torch.zeros(size)
+
+    def once() -> None:
+        weights.copy_(rpc.rpc_sync("rank0", rpc_push_pull, args=(gradient,)))
+
+    serve_commands(once)
+
+
+def our_parameters(server: str, size: int, *, resend_bytes: int) -> tuple[ZmqClient, RemoteParameters]:
+    """A worker's connection to a server, with a vector of this size."""
     machine = ParameterClient(
         worker_id=f"bench-{os.getpid()}",
         incarnation=time.time_ns(),
@@ -71,7 +111,26 @@ def our_client(server: str, size: int, *, push: bool, fresh: bool = False, resen
     )
     client = ZmqClient(server, machine)
     client.welcome.result()
-    parameters = RemoteParameters(client, machine, Schema([TensorSpec("all", (size,))]), Wire())
+    return client, RemoteParameters(client, machine, Schema([TensorSpec("all", (size,))]), Wire())
+
+
+def our_client(
+    server: str,
+    size: int,
+    *,
+    push: bool = True,
+    fresh: bool = False,
+    by_memory: bool = False,
+    resend_bytes: int = RESEND_BYTES,
+) -> None:
+    """
+    The same with a worker's own parts; without `push`, it asks for weights that it has.
+
+    `fresh` fills memory of its own for each gradient, as a trainer does whose pushes are kept.
+    """
+    if not by_memory:
+        shared_memory.FOLDER = "/nowhere"
+    _, parameters = our_parameters(server, size, resend_bytes=resend_bytes)
     gradient, weights = torch.full((size,), 1e-3), torch.zeros(size)
     parameters.seed(weights)
     newest = parameters.pull()
@@ -90,13 +149,16 @@ def our_client(server: str, size: int, *, push: bool, fresh: bool = False, resen
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    kind, where, parameters = sys.argv[1], sys.argv[2], int(float(sys.argv[3]))
+    kind, where, parameters, *ranks = sys.argv[1:]
     programs = {
         "serve": raw_server,
         "raw": raw_client,
-        "ours": partial(our_client, push=True, resend_bytes=0),  # what keeping costs is the business of the next two
-        "kept": partial(our_client, push=True, fresh=True),
-        "not-kept": partial(our_client, push=True, fresh=True, resend_bytes=0),
+        "rpc": torch_rpc,
+        # What keeping costs is the business of `kept` and `not-kept`.
+        "ours": partial(our_client, by_memory=True, resend_bytes=0),
+        "wire": partial(our_client, resend_bytes=0),
+        "kept": partial(our_client, fresh=True),
+        "not-kept": partial(our_client, fresh=True, resend_bytes=0),
         "not-modified": partial(our_client, push=False),
     }
-    programs[kind](where, parameters)
+    programs[kind](where, int(float(parameters)), *map(int, ranks))

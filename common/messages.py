@@ -46,6 +46,7 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
     wishes: Settings = {}  # settings that the user asked for, flat: {"algorithm.unroll_length": 20}
     proposal: Run | None = None  # the run, should none be decided yet
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
+    memory: Text = ""  # the name of a segment of shared memory that this worker offers
 
 
 class Seed(Struct, frozen=True, kw_only=True, tag="SEED"):
@@ -169,6 +170,7 @@ class Welcome(Struct, frozen=True, kw_only=True, tag="WELCOME"):
     reported_through: int  # every report up to this sequence of this incarnation is counted
     lease_seconds: float  # silence after which the worker is taken for dead
     codecs: tuple[str, ...]
+    memory: str = ""  # what stands in the segment that the worker offers, if the server sees it
 
 
 class Seeded(Struct, frozen=True, kw_only=True, tag="SEEDED"):

@@ -5,8 +5,10 @@ Invariants: `version` grows by exactly one for each applied gradient; a snapshot
 out; there is at most one copy made for each (version, codec).
 """
 
-from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakValueDictionary
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,13 +20,36 @@ from ps_server.optimizers import Optimizer
 BUFFERS_KEPT = 8  # for the next snapshots; more than that were slow readers' and go back to the system
 
 
-@dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The encoded weights of one version, immutable, safe to send to any number of peers without copying."""
+    """
+    The encoded weights of one version, safe to send to any number of peers.
 
-    version: int
-    codec: str
-    buffer: memoryview
+    The copy is made when somebody asks for its bytes, or else, while somebody holds it, just before the weights change.
+    Whoever only writes it to a place of his own at once has the weights copied there and nowhere else.
+    """
+
+    def __init__(self, store: "WeightStore", version: int, codec: str, *, target: bool) -> None:
+        self.version = version
+        self.codec = codec
+        self.target = target
+        self._store = store
+
+    @cached_property
+    def buffer(self) -> memoryview:
+        """Its bytes, which never change."""
+        return self._store.copied(self)
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return 4 * self._store.schema.size if self.codec == "float32" else len(self.buffer)
+
+    def write_to(self, place: np.ndarray) -> None:
+        """Write its bytes to an array [size] of uint8."""
+        if self.codec == "float32" and "buffer" not in self.__dict__:
+            place.view("<f4")[:] = self._store.vector(target=self.target).numpy()
+        else:
+            place[:] = self.buffer
 
 
 class WeightStore:
@@ -38,12 +63,14 @@ class WeightStore:
         self.flat = vector.clone()
         self.target = self.flat.clone()
         self.target_version = 1  # the version that the target is a copy of
-        self.copies = 0  # snapshots made
-        self._snapshots: dict[tuple[str, bool], Snapshot] = {}  # newest, by (codec, is target)
+        self.copies = 0  # made for snapshots
+        self._snapshots: WeakValueDictionary[tuple[str, bool], Snapshot] = WeakValueDictionary()  # by codec, is target
+        self._copied: dict[tuple[str, bool], Snapshot] = {}  # those of them that others may still ask for
         self._pool = BufferPool(schema.size, kept=BUFFERS_KEPT)
 
     def apply(self, gradient: Tensor, learning_rate: float) -> None:
         """One update; `gradient` [P] is only read. In the place of statistics it holds what is added to them."""
+        self._copy_what_is_held(target=False)
         weights = self.schema.weights
         self.optimizer.apply(self.flat[:weights], gradient[:weights], learning_rate)
         self.flat[weights:] += gradient[weights:]
@@ -51,21 +78,37 @@ class WeightStore:
 
     def refresh_target(self) -> None:
         """θ⁻ ← θ"""
+        self._copy_what_is_held(target=True)
         self.target.copy_(self.flat)
         self.target_version = self.version
 
     def snapshot(self, codec: str, *, target: bool = False) -> Snapshot:
-        """The weights (or target weights) of the newest version, encoded. Made at most once for each version."""
-        vector, version = (self.target, self.target_version) if target else (self.flat, self.version)
+        """The weights (or target weights) of the newest version. Copied at most once for each version."""
+        version = self.target_version if target else self.version
         known = self._snapshots.get((codec, target))
         if known is None or known.version != version:
-            if codec == "float32":  # which is a view
-                vector = torch.from_numpy(self._pool.take()).copy_(vector)
-            encoded = CODECS[codec].encode(vector, self.schema.statistics)
-            known = Snapshot(version, codec, encoded.toreadonly())
-            self._snapshots[codec, target] = known
-            self.copies += 1
+            known = self._snapshots[codec, target] = Snapshot(self, version, codec, target=target)
         return known
+
+    def vector(self, *, target: bool) -> Tensor:
+        """The weights or target weights [P] themselves, only to be read."""
+        return self.target if target else self.flat
+
+    def copied(self, snapshot: Snapshot) -> memoryview:
+        """The bytes of a snapshot, whose version is the newest."""
+        vector = self.vector(target=snapshot.target)
+        if snapshot.codec == "float32":  # which is a view
+            vector = torch.from_numpy(self._pool.take()).copy_(vector)
+        encoded = CODECS[snapshot.codec].encode(vector, self.schema.statistics)
+        self._copied[snapshot.codec, snapshot.target] = snapshot
+        self.copies += 1
+        return encoded.toreadonly()
+
+    def _copy_what_is_held(self, *, target: bool) -> None:
+        """The weights are about to change."""
+        for snapshot in list(self._snapshots.values()):
+            if snapshot.target == target:
+                _ = snapshot.buffer
 
     def is_finite(self) -> bool:
         """Whether training has not ruined the weights."""
@@ -77,10 +120,12 @@ class WeightStore:
 
     def restore(self, vectors: dict[str, Tensor], *, version: int, target_version: int) -> None:
         """Back to what a checkpoint kept."""
+        self._copied.clear()
+        self._copy_what_is_held(target=False)
+        self._copy_what_is_held(target=True)
         for name, vector in self._live().items():
             vector.copy_(vectors[name])
         self.version, self.target_version = version, target_version
-        self._snapshots.clear()
 
     def _live(self) -> dict[str, Tensor]:
         slots = {f"optimizer.{name}": slot for name, slot in self.optimizer.slots.items()}

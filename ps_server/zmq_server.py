@@ -10,14 +10,17 @@ import time
 from collections.abc import Callable, Iterator
 from weakref import WeakKeyDictionary
 
+import msgspec
 import zmq
 
 from common.errors import SettingsError, WireError
+from common.messages import Hello, Refused, Welcome
 from common.status import Status
-from common.wire import MAX_FRAME_BYTES, Buffer, chunks, read_to_server, to_frames
+from common.wire import MAX_FRAME_BYTES, Buffer, chunks, read_to_server, take_places, to_frames, with_places
 from ps_server.checkpointing import CheckpointWriter, Written
 from ps_server.door import Door
 from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send
+from ps_server.lent_memory import LentMemory
 from ps_server.parameter_server import ParameterServer
 from ps_server.weight_store import Snapshot
 
@@ -48,6 +51,7 @@ class ZmqServer:
         self._door = door
         if door is not None:
             door.hang(self._context, self._socket)
+        self._memory = LentMemory()
         self._frames: WeakKeyDictionary[Snapshot, list[zmq.Frame]] = WeakKeyDictionary()
         self._exit = False
         self._on_report: Callable[[Reported], None] | None = None
@@ -74,7 +78,7 @@ class ZmqServer:
         next_tick = time.monotonic()
         while not self._exit and not until():
             wait = max(0.0, next_tick - time.monotonic())
-            if self._socket.poll(int(wait * 1000) + 1):
+            if zmq.zmq_poll([(self._socket, zmq.POLLIN)], int(wait * 1000) + 1):
                 for frames in self._waiting():
                     self._handle(frames)
             self._collect_checkpoints()
@@ -82,6 +86,7 @@ class ZmqServer:
             if now >= next_tick:
                 next_tick = now + TICK_SECONDS
                 self._do(self._server.tick(now=now))
+                self._memory.keep_only({member.peer for member in self._server.membership.alive()}, now=now)
                 on_tick(self._server.status(now=now))
 
     def close(self) -> None:
@@ -96,6 +101,7 @@ class ZmqServer:
     def _shut(self, *, linger: int) -> None:
         if self._door is not None:
             self._door.close()
+        self._memory.keep_only((), now=time.monotonic())
         self._context.destroy(linger=linger)
 
     def _waiting(self) -> Iterator[list[zmq.Frame]]:
@@ -108,12 +114,20 @@ class ZmqServer:
     def _handle(self, frames: list[zmq.Frame]) -> None:
         peer = frames[0].bytes
         try:
-            message, vector = read_to_server([frame.buffer for frame in frames[1:]])
+            header, places = take_places([frame.buffer for frame in frames[1:]])
+            message, received = read_to_server(header)
+            vector = self._memory.take(peer, message, received, places)
         except WireError as error:
             self._do(self._server.unreadable(peer, str(error), now=time.monotonic()))
-        else:
-            is_admin = self._door is None or self._door.is_admin(str(frames[0].get("User-Id")))
-            self._do(self._server.receive(peer, message, vector, now=time.monotonic(), is_admin=is_admin))
+            return
+        if vector is None:
+            reason = "the memory that you have lent is not here any more; say HELLO again"
+            self._send(Send(peer, Refused(request=message.request, code="unknown_worker", reason=reason)))
+            return
+        if isinstance(message, Hello):
+            self._memory.offered(peer, message)
+        is_admin = self._door is None or self._door.is_admin(str(frames[0].get("User-Id")))
+        self._do(self._server.receive(peer, message, vector, now=time.monotonic(), is_admin=is_admin))
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -131,8 +145,13 @@ class ZmqServer:
                     self._exit = True
 
     def _send(self, send: Send) -> None:
-        frames: list[Buffer | zmq.Frame] = [send.to, *to_frames(send.message)]
-        if send.snapshot is not None:
+        message = send.message
+        if isinstance(message, Welcome):
+            message = msgspec.structs.replace(message, memory=self._memory.proof(send.to))
+        frames: list[Buffer | zmq.Frame] = [send.to, *to_frames(message)]
+        if (places := self._memory.answer(send.to, message.request, send.snapshot)) is not None:
+            frames[1:] = with_places(to_frames(message), places)
+        elif send.snapshot is not None:
             frames += self._frames_of(send.snapshot)
         try:
             self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)

@@ -1,30 +1,36 @@
 """
-The shell of the worker's machine: one thread that owns the DEALER socket and the machine, and talks to the server while
-the trainer computes.
+The shell of the worker's machine: it owns the DEALER socket, the machine and the memory shared with the server.
 
-Other threads hand it calls and get futures; nothing else is shared. Every call ends: with its reply, or with the error
-that ended the conversation (the run is over, the server refused, or it was silent for longer than the patience).
+Whoever holds the lock owns all three. Who waits for an answer looks after the connection himself meanwhile: to hand
+that to another thread and back takes as long as a message to the server. A thread of its own looks often enough for
+heartbeats, and for what comes unasked, while the trainer computes.
+
+Every call ends: with its reply, or with the error that ended the conversation (the run is over, the server refused, or
+it was silent for longer than the patience).
 """
 
 import logging
-import queue
-import socket
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import Any
 
 import zmq
 
 from common.curve import ClientKeys
 from common.errors import PsRlError, WireError
 from common.messages import ToWorker, Welcome
-from common.wire import MAX_FRAME_BYTES, Buffer, read_to_worker, to_frames
+from common.wire import MAX_FRAME_BYTES, Buffer
+from rl_worker.answer import Answer
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.parameter_client import Call, ParameterClient
+from rl_worker.slots import Slots
 
 HIGH_WATER = 16  # whole messages, in either direction
 GOODBYE_SECONDS = 1.0
+LOOK_SECONDS = 0.05  # between two looks while nobody waits
 
 Reply = tuple[ToWorker, Sequence[Buffer]]  # a message and the buffers of its vector
 
@@ -32,37 +38,37 @@ log = logging.getLogger("rl-worker")
 
 
 class ZmqClient:
-    """A worker's connection to HOST:PORT. Begins to join at once."""
+    """A worker's connection to HOST:PORT. Begins to join at once. Calls come from one thread."""
 
     def __init__(self, server: str, client: ParameterClient, *, keys: ClientKeys | None = None) -> None:
         """With keys it talks to nobody but the server that they name."""
-        self.welcome: Future[Welcome] = Future()
+        self.welcome: Answer[Welcome] = Answer(self._work_for)
         self._server = server
         self._keys = keys
         self._client = client
-        self._calls: queue.SimpleQueue[tuple[Callable[..., Call], Future[Reply]]] = queue.SimpleQueue()
-        self._futures: dict[int, Future[Reply]] = {}  # by ticket
-        self._closing = False
-        self._ended: Exception | None = None  # why the thread has ended
-        self._ear, self._bell = socket.socketpair()
+        self._answers: dict[int, Answer[Reply]] = {}  # by ticket
+        self._ended: Exception | None = None  # why the conversation is over
+        self._slots = Slots()
+        self._lock = threading.Lock()
         self._context = zmq.Context()
-        self._connect()
-        self._thread = threading.Thread(target=self._run, name="zmq-client", daemon=True)
+        self._socket = self._dealer()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._look_now_and_then, name="zmq-client", daemon=True)
         self._thread.start()
 
-    def call(self, method: Callable[..., Call]) -> Future[Reply]:
+    def call(self, method: Callable[..., Call]) -> Answer[Reply]:
         """
-        Have a method of the machine called, with `now`, in the thread that owns it.
+        Have a method of the machine called, with `now`.
 
-        The future raises PsRlError when the server said no or the conversation is over.
+        The answer raises PsRlError when the server said no or the conversation is over.
         """
-        future: Future[Reply] = Future()
-        self._calls.put((method, future))
-        if self._ended is None:
-            self._bell.send(b"!")
-        else:
-            self._refuse_calls(self._ended)
-        return future
+        answer: Answer[Reply] = Answer(self._work_for)
+        with self._lock:
+            if self._ended is not None:
+                answer.set_exception(self._ended)
+            else:
+                self._guarded(self._call, method, answer)
+        return answer
 
     def close(self, reason: str = "") -> None:
         """Say GOODBYE, wait a moment for the answer, and end the thread."""
@@ -71,56 +77,65 @@ class ZmqClient:
             farewell.exception(timeout=GOODBYE_SECONDS)
         except TimeoutError:
             log.debug("the server did not answer GOODBYE")
-        self._closing = True
-        self._bell.send(b"!")
+        self._closing.set()
         self._thread.join()
-        self._ear.close()
-        self._bell.close()
+        with self._lock:
+            self._end(PsRlError("the connection to the server was closed"))
 
-    # -- the thread ---------------------------------------------------------------------------------------------------
+    # -- who looks after the connection -------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        ended: Exception = PsRlError("the connection to the server was closed")
+    def _look_now_and_then(self) -> None:
+        """The thread, for as long as nobody waits for an answer."""
+        while not self._closing.wait(LOOK_SECONDS):
+            if self._lock.acquire(blocking=False):
+                try:
+                    self._guarded(self._turn, 0.0)
+                finally:
+                    self._lock.release()
+
+    def _work_for(self, answer: Future[Any], timeout: float | None) -> None:
+        """Until this answer is there, or the time is over."""
+        end = time.monotonic() + (math.inf if timeout is None else timeout)
+        while not answer.done() and (left := end - time.monotonic()) > 0:
+            with self._lock:
+                if not answer.done():
+                    self._guarded(self._turn, left)
+
+    # -- with the lock ------------------------------------------------------------------------------------------------
+
+    def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
+        """An error here is our own mistake: it ends the conversation, and whoever waits must hear of it."""
         try:
-            while not self._closing:
-                self._wait()
-                self._take_calls()
-                self._receive()
-                self._do(self._client.tick(now=time.monotonic()))
-        except Exception as error:  # our own mistake: whoever waits must hear of it
-            log.exception("the connection's thread failed")
-            ended = error
-        finally:
+            if self._ended is None:
+                work(*arguments)
+        except Exception as error:
+            log.exception("the connection to %s failed", self._server)
+            self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        """The conversation is over: now, and for every call to come."""
+        if self._ended is None:
+            self._ended = error
             self._context.destroy(linger=0)
-            self._ended = ended  # from here on `call` refuses
-            self._fail(0, ended)
-            self._refuse_calls(ended)
+            self._slots.let_go()
+            self._fail(0, error)
 
-    def _wait(self) -> None:
-        """Until something arrives, somebody calls, or the machine has something to do."""
-        wait = max(0.0, self._client.next_tick() - time.monotonic())
-        if self._ear.fileno() in dict(self._poller.poll(int(wait * 1000) + 1)):
-            self._ear.recv(4096)
+    def _turn(self, seconds: float) -> None:
+        """Wait for so long, unless something arrives or the machine has something to do; then do that."""
+        wait = min(seconds, LOOK_SECONDS, self._client.next_tick() - time.monotonic())
+        if wait > 0:
+            zmq.zmq_poll([(self._socket, zmq.POLLIN)], int(wait * 1000) + 1)
+        self._receive()
+        self._do(self._client.tick(now=time.monotonic()))
 
-    def _take_calls(self) -> None:
-        while not self._calls.empty():
-            method, future = self._calls.get()
-            try:
-                ticket, effects = method(now=time.monotonic())
-            except Exception as error:
-                future.set_exception(error)
-                raise
-            self._futures[ticket] = future
-            self._do(effects)
-
-    def _refuse_calls(self, error: Exception) -> None:
-        """Nobody will take them any more. Any thread may come here."""
-        while True:
-            try:
-                _, future = self._calls.get_nowait()
-            except queue.Empty:
-                return
-            future.set_exception(error)
+    def _call(self, method: Callable[..., Call], answer: Answer[Reply]) -> None:
+        try:
+            ticket, effects = method(now=time.monotonic())
+        except Exception as error:
+            answer.set_exception(error)
+            raise
+        self._answers[ticket] = answer
+        self._do(effects)
 
     def _receive(self) -> None:
         while True:
@@ -129,11 +144,12 @@ class ZmqClient:
             except zmq.Again:
                 return
             try:
-                message, vector = read_to_worker([frame.buffer for frame in frames])
+                read = self._slots.read([frame.buffer for frame in frames])
             except WireError as error:
                 log.warning("the server at %s sent something unreadable: %s", self._server, error)
             else:
-                self._do(self._client.receive(message, vector, now=time.monotonic()))
+                if read is not None:
+                    self._do(self._client.receive(*read, now=time.monotonic()))
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -141,38 +157,35 @@ class ZmqClient:
                 case Transmit():
                     self._transmit(effect)
                 case Resolve():
-                    self._futures.pop(effect.ticket).set_result((effect.reply, effect.vector))
+                    self._answers.pop(effect.ticket).set_result((effect.reply, effect.vector))
                 case Joined():
                     self.welcome.set_result(effect.welcome)
                 case Fail():
                     self._fail(effect.ticket, effect.error)
                 case Reconnect():
                     self._socket.close(linger=0)
-                    self._connect()
+                    self._slots.let_go()
+                    self._socket = self._dealer()
                 case Note():
                     log.warning("%s: %s", self._server, effect.text)
 
     def _transmit(self, transmit: Transmit) -> None:
         try:
-            self._socket.send_multipart(to_frames(transmit.message, transmit.vector), zmq.NOBLOCK, copy=False)
+            self._socket.send_multipart(
+                self._slots.to_frames(transmit.message, transmit.vector), zmq.NOBLOCK, copy=False
+            )
         except zmq.Again:
             # Not connected, or too much under way. The machine finds out and sends it again.
             log.debug("%s could not be sent", type(transmit.message).__name__)
 
     def _fail(self, ticket: int, error: Exception) -> None:
-        failed = [self._futures.pop(ticket)] if ticket else list(self._futures.values())
+        failed = [self._answers.pop(ticket)] if ticket else list(self._answers.values())
         if not ticket:
-            self._futures.clear()
+            self._answers.clear()
             if not self.welcome.done():
                 self.welcome.set_exception(error)
-        for future in failed:
-            future.set_exception(error)
-
-    def _connect(self) -> None:
-        self._socket = self._dealer()
-        self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
-        self._poller.register(self._ear, zmq.POLLIN)
+        for answer in failed:
+            answer.set_exception(error)
 
     def _dealer(self) -> zmq.Socket[bytes]:
         """

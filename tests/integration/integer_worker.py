@@ -1,10 +1,11 @@
 """
 A worker without a game: pushes integers whose sum is exact, as fast as the server takes them.
 
-Run it as a module: integer_worker HOST:PORT NAME UPDATES SEED. Prints the sum of all that it has pushed, and stays:
-what the server may still lose, it has.
+Run it as a module: integer_worker HOST:PORT NAME UPDATES SEED [PARAMETERS [USER]]. Prints the sum of all that it has
+pushed, and stays: what the server may still lose, it has. With a USER (a number) it runs as that one.
 """
 
+import os
 import signal
 import sys
 import time
@@ -18,7 +19,8 @@ from rl_worker.parameter_client import ParameterClient
 from rl_worker.remote_parameters import Newest, RemoteParameters
 from rl_worker.zmq_client import ZmqClient
 
-SCHEMA = Schema([TensorSpec("sum", (100,))])
+PARAMETERS = 100
+SCHEMA = Schema([TensorSpec("sum", (PARAMETERS,))])
 
 
 def joined(server: str, name: str, schema: Schema) -> tuple[RemoteParameters, Newest]:
@@ -39,12 +41,14 @@ def joined(server: str, name: str, schema: Schema) -> tuple[RemoteParameters, Ne
     return parameters, parameters.pull()
 
 
-def main(server: str, name: str, updates: int, seed: int) -> None:
-    parameters, newest = joined(server, name, SCHEMA)
+def main(server: str, name: str, updates: int, seed: int, size: int = PARAMETERS, user: int | None = None) -> None:
+    if user is not None:
+        os.setuid(user)
+    parameters, newest = joined(server, name, Schema([TensorSpec("sum", (size,))]))
     drawn = np.random.default_rng(seed)
-    total = np.zeros(SCHEMA.size)
+    total = np.zeros(size)
     for _ in range(updates):
-        gradient = drawn.integers(-9, 10, size=SCHEMA.size).astype(np.float32)
+        gradient = drawn.integers(-9, 10, size=size).astype(np.float32)
         total += gradient
         newest = parameters.push_pull(torch.from_numpy(gradient), computed_on=newest, steps=1)
         assert newest.settled is not None
@@ -54,5 +58,5 @@ def main(server: str, name: str, updates: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    server, name, updates, seed = sys.argv[1:]
-    main(server, name, int(updates), int(seed))
+    server, name, *numbers = sys.argv[1:]
+    main(server, name, *map(int, numbers))

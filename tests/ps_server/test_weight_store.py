@@ -48,10 +48,12 @@ def test_an_update_is_one_version() -> None:
 def test_a_version_is_copied_once_however_many_ask() -> None:
     store = a_store()
     handed_out = {store.snapshot("float32") for _ in range(50)}
+    assert len({address(snapshot) for snapshot in handed_out}) == 1
     assert (len(handed_out), store.copies) == (1, 1)
     store.apply(vector(1, 1, 1), 1.0)
     assert store.copies == 1, "nobody has asked for this version yet"
     assert store.snapshot("float32").version == 2
+    assert read(store.snapshot("float32")) == read(store.snapshot("float32"))
     assert (store.snapshot("float32") in handed_out, store.copies) == (False, 2)
 
 
@@ -82,6 +84,34 @@ def test_a_snapshot_that_was_handed_out_never_changes() -> None:
     for snapshot in held:
         updates = snapshot.version - 1
         assert read(snapshot) == [-updates, -2 * updates, -3 * updates]
+
+
+def written(snapshot: Snapshot) -> list[float]:
+    place = np.zeros(snapshot.size, dtype=np.uint8)
+    snapshot.write_to(place)
+    return [float(value) for value in place.view("<f4")]
+
+
+def test_a_snapshot_that_is_written_to_a_place_at_once_is_not_copied() -> None:
+    store = a_store(1, 2, 3)
+    for update in range(5):
+        assert written(store.snapshot("float32")) == [1 - update, 2 - update, 3 - update]
+        store.apply(vector(1, 1, 1), 1.0)
+    store.refresh_target()
+    assert written(store.snapshot("float32", target=True)) == [-4, -3, -2]
+    assert store.copies == 0
+
+
+def test_a_snapshot_that_is_written_to_a_place_late_is_still_of_its_version() -> None:
+    store = a_store(1, 2, 3)
+    held, target = store.snapshot("float32"), store.snapshot("float32", target=True)
+    store.apply(vector(1, 1, 1), 1.0)
+    store.refresh_target()
+    store.apply(vector(1, 1, 1), 1.0)
+    assert (held.version, written(held), read(held)) == (1, [1, 2, 3], [1, 2, 3])
+    assert (target.version, written(target)) == (1, [1, 2, 3])
+    assert store.copies == 2
+    assert written(store.snapshot("float32")) == [-1, 0, 1]
 
 
 def test_nobody_can_write_into_a_snapshot() -> None:
@@ -133,10 +163,10 @@ def test_the_target_is_copied_once_for_each_refresh() -> None:
     store = a_store()
     for _ in range(5):
         store.apply(vector(1, 1, 1), 1.0)
-        store.snapshot("float32", target=True)
+        read(store.snapshot("float32", target=True))
     assert store.copies == 1
     store.refresh_target()
-    store.snapshot("float32", target=True)
+    read(store.snapshot("float32", target=True))
     assert store.copies == 2
 
 

@@ -7,7 +7,7 @@ Workers descend a quadratic, or push integers whose sum is exact; nothing here o
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from common.errors import PsRlError
 from common.messages import ToServer, ToWorker
 from common.run_spec import RunSpec, run_from_dict
 from common.tensors import Schema, TensorSpec
-from common.wire import read_to_server, read_to_worker, to_frames
+from common.wire import Buffer, read_to_server, read_to_worker, to_frames
 from ps_server.effects import Exit, SaveCheckpoint, Send
 from ps_server.parameter_server import ParameterServer
 from ps_server.training_run import TrainingRun
@@ -295,8 +295,7 @@ class SimulatedCluster:
         for effect in effects:
             match effect:
                 case Send():
-                    frames = to_frames(effect.message, [effect.snapshot.buffer] if effect.snapshot else [])
-                    copied = [bytes(frame) for frame in frames]
+                    copied = [bytes(frame) for frame in self._frames_to_worker(effect)]
                     peer = effect.to
                     self.network.carry(lambda peer=peer, frames=copied: self._to_worker(peer, frames), now=self.now)
                 case SaveCheckpoint():
@@ -319,7 +318,7 @@ class SimulatedCluster:
         for effect in effects:
             match effect:
                 case Transmit():
-                    frames = [bytes(frame) for frame in to_frames(effect.message, effect.vector)]
+                    frames = [bytes(frame) for frame in self._frames_to_server(worker, effect)]
                     peer = worker.peer
                     self.network.carry(lambda peer=peer, frames=frames: self._to_server(peer, frames), now=self.now)
                 case Reconnect():
@@ -333,14 +332,26 @@ class SimulatedCluster:
                 case Note():
                     pass
 
+    def _frames_to_worker(self, send: Send) -> Sequence[Buffer]:
+        return to_frames(send.message, [send.snapshot.buffer] if send.snapshot else [])
+
+    def _frames_to_server(self, worker: SimulatedWorker, transmit: Transmit) -> Sequence[Buffer]:
+        return to_frames(transmit.message, transmit.vector)
+
     def _to_server(self, peer: bytes, frames: list[bytes]) -> None:
         if self.server_up:
             message, vector = read_to_server(frames)
-            assert isinstance(message, ToServer)
-            self._do_server(self.server.receive(peer, message, vector, now=self.now))
+            self._receive(peer, message, vector)
+
+    def _receive(self, peer: bytes, message: ToServer, vector: Sequence[Buffer]) -> None:
+        assert isinstance(message, ToServer)
+        self._do_server(self.server.receive(peer, message, vector, now=self.now))
 
     def _to_worker(self, peer: bytes, frames: list[bytes]) -> None:
         for worker in self.workers:
             if worker.peer == peer and worker.alive:
-                message, vector = read_to_worker(frames)
-                self._do_worker(worker, worker.machine.receive(message, vector, now=self.now))
+                self._hear(worker, frames)
+
+    def _hear(self, worker: SimulatedWorker, frames: list[bytes]) -> None:
+        message, vector = read_to_worker(frames)
+        self._do_worker(worker, worker.machine.receive(message, vector, now=self.now))

@@ -1,0 +1,136 @@
+"""
+Where the time of one round trip goes, at the worker and at the server: `python -m benchmarks.stages [PARAMETERS]`.
+
+Functions are wrapped in a clock; inner ones are part of outer ones. Shown is the lowest tenth of each, in microseconds:
+what it takes when nobody else has the core.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.push_pull import our_parameters
+from common import shared_memory
+from common.codecs import Float32
+from ps_server import cli, training_run, zmq_server
+from ps_server.lent_memory import LentMemory
+from ps_server.parameter_server import ParameterServer
+from ps_server.weight_store import WeightStore
+from ps_server.zmq_server import ZmqServer
+from rl_worker.parameter_client import ParameterClient
+from rl_worker.slots import Slots
+from rl_worker.zmq_client import ZmqClient
+
+TRIPS = 300
+SERVER: list[tuple[str, Any, str]] = [
+    ("server: one message", ZmqServer, "_handle"),
+    ("server:   header to message", zmq_server, "read_to_server"),
+    ("server:   the machine", ParameterServer, "receive"),
+    ("server:     is the gradient sound", training_run, "gradient_of"),
+    ("server:     copy of the weights for the wire", WeightStore, "copied"),
+    ("server:     RMSProp", WeightStore, "apply"),
+    ("server:   reply", ZmqServer, "_send"),
+    ("server:     weights into the slot", LentMemory, "answer"),
+]
+WORKER: list[tuple[str, Any, str]] = [
+    ("worker: push_pull", None, "trip"),
+    ("worker:   call and send", ZmqClient, "call"),
+    ("worker:     message to frames, gradient into the slot", Slots, "to_frames"),
+    ("worker:   frames to message", Slots, "read"),
+    ("worker:   the machine", ParameterClient, "receive"),
+    ("worker:   vector from buffers", Float32, "decode"),
+]
+
+Times = dict[str, list[float]]
+
+
+def clocked(function: Callable[..., Any], times: list[float]) -> Callable[..., Any]:
+    def timed(*arguments: Any, **named: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return function(*arguments, **named)
+        finally:
+            times.append(time.perf_counter() - start)
+
+    return timed
+
+
+def clock_all(stages: list[tuple[str, Any, str]]) -> Times:
+    times: Times = defaultdict(list)
+    for name, owner, attribute in stages:
+        if owner is not None:
+            setattr(owner, attribute, clocked(getattr(owner, attribute), times[name]))
+    return times
+
+
+def low(times: Times) -> dict[str, float]:
+    """Microseconds."""
+    return {name: 1e6 * sorted(taken)[len(taken) // 10] for name, taken in times.items() if len(taken) > TRIPS // 2}
+
+
+def serve(result: str, *flags: str) -> None:
+    """In a process of its own: a ps-server that writes its times when it is ended."""
+    times = clock_all(SERVER)
+    try:
+        cli.serve(flags)
+    finally:
+        Path(result).write_text(json.dumps(low(times)))
+
+
+def measure(size: int, *, by_memory: bool) -> dict[str, float]:
+    shared_memory.FOLDER = shared_memory.FOLDER if by_memory else "/nowhere"
+    with tempfile.TemporaryDirectory() as folder:
+        endpoint, result = Path(folder) / "endpoint", Path(folder) / "times"
+        flags = ["--host", "127.0.0.1", "--port", "0", "--run-dir", folder, "--optimizer", "rmsprop"]
+        command = [sys.executable, "-m", "benchmarks.stages", "serve", str(result), *flags]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not (endpoint.exists() and endpoint.read_text().strip()):
+            assert server.poll() is None, f"{command} has failed"
+            time.sleep(0.05)
+        times = clock_all(WORKER)
+        client, parameters = our_parameters(endpoint.read_text().strip(), size, resend_bytes=0)
+        gradient, weights = torch.full((size,), 1e-3), torch.zeros(size)
+        parameters.seed(weights)
+        newest = parameters.pull()
+        push_pull = clocked(parameters.push_pull, times["worker: push_pull"])
+        place = clocked(weights.copy_, times["worker: weights into place"])
+        for _ in range(TRIPS):
+            newest = push_pull(gradient, computed_on=newest, steps=1)
+            place(newest.weights)
+        client.close()
+        server.terminate()
+        server.wait()
+        return low(times) | json.loads(result.read_text())
+
+
+def main(size: int) -> None:
+    # Each in a process of its own, for what is wrapped stays wrapped.
+    columns = [
+        json.loads(subprocess.check_output([sys.executable, "-m", "benchmarks.stages", way, str(size)]))
+        for way in ("wire", "memory")
+    ]
+    table = Table(f"{size / 1e6:g} M parameters, µs", "by wire", "by memory")
+    for name in dict.fromkeys([*[stage[0] for stage in WORKER + SERVER], *columns[0], *columns[1]]):
+        table.add_row(name, *(f"{column[name]:,.0f}" if name in column else "" for column in columns))
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    match sys.argv[1:]:
+        case ["serve", result, *flags]:
+            serve(result, *flags)
+        case ["wire" | "memory" as way, size]:
+            print(json.dumps(measure(int(size), by_memory=way == "memory")))
+        case sizes:
+            main(int(float(sizes[0])) if sizes else 700_000)

@@ -1,0 +1,112 @@
+"""
+The memory that workers of this host lend: one segment for each connection, and the slots in it for answers.
+
+A worker decides what lies where (rl_worker/slots.py). Here it is seen to that a slot is written at most once, for the
+request that it was lent with, and that nothing is kept of a connection that no living worker uses.
+
+A file is believed to one connection only, the first that names it: who reads a name in /dev/shm while it stands there
+cannot have another worker's memory.
+"""
+
+from collections.abc import Collection, Sequence
+
+from common.errors import WireError
+from common.messages import CARRIES_VECTOR, Hello, ToServer
+from common.shared_memory import Segment, sweep
+from common.wire import Buffer, Place, Places
+from ps_server.membership import PeerId
+from ps_server.weight_store import Snapshot
+
+SWEEP_SECONDS = 5.0  # between two looks for names that killed workers have left
+
+
+class Lent:
+    """A segment, and the place for the answer to each request that has lent one."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.answers: dict[int, Place] = {}
+
+
+class LentMemory:
+    """By connection."""
+
+    def __init__(self) -> None:
+        self._offered: dict[PeerId, str] = {}  # names
+        self._lent: dict[PeerId, Lent] = {}
+        self._next_sweep = 0.0
+        self._fails = False  # nothing more can be mapped: too many files are open, or too much memory is mapped
+
+    def offered(self, peer: PeerId, hello: Hello) -> None:
+        """A worker has said HELLO, and is not a member yet."""
+        self._offered[peer] = hello.memory
+
+    def proof(self, peer: PeerId) -> str:
+        """For WELCOME: what stands in the segment that this worker offers; "" when that cannot be had."""
+        name = self._offered.pop(peer, "")
+        known = self._lent.get(peer)
+        if known is not None and known.segment.name == name:
+            return known.segment.proof
+        self._let_go(peer)
+        if not name or self._fails:
+            return ""
+        try:
+            segment = Segment.open(name)
+        except OSError:
+            return ""
+        if segment.identity in {lent.segment.identity for lent in self._lent.values()}:
+            segment.close()
+            return ""
+        self._lent[peer] = Lent(segment)
+        return segment.proof
+
+    def take(
+        self, peer: PeerId, message: ToServer, vector: Sequence[Buffer], places: Places | None
+    ) -> Sequence[Buffer] | None:
+        """
+        The vector of a message that has arrived, where it lies; None when that is in memory that is no longer lent.
+
+        Raises WireError when the places make no sense.
+        """
+        lent = self._lent.get(peer)
+        if lent is not None:
+            lent.answers.pop(message.request, None)  # repeated: the answer goes where it is wanted now
+        if places is None:
+            return vector
+        if lent is None or lent.segment.name != places.segment:
+            return None
+        if places.vector is not None and (not isinstance(message, CARRIES_VECTOR) or vector):
+            raise WireError(f"{type(message).__name__} carries no vector, or has it in the header")
+        try:
+            if places.answer is not None:
+                lent.segment.part(*places.answer)
+                lent.answers[message.request] = places.answer
+            return vector if places.vector is None else [lent.segment.part(*places.vector).data]
+        except OSError:
+            self._fails = True
+            self._let_go(peer)
+            return None
+
+    def answer(self, peer: PeerId, request: int, snapshot: Snapshot | None) -> Places | None:
+        """Write the answer to where it is wanted; None when it has to go by the wire, or is none."""
+        lent = self._lent.get(peer)
+        place = lent.answers.pop(request, None) if lent else None
+        if lent is None or place is None or snapshot is None or snapshot.size > place[1]:
+            return None
+        at = place[0]
+        snapshot.write_to(lent.segment.part(at, snapshot.size))
+        return Places(lent.segment.name, (at, snapshot.size))
+
+    def keep_only(self, peers: Collection[PeerId], *, now: float) -> None:
+        """Let go of all but the connections of living workers; from time to time, of what the killed have left."""
+        for peer in self._lent.keys() - peers:
+            self._let_go(peer)
+        for peer in self._offered.keys() - peers:
+            del self._offered[peer]
+        if now >= self._next_sweep:
+            self._next_sweep = now + SWEEP_SECONDS
+            sweep()
+
+    def _let_go(self, peer: PeerId) -> None:
+        if (lent := self._lent.pop(peer, None)) is not None:
+            lent.segment.close()

@@ -1,0 +1,159 @@
+"""Both shells, in one process, over a real socket: where vectors go."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from common import shared_memory
+from common.run_spec import Wire, run_from_dict
+from common.tensors import Schema, TensorSpec
+from ps_server.checkpointing import CheckpointWriter
+from ps_server.parameter_server import ParameterServer
+from ps_server.training_run import TrainingRun
+from ps_server.zmq_server import ZmqServer
+from rl_worker.parameter_client import ParameterClient
+from rl_worker.remote_parameters import Newest, RemoteParameters
+from rl_worker.zmq_client import ZmqClient
+
+SIZE = 20_000  # large enough for memory to be worth it
+SCHEMA = Schema([TensorSpec("all", (SIZE,))])
+RUN = run_from_dict({"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}, source="test")
+
+
+@dataclass
+class Worker:
+    client: ZmqClient
+    parameters: RemoteParameters
+
+    def train(self, newest: Newest, pushes: int) -> Newest:
+        """Each takes 1 from each weight; what comes back is looked at again when it is no longer the newest."""
+        for _ in range(pushes):
+            before, version = newest.weights, newest.version
+            newest = self.parameters.push_pull(torch.ones(SIZE), computed_on=newest, steps=1)
+            assert before is None or before.unique().tolist() == [1.0 - version]
+        return newest
+
+
+@dataclass
+class Here:
+    """A server in a thread, and its workers."""
+
+    machine: ParameterServer
+    shell: ZmqServer
+    workers: list[Worker] = field(default_factory=list)
+
+    def join(self, name: str, wire: Wire | None = None) -> Worker:
+        machine = ParameterClient(
+            worker_id=name, incarnation=1, wishes={}, proposal={}, host="", environments=0, patience_seconds=60,
+            resend_bytes=2**24, now=time.monotonic(),
+        )  # fmt: skip
+        client = ZmqClient(f"127.0.0.1:{self.shell.port}", machine)
+        worker = Worker(client, RemoteParameters(client, machine, SCHEMA, wire or Wire()))
+        self.workers.append(worker)
+        worker.parameters.seed(torch.zeros(SIZE))
+        return worker
+
+    @property
+    def copies(self) -> int:
+        """Of the weights, made for the wire."""
+        return self.machine.status(now=time.monotonic()).snapshots
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Here]:
+    machine = ParameterServer(
+        TrainingRun(RUN, epoch=1, now=time.monotonic()), epoch=1, overrides={}, lease_seconds=20.0,
+        checkpoint_seconds=1e6, now=time.monotonic(),
+    )  # fmt: skip
+    shell = ZmqServer(machine, CheckpointWriter(tmp_path), host="127.0.0.1", port=0)
+    over = threading.Event()
+    ignore = lambda _: None  # noqa: E731
+    serve = threading.Thread(target=shell.serve, kwargs={"until": over.is_set, "on_tick": ignore, "on_report": ignore})
+    serve.start()
+    here = Here(machine, shell)
+    yield here
+    for worker in here.workers:
+        worker.client.close()
+    over.set()
+    serve.join()
+    shell.close()
+    assert "ps-rl-" not in Path("/proc/self/maps").read_text()
+
+
+def test_every_vector_goes_by_memory(here: Here) -> None:
+    one, other = here.join("a"), here.join("b")
+    newest = one.train(one.parameters.pull(), 20)
+    newest = other.train(other.parameters.pull(), 20)
+    assert newest.weights is not None
+    assert newest.weights.unique().tolist() == [-40.0]
+    assert here.copies == 0
+
+
+def test_weights_that_somebody_keeps_are_not_written_over(here: Here) -> None:
+    worker = here.join("a")
+    kept = [worker.parameters.pull()]
+    for _ in range(6):
+        kept.append(worker.train(kept[-1], 1))
+    values = [newest.weights.unique().tolist() for newest in kept if newest.weights is not None]
+    assert values == [[-float(pushes)] for pushes in range(7)]
+    assert here.copies > 0, "there are fewer slots than weights that are kept: some came by wire"
+
+
+@pytest.mark.parametrize("codec", ["bfloat16", "float16"])
+def test_other_codecs_go_by_memory_too(here: Here, codec: str) -> None:
+    worker = here.join("a", Wire(gradient_codec=codec, weight_codec=codec))  # type: ignore[arg-type]
+    newest = worker.train(worker.parameters.pull(), 10)
+    assert newest.weights is not None
+    np.testing.assert_array_equal(newest.weights.numpy(), -10.0)
+    assert [lent.segment.name for lent in here.shell._memory._lent.values()]
+
+
+def test_without_dev_shm_everything_goes_by_wire(here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shared_memory, "FOLDER", str(tmp_path / "none"))
+    worker = here.join("a")
+    worker.train(worker.parameters.pull(), 10)
+    assert here.copies > 10
+    assert not here.shell._memory._lent
+
+
+def test_a_worker_that_does_not_see_the_proof_goes_by_wire(
+    here: Here, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(here.shell._memory, "proof", lambda peer: "the proof of another segment")
+    worker = here.join("a")
+    worker.train(worker.parameters.pull(), 10)
+    assert here.copies > 10
+    assert "shared memory" not in caplog.text
+
+
+def test_a_server_that_can_map_nothing_more_goes_on_by_wire(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("too many open files")
+
+    worker = here.join("a")
+    newest = worker.train(worker.parameters.pull(), 5)
+    (lent,) = here.shell._memory._lent.values()
+    monkeypatch.setattr(lent.segment, "part", full)
+    newest = worker.train(newest, 10)
+    assert newest.version == 16
+    assert here.copies > 5
+    assert not here.shell._memory._lent
+
+
+def test_what_names_memory_that_is_not_lent_must_say_hello_again(here: Here) -> None:
+    worker = here.join("a")
+    newest = worker.train(worker.parameters.pull(), 5)
+    here.shell._memory.keep_only((), now=0.0)  # as after a lease
+    before = here.copies
+    newest = worker.train(newest, 10)
+    assert newest.version == 16
+    assert here.copies <= before + 1
+    assert len(here.shell._memory._lent) == 1

@@ -1,0 +1,202 @@
+"""
+A cluster whose vectors lie in shared memory, over a network that loses and keeps the order, as a connection does.
+
+Every push takes exactly 1 from each weight, so that the weights of version v are all 1 − v: what is torn, old or
+overwritten while somebody reads it shows at once.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from common import messages, shared_memory
+from common.wire import Buffer, read_to_server, take_places, to_frames, with_places
+from ps_server.effects import Send
+from ps_server.lent_memory import LentMemory
+from rl_worker import slots
+from rl_worker.effects import Effect, Reconnect, Transmit
+from rl_worker.slots import Slots
+from tests.simulation.cluster import Faults, SimulatedCluster, SimulatedWorker, ones
+
+SETTINGS = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
+
+
+def names() -> set[str]:
+    return {name for name in os.listdir(shared_memory.FOLDER) if shared_memory.NAME.fullmatch(name)}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_too_small_and_nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(slots, "WORTH_BYTES", 1)
+    before = names()
+    yield
+    assert names() <= before
+
+
+@dataclass
+class Memory:
+    """Of one worker; and the newest weights, which it reads for as long as its trainer would."""
+
+    slots: Slots = field(default_factory=Slots)
+    held: Any = None
+    of_version: int = 0
+
+    def check(self) -> None:
+        if self.held is not None:
+            weights = np.frombuffer(self.held, dtype="<f4")
+            assert weights.tolist() == [1 - self.of_version] * 3, f"version {self.of_version}"
+
+
+class MemoryCluster(SimulatedCluster):
+    """As the shells do it."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.lent = LentMemory()
+        self.memories: dict[tuple[str, int], Memory] = {}
+        self.by_memory = self.by_wire = 0  # answers with weights
+        super().__init__(gradient=ones, settings=settings.pop("settings", SETTINGS), **settings)
+
+    def memory_of(self, worker: SimulatedWorker) -> Memory:
+        return self.memories.setdefault((worker.worker_id, worker.incarnation), Memory())
+
+    def step(self) -> None:
+        super().step()
+        for memory in self.memories.values():
+            memory.check()
+        self.lent.keep_only({member.peer for member in self.server.membership.alive()}, now=self.now)
+
+    def restore_server(self) -> None:
+        self.lent.keep_only((), now=self.now)
+        self.lent = LentMemory()
+        super().restore_server()
+
+    def close(self) -> None:
+        self.lent.keep_only((), now=self.now)
+        for memory in self.memories.values():
+            memory.slots.let_go()
+
+    def _frames_to_worker(self, send: Send) -> Sequence[Buffer]:
+        message = send.message
+        if isinstance(message, messages.Welcome):
+            message = msgspec.structs.replace(message, memory=self.lent.proof(send.to))
+        places = self.lent.answer(send.to, message.request, send.snapshot)
+        self.by_memory += places is not None
+        self.by_wire += places is None and send.snapshot is not None
+        if places is not None:
+            return with_places(to_frames(message), places)
+        return to_frames(message, [send.snapshot.buffer] if send.snapshot else [])
+
+    def _frames_to_server(self, worker: SimulatedWorker, transmit: Transmit) -> Sequence[Buffer]:
+        return self.memory_of(worker).slots.to_frames(transmit.message, transmit.vector)
+
+    def _to_server(self, peer: bytes, frames: list[bytes]) -> None:
+        if not self.server_up:
+            return
+        header, places = take_places(frames)
+        message, received = read_to_server(header)
+        vector = self.lent.take(peer, message, received, places)
+        if vector is None:
+            gone = messages.Refused(request=message.request, code="unknown_worker", reason="gone")
+            self._do_server([Send(peer, gone)])
+            return
+        if isinstance(message, messages.Hello):
+            self.lent.offered(peer, message)
+        self._receive(peer, message, vector)
+
+    def _hear(self, worker: SimulatedWorker, frames: list[bytes]) -> None:
+        memory = self.memory_of(worker)
+        read = memory.slots.read(frames)
+        if read is None:
+            return
+        message, vector = read
+        if isinstance(message, messages.Weights):
+            memory.check()
+            (memory.held,), memory.of_version = vector, message.version
+            memory.check()
+        self._do_worker(worker, worker.machine.receive(message, vector, now=self.now))
+
+    def _do_worker(self, worker: SimulatedWorker, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Reconnect):
+                self.memory_of(worker).slots.let_go()
+            super()._do_worker(worker, [effect])
+
+
+@pytest.fixture
+def clusters() -> Iterator[list[MemoryCluster]]:
+    made: list[MemoryCluster] = []
+    yield made
+    for cluster in made:
+        cluster.close()
+
+
+def test_on_a_good_network_every_vector_goes_by_memory(clusters: list[MemoryCluster]) -> None:
+    cluster = MemoryCluster(workers=2, updates=50, seed=0, faults=Faults())
+    clusters.append(cluster)
+    cluster.run_to_the_end()
+    assert cluster.lost().tolist() == [0, 0, 0]
+    assert cluster.by_memory >= 100
+    assert cluster.by_wire == 0
+    assert cluster.server.run is not None
+    assert cluster.server.run.weights.copies == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("consistency", ["async", "ssp", "sync"])
+def test_a_pull_is_one_version_whole_whatever_is_lost(
+    consistency: str, seed: int, clusters: list[MemoryCluster]
+) -> None:
+    settings = SETTINGS | {"consistency": {"rule": consistency}}
+    if consistency == "sync":  # a round is the mean of its gradients: still 1 from each weight
+        settings["consistency"] = {"rule": "sync", "quorum": 2}
+    cluster = MemoryCluster(workers=2, updates=60, seed=seed, faults=Faults(drop=0.15), settings=settings)
+    clusters.append(cluster)
+    cluster.run_to_the_end()
+    assert cluster.by_memory > 0
+    assert cluster.weights().tolist() == [1 - cluster.server.version] * 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_servers_and_workers_that_are_killed_leave_every_pull_whole(seed: int, clusters: list[MemoryCluster]) -> None:
+    cluster = MemoryCluster(workers=3, updates=60, seed=seed, faults=Faults(drop=0.1), in_flight=3)
+    clusters.append(cluster)
+    for kill in range(1, 4):
+        cluster.run_until(lambda kill=kill: sum(worker.acknowledged for worker in cluster.workers) > 30 * kill)  # type: ignore[misc]
+        cluster.save()
+        cluster.kill_server()
+        cluster.step()
+        cluster.restore_server()
+        cluster.restart_worker(kill % 3)
+    cluster.run_to_the_end()
+    assert cluster.by_memory > 0
+    assert cluster.weights().tolist() == [1 - cluster.server.version] * 3
+
+
+def test_a_worker_that_was_silent_for_a_lease_lends_again(clusters: list[MemoryCluster]) -> None:
+    cluster = MemoryCluster(workers=1, updates=200, seed=0, faults=Faults())
+    clusters.append(cluster)
+    worker = cluster.workers[0]
+    cluster.run_until(lambda: worker.acknowledged > 5)
+    worker.alive = False  # paused
+    cluster.run_until(lambda: not cluster.server.membership.alive())
+    worker.alive = True
+    before = cluster.by_memory
+    cluster.run_to_the_end()
+    assert cluster.by_memory > before + 100
+    assert cluster.lost().tolist() == [0, 0, 0]
+
+
+def test_a_server_that_sees_no_memory_is_spoken_to_by_wire(
+    clusters: list[MemoryCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LentMemory, "proof", lambda self, peer: "")
+    cluster = MemoryCluster(workers=2, updates=30, seed=0, faults=Faults(drop=0.1))
+    clusters.append(cluster)
+    cluster.run_to_the_end()
+    assert cluster.lost().tolist() == [0, 0, 0]
+    assert cluster.by_memory == 0
