@@ -1,5 +1,6 @@
 """
 The shell of the server: one ROUTER socket, one thread. It receives, decodes, asks the machine, and does what it says.
+A standby listens to its primary too (primary_link.py).
 
 Nothing is decided here. A peer that does not read its replies loses them (it will ask again) and costs at most
 SEND_HIGH_WATER messages of memory; nobody can make this loop wait.
@@ -12,13 +13,16 @@ from weakref import WeakKeyDictionary
 
 import zmq
 
+from common.curve import ClientKeys
 from common.errors import SettingsError, WireError
 from common.status import Status
 from common.wire import MAX_FRAME_BYTES, Buffer, chunks, read_to_server, to_frames
 from ps_server.checkpointing import CheckpointWriter, Written
 from ps_server.door import Door
-from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send
+from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send, Tell
 from ps_server.parameter_server import ParameterServer
+from ps_server.primary_link import PrimaryLink
+from ps_server.standby import Standby
 from ps_server.weight_store import Snapshot
 
 TICK_SECONDS = 0.25
@@ -31,13 +35,22 @@ log = logging.getLogger("ps-server")
 
 
 class ZmqServer:
-    """Serves one ParameterServer. The thread that calls `serve` owns it."""
+    """Serves one ParameterServer, or the Standby of another. The thread that calls `serve` owns it."""
 
     def __init__(
-        self, server: ParameterServer, writer: CheckpointWriter, *, host: str, port: int, door: Door | None = None
+        self,
+        server: ParameterServer | Standby,
+        writer: CheckpointWriter,
+        *,
+        host: str,
+        port: int,
+        door: Door | None = None,
+        primary_keys: ClientKeys | None = None,
     ) -> None:
         """
         Binds at once; port 0 takes a free one. Without a door it talks to anybody.
+
+        `primary_keys` are what a standby needs to talk to a locked primary.
 
         Raises SettingsError when the address cannot be had.
         """
@@ -56,7 +69,18 @@ class ZmqServer:
         except zmq.ZMQError as error:
             self._shut(linger=0)
             raise SettingsError(f"--host {host} --port {port}: cannot listen there: {error}") from error
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._primary: PrimaryLink | None = None
+        if isinstance(server, Standby):
+            self._primary = PrimaryLink(self._context, server.primary, primary_keys)
+            self._poller.register(self._primary.socket, zmq.POLLIN)
         self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+
+    @property
+    def served(self) -> ParameterServer | None:
+        """The server of the run; None at a standby that has not taken over."""
+        return self._server.server if isinstance(self._server, Standby) else self._server
 
     def serve(
         self,
@@ -74,7 +98,8 @@ class ZmqServer:
         next_tick = time.monotonic()
         while not self._exit and not until():
             wait = max(0.0, next_tick - time.monotonic())
-            if self._socket.poll(int(wait * 1000) + 1):
+            if self._poller.poll(int(wait * 1000) + 1):
+                self._hear_primary()
                 for frames in self._waiting():
                     self._handle(frames)
             self._collect_checkpoints()
@@ -87,8 +112,8 @@ class ZmqServer:
     def close(self) -> None:
         """Write the last checkpoint, if anything changed since the newest, and let go of everything."""
         self._drain_writer()
-        if self._server.version != self._server.checkpoints.saved_version:
-            self._do(self._server.save(now=time.monotonic()))
+        if self.served is not None and self.served.version != self.served.checkpoints.saved_version:
+            self._do(self.served.save(now=time.monotonic()))
             self._drain_writer()
         self._writer.close()
         self._shut(linger=LINGER_MILLISECONDS)
@@ -105,6 +130,12 @@ class ZmqServer:
             except zmq.Again:
                 return
 
+    def _hear_primary(self) -> None:
+        """What has arrived at a standby from whom it follows, or followed."""
+        if self._primary is not None and isinstance(self._server, Standby):
+            for message, vector in self._primary.waiting():
+                self._do(self._server.hear(message, vector, now=time.monotonic()))
+
     def _handle(self, frames: list[zmq.Frame]) -> None:
         peer = frames[0].bytes
         try:
@@ -120,6 +151,9 @@ class ZmqServer:
             match effect:
                 case Send():
                     self._send(effect)
+                case Tell():
+                    assert self._primary is not None, "a standby has a primary"
+                    self._primary.tell(effect.message)
                 case SaveCheckpoint():
                     self._writer.write(effect)
                 case Reported():
@@ -131,7 +165,7 @@ class ZmqServer:
                     self._exit = True
 
     def _send(self, send: Send) -> None:
-        frames: list[Buffer | zmq.Frame] = [send.to, *to_frames(send.message)]
+        frames: list[Buffer | zmq.Frame] = [send.to, *to_frames(send.message, send.vector)]
         if send.snapshot is not None:
             frames += self._frames_of(send.snapshot)
         try:
@@ -155,15 +189,16 @@ class ZmqServer:
 
     def _drain_writer(self) -> None:
         """Wait for the checkpoint that is being written, if there is one."""
-        if self._server.checkpoints.is_writing:
+        if self.served is not None and self.served.checkpoints.is_writing:
             self._collect(self._writer.results.get())
 
     def _collect(self, written: Written) -> None:
+        assert self.served is not None, "a standby writes nothing"
         if written.error:
-            self._do(self._server.checkpoint_failed(written.error))
+            self._do(self.served.checkpoint_failed(written.error))
         else:
             log.debug("saved %s", written.path)
-            self._do(self._server.checkpoint_saved(str(written.path)))
+            self._do(self.served.checkpoint_saved(str(written.path)))
 
 
 def _router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:

@@ -32,12 +32,12 @@ log = logging.getLogger("rl-worker")
 
 
 class ZmqClient:
-    """A worker's connection to HOST:PORT. Begins to join at once."""
+    """A worker's connection to HOST:PORT, the first of several with commas between. Begins to join at once."""
 
     def __init__(self, server: str, client: ParameterClient, *, keys: ClientKeys | None = None) -> None:
         """With keys it talks to nobody but the server that they name."""
         self.welcome: Future[Welcome] = Future()
-        self._server = server
+        self._servers = server.split(",")
         self._keys = keys
         self._client = client
         self._calls: queue.SimpleQueue[tuple[Callable[..., Call], Future[Reply]]] = queue.SimpleQueue()
@@ -131,7 +131,7 @@ class ZmqClient:
             try:
                 message, vector = read_to_worker([frame.buffer for frame in frames])
             except WireError as error:
-                log.warning("the server at %s sent something unreadable: %s", self._server, error)
+                log.warning("the server at %s sent something unreadable: %s", self._servers[0], error)
             else:
                 self._do(self._client.receive(message, vector, now=time.monotonic()))
 
@@ -148,9 +148,10 @@ class ZmqClient:
                     self._fail(effect.ticket, effect.error)
                 case Reconnect():
                     self._socket.close(linger=0)
+                    self._servers.append(self._servers.pop(0))
                     self._connect()
                 case Note():
-                    log.warning("%s: %s", self._server, effect.text)
+                    log.warning("%s: %s", self._servers[0], effect.text)
 
     def _transmit(self, transmit: Transmit) -> None:
         try:
@@ -194,5 +195,5 @@ class ZmqClient:
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
         if self._keys is not None:
             self._keys.lock(socket)
-        socket.connect(f"tcp://{self._server}")
+        socket.connect(f"tcp://{self._servers[0]}")
         return socket

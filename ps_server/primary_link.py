@@ -1,0 +1,51 @@
+"""A standby's connection with its primary: one DEALER. Whatever is said while it does not stand is lost."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import zmq
+
+from common.curve import ClientKeys
+from common.errors import WireError
+from common.messages import ToServer, ToWorker
+from common.wire import MAX_FRAME_BYTES, Buffer, read_to_worker, to_frames
+
+HIGH_WATER = 16  # whole messages, in either direction
+
+log = logging.getLogger("ps-server")
+
+
+class PrimaryLink:
+    """The thread that serves owns it; it ends with the context. With keys it talks to nobody but whom they name."""
+
+    def __init__(self, context: zmq.Context[Any], address: str, keys: ClientKeys | None) -> None:
+        self._address = address
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.IMMEDIATE, 1)
+        self.socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
+        self.socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+        # A primary that comes back is to hear at once that it was replaced.
+        self.socket.setsockopt(zmq.RECONNECT_IVL, 100)
+        self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        self.socket.setsockopt(zmq.CONNECT_TIMEOUT, 5000)
+        if keys is not None:
+            keys.lock(self.socket)
+        self.socket.connect(f"tcp://{address}")
+
+    def tell(self, message: ToServer) -> None:
+        """Send it, unless the connection does not stand."""
+        try:
+            self.socket.send_multipart(to_frames(message), zmq.NOBLOCK)
+        except zmq.Again:
+            log.debug("%s could not be sent", type(message).__name__)
+
+    def waiting(self) -> Iterator[tuple[ToWorker, Sequence[Buffer]]]:
+        """What has arrived: messages, each with the buffers of its vector."""
+        while self.socket.poll(0):
+            frames = self.socket.recv_multipart(copy=False)
+            try:
+                yield read_to_worker([frame.buffer for frame in frames])
+            except WireError as error:
+                log.warning("the primary at %s sent something unreadable: %s", self._address, error)
