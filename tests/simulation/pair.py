@@ -12,7 +12,6 @@ from common.wire import read_to_server, read_to_worker, to_frames
 from ps_server.effects import Exit, SaveCheckpoint, Send, Tell
 from ps_server.parameter_server import ParameterServer
 from ps_server.standby import Standby
-from ps_server.training_run import TrainingRun
 from tests.simulation.cluster import SimulatedCluster
 
 PEER = b"standby"
@@ -58,13 +57,6 @@ class SimulatedPair(SimulatedCluster):
         super().step()
         self._finish_writing_at_standby()
         self._do_standby(self.standby.tick(now=self.now))
-
-    def restored_primary(self) -> ParameterServer:
-        """As ps-server --resume."""
-        assert self.checkpoint is not None
-        epoch = self.checkpoint.record["epoch"] + 1
-        record, vectors = self.checkpoint.record, self.checkpoint.vectors
-        return self._new_server(TrainingRun.restored(vectors, record, epoch=epoch, now=self.now))
 
     # -- how it works -------------------------------------------------------------------------------------------------
 
