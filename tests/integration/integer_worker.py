@@ -1,8 +1,8 @@
 """
 A worker without a game: pushes integers whose sum is exact, as fast as the server takes them.
 
-Run it as a module: integer_worker HOST:PORT[,HOST:PORT] NAME UPDATES SEED. Prints the sum of all that it has pushed, and
-stays: what the server may still lose, it has.
+Run it as a module: integer_worker HOST:PORT[,HOST:PORT] NAME UPDATES SEED. Prints the sum of all that it has pushed,
+and stays: what the server may still lose, it has.
 """
 
 import signal
