@@ -12,6 +12,7 @@ from common.messages import ToServer, ToWorker
 from common.wire import MAX_FRAME_BYTES, Buffer, read_to_worker, to_frames
 
 HIGH_WATER = 16  # whole messages, in either direction
+DEAD_MILLISECONDS = 5000  # in which nothing that was sent has arrived
 
 log = logging.getLogger("ps-server")
 
@@ -30,6 +31,8 @@ class PrimaryLink:
         self.socket.setsockopt(zmq.RECONNECT_IVL, 100)
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         self.socket.setsockopt(zmq.CONNECT_TIMEOUT, 5000)
+        # A host that vanished and came back: the kernel must not wait for minutes to find out.
+        self.socket.setsockopt(zmq.TCP_MAXRT, DEAD_MILLISECONDS)
         if keys is not None:
             keys.lock(self.socket)
         self.socket.connect(f"tcp://{address}")

@@ -26,6 +26,7 @@ from ps_server.whole_state import run_of
 BEAT_SECONDS = 0.25  # between two words to the primary, each of which it answers
 STANDBY_PHASE = "standby"  # in its status, until it has taken over
 SILENCE_SECONDS = 1.0  # of the primary, after which a worker may call the standby to its place
+MOST_COMPLAINTS = 20
 FENCE_SECONDS = 1.0  # between two words to a primary that was replaced, should it live
 
 
@@ -203,8 +204,8 @@ class Standby:
         self._promised = 0
 
     def _complain(self, text: str) -> list[Effect]:
-        """Each complaint once."""
-        if text in self._told:
+        """Each complaint once, and not without end: anybody may give cause for some."""
+        if text in self._told or len(self._told) >= MOST_COMPLAINTS:
             return []
         self._told.add(text)
         return [Note(text, warning=True)]
