@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from common.wire import read_to_server, read_to_worker, to_frames
-from ps_server.effects import Exit, SaveCheckpoint, Send, Tell
+from ps_server.effects import Exit, Note, SaveCheckpoint, Send, Tell
 from ps_server.parameter_server import ParameterServer
 from ps_server.standby import Standby
 from tests.simulation.cluster import SimulatedCluster
@@ -25,9 +25,10 @@ class SimulatedPair(SimulatedCluster):
         self.is_paused = False
         self.link_is_cut = False  # between the two servers
         self.standby_is_reachable = True  # by workers
-        self.standby_checkpoint: SaveCheckpoint | None = None
+        self.sees_no_primary: set[str] = set()  # workers whose link to it is cut
+        self.notes: list[str] = []  # of the standby
         self._inbox: list[Callable[[], None]] = []  # of the paused primary
-        self._standby_writing: tuple[float, SaveCheckpoint] | None = None
+        self._standby_writes_until: float | None = None
         self.standby = Standby(primary="p:1", epoch=1, lease_seconds=2.0, checkpoint_seconds=5.0, now=self.now)
         self.standby.address = "s:1"
 
@@ -50,8 +51,9 @@ class SimulatedPair(SimulatedCluster):
             deliver()
 
     def promote(self) -> None:
-        """The successor is the cluster's server from now on; the primary is gone for good."""
-        self.server, self.checkpoint = self.successor, self.standby_checkpoint
+        """The successor is what a test looks at from now on; the primary is gone for good."""
+        self.kill_server()
+        self.server = self.successor
 
     def step(self) -> None:
         super().step()
@@ -63,6 +65,8 @@ class SimulatedPair(SimulatedCluster):
     def _to_server(self, peer: bytes, frames: list[bytes]) -> None:
         """A worker's connections lead to the primary and to the standby in turn."""
         if peer == PEER or int(peer.rpartition(b"/")[2]) % 2 == 1:
+            if peer.partition(b"/")[0].decode() in self.sees_no_primary:
+                return
             if self.is_paused:
                 self._inbox.append(lambda: self._to_server(peer, frames))
             else:
@@ -86,12 +90,14 @@ class SimulatedPair(SimulatedCluster):
                 case Send():
                     self._send(effect)
                 case SaveCheckpoint():
-                    self._standby_writing = (self.now + self._checkpoint_takes_seconds, effect)
+                    self._standby_writes_until = self.now + self._checkpoint_takes_seconds
                     self._finish_writing_at_standby()
+                case Note(text=text):
+                    self.notes.append(text)
                 case Exit():
                     self.exited = True
 
     def _finish_writing_at_standby(self) -> None:
-        if self._standby_writing is not None and self.now >= self._standby_writing[0]:
-            self.standby_checkpoint, self._standby_writing = self._standby_writing[1], None
+        if self._standby_writes_until is not None and self.now >= self._standby_writes_until:
+            self._standby_writes_until = None
             self._do_standby(self.successor.checkpoint_saved("simulated"))

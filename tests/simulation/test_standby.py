@@ -164,6 +164,29 @@ def test_the_workers_alone_fence_a_primary_that_its_standby_cannot_reach(seed: i
     nothing_is_lost_or_doubled(pair)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_split_ends_with_one_writer_that_says_what_is_lost(seed: int) -> None:
+    """The servers do not see each other; one worker sees only the standby, the others see the primary."""
+    pair = a_pair(seed, updates=10**6)
+    run_to_chance(pair, random.Random(seed))
+    pair.link_is_cut, pair.sees_no_primary = True, {"w0"}
+    pair.run_until(lambda: pair.standby.server is not None, within_seconds=10)
+    both = (pair.server.version + 100, pair.standby.version + 100)
+    pair.run_until(lambda: (pair.server.version, pair.standby.version) > both, within_seconds=10)
+    for _ in range(200):
+        pair.step()
+    assert pair.server.phase is Phase.SERVING, "nobody has told it"
+    pair.link_is_cut = False
+    pair.run_until(lambda: pair.server.phase is Phase.FENCED, within_seconds=10)
+    no_more_is_pushed(pair)
+    pair.promote()
+    pair.run_to_the_end()
+    made = sum(worker.made for worker in pair.workers)
+    lost = sum(int(note.split()[2]) for note in pair.notes if "pushes no more" in note)
+    assert lost > 0
+    pair.run_until(lambda: pair.server.version == 1 + made - lost, within_seconds=30)
+
+
 def test_a_standby_that_is_cut_off_slows_nobody_down_and_does_not_take_over_what_it_lacks() -> None:
     pair = a_pair(2, updates=2000, resend_bytes=50 * PUSH_BYTES)
     run_to_chance(pair, random.Random(2))
