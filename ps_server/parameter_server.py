@@ -327,6 +327,7 @@ class ParameterServer:
     def _newest(
         self, peer: PeerId, message: messages.Pull | messages.PushPull, settled: Settlement | None = None
     ) -> Send:
+        """The newest weights, or the news that the peer has them."""
         answer = newest(peer, message, self.run, settled, epoch=self.epoch)
         self.not_modified += isinstance(answer.message, messages.NotModified)
         return answer

@@ -11,6 +11,7 @@ from common.errors import WireError
 from common.messages import ToServer, ToWorker
 from common.wire import MAX_FRAME_BYTES, Buffer, read_to_worker, to_frames
 
+BURST = 16  # messages between two looks at the clock and at other peers
 HIGH_WATER = 16  # whole messages, in either direction
 DEAD_MILLISECONDS = 5000  # in which nothing that was sent has arrived
 
@@ -45,9 +46,12 @@ class PrimaryLink:
             log.debug("%s could not be sent", type(message).__name__)
 
     def waiting(self) -> Iterator[tuple[ToWorker, Sequence[Buffer]]]:
-        """What has arrived: messages, each with the buffers of its vector."""
-        while self.socket.poll(0):
-            frames = self.socket.recv_multipart(copy=False)
+        """What has arrived, but not without end: messages, each with the buffers of its vector."""
+        for _ in range(BURST):
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
             try:
                 yield read_to_worker([frame.buffer for frame in frames])
             except WireError as error:

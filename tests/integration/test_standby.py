@@ -111,9 +111,3 @@ def test_locked_servers_know_each_other_by_their_own_keys(programs: Programs, tm
     primary.kill()
     wait_for(lambda: "taking over" in standby.output, program=standby)
     wait_for(lambda: "joined" in standby.output, program=worker)
-
-
-def test_a_standby_has_its_run_from_the_primary(programs: Programs) -> None:
-    wrong = programs.start("ps-server", "--standby-of", "127.0.0.1:5", "--preset", "pong", "--max-steps", "5")
-    assert wrong.wait() == 1
-    assert "--standby-of: the run is that of 127.0.0.1:5; leave out --preset, --max-steps" in wrong.output
