@@ -8,6 +8,7 @@ outbox.py decides what is sent when, and what was lost; unsaved.py which pushes 
 """
 
 import enum
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ SILENCE_WITH_STANDBY_SECONDS = 1.0  # the same, where there is another server to
 TURNED_AWAY_HELLO_SECONDS = 0.1  # until HELLO is said again to a server that does not serve the run
 TURNED_AWAY_SECONDS = 1.0  # of only this, until the next address is tried
 SLOWEST_BYTES_PER_SECOND = 1e6  # of a link worth waiting for: what is under way prolongs the silence that is borne
+LARGE_FORGOTTEN = 0.9  # of the longest silence around large vectors, what is left of it with each shorter one
 PLEA_SECONDS = 0.25  # between two requests for an early checkpoint
 NOTE_SECONDS = 10.0  # between two lines about a server that does not answer
 
@@ -84,6 +86,7 @@ class ParameterClient:
         self._latest_epoch = 0  # of this run; a server of an earlier one is over
         self._addresses = addresses
         self._silence_seconds = SILENCE_SECONDS if addresses == 1 else SILENCE_WITH_STANDBY_SECONDS
+        self._large_seconds = math.inf  # the longest silence around large vectors of late; learned if there is a choice
         self._turned_away: float | None = None  # when first, on this connection
         self._turned_away_why = ""
         self._schema: Schema | None = None  # of the trainer's network, once it is known
@@ -175,6 +178,7 @@ class ParameterClient:
 
     def receive(self, message: ToWorker, vector: Sequence[Buffer] = (), *, now: float) -> list[Effect]:
         """One message of the server, and the buffers of its vector."""
+        self._learn_pace(message, now=now)
         self._heard = now
         if isinstance(message, messages.Refused) and message.code in ("standby", "lacking", "fenced"):
             return self._turn_away(message.reason, now=now, for_good=message.code == "fenced")
@@ -222,6 +226,7 @@ class ParameterClient:
             self._note_due = now + NOTE_SECONDS
             effects.append(Note(f"no answer for {silence:.0f} s; {self._turned_away_why or 'still trying'}"))
         if now - self._heard > self._longest_silence():
+            self._large_seconds = math.inf  # it may have been the link
             effects += self._reconnect(now=now)
         if self.phase is Phase.JOINING and now >= self._hello_due:
             self._hello_due = now + self._hello_pause
@@ -380,9 +385,16 @@ class ParameterClient:
         return min(self._heartbeat_due, self._plea_due) if self._unsaved.should_be_saved else self._heartbeat_due
 
     def _longest_silence(self) -> float:
-        """Seconds: longer when large vectors are under way, in either direction."""
+        """Seconds: longer when large vectors are under way, in either direction, by what they took of late."""
         expected = vector_bytes(self._newest[1]) if self._newest else 0
-        return self._silence_seconds + (self._outbox.bytes_under_way + expected) / SLOWEST_BYTES_PER_SECOND
+        large_seconds = (self._outbox.bytes_under_way + expected) / SLOWEST_BYTES_PER_SECOND
+        return self._silence_seconds + min(large_seconds, self._large_seconds)
+
+    def _learn_pace(self, message: ToWorker, *, now: float) -> None:
+        """Where there is another server to go to: how long large vectors keep this one silent."""
+        if self._addresses > 1 and isinstance(message, messages.Weights | messages.Settled):
+            before = LARGE_FORGOTTEN * self._large_seconds if math.isfinite(self._large_seconds) else 0.0
+            self._large_seconds = max(now - self._heard, before)
 
     def _push_fields(self) -> dict[str, Any]:
         assert self._schema is not None, "a push comes after `seed`, which tells the schema"

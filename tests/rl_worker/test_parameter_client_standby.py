@@ -49,6 +49,38 @@ def test_a_worker_with_two_addresses_bears_a_second_of_silence_and_asks_often() 
     assert at == pytest.approx(SILENCE_WITH_STANDBY_SECONDS, abs=0.1)
 
 
+def first_reconnect(client: ParameterClient, start: float) -> float:
+    now = start
+    while Reconnect not in kinds(client.tick(now=now)):
+        now += 0.05
+    return now - start
+
+
+def test_large_vectors_prolong_it_by_what_they_took_of_late_so_that_a_takeover_is_quick() -> None:
+    """10 MB each way: 21 s at the slowest, but they take a tenth of a second here."""
+    client = joined_client(addresses=2)
+    gradient = [memoryview(bytes(10_000_000))]
+    now = 0.0
+    for _ in range(60):
+        ticket, _ = client.push_pull("float32", gradient, epoch=1, computed_on=1, steps=1, now=now)
+        now += 0.1
+        client.receive(weights(ticket), gradient, now=now)
+    client.push_pull("float32", gradient, epoch=1, computed_on=1, steps=1, now=now)
+    assert first_reconnect(client, now) == pytest.approx(SILENCE_WITH_STANDBY_SECONDS + 0.1, abs=0.1)
+
+
+def test_after_a_false_alarm_a_slow_link_is_given_its_time() -> None:
+    client = joined_client(addresses=2)
+    gradient = [memoryview(bytes(4_000_000))]
+    ticket, _ = client.push_pull("float32", gradient, epoch=1, computed_on=1, steps=1, now=0.0)
+    client.receive(weights(ticket), vector(1, 2), now=0.1)
+    client.push_pull("float32", gradient, epoch=1, computed_on=1, steps=1, now=0.1)
+    alarm = 0.1 + first_reconnect(client, 0.1)
+    assert alarm < 1.5
+    join(client, now=alarm + 0.1, schema=SCHEMA.specs)
+    assert first_reconnect(client, alarm + 0.1) == pytest.approx(1.0 + 4.0, abs=0.3)
+
+
 def test_hello_tells_the_run_and_the_latest_epoch_that_was_seen() -> None:
     client = joined_client(epoch=7, seeded_in=4, schema=SCHEMA.specs)
     client.receive(messages.Refused(request=9, code="unknown_worker", reason=""), now=1.0)
