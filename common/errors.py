@@ -9,6 +9,7 @@ PsRlError
     ServerUnreachable      no answer within the named patience
     RunEnded               the run is over; not a failure
     CheckpointError        a checkpoint that cannot be written or read
+    Fenced                 another server has taken over the run
 """
 
 
@@ -47,3 +48,7 @@ class RunEnded(PsRlError):
 
 class CheckpointError(PsRlError):
     """A checkpoint that cannot be written or read."""
+
+
+class Fenced(PsRlError):
+    """Another server has taken over the run; this one must not serve it any more."""

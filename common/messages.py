@@ -1,9 +1,11 @@
 """
-Every message between a worker (or an admin) and the server, as a frozen typed struct. PROTOCOL.md tells their duties.
+Every message between a worker (an admin, a standby) and the server, as a frozen typed struct. PROTOCOL.md tells their
+duties.
 
 A message that carries a vector (SEED, PUSH, PUSHPULL, WEIGHTS) names its codec; the bytes follow in frames of their
-own, or, for small clients, stand in `inline`. Every request has a `request` number that its reply repeats, and every
-request may be sent again: the server answers a repetition without doing the work twice.
+own, or, for small clients, stand in `inline`. (What STATE and UPDATE carry follows in frames.) Every request has a
+`request` number that its reply repeats, and every request may be sent again: the server answers a repetition without
+doing the work twice.
 """
 
 from typing import Annotated, Literal
@@ -47,6 +49,8 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
     proposal: Run | None = None  # the run, should none be decided yet
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
     memory: Text = ""  # the name of a segment of shared memory that this worker offers
+    seeded_in: Count = 0  # of the run that this worker has been a member of; 0: of none yet
+    latest_epoch: Count = 0  # the highest of that run that it has seen: a server of an earlier one is over
 
 
 class Seed(Struct, frozen=True, kw_only=True, tag="SEED"):
@@ -149,6 +153,33 @@ class StopRequest(Struct, frozen=True, kw_only=True, tag="STOP_REQUEST"):
 
     request: Count
     reason: Text = "stopped by ps-ctl"
+
+
+# -- standby to primary; need no HELLO ----------------------------------------------------------------------------
+
+
+class Follow(Struct, frozen=True, kw_only=True, tag="FOLLOW"):
+    """I want to be this server's standby. Answered by STATE, and UPDATEs after it, or REFUSED."""
+
+    request: Count  # grows with each new wish; the same in a repetition
+    address: Name  # HOST:PORT where the standby listens
+
+
+class Followed(Struct, frozen=True, kw_only=True, tag="FOLLOWED"):
+    """I have everything up to this number. Answered by LEADING, unless `request` is 0."""
+
+    request: Count
+    follow: Count  # the request of FOLLOW
+    number: Count  # of the last update that is applied; 0 before STATE
+
+
+class Fence(Struct, frozen=True, kw_only=True, tag="FENCE"):
+    """I have taken over your run: stop. Answered by REFUSED `fenced`, or by LEADING when there is a later epoch."""
+
+    request: Count
+    seeded_in: Count  # which run
+    latest_epoch: Count  # in which it is served now
+    address: Name  # where
 
 
 # -- server to worker ---------------------------------------------------------------------------------------------
@@ -292,14 +323,50 @@ class Stopping(Struct, frozen=True, kw_only=True, tag="STOPPING"):
     request: int
 
 
+# -- primary to standby -------------------------------------------------------------------------------------------
+
+
+class State(Struct, frozen=True, kw_only=True, tag="STATE"):
+    """The whole run at one moment, as a checkpoint holds it: the record as JSON, then the vectors in their order."""
+
+    request: int  # of FOLLOW
+    number: int  # of the last update that is in it
+    epoch: int  # of the primary
+    record_bytes: int
+    vectors: tuple[TensorSpec, ...]
+
+
+class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
+    """
+    One thing that has changed the run, as it came from its worker: HELLO, PUSH, PUSHPULL (with their vector) or REPORT.
+
+    Answered by FOLLOWED.
+    """
+
+    request: int  # of FOLLOW
+    number: int  # one more with each
+    worker_id: Name
+    message: Hello | Push | PushPull | Report
+    together: bool = False  # a push that is settled as one with that of the next number
+
+
+class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
+    """The answer to FOLLOWED: the primary lives."""
+
+    request: int
+    epoch: int
+    seeded_in: int
+    promised: int = 0  # whoever has everything up to here has all that workers were told to be durable; 0: nobody has
+
+
 ToServer = (
     Hello | Seed | Pull | Push | PushPull | Report | Heartbeat | Goodbye
-    | StatusRequest | CheckpointRequest | StopRequest
+    | StatusRequest | CheckpointRequest | StopRequest | Follow | Followed | Fence
 )  # fmt: skip
 ToWorker = (
     Welcome | Seeded | Settled | Weights | NotModified | Noted | Alive | Farewell | Stop | Refused
-    | StatusReply | CheckpointSaved | Stopping
+    | StatusReply | CheckpointSaved | Stopping | State | Update | Leading
 )  # fmt: skip
 Message = ToServer | ToWorker
 
-CARRIES_VECTOR = (Seed, Push, PushPull, Weights)
+CARRIES_VECTOR = (Seed, Push, PushPull, Weights, State, Update)

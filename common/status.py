@@ -25,6 +25,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     phase: str
     epoch: int
+    seeded_in: int = 0  # the epoch in which the run was given its first weights; what it is known by
     preset: str = ""
     experiment: str = ""
     frames_per_step: int = 1

@@ -1,11 +1,25 @@
-"""When a checkpoint is written, and what is durable once it is. At most one is being written at a time."""
+"""
+When a checkpoint is written, and what is durable once it is. At most one is being written at a time.
 
+While a standby follows, what a checkpoint holds is durable only when the standby has it too.
+"""
+
+from dataclasses import dataclass
 from typing import Any
 
 from ps_server.ledger import Ledger
 from ps_server.membership import PeerId
 
 HURRY_SECONDS = 1.0  # at least, from the beginning of one checkpoint to that of the next which workers ask for early
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What a checkpoint holds: a version, the ledger's accounts, and everything up to this number for a standby."""
+
+    version: int
+    accounts: dict[str, Any]
+    number: int
 
 
 class CheckpointPlan:
@@ -22,7 +36,8 @@ class CheckpointPlan:
         self._due = now + every_seconds
         self._hurried = False  # a worker wants one before it is due
         self._hurry_due = now
-        self._writing: tuple[int, dict[str, Any]] | None = None  # version, and the ledger's accounts in it
+        self._writing: _Content | None = None
+        self._unreleased: list[_Content] = []  # on disk, and not yet at the standby that follows
         self._milestone = episodes  # at the newest checkpoint that is kept apart
 
     @property
@@ -52,23 +67,38 @@ class CheckpointPlan:
         """Whether to start one now and keep it apart: another `every` episodes have been played. 0: never."""
         return not self.is_writing and every > 0 and episodes // every > self._milestone // every
 
-    def started(self, version: int, accounts: dict[str, Any], *, now: float, milestone: int | None = None) -> None:
-        """A checkpoint of this version is being written; `milestone` episodes are why it is kept apart."""
+    def started(
+        self, version: int, accounts: dict[str, Any], *, now: float, milestone: int | None = None, number: int = 0
+    ) -> None:
+        """
+        A checkpoint of this version is being written; `milestone` episodes are why it is kept apart. `number` is that
+        of the newest update for a standby.
+        """
         if milestone is not None:
             self._milestone = milestone
-        self._writing = (version, accounts)
+        self._writing = _Content(version, accounts, number)
         self._promised, self._asked = self._asked, []
         self._due = now + self._every_seconds
         self._hurried = False
         self._hurry_due = now + HURRY_SECONDS
 
-    def completed(self, ledger: Ledger) -> list[tuple[PeerId, int]]:
-        """It is on disk: what it holds is durable. Returns who asked for it."""
+    def completed(self, ledger: Ledger, *, followed: int | None = None) -> list[tuple[PeerId, int]]:
+        """It is on disk: what it holds is durable, once it is released. Returns who asked for it."""
         assert self._writing is not None, "the shell completed a checkpoint that was not started"
-        self.saved_version, accounts = self._writing
-        ledger.mark_durable(accounts)
+        self.saved_version = self._writing.version
+        self._unreleased.append(self._writing)
+        self.release(ledger, followed=followed)
         self.failing = False
         return self._finished()
+
+    def release(self, ledger: Ledger, *, followed: int | None) -> None:
+        """A standby has every update up to `followed`; None when nobody waits for one."""
+        waiting, self._unreleased = self._unreleased, []
+        for content in waiting:
+            if followed is None or content.number <= followed:
+                ledger.mark_durable(content.accounts)
+            else:
+                self._unreleased.append(content)
 
     def failed(self) -> list[tuple[PeerId, int]]:
         """It could not be written; the next is tried when it is due. Returns who asked for it."""

@@ -10,22 +10,27 @@ from typing import Any, NoReturn
 
 import torch
 
-from common.curve import read_pair
-from common.errors import CheckpointError, SettingsError
+from common.curve import ClientKeys, read_pair
+from common.errors import CheckpointError, Fenced, Refused, ServerUnreachable, SettingsError, WireError
 from common.flags import Parsed, parse_with_run, run_program
+from common.messages import StatusReply, StatusRequest
 from common.run_folder import make_run_folder
-from common.run_spec import run_from_dict, with_settings
+from common.run_spec import flag_of, run_from_dict, with_settings
+from common.zmq_request import ask
 from ps_server.checkpointing import CheckpointWriter, check_unused, newest_checkpoint
 from ps_server.door import Door
+from ps_server.fencing import advice
 from ps_server.parameter_server import ParameterServer
 from ps_server.run_records import RunRecords
 from ps_server.settings import ServerSettings
+from ps_server.standby import STANDBY_PHASE, Standby
 from ps_server.training_run import TrainingRun
 from ps_server.zmq_server import ZmqServer
 
 PROGRAM = "ps-server"
 # What the first worker proposes unless somebody says otherwise; here it only gives the flags their defaults.
 DEFAULT_PRESET = "pong"
+STANDBY_ANSWER_SECONDS = 2.0
 
 UNLOCKED = (
     "whoever reaches this port can read the weights and push gradients, and nothing is encrypted. To lock it: "
@@ -46,37 +51,25 @@ def serve(argv: Sequence[str] | None = None) -> int:
     settings = flags.program
     torch.set_num_threads(settings.threads)
     stop = _StopSignal()
-    epoch, now = time.time_ns(), time.monotonic()
-    run, overrides = _starting_run(flags, epoch=epoch, now=now)
-    # A run that its first worker decides has no name and no seed yet; the experiment is named by whoever runs it.
-    folder = settings.resume or make_run_folder(
-        settings.run_dir,
-        experiment=flags.run.experiment,
-        preset=run.spec.preset if run else "run",
-        seed=run.spec.seed if run else None,
-    )
-    server = ParameterServer(
-        run,
-        epoch=epoch,
-        overrides=overrides,
-        lease_seconds=settings.lease_seconds,
-        checkpoint_seconds=settings.checkpoint_seconds,
-        now=now,
-    )
+    machine, folder = _machine(flags, epoch=time.time_ns(), now=time.monotonic())
     door = _door(settings)
     writer = _checkpoint_writer(settings, folder)
     try:
-        shell = ZmqServer(server, writer, host=settings.host, port=settings.port, door=door)
+        shell = ZmqServer(
+            machine, writer, host=settings.host, port=settings.port, door=door, primary_keys=_peer_keys(settings)
+        )
     except SettingsError:
         writer.close()
         raise
     address = _address(settings.host)
-    print(_first_line(settings.host, shell.port, address, is_locked=door is not None), flush=True)
+    if isinstance(machine, Standby):
+        machine.address = f"{address}:{shell.port}"
+    print(_first_line(settings, shell.port, address), flush=True)
     if door is None and not address.startswith("127."):
         log.warning(UNLOCKED)
     try:
         records = RunRecords(
-            folder, lambda: server.run.spec if server.run else None, endpoint=f"{address}:{shell.port}"
+            folder, lambda: machine.run.spec if machine.run else None, endpoint=f"{address}:{shell.port}"
         )
     except OSError as error:
         shell.close()
@@ -85,11 +78,41 @@ def serve(argv: Sequence[str] | None = None) -> int:
         shell.serve(until=stop.is_set, on_tick=records.tick, on_report=records.reported)
     finally:
         shell.close()
-        records.close(server.status(now=time.monotonic()))
+        records.close(machine.status(now=time.monotonic()))
+    if shell.served is not None:
+        _check_saved(shell.served, folder)
+    return 0
+
+
+def _machine(flags: Parsed[ServerSettings], *, epoch: int, now: float) -> tuple[ParameterServer | Standby, Path]:
+    """What is to be served, and the run folder, which is made."""
+    settings = flags.program
+    times = {"lease_seconds": settings.lease_seconds, "checkpoint_seconds": settings.checkpoint_seconds}
+    if settings.standby_of is not None:
+        if flags.wishes:
+            typed = ", ".join(flag_of(key) for key in flags.wishes)
+            raise SettingsError(f"--standby-of: the run is that of {settings.standby_of}; leave out {typed}")
+        standby = Standby(primary=settings.standby_of, epoch=epoch, now=now, **times)
+        return standby, make_run_folder(settings.run_dir, experiment="", preset="standby", seed=None)
+    run, overrides = _starting_run(flags, epoch=epoch, now=now)
+    # A run that its first worker decides has no name and no seed yet; the experiment is named by whoever runs it.
+    folder = settings.resume or make_run_folder(
+        settings.run_dir,
+        experiment=flags.run.experiment,
+        preset=run.spec.preset if run else "run",
+        seed=run.spec.seed if run else None,
+    )
+    epoch = run.epoch if run else epoch
+    return ParameterServer(run, epoch=epoch, overrides=overrides, now=now, **times), folder
+
+
+def _check_saved(server: ParameterServer, folder: Path) -> None:
+    """Raises Fenced or CheckpointError when the run does not go on from what this server has left."""
+    if server.fenced:
+        raise Fenced(server.fenced)
     if server.version != server.checkpoints.saved_version:
         raise CheckpointError(f"version {server.version} could not be saved; see the warnings above")
     log.info("saved version %d in %s", server.checkpoints.saved_version, folder)
-    return 0
 
 
 def _starting_run(
@@ -102,7 +125,10 @@ def _starting_run(
         spec = with_settings(kept, flags.wishes, source="flags")
         if spec.optimizer.__class__ is not kept.optimizer.__class__:
             raise SettingsError("--optimizer: a resumed run keeps its optimizer and what it remembers; leave it out")
+        # A clock that was set back must not make this life of the server look older than the one before.
+        epoch = max(epoch, record["epoch"] + 1)
         run = TrainingRun.restored(vectors, record | {"run": spec.to_dict()}, epoch=epoch, now=now)
+        _check_standby(run, kept_epoch=record["epoch"], keys=_peer_keys(flags.program))
         log.info("resumed %s at step %d", path, run.progress.global_steps)
         return run, {}
     if flags.names_a_run:
@@ -127,11 +153,36 @@ def _door(settings: ServerSettings) -> Door | None:
     return Door(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
 
 
-def _first_line(host: str, port: int, address: str, *, is_locked: bool) -> str:
+def _peer_keys(settings: ServerSettings) -> ClientKeys | None:
+    """What it takes to talk to the other one of a primary and its standby: they have the same pair of keys."""
+    if settings.curve_secret is None:
+        return None
+    own = read_pair("--curve-secret", settings.curve_secret)
+    return ClientKeys(own.public, own)
+
+
+def _check_standby(run: TrainingRun, *, kept_epoch: int, keys: ClientKeys | None) -> None:
+    """Raises Fenced when the standby of this run has taken over."""
+    if not run.standby:
+        return
+    try:
+        reply, _ = ask(run.standby, StatusRequest(request=1), timeout_seconds=STANDBY_ANSWER_SECONDS, keys=keys)
+    except (ServerUnreachable, Refused, WireError) as error:
+        log.warning("the standby %s cannot be asked whether it has taken over; starting: %s", run.standby, error)
+        return
+    assert isinstance(reply, StatusReply), "a question for the status is answered by it"
+    serves = reply.status.phase != STANDBY_PHASE and reply.status.seeded_in == run.seeded_in
+    if serves and reply.status.epoch > kept_epoch:
+        raise Fenced(advice(run.standby))
+
+
+def _first_line(settings: ServerSettings, port: int, address: str) -> str:
     """Where the server listens, and the command for other machines."""
-    where = "all interfaces" if host in ("0.0.0.0", "*") else host
-    keys = " --curve-server-key server.key --curve-secret worker.key_secret" if is_locked else ""
-    return f"{PROGRAM} listens on {where}, port {port}; start workers with: rl-worker --server {address}:{port}{keys}"
+    where = "all interfaces" if settings.host in ("0.0.0.0", "*") else settings.host
+    keys = " --curve-server-key server.key --curve-secret worker.key_secret" if settings.curve_secret else ""
+    servers = f"{settings.standby_of},{address}:{port}" if settings.standby_of else f"{address}:{port}"
+    what = f"the standby of {settings.standby_of}, " if settings.standby_of else ""
+    return f"{PROGRAM} listens on {where}, {what}port {port}; start workers with: rl-worker --server {servers}{keys}"
 
 
 def _address(host: str) -> str:

@@ -2,7 +2,8 @@
 Who may connect to a locked server: those whose public keys lie in its folder of authorised keys.
 
 The folder is read at every handshake: a key that is put there may connect at once, and one that is taken away never
-again (a connection that stands is not cut). Keys in its subfolder `admins` may also save and stop the run.
+again (a connection that stands is not cut). Keys in its subfolder `admins` may also save and stop the run, and so may
+who has the server's own secret key: its standby.
 """
 
 import logging
@@ -55,6 +56,9 @@ class Door:
 
     def callback(self, domain: str, key: bytes) -> bool:
         """In the authenticator's thread, at a handshake: whether this key (Z85) may come in."""
+        if key == self._own.public:  # our standby, or our primary: they have the same pair
+            self._admins = self._admins | {key.decode()}
+            return True
         for path in self._files():
             try:
                 if read_public("--authorized-keys", path) != key:

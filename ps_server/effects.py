@@ -1,22 +1,25 @@
 """What the server machine wants done. The shell does it, in order, and tells the machine what it has to know."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from common.messages import Episode, ToWorker
+from common.messages import Episode, ToServer, ToWorker
+from common.wire import Buffer
 from ps_server.membership import PeerId
 from ps_server.weight_store import Snapshot
 
 
 @dataclass(frozen=True)
 class Send:
-    """Deliver a message, with the vector of a snapshot, to one peer. May be lost: the peer will ask again."""
+    """Deliver a message, with a snapshot or other buffers, to one peer. May be lost: the peer will ask again."""
 
     to: PeerId
     message: ToWorker
     snapshot: Snapshot | None = None
+    vector: Sequence[Buffer] = ()  # for the standby; nobody writes to them any more
 
 
 @dataclass(frozen=True)
@@ -60,4 +63,11 @@ class Exit:
     reason: str
 
 
-Effect = Send | SaveCheckpoint | Reported | Note | Exit
+@dataclass(frozen=True)
+class Tell:
+    """Hand a message to the connection with the primary that this standby follows. May be lost."""
+
+    message: ToServer
+
+
+Effect = Tell | Send | SaveCheckpoint | Reported | Note | Exit

@@ -40,6 +40,14 @@ class Ledger:
         self.forget_before(worker_id, oldest)
         return account
 
+    def lacking(self, worker_id: str, incarnation: int, *, oldest: int) -> int:
+        """How many pushes below `oldest`, which will never be sent again, are not settled here."""
+        account = self.accounts.get(worker_id)
+        if account is None or account.incarnation != incarnation:
+            return 0
+        early = sum(sequence < oldest for sequence in account.early)
+        return max(0, oldest - 1 - account.through - early)
+
     def forget_before(self, worker_id: str, oldest: int) -> None:
         """
         The worker will never again send a push older than `oldest`.
@@ -81,6 +89,11 @@ class Ledger:
         """Back to what a checkpoint kept: all of it is durable."""
         self.accounts = msgspec.convert(accounts, dict[str, Account])
         self.mark_durable(accounts)
+
+    def forget_durable(self) -> None:
+        """No checkpoint of this server holds any of it."""
+        for account in self.accounts.values():
+            account.durable = 0
 
     def mark_durable(self, accounts: dict[str, Any]) -> None:
         """A checkpoint with these accounts (of `to_dict`) is complete."""

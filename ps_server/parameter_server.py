@@ -10,20 +10,25 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from common import messages
-from common.codecs import CODECS
 from common.messages import Settlement, ToServer
 from common.run_spec import Consistency
 from common.status import Status
 from common.wire import Buffer
 from ps_server.admission import admit
+from ps_server.answers import newest, welcome
 from ps_server.checkpoint_plan import CheckpointPlan
 from ps_server.denied import Denied
-from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send
+from ps_server.effects import Effect, Exit, Note, SaveCheckpoint, Send
+from ps_server.fencing import advice, is_fenced_by
 from ps_server.guards import codec_for_weights, seed_of
 from ps_server.membership import Member, Membership, PeerId
 from ps_server.phases import ACCEPTS, ADMINS_ONLY, FROM_ANYBODY, Phase
 from ps_server.quarantine import OFFENCES, Quarantine
+from ps_server.replication import Replication
+from ps_server.reports import count_report
 from ps_server.status_report import status_of
 from ps_server.training_run import TrainingRun
 from ps_server.turns import Held, Turns
@@ -55,10 +60,12 @@ class ParameterServer:
         self.membership = Membership(lease_seconds)
         self.turns = Turns(run.spec.consistency if run else Consistency())
         self.quarantine = Quarantine()
+        self.replication = Replication(epoch)
         episodes = run.progress.episodes if run else 0
         self.checkpoints = CheckpointPlan(checkpoint_seconds, saved_version=self.version, episodes=episodes, now=now)
         self.refused: Counter[str] = Counter()  # by code; discarded pushes too
         self.not_modified = 0
+        self.fenced = ""  # why this server is over, though the run is not
         self._overrides = overrides
         self._end_reason = ""
         self._exit_due = 0.0
@@ -94,7 +101,12 @@ class ParameterServer:
             if member is None and type(message) not in FROM_ANYBODY:
                 raise Denied("unknown_worker", "say HELLO first, on this connection")
             if not is_admin and type(message) in ADMINS_ONLY:
-                raise Denied("not_admin", "saving and stopping the run takes an admin's key")
+                raise Denied("not_admin", "saving, stopping and following the run takes an admin's key")
+            if is_fenced_by(message, self.run, epoch=self.epoch, is_admin=is_admin):
+                refusal = self._refuse(peer, "fenced", "the run is served in a later epoch", message.request, now=now)
+                return refusal + self.fence(message.address if isinstance(message, messages.Fence) else "")
+            if not legal and self.phase is Phase.FENCED:
+                raise Denied("fenced", self.fenced)
             if not legal:
                 raise Denied("no_weights", "the run has no weights yet; say SEED first")
             effects = self._answer(peer, member, message, vector, now=now)
@@ -114,8 +126,10 @@ class ParameterServer:
         for member in self.membership.expire(now=now):
             silent = now - member.last_heard
             effects.append(Note(f"{member.worker_id} has been silent for {silent:.1f} s and is gone", warning=True))
+        effects += self.replication.tick(now=now)
         if self.run is not None:
             self.run.progress.tick(now=now)
+            self.checkpoints.release(self.run.ledger, followed=self.replication.followed)
             effects += self._take_turns(self.run, now=now)
         effects += self._end_if_over(now=now)
         if self.checkpoints.is_due(self.version, now=now) or self._milestone() is not None:
@@ -126,12 +140,14 @@ class ParameterServer:
         return effects
 
     def save(self, *, now: float) -> list[Effect]:
-        """Write a checkpoint now, unless there are no weights or one is being written."""
-        if self.run is None or self.run.store is None or self.checkpoints.is_writing:
+        """Write a checkpoint now, unless there are no weights, one is being written, or the run is another's."""
+        if self.run is None or self.run.store is None or self.checkpoints.is_writing or self.fenced:
             return []
         best, milestone = self.run.progress.save_as_best(), self._milestone()
         record = self.run.record(now=now)
-        self.checkpoints.started(self.version, record["ledger"], milestone=milestone, now=now)
+        self.checkpoints.started(
+            self.version, record["ledger"], milestone=milestone, number=self.replication.number, now=now
+        )
         if not self.run.store.is_finite():  # sound checkpoints must not be pushed out by useless ones
             return self.checkpoint_failed("the weights hold NaN or Inf; resume an earlier one with smaller steps")
         keep = self.run.spec.records.keep_checkpoints
@@ -149,7 +165,7 @@ class ParameterServer:
     def checkpoint_saved(self, path: str) -> list[Effect]:
         """The shell has completed the checkpoint that was being written."""
         assert self.run is not None, "only a seeded run is written"
-        askers = self.checkpoints.completed(self.run.ledger)
+        askers = self.checkpoints.completed(self.run.ledger, followed=self.replication.followed)
         version = self.checkpoints.saved_version
         return [
             Send(peer, messages.CheckpointSaved(request=asked, path=path, version=version)) for peer, asked in askers
@@ -201,10 +217,20 @@ class ParameterServer:
                     raise Denied("no_weights", "there is nothing to save yet: no worker has seeded the run")
                 self.checkpoints.ask(peer, message.request)
                 return self.save(now=now)
+            case messages.Fence():
+                known = self.run.seeded_in if self.run else 0
+                return [Send(peer, messages.Leading(request=message.request, epoch=self.epoch, seeded_in=known))]
             case messages.StopRequest():
                 return [Send(peer, messages.Stopping(request=message.request)), *self._end(message.reason, now=now)]
+        assert self.run is not None, "the rest is for a run: HELLO decides it"
+        match message:
+            case messages.Follow():
+                return self._follow(self.run, peer, message, now=now)
+            case messages.Followed():
+                effects = self.replication.acknowledge(peer, message, self.run, now=now)
+                self.checkpoints.release(self.run.ledger, followed=self.replication.followed)
+                return effects
         assert member is not None, "FROM_ANYBODY lists what strangers may say"
-        assert self.run is not None, "HELLO makes members, and decides the run"
         match message:
             case messages.Seed():
                 return self._seed(self.run, peer, message, vector, now=now)
@@ -228,24 +254,22 @@ class ParameterServer:
             self.run = TrainingRun(spec, epoch=self.epoch, now=now)
             self.turns = Turns(spec.consistency)
         self.turns.drop(hello.worker_id)
+        lost = self.run.ledger.lacking(hello.worker_id, hello.incarnation, oldest=hello.oldest)
         account = self.run.ledger.open(hello.worker_id, hello.incarnation, oldest=hello.oldest)
         known = self.membership.join(hello, peer, number=account.number, now=now)
-        welcome = messages.Welcome(
-            request=hello.request,
-            protocol=messages.PROTOCOL_VERSION,
-            epoch=self.epoch,
-            number=account.number,
-            run=spec.to_dict(),
-            schema=self.run.store.schema.specs if self.run.store else (),
-            version=self.version,
-            seeded_in=self.run.seeded_in,
-            global_steps=self.run.progress.global_steps,
-            settled_through=account.through,
-            reported_through=account.reported,
-            lease_seconds=self.membership.lease_seconds,
-            codecs=tuple(CODECS),
-        )
-        return [Send(peer, welcome), Note(f"{hello.worker_id} {'is back' if known else 'joined'}")]
+        reply = welcome(hello, self.run, account, epoch=self.epoch, lease_seconds=self.membership.lease_seconds)
+        effects: list[Effect] = [Send(peer, reply), Note(f"{hello.worker_id} {'is back' if known else 'joined'}")]
+        if lost:
+            effects.append(Note(f"{hello.worker_id} keeps {lost} pushes no more that this server lacks", warning=True))
+        told = msgspec.structs.replace(hello, wishes={}, proposal=None)
+        return effects + self.replication.repeat(hello.worker_id, told, now=now)
+
+    def _follow(self, run: TrainingRun, peer: PeerId, wish: messages.Follow, *, now: float) -> list[Effect]:
+        effects = self.replication.follow(peer, wish, run, now=now)
+        if run.standby != wish.address:
+            run.standby = wish.address
+            self.checkpoints.hurry()  # started again, this server is to ask there first who serves the run
+        return effects
 
     def _seed(
         self, run: TrainingRun, peer: PeerId, seed: messages.Seed, vector: Sequence[Buffer], *, now: float
@@ -279,7 +303,18 @@ class ParameterServer:
             for push in together:
                 self.turns.settled(push, version=self.version)
             effects += [self._settled(run, push, one, now=now) for push, one in zip(together, settled, strict=True)]
+            effects += self._repeat(together, settled, now=now)
             effects += self._end_if_over(now=now)
+        return effects
+
+    def _repeat(self, together: Sequence[Held], settled: Sequence[Settlement], *, now: float) -> list[Effect]:
+        """Tell the standby of pushes that were settled as one. To be discarded again, they need no vector."""
+        effects: list[Effect] = []
+        for push, one in zip(together, settled, strict=True):
+            message = msgspec.structs.replace(push.message, inline=b"")
+            vector = () if one.verdict == "discarded" else push.vector
+            is_last = push is together[-1]
+            effects += self.replication.repeat(push.member.worker_id, message, vector, together=not is_last, now=now)
         return effects
 
     def _settled(self, run: TrainingRun, push: Held, settled: Settlement, *, now: float) -> Send:
@@ -299,39 +334,16 @@ class ParameterServer:
         self, peer: PeerId, message: messages.Pull | messages.PushPull, settled: Settlement | None = None
     ) -> Send:
         """The newest weights, or the news that the peer has them."""
-        store = self.run.store if self.run else None
-        is_target = isinstance(message, messages.Pull) and message.target
-        version = 0 if store is None else store.target_version if is_target else store.version
-        answer: dict[str, Any] = {
-            "request": message.request,
-            "epoch": self.epoch,
-            "version": version,
-            "global_steps": self.run.progress.global_steps if self.run else 0,
-            "target_version": store.target_version if store else 0,
-            "settled": settled,
-        }
-        codec = codec_for_weights(message.codec if isinstance(message, messages.Pull) else message.weight_codec)
-        if store is None or (message.have_epoch, message.have_version) == (self.epoch, version):
-            self.not_modified += 1
-            return Send(peer, messages.NotModified(**answer))
-        return Send(peer, messages.Weights(**answer, codec=codec), store.snapshot(codec, target=is_target))
+        answer = newest(peer, message, self.run, settled, epoch=self.epoch)
+        self.not_modified += isinstance(answer.message, messages.NotModified)
+        return answer
 
     def _report(self, run: TrainingRun, member: Member, report: messages.Report, *, now: float) -> list[Effect]:
         effects: list[Effect] = [Send(member.peer, messages.Noted(request=report.request, sequence=report.sequence))]
-        episodes = run.note_report(member.worker_id, report, now=now)
-        if episodes is not None:
-            member.meters = dict(report.meters)
-            reported = Reported(
-                worker_id=member.worker_id,
-                number=member.number,
-                global_steps=run.progress.global_steps,
-                updates=run.progress.updates,
-                minutes=run.progress.minutes(now=now),
-                first_episode=run.progress.episodes - len(episodes) + 1,
-                episodes=episodes,
-                meters=member.meters,
-            )
-            effects.append(reported)
+        reported = count_report(run, member.worker_id, report, now=now)
+        if reported is not None:
+            member.meters = reported.meters
+            effects += [reported, *self.replication.repeat(member.worker_id, report, now=now)]
         return effects
 
     def _alive(self, run: TrainingRun, member: Member, heartbeat: messages.Heartbeat) -> Send:
@@ -377,10 +389,20 @@ class ParameterServer:
 
     def _end(self, reason: str, *, now: float) -> list[Effect]:
         """The run is over: tell everyone, save, and exit when the workers have left."""
-        if self.phase is Phase.DRAINING:
+        if self.phase in (Phase.DRAINING, Phase.FENCED):
             return []
         self.phase = Phase.DRAINING
         self._end_reason, self._exit_due = reason, now + DRAIN_SECONDS
         self.turns.drop_all()
         stops = [Send(member.peer, messages.Stop(reason=reason)) for member in self.membership.alive()]
-        return [Note(f"the run is over: {reason}"), *stops, *self.save(now=now)]
+        told = [*stops, *self.replication.end(reason)]
+        return [Note(f"the run is over: {reason}"), *told, *self.save(now=now)]
+
+    def fence(self, address: str) -> list[Effect]:
+        """Another server has the run, at `address` if known. This one changes nothing more, tells all, and exits."""
+        self.phase = Phase.FENCED
+        self.fenced = advice(address or (self.run.standby if self.run else ""))
+        self.turns.drop_all()
+        refusal = messages.Refused(request=0, code="fenced", reason=self.fenced)
+        told = [Send(member.peer, refusal) for member in self.membership.alive()]
+        return [*told, Exit(self.fenced)]

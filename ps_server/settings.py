@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.addresses import check_address
 from common.errors import SettingsError
 
 
@@ -20,6 +21,8 @@ class ServerSettings:
     """folder for checkpoints; RUN_DIR/checkpoints when not given"""
     resume: Path | None = None
     """continue the run in this folder from its newest sound checkpoint; other flags change its settings"""
+    standby_of: str | None = None
+    """HOST:PORT of a ps-server to follow, and to take the place of when it is gone"""
     checkpoint_seconds: float = 30.0
     """seconds between two checkpoints"""
     lease_seconds: float = 5.0
@@ -43,6 +46,10 @@ class ServerSettings:
                 raise SettingsError(f"{flag} {value}: must be more than 0")
         if (self.curve_secret is None) != (self.authorized_keys is None):
             raise SettingsError("--curve-secret and --authorized-keys go together; ps-ctl keygen makes both")
+        if self.standby_of is not None:
+            check_address("--standby-of", self.standby_of)
+            if self.resume is not None:
+                raise SettingsError("--standby-of and --resume: a standby has its run from the primary; give one")
         if self.resume is not None and self.run_dir is not None:
             raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
         if self.resume is not None and not self.resume.is_dir():

@@ -45,6 +45,7 @@ class TrainingRun:
         self.progress = Progress(now=now)
         self.store: WeightStore | None = None
         self.seeded_in = 0  # the epoch that was given the first weights; 0 before that
+        self.standby = ""  # HOST:PORT of the newest that has followed this server
         self.duplicates = 0
         self._past = PastWeights()  # of a run that compensates delays; empty in others
 
@@ -58,7 +59,7 @@ class TrainingRun:
         try:
             run = cls(run_from_dict(record["run"], source="checkpoint"), epoch=epoch, now=now)
             run.seed(Schema.from_list(record["schema"]), vectors["weights"])
-            run.seeded_in = record["seeded_in"]
+            run.seeded_in, run.standby = record["seeded_in"], record["standby"]
             run.weights.restore(vectors, version=record["version"], target_version=record["target_version"])
             run._keep_for_late_gradients()
             run.ledger.restore(record["ledger"])
@@ -72,6 +73,7 @@ class TrainingRun:
         return {
             "epoch": self.epoch,
             "seeded_in": self.seeded_in,
+            "standby": self.standby,
             "version": self.weights.version,
             "target_version": self.weights.target_version,
             "run": self.spec.to_dict(),

@@ -1,5 +1,6 @@
 """
 The shell of the server: one ROUTER socket, one thread. It receives, decodes, asks the machine, and does what it says.
+A standby listens to its primary too (primary_link.py).
 
 Nothing is decided here. A peer that does not read its replies loses them (it will ask again) and costs at most
 SEND_HIGH_WATER messages of memory; nobody can make this loop wait.
@@ -13,15 +14,18 @@ from weakref import WeakKeyDictionary
 import msgspec
 import zmq
 
+from common.curve import ClientKeys
 from common.errors import SettingsError, WireError
 from common.messages import Hello, Refused, Welcome
 from common.status import Status
 from common.wire import MAX_FRAME_BYTES, Buffer, chunks, read_to_server, take_places, to_frames, with_places
 from ps_server.checkpointing import CheckpointWriter, Written
 from ps_server.door import Door
-from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send
+from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send, Tell
 from ps_server.lent_memory import LentMemory
 from ps_server.parameter_server import ParameterServer
+from ps_server.primary_link import PrimaryLink
+from ps_server.standby import Standby
 from ps_server.weight_store import Snapshot
 
 TICK_SECONDS = 0.25
@@ -34,13 +38,22 @@ log = logging.getLogger("ps-server")
 
 
 class ZmqServer:
-    """Serves one ParameterServer. The thread that calls `serve` owns it."""
+    """Serves one ParameterServer, or the Standby of another. The thread that calls `serve` owns it."""
 
     def __init__(
-        self, server: ParameterServer, writer: CheckpointWriter, *, host: str, port: int, door: Door | None = None
+        self,
+        server: ParameterServer | Standby,
+        writer: CheckpointWriter,
+        *,
+        host: str,
+        port: int,
+        door: Door | None = None,
+        primary_keys: ClientKeys | None = None,
     ) -> None:
         """
         Binds at once; port 0 takes a free one. Without a door it talks to anybody.
+
+        `primary_keys` are what a standby needs to talk to a locked primary.
 
         Raises SettingsError when the address cannot be had.
         """
@@ -60,7 +73,18 @@ class ZmqServer:
         except zmq.ZMQError as error:
             self._shut(linger=0)
             raise SettingsError(f"--host {host} --port {port}: cannot listen there: {error}") from error
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._primary: PrimaryLink | None = None
+        if isinstance(server, Standby):
+            self._primary = PrimaryLink(self._context, server.primary, primary_keys)
+            self._poller.register(self._primary.socket, zmq.POLLIN)
         self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+
+    @property
+    def served(self) -> ParameterServer | None:
+        """The server of the run; None at a standby that has not taken over."""
+        return self._server.server if isinstance(self._server, Standby) else self._server
 
     def serve(
         self,
@@ -78,7 +102,8 @@ class ZmqServer:
         next_tick = time.monotonic()
         while not self._exit and not until():
             wait = max(0.0, next_tick - time.monotonic())
-            if zmq.zmq_poll([(self._socket, zmq.POLLIN)], int(wait * 1000) + 1):
+            if self._poller.poll(int(wait * 1000) + 1):
+                self._hear_primary()
                 for frames in self._waiting():
                     self._handle(frames)
             self._collect_checkpoints()
@@ -86,14 +111,15 @@ class ZmqServer:
             if now >= next_tick:
                 next_tick = now + TICK_SECONDS
                 self._do(self._server.tick(now=now))
-                self._memory.keep_only({member.peer for member in self._server.membership.alive()}, now=now)
+                alive = self.served.membership.alive() if self.served is not None else []
+                self._memory.keep_only({member.peer for member in alive}, now=now)
                 on_tick(self._server.status(now=now))
 
     def close(self) -> None:
         """Write the last checkpoint, if anything changed since the newest, and let go of everything."""
         self._drain_writer()
-        if self._server.version != self._server.checkpoints.saved_version:
-            self._do(self._server.save(now=time.monotonic()))
+        if self.served is not None and self.served.version != self.served.checkpoints.saved_version:
+            self._do(self.served.save(now=time.monotonic()))
             self._drain_writer()
         self._writer.close()
         self._shut(linger=LINGER_MILLISECONDS)
@@ -110,6 +136,12 @@ class ZmqServer:
                 yield self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
+
+    def _hear_primary(self) -> None:
+        """What has arrived at a standby from whom it follows, or followed."""
+        if self._primary is not None and isinstance(self._server, Standby):
+            for message, vector in self._primary.waiting():
+                self._do(self._server.hear(message, vector, now=time.monotonic()))
 
     def _handle(self, frames: list[zmq.Frame]) -> None:
         peer = frames[0].bytes
@@ -134,6 +166,9 @@ class ZmqServer:
             match effect:
                 case Send():
                     self._send(effect)
+                case Tell():
+                    assert self._primary is not None, "a standby has a primary"
+                    self._primary.tell(effect.message)
                 case SaveCheckpoint():
                     self._writer.write(effect)
                 case Reported():
@@ -148,7 +183,7 @@ class ZmqServer:
         message = send.message
         if isinstance(message, Welcome):
             message = msgspec.structs.replace(message, memory=self._memory.proof(send.to))
-        frames: list[Buffer | zmq.Frame] = [send.to, *to_frames(message)]
+        frames: list[Buffer | zmq.Frame] = [send.to, *to_frames(message, send.vector)]
         if (places := self._memory.answer(send.to, message.request, send.snapshot)) is not None:
             frames[1:] = with_places(to_frames(message), places)
         elif send.snapshot is not None:
@@ -174,15 +209,16 @@ class ZmqServer:
 
     def _drain_writer(self) -> None:
         """Wait for the checkpoint that is being written, if there is one."""
-        if self._server.checkpoints.is_writing:
+        if self.served is not None and self.served.checkpoints.is_writing:
             self._collect(self._writer.results.get())
 
     def _collect(self, written: Written) -> None:
+        assert self.served is not None, "a standby writes nothing"
         if written.error:
-            self._do(self._server.checkpoint_failed(written.error))
+            self._do(self.served.checkpoint_failed(written.error))
         else:
             log.debug("saved %s", written.path)
-            self._do(self._server.checkpoint_saved(str(written.path)))
+            self._do(self.served.checkpoint_saved(str(written.path)))
 
 
 def _router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:

@@ -141,6 +141,7 @@ def _machine(flags: Parsed[WorkerSettings]) -> ParameterClient:
         host=host,
         environments=flags.run.environment.envs,
         patience_seconds=60 * flags.program.patience_minutes,
+        addresses=len(flags.program.addresses),
         resend_bytes=int(flags.program.resend_mib * 2**20),
         now=time.monotonic(),
     )

@@ -18,7 +18,7 @@ class Transmit:
 
 @dataclass(frozen=True)
 class Reconnect:
-    """Throw the connection away and make a new one."""
+    """Throw the connection away and make a new one, to the next address if there are several."""
 
 
 @dataclass(frozen=True)

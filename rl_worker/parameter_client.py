@@ -8,6 +8,7 @@ outbox.py decides what is sent when, and what was lost; unsaved.py which pushes 
 """
 
 import enum
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,11 @@ FIRST_HELLO_SECONDS = 0.05  # until HELLO is said again; doubles up to the next 
 SLOWEST_HELLO_SECONDS = 2.0
 HEARTBEATS_IN_A_LEASE = 5
 SILENCE_SECONDS = 5.0  # without a word from the server, after which the connection is taken for dead
+SILENCE_WITH_STANDBY_SECONDS = 1.0  # the same, where there is another server to ask
+TURNED_AWAY_HELLO_SECONDS = 0.1  # until HELLO is said again to a server that does not serve the run
+TURNED_AWAY_SECONDS = 1.0  # of only this, until the next address is tried
 SLOWEST_BYTES_PER_SECOND = 1e6  # of a link worth waiting for: what is under way prolongs the silence that is borne
+LARGE_FORGOTTEN = 0.9  # of the longest silence around large vectors, what is left of it with each shorter one
 PLEA_SECONDS = 0.25  # between two requests for an early checkpoint
 NOTE_SECONDS = 10.0  # between two lines about a server that does not answer
 
@@ -45,7 +50,8 @@ class ParameterClient:
 
     Calls (`seed`, `pull`, `push`, …) return a ticket and effects; the reply comes later as Resolve or Fail with the
     ticket. `wishes` are flat settings that the user asked for; `proposal` is the whole run, should none be decided.
-    Pushes of up to `resend_bytes` are kept until they are durable.
+    Pushes of up to `resend_bytes` are kept until they are durable. With several `addresses`, a primary's and its
+    standby's, each Reconnect goes to the next.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class ParameterClient:
         patience_seconds: float,
         resend_bytes: int,
         now: float,
+        addresses: int = 1,
     ) -> None:
         self.phase = Phase.JOINING
         self.error: PsRlError | None = None  # why it is over
@@ -76,6 +83,12 @@ class ParameterClient:
         self._patience_seconds = patience_seconds
         self._welcome: Welcome | None = None  # the newest
         self._seeded_in = 0  # the epoch in which the run was given first weights
+        self._latest_epoch = 0  # of this run; a server of an earlier one is over
+        self._addresses = addresses
+        self._silence_seconds = SILENCE_SECONDS if addresses == 1 else SILENCE_WITH_STANDBY_SECONDS
+        self._large_seconds = math.inf  # the longest silence around large vectors of late; learned if there is a choice
+        self._turned_away: float | None = None  # when first, on this connection
+        self._turned_away_why = ""
         self._schema: Schema | None = None  # of the trainer's network, once it is known
         self._newest: tuple[str, Sequence[Buffer]] | None = None  # codec and bytes of the newest weights
         self._outbox = Outbox()
@@ -165,7 +178,15 @@ class ParameterClient:
 
     def receive(self, message: ToWorker, vector: Sequence[Buffer] = (), *, now: float) -> list[Effect]:
         """One message of the server, and the buffers of its vector."""
-        self._heard = self._reached = now
+        self._learn_pace(message, now=now)
+        self._heard = now
+        if isinstance(message, messages.Refused) and message.code in ("standby", "lacking", "fenced"):
+            return self._turn_away(message.reason, now=now, for_good=message.code == "fenced")
+        if isinstance(message, Welcome) and message.epoch < self._latest_epoch:
+            why = f"the server there is of epoch {message.epoch}, and the run is in epoch {self._latest_epoch}"
+            return self._turn_away(why, now=now, for_good=True)
+        self._reached = now
+        self._turned_away_why = ""
         self._note_due = now + NOTE_SECONDS
         match message:
             case messages.Stop():
@@ -198,18 +219,15 @@ class ParameterClient:
             return []
         silence = now - self._reached
         if silence > self._patience_seconds:
-            return self._end(
-                ServerUnreachable(f"no answer for {silence:.0f} s; is it running, are --server and keys right?")
-            )
+            why = self._turned_away_why or "is it running, are --server and keys right?"
+            return self._end(ServerUnreachable(f"no answer for {silence:.0f} s; {why}"))
         effects: list[Effect] = []
         if now >= self._note_due:
             self._note_due = now + NOTE_SECONDS
-            effects.append(Note(f"no answer for {silence:.0f} s; still trying"))
+            effects.append(Note(f"no answer for {silence:.0f} s; {self._turned_away_why or 'still trying'}"))
         if now - self._heard > self._longest_silence():
-            self._join_again(now=now)
-            # A new connection takes a moment to stand, and what is said before that is lost: say it often at first.
-            self._hello_pause, self._hello_due = FIRST_HELLO_SECONDS, now
-            effects.append(Reconnect())
+            self._large_seconds = math.inf  # it may have been the link
+            effects += self._reconnect(now=now)
         if self.phase is Phase.JOINING and now >= self._hello_due:
             self._hello_due = now + self._hello_pause
             self._hello_pause = min(2 * self._hello_pause, SLOWEST_HELLO_SECONDS)
@@ -219,6 +237,8 @@ class ParameterClient:
                 **self._who,
                 proposal=self._proposal,
                 oldest=self._unsaved.oldest or self._pushes + 1,
+                seeded_in=self._seeded_in,
+                latest_epoch=self._latest_epoch,
             )
             effects.append(Transmit(hello))
         if self.phase is Phase.JOINED and now >= self._next_heartbeat():
@@ -247,6 +267,8 @@ class ParameterClient:
             if sentence:
                 return self._end(SchemaMismatch(f"the run trains another network: {sentence}"))
         self.phase = Phase.JOINED
+        self._latest_epoch = welcome.epoch
+        self._turned_away = None
         self._proposal = welcome.run
         seeded_in = welcome.seeded_in or welcome.epoch
         if seeded_in != self._seeded_in:
@@ -306,6 +328,25 @@ class ParameterClient:
             self._hello_due = now
             self._hello_pause = FIRST_HELLO_SECONDS
 
+    def _reconnect(self, *, now: float) -> list[Effect]:
+        self._join_again(now=now)
+        self._turned_away = None
+        # A new connection takes a moment to stand, and what is said before that is lost: say it often at first.
+        self._hello_pause, self._hello_due = FIRST_HELLO_SECONDS, now
+        return [Reconnect()]
+
+    def _turn_away(self, why: str, *, now: float, for_good: bool) -> list[Effect]:
+        """Who listens there does not serve the run: not yet, as a standby, or not any more."""
+        if self.phase is Phase.OVER:
+            return []
+        self._join_again(now=now)
+        self._turned_away_why = why
+        self._hello_pause, self._hello_due = FIRST_HELLO_SECONDS, now + TURNED_AWAY_HELLO_SECONDS
+        if self._turned_away is None:
+            self._turned_away = now
+        is_enough = for_good or now - self._turned_away > TURNED_AWAY_SECONDS
+        return self._reconnect(now=now) if is_enough and self._addresses > 1 else []
+
     def _end(self, error: PsRlError) -> list[Effect]:
         """Nothing more is to be had from this server."""
         if self.phase is Phase.OVER:
@@ -337,16 +378,23 @@ class ParameterClient:
         """Something is sent, and will be answered."""
         assert self._welcome is not None, "nothing but HELLO is sent before WELCOME"
         # However long the lease is: without heartbeats there would be no answers, and that would look like silence.
-        self._heartbeat_due = now + min(self._welcome.lease_seconds, SILENCE_SECONDS) / HEARTBEATS_IN_A_LEASE
+        self._heartbeat_due = now + min(self._welcome.lease_seconds, self._silence_seconds) / HEARTBEATS_IN_A_LEASE
 
     def _next_heartbeat(self) -> float:
         """When one is due; sooner when the server should be asked for a checkpoint."""
         return min(self._heartbeat_due, self._plea_due) if self._unsaved.should_be_saved else self._heartbeat_due
 
     def _longest_silence(self) -> float:
-        """Seconds: longer when large vectors are under way, in either direction."""
+        """Seconds: longer when large vectors are under way, in either direction, by what they took of late."""
         expected = vector_bytes(self._newest[1]) if self._newest else 0
-        return SILENCE_SECONDS + (self._outbox.bytes_under_way + expected) / SLOWEST_BYTES_PER_SECOND
+        large_seconds = (self._outbox.bytes_under_way + expected) / SLOWEST_BYTES_PER_SECOND
+        return self._silence_seconds + min(large_seconds, self._large_seconds)
+
+    def _learn_pace(self, message: ToWorker, *, now: float) -> None:
+        """Where there is another server to go to: how long large vectors keep this one silent."""
+        if self._addresses > 1 and isinstance(message, messages.Weights | messages.Settled):
+            before = LARGE_FORGOTTEN * self._large_seconds if math.isfinite(self._large_seconds) else 0.0
+            self._large_seconds = max(now - self._heard, before)
 
     def _push_fields(self) -> dict[str, Any]:
         assert self._schema is not None, "a push comes after `seed`, which tells the schema"

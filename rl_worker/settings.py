@@ -13,7 +13,7 @@ class WorkerSettings:
     """Step environments, compute gradients, push them to a server. Needs no flag but --server."""
 
     server: str
-    """HOST:PORT of ps-server; it may be started later"""
+    """HOST:PORT of ps-server, which may be started later; HOST:PORT,HOST:PORT where it has a standby"""
     name: str | None = None
     """name of this worker, alone of its kind in the run; HOST-PID when not given"""
     curve_server_key: Path | None = None
@@ -33,8 +33,14 @@ class WorkerSettings:
     resend_mib: float = 256.0
     """memory for gradients that are in no checkpoint yet, to send again to a server that was killed; 0: keep none"""
 
+    @property
+    def addresses(self) -> list[str]:
+        """Where the run may be served."""
+        return self.server.split(",")
+
     def __post_init__(self) -> None:
-        check_address("--server", self.server)
+        for address in self.addresses:
+            check_address("--server", address)
         if self.threads < 1:
             raise SettingsError(f"--threads {self.threads}: must be 1 or more")
         if self.patience_minutes <= 0:

@@ -38,12 +38,16 @@ log = logging.getLogger("rl-worker")
 
 
 class ZmqClient:
-    """A worker's connection to HOST:PORT. Begins to join at once. Calls come from one thread."""
+    """
+    A worker's connection to HOST:PORT, the first of several with commas between. Begins to join at once.
+
+    Calls come from one thread.
+    """
 
     def __init__(self, server: str, client: ParameterClient, *, keys: ClientKeys | None = None) -> None:
         """With keys it talks to nobody but the server that they name."""
         self.welcome: Answer[Welcome] = Answer(self._work_for)
-        self._server = server
+        self._servers = server.split(",")
         self._keys = keys
         self._client = client
         self._answers: dict[int, Answer[Reply]] = {}  # by ticket
@@ -109,7 +113,7 @@ class ZmqClient:
             if self._ended is None:
                 work(*arguments)
         except Exception as error:
-            log.exception("the connection to %s failed", self._server)
+            log.exception("the connection to %s failed", self._servers[0])
             self._end(error)
 
     def _end(self, error: Exception) -> None:
@@ -146,7 +150,7 @@ class ZmqClient:
             try:
                 read = self._slots.read([frame.buffer for frame in frames])
             except WireError as error:
-                log.warning("the server at %s sent something unreadable: %s", self._server, error)
+                log.warning("the server at %s sent something unreadable: %s", self._servers[0], error)
             else:
                 if read is not None:
                     self._do(self._client.receive(*read, now=time.monotonic()))
@@ -165,9 +169,10 @@ class ZmqClient:
                 case Reconnect():
                     self._socket.close(linger=0)
                     self._slots.let_go()
+                    self._servers.append(self._servers.pop(0))
                     self._socket = self._dealer()
                 case Note():
-                    log.warning("%s: %s", self._server, effect.text)
+                    log.warning("%s: %s", self._servers[0], effect.text)
 
     def _transmit(self, transmit: Transmit) -> None:
         try:
@@ -207,5 +212,5 @@ class ZmqClient:
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
         if self._keys is not None:
             self._keys.lock(socket)
-        socket.connect(f"tcp://{self._server}")
+        socket.connect(f"tcp://{self._servers[0]}")
         return socket

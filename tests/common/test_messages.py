@@ -8,7 +8,7 @@ import pytest
 
 import common
 from common.errors import WireError
-from common.messages import CARRIES_VECTOR, Heartbeat, Message, ToServer, ToWorker
+from common.messages import CARRIES_VECTOR, Heartbeat, Message, State, ToServer, ToWorker, Update
 from common.wire import PROTOCOL_TAG, read_to_server
 
 PAGE = (Path(common.__file__).parent / "PROTOCOL.md").read_text()
@@ -29,12 +29,16 @@ LEAST: dict[str, dict[str, Any]] = {
     "STATUS_REQUEST": {},
     "CHECKPOINT_REQUEST": {},
     "STOP_REQUEST": {},
+    "FOLLOW": {"address": "a:1"},
+    "FOLLOWED": {"follow": 1, "number": 0},
+    "FENCE": {"seeded_in": 1, "latest_epoch": 2, "address": "a:1"},
 }  # fmt: skip
 
 # What is meant when a field is left out; the page's table.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "HELLO": {
         "codecs": ("float32",), "host": "", "environments": 0, "wishes": {}, "proposal": None, "oldest": 1,
+        "seeded_in": 0, "latest_epoch": 0,
     },
     "SEED": {"codec": "float32", "inline": b""},
     "PULL": {"have_version": 0, "have_epoch": 0, "target": False, "codec": "float32"},
@@ -123,8 +127,11 @@ def test_the_protocol_page_names_every_message_and_all_its_fields(kind: type[Mes
 
 
 def test_the_page_and_the_code_agree_on_who_carries_a_vector() -> None:
-    assert {kind.__struct_config__.tag for kind in CARRIES_VECTOR} == {"SEED", "PUSH", "PUSHPULL", "WEIGHTS"}
-    assert all("codec" in fields_of(kind) and "inline" in fields_of(kind) for kind in CARRIES_VECTOR)
+    assert {kind.__struct_config__.tag for kind in CARRIES_VECTOR} == {
+        "SEED", "PUSH", "PUSHPULL", "WEIGHTS", "STATE", "UPDATE",
+    }  # fmt: skip
+    from_workers = [kind for kind in CARRIES_VECTOR if kind not in (State, Update)]
+    assert all("codec" in fields_of(kind) and "inline" in fields_of(kind) for kind in from_workers)
 
 
 def test_every_message_has_a_request_and_a_type_of_its_own() -> None:

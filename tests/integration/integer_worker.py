@@ -1,8 +1,8 @@
 """
 A worker without a game: pushes integers whose sum is exact, as fast as the server takes them.
 
-Run it as a module: integer_worker HOST:PORT NAME UPDATES SEED [PARAMETERS [USER]]. Prints the sum of all that it has
-pushed, and stays: what the server may still lose, it has. With a USER (a number) it runs as that one.
+Run it as a module: integer_worker HOST:PORT[,HOST:PORT] NAME UPDATES SEED [PARAMETERS [USER]]. Prints the sum of all
+that it has pushed, and stays: what the server may still lose, it has. With a USER (a number) it runs as that one.
 """
 
 import os
@@ -34,6 +34,7 @@ def joined(server: str, name: str, schema: Schema) -> tuple[RemoteParameters, Ne
         environments=0,
         patience_seconds=120,
         resend_bytes=2**24,
+        addresses=len(server.split(",")),
         now=time.monotonic(),
     )
     parameters = RemoteParameters(ZmqClient(server, machine), machine, schema, Wire())

@@ -54,6 +54,13 @@ def test_an_address_that_is_not_ours_is_named_and_every_thread_ends(serve: Serve
         serve("--run-dir", tmp_path, "--host", "203.0.113.1")
 
 
+def test_a_standby_has_its_run_from_the_primary(serve: Serve, tmp_path: Path) -> None:
+    with pytest.raises(
+        SettingsError, match=r"--standby-of: the run is that of 127\.0\.0\.1:5; leave out --environment"
+    ):
+        serve("--standby-of", "127.0.0.1:5", "--run-dir", tmp_path)
+
+
 def test_a_run_without_checkpoints_cannot_be_resumed(serve: Serve, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=f"--resume {tmp_path}: it has no checkpoints"):
         serve("--resume", tmp_path)

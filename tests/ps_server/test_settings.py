@@ -27,6 +27,8 @@ def test_the_defaults_make_sense() -> None:
         ({"threads": 0}, "--threads 0"),
         ({"resume": Path("/no/such/run")}, "--resume /no/such/run: there is no such folder"),
         ({"resume": Path("/"), "run_dir": Path("x")}, "--resume and --run-dir"),
+        ({"standby_of": "here"}, "--standby-of here: must be HOST:PORT"),
+        ({"standby_of": "here:5555", "resume": Path("/")}, "--standby-of and --resume"),
     ],
     ids=str,
 )

@@ -113,9 +113,9 @@ class Transcript:
 
     def ask(self, peer: str, message: ToServer, buffers: Sequence[Buffer] = ()) -> Send:
         """The one reply to a message."""
-        replies = [one for one in sends(self.say(peer, message, buffers)) if one.message.request == message.request]
+        told = [one for one in sends(self.say(peer, message, buffers)) if one.to == peer.encode()]
+        replies = [one for one in told if one.message.request == message.request]
         assert len(replies) == 1, f"{message} has {len(replies)} replies"
-        assert replies[0].to == peer.encode()
         return replies[0]
 
     def answer(self, expected: type[M], peer: str, message: ToServer, buffers: Sequence[Buffer] = ()) -> M:

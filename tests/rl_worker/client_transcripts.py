@@ -30,7 +30,7 @@ def vector(*values: float) -> list[memoryview]:
 
 
 def new_client(
-    *, now: float = 0.0, wishes: dict[str, Any] | None = None, resend_bytes: int = RESEND_BYTES
+    *, now: float = 0.0, wishes: dict[str, Any] | None = None, resend_bytes: int = RESEND_BYTES, addresses: int = 1
 ) -> ParameterClient:
     return ParameterClient(
         worker_id="w",
@@ -41,6 +41,7 @@ def new_client(
         environments=8,
         patience_seconds=PATIENCE_SECONDS,
         resend_bytes=resend_bytes,
+        addresses=addresses,
         now=now,
     )
 
@@ -84,9 +85,11 @@ def join(client: ParameterClient, *, now: float = 0.0, **changes: Any) -> list[E
     return client.receive(welcome(hello_of(client.tick(now=now)).request, **changes), now=now)
 
 
-def joined_client(*, now: float = 0.0, resend_bytes: int = RESEND_BYTES, **changes: Any) -> ParameterClient:
+def joined_client(
+    *, now: float = 0.0, resend_bytes: int = RESEND_BYTES, addresses: int = 1, **changes: Any
+) -> ParameterClient:
     """A member whose trainer has told the schema."""
-    client = new_client(now=now, resend_bytes=resend_bytes)
+    client = new_client(now=now, resend_bytes=resend_bytes, addresses=addresses)
     join(client, now=now, **changes)
     ticket, _ = client.seed(SCHEMA, "float32", vector(0, 0), now=now)
     client.receive(messages.Seeded(request=ticket, accepted=True, version=1), now=now)

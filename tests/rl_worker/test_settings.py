@@ -16,6 +16,12 @@ def test_only_the_server_must_be_named() -> None:
     )
 
 
+def test_a_primary_and_its_standby_are_both_named() -> None:
+    assert WorkerSettings(server="10.0.0.1:5555,10.0.0.2:5555").addresses == ["10.0.0.1:5555", "10.0.0.2:5555"]
+    with pytest.raises(SettingsError, match=r"--server 10\.0\.0\.2: must be HOST:PORT"):
+        WorkerSettings(server="10.0.0.1:5555,10.0.0.2")
+
+
 def test_every_flag_can_be_given() -> None:
     flags = [
         "--server=host:1",

@@ -182,6 +182,7 @@ class SimulatedCluster:
         pulls: bool = True,
         checkpoint_takes_seconds: float = 0.0,
         checkpoint_seconds: float = 5.0,
+        addresses: int = 1,
     ) -> None:
         self.now = 100.0
         self.epoch = 1
@@ -191,7 +192,7 @@ class SimulatedCluster:
         self.network = Network(faults, seed)
         self.disk_full = False
         self.resend_bytes = resend_bytes
-        self._in_flight, self._pulls = in_flight, pulls
+        self._in_flight, self._pulls, self._addresses = in_flight, pulls, addresses
         self._checkpoint_takes_seconds, self._checkpoint_seconds = checkpoint_takes_seconds, checkpoint_seconds
         self._writing: tuple[float, SaveCheckpoint] | None = None  # when it will be complete
         self.server = self._new_server(None)
@@ -285,6 +286,7 @@ class SimulatedCluster:
             environments=1,
             patience_seconds=120.0,
             resend_bytes=self.resend_bytes,
+            addresses=self._addresses,
             now=self.now,
         )
         return SimulatedWorker(
@@ -295,14 +297,16 @@ class SimulatedCluster:
         for effect in effects:
             match effect:
                 case Send():
-                    copied = [bytes(frame) for frame in self._frames_to_worker(effect)]
-                    peer = effect.to
-                    self.network.carry(lambda peer=peer, frames=copied: self._to_worker(peer, frames), now=self.now)
+                    self._send(effect)
                 case SaveCheckpoint():
                     self._writing = (self.now + self._checkpoint_takes_seconds, effect)
                     self._finish_writing()
                 case Exit():
                     self.exited = True
+
+    def _send(self, send: Send) -> None:
+        copied = [bytes(frame) for frame in self._frames_to_worker(send)]
+        self.network.carry(lambda: self._to_worker(send.to, copied), now=self.now)
 
     def _finish_writing(self) -> None:
         if self._writing is None or self.now < self._writing[0]:
@@ -333,7 +337,7 @@ class SimulatedCluster:
                     pass
 
     def _frames_to_worker(self, send: Send) -> Sequence[Buffer]:
-        return to_frames(send.message, [send.snapshot.buffer] if send.snapshot else [])
+        return to_frames(send.message, [send.snapshot.buffer] if send.snapshot else send.vector)
 
     def _frames_to_server(self, worker: SimulatedWorker, transmit: Transmit) -> Sequence[Buffer]:
         return to_frames(transmit.message, transmit.vector)

@@ -1,0 +1,52 @@
+"""What a worker is told of the run: when it joins, and when it asks for weights."""
+
+from typing import Any
+
+from common import messages
+from common.codecs import CODECS
+from common.messages import Hello, NotModified, Pull, PushPull, Settlement, Weights, Welcome
+from ps_server.effects import Send
+from ps_server.guards import codec_for_weights
+from ps_server.ledger import Account
+from ps_server.membership import PeerId
+from ps_server.training_run import TrainingRun
+
+
+def welcome(hello: Hello, run: TrainingRun, account: Account, *, epoch: int, lease_seconds: float) -> Welcome:
+    """The answer to who may join."""
+    return Welcome(
+        request=hello.request,
+        protocol=messages.PROTOCOL_VERSION,
+        epoch=epoch,
+        number=account.number,
+        run=run.spec.to_dict(),
+        schema=run.store.schema.specs if run.store else (),
+        version=run.store.version if run.store else 0,
+        seeded_in=run.seeded_in,
+        global_steps=run.progress.global_steps,
+        settled_through=account.through,
+        reported_through=account.reported,
+        lease_seconds=lease_seconds,
+        codecs=tuple(CODECS),
+    )
+
+
+def newest(
+    peer: PeerId, message: Pull | PushPull, run: TrainingRun | None, settled: Settlement | None, *, epoch: int
+) -> Send:
+    """The newest weights, or the news that the peer has them. Raises Denied."""
+    store = run.store if run else None
+    is_target = isinstance(message, Pull) and message.target
+    version = 0 if store is None else store.target_version if is_target else store.version
+    answer: dict[str, Any] = {
+        "request": message.request,
+        "epoch": epoch,
+        "version": version,
+        "global_steps": run.progress.global_steps if run else 0,
+        "target_version": store.target_version if store else 0,
+        "settled": settled,
+    }
+    codec = codec_for_weights(message.codec if isinstance(message, Pull) else message.weight_codec)
+    if store is None or (message.have_epoch, message.have_version) == (epoch, version):
+        return Send(peer, NotModified(**answer))
+    return Send(peer, Weights(**answer, codec=codec), store.snapshot(codec, target=is_target))

@@ -1,0 +1,32 @@
+"""
+Who is over: a server whose run is served by another one in a later epoch.
+
+A run is known by the epoch in which it was given its first weights: checkpoints and states keep it, and no two runs
+share it. So a worker or a standby of another run, which was pointed here by mistake, ends nothing.
+"""
+
+from common.messages import Fence, Hello, ToServer
+from ps_server.training_run import TrainingRun
+
+
+def is_fenced_by(message: ToServer, run: TrainingRun | None, *, epoch: int, is_admin: bool) -> bool:
+    """
+    Whether the message proves that this run is served in a later epoch than ours.
+
+    On a locked server a worker's word alone counts only if a standby has followed, which could have taken over.
+    """
+    if run is None or run.seeded_in == 0 or not isinstance(message, Hello | Fence):
+        return False
+    if not is_admin and not run.standby:
+        return False
+    return message.seeded_in == run.seeded_in and message.latest_epoch > epoch
+
+
+def advice(address: str) -> str:
+    """What to do with a server that is over; `address` is where the run is served now, as far as that is known."""
+    where = address or "HOST:PORT"
+    told = f"{address} has" if address else "another server has"
+    return (
+        f"{told} taken over this run, and its checkpoints go on there. This server is over: start it as the standby "
+        f"of the other, in a new folder: ps-server --standby-of {where} --run-dir FOLDER"
+    )

@@ -1,0 +1,58 @@
+"""A standby's connection with its primary: one DEALER. Whatever is said while it does not stand is lost."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import zmq
+
+from common.curve import ClientKeys
+from common.errors import WireError
+from common.messages import ToServer, ToWorker
+from common.wire import MAX_FRAME_BYTES, Buffer, read_to_worker, to_frames
+
+BURST = 16  # messages between two looks at the clock and at other peers
+HIGH_WATER = 16  # whole messages, in either direction
+DEAD_MILLISECONDS = 5000  # in which nothing that was sent has arrived
+
+log = logging.getLogger("ps-server")
+
+
+class PrimaryLink:
+    """The thread that serves owns it; it ends with the context. With keys it talks to nobody but whom they name."""
+
+    def __init__(self, context: zmq.Context[Any], address: str, keys: ClientKeys | None) -> None:
+        self._address = address
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.IMMEDIATE, 1)
+        self.socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
+        self.socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+        # A primary that comes back is to hear at once that it was replaced.
+        self.socket.setsockopt(zmq.RECONNECT_IVL, 100)
+        self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        self.socket.setsockopt(zmq.CONNECT_TIMEOUT, 5000)
+        # A host that vanished and came back: the kernel must not wait for minutes to find out.
+        self.socket.setsockopt(zmq.TCP_MAXRT, DEAD_MILLISECONDS)
+        if keys is not None:
+            keys.lock(self.socket)
+        self.socket.connect(f"tcp://{address}")
+
+    def tell(self, message: ToServer) -> None:
+        """Send it, unless the connection does not stand."""
+        try:
+            self.socket.send_multipart(to_frames(message), zmq.NOBLOCK)
+        except zmq.Again:
+            log.debug("%s could not be sent", type(message).__name__)
+
+    def waiting(self) -> Iterator[tuple[ToWorker, Sequence[Buffer]]]:
+        """What has arrived, but not without end: messages, each with the buffers of its vector."""
+        for _ in range(BURST):
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            try:
+                yield read_to_worker([frame.buffer for frame in frames])
+            except WireError as error:
+                log.warning("the primary at %s sent something unreadable: %s", self._address, error)

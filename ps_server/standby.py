@@ -1,0 +1,278 @@
+"""
+The standby as a machine: it repeats on a run of its own what has changed the primary's, and takes over when that is
+silent and a worker asks.
+
+Until then it answers no worker but with REFUSED `standby`. It takes over with everything that it has: what else the
+workers keep they send again, as to a server that was started anew. A worker that keeps no more what the standby lacks
+shows that the primary went on without it; then it does not take over, because that would be lost.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from common import messages
+from common.messages import Push, PushPull, ToServer, ToWorker
+from common.status import Status
+from common.wire import Buffer
+from ps_server.effects import Effect, Exit, Note, Send, Tell
+from ps_server.membership import PeerId
+from ps_server.parameter_server import ParameterServer
+from ps_server.replication import LEASE_SECONDS
+from ps_server.reports import count_report
+from ps_server.status_report import status_of
+from ps_server.training_run import TrainingRun
+from ps_server.whole_state import run_of
+
+BEAT_SECONDS = 0.25  # between two words to the primary, each of which it answers
+STANDBY_PHASE = "standby"  # in its status, until it has taken over
+SILENCE_SECONDS = 1.0  # of the primary, after which a worker may call the standby to its place
+MOST_COMPLAINTS = 20
+FENCE_SECONDS = 1.0  # between two words to a primary that was replaced, should it live
+
+
+class Standby:
+    """
+    Follows one primary; `server` is what it has become, None until then.
+
+    `epoch` is that of a server that begins now; `primary` the HOST:PORT of whom it follows, `address` its own, known
+    before the first tick.
+    """
+
+    def __init__(
+        self, *, primary: str, epoch: int, lease_seconds: float, checkpoint_seconds: float, now: float
+    ) -> None:
+        self.primary = primary
+        self.address = ""
+        self.server: ParameterServer | None = None
+        self.run: TrainingRun | None = None
+        self._epoch, self._began = epoch, now
+        self._lease_seconds, self._checkpoint_seconds = lease_seconds, checkpoint_seconds
+        self._follow = 1  # the request of the FOLLOW that holds
+        self._has_state = False  # that it was answered with; `run` may be of an earlier one
+        self._number = 0  # of the last update that is applied
+        self._promised = 0
+        self._group: list[tuple[str, Push | PushPull, Sequence[Buffer]]] = []  # to be settled with what comes next
+        self._last_request = 1
+        self._beats: dict[int, float] = {}  # when each unanswered one was said
+        self._confirmed = now - LEASE_SECONDS  # when the newest beat was said that was answered
+        self._heard = now  # of the primary
+        self._due = now
+        self._told: set[str] = set()  # complaints
+
+    def __repr__(self) -> str:
+        return f"<Standby of {self.primary} number={self._number} server={self.server}>"
+
+    # -- what peers say ---------------------------------------------------------------------------------------------
+
+    def receive(
+        self, peer: PeerId, message: ToServer, vector: Sequence[Buffer] = (), *, now: float, is_admin: bool = True
+    ) -> list[Effect]:
+        """One message of a peer that takes us for a server: we become one if it is time."""
+        if self.server is not None:
+            return self.server.receive(peer, message, vector, now=now, is_admin=is_admin)
+        if isinstance(message, messages.StatusRequest):
+            return [self._status(peer, message, now=now)]
+        run = self.run
+        if (
+            not isinstance(message, messages.Hello)
+            or run is None
+            or message.seeded_in not in (0, run.seeded_in)
+            or now - self._heard < SILENCE_SECONDS
+        ):
+            reason = f"this is the standby of {self.primary}, which serves the run; ask there"
+            return [_refused(peer, message.request, "standby", reason)]
+        epoch = max(self._epoch + int((now - self._began) * 1e9), run.epoch + 1)
+        if lacking := self._lacking(run, message, epoch, now=now):
+            reason = (
+                f"the primary {self.primary} is silent, but it went on without this standby, which lacks {lacking}; "
+                "start the primary again: ps-server --resume RUN_DIR"
+            )
+            return [_refused(peer, message.request, "lacking", reason), *self._complain(reason)]
+        effects = self._take_over(run, epoch, now=now)
+        assert self.server is not None, "it has taken over"
+        return effects + self.server.receive(peer, message, vector, now=now, is_admin=is_admin)
+
+    def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
+        """A peer sent bytes that are no message."""
+        if self.server is not None:
+            return self.server.unreadable(peer, reason, now=now)
+        return [_refused(peer, 0, "bad_message", reason)]
+
+    # -- what the primary says --------------------------------------------------------------------------------------
+
+    def hear(self, message: ToWorker, vector: Sequence[Buffer] = (), *, now: float) -> list[Effect]:
+        """
+        One message of the primary, and its buffers, which must not change any more.
+
+        Raises SettingsError or CheckpointError when the state of the primary means nothing to this program.
+        """
+        if self.server is not None:
+            return self._hear_of_the_replaced(self.server, message)
+        self._heard = now
+        match message:
+            case messages.State() if message.request == self._follow and not self._has_state:
+                return self._adopt(message, vector, now=now)
+            case messages.Update() if message.request == self._follow and self._has_state:
+                return self._repeat(message, vector, now=now)
+            case messages.State():
+                return [self._acknowledge()]
+            case messages.Leading(request=beat) if beat in self._beats:
+                self._promised, self._confirmed = message.promised, self._beats[beat]
+                self._beats = {number: said for number, said in self._beats.items() if number > beat}
+            case messages.Refused(code="not_following" | "fell_behind" | "no_weights"):
+                if self._has_state:
+                    self._begin_anew(now=now)
+            case messages.Refused():
+                return self._complain(f"{self.primary} does not take a standby: {message.reason} ({message.code})")
+            case messages.Stop():
+                return [Note(f"the run is over: {message.reason}"), Exit(message.reason)]
+        return []
+
+    def tick(self, *, now: float) -> list[Effect]:
+        """Time has passed. To be called several times a second."""
+        if self.server is not None:
+            return [*self._fence(self.server, now=now), *self.server.tick(now=now)]
+        if self.run is not None:
+            self.run.progress.tick(now=now)
+        if now < self._due:
+            return []
+        self._due = now + BEAT_SECONDS
+        self._last_request += 1
+        if not self._has_state:
+            return [Tell(messages.Follow(request=self._follow, address=self.address))]
+        self._beats[self._last_request] = now
+        return [self._acknowledge(request=self._last_request)]
+
+    def status(self, *, now: float) -> Status:
+        """How the run is, as far as it is known here."""
+        if self.server is not None:
+            return self.server.status(now=now)
+        return status_of(
+            self.run,
+            [],
+            phase=STANDBY_PHASE,
+            epoch=self.run.epoch if self.run else 0,
+            refused={},
+            not_modified=0,
+            checkpoint_version=0,
+            checkpoint_failures=0,
+            now=now,
+        )
+
+    # -- following --------------------------------------------------------------------------------------------------
+
+    def _adopt(self, state: messages.State, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
+        self.run = run_of(state, vector, now=now)
+        self._has_state = True
+        self._number = state.number
+        self._group.clear()
+        note = Note(f"following {self.primary}: {self.run.weights.schema.size} parameters at version {self.version}")
+        return [note, self._acknowledge()]
+
+    def _repeat(self, update: messages.Update, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
+        """What has changed the primary's run changes ours. Out of turn it is left: the primary sends it again."""
+        if update.number != self._number + 1:
+            return [self._acknowledge()]
+        assert self.run is not None, "updates follow the state"
+        self._number = update.number
+        effects: list[Effect] = [self._acknowledge()]
+        worker, message = update.worker_id, update.message
+        match message:
+            case messages.Hello():
+                self.run.ledger.open(worker, message.incarnation, oldest=message.oldest)
+            case messages.Report():
+                if (reported := count_report(self.run, worker, message, now=now)) is not None:
+                    effects.append(reported)
+            case Push() | PushPull():
+                self.run.ledger.forget_before(worker, message.oldest)
+                self._group.append((worker, message, vector))
+                if not update.together:
+                    self.run.settle(self._group)
+                    self._group.clear()
+        return effects
+
+    def _acknowledge(self, *, request: int = 0) -> Tell:
+        return Tell(messages.Followed(request=request, follow=self._follow, number=self._number))
+
+    def _begin_anew(self, *, now: float) -> None:
+        """Ask for another state. The run of the old one stays: it may have all that there is."""
+        self._has_state = False
+        self._last_request += 1
+        self._follow = self._last_request
+        self._beats.clear()
+        self._confirmed = now - LEASE_SECONDS
+        self._promised = 0
+
+    def _complain(self, text: str) -> list[Effect]:
+        """Each complaint once, and not without end: anybody may give cause for some."""
+        if text in self._told or len(self._told) >= MOST_COMPLAINTS:
+            return []
+        self._told.add(text)
+        return [Note(text, warning=True)]
+
+    # -- taking over ------------------------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """Of the weights; 0 before there is a state."""
+        return self.run.store.version if self.run and self.run.store else 0
+
+    def _lacking(self, run: TrainingRun, hello: messages.Hello, epoch: int, *, now: float) -> str:
+        """What would be lost if the run went on here in this epoch, as far as HELLO shows; "": nothing."""
+        if hello.latest_epoch >= epoch and hello.seeded_in == run.seeded_in:
+            return f"what was done in epoch {hello.latest_epoch}"
+        if 0 < self._promised <= self._number and now - self._confirmed < LEASE_SECONDS:
+            return ""  # no push was told to be durable that is not here: what the worker does not keep, it never kept
+        lacking = run.ledger.lacking(hello.worker_id, hello.incarnation, oldest=hello.oldest)
+        return f"{lacking} pushes that {hello.worker_id} keeps no more" if lacking else ""
+
+    def _take_over(self, run: TrainingRun, epoch: int, *, now: float) -> list[Effect]:
+        """Be the server of the run."""
+        silent = now - self._heard
+        run.epoch, run.standby = epoch, ""
+        # Neither its checkpoints nor its best one are on this disk.
+        run.ledger.forget_durable()
+        run.progress.best_saved = None
+        self.server = ParameterServer(
+            run,
+            epoch=run.epoch,
+            overrides={},
+            lease_seconds=self._lease_seconds,
+            checkpoint_seconds=self._checkpoint_seconds,
+            now=now,
+        )
+        self.server.checkpoints.saved_version = 0
+        self._due = now
+        text = f"{self.primary} has been silent for {silent:.1f} s: taking over at version {self.version}"
+        return [Note(text, warning=True), *self.server.save(now=now)]
+
+    def _fence(self, server: ParameterServer, *, now: float) -> list[Effect]:
+        """Tell the old primary that it is over: it may have been paused, or cut off."""
+        if now < self._due or server.run is None:
+            return []
+        self._due = now + FENCE_SECONDS
+        self._last_request += 1
+        fence = messages.Fence(
+            request=self._last_request,
+            seeded_in=server.run.seeded_in,
+            latest_epoch=server.epoch,
+            address=self.address,
+        )
+        return [Tell(fence)]
+
+    def _hear_of_the_replaced(self, server: ParameterServer, message: ToWorker) -> list[Effect]:
+        """The old primary lives. It stops, unless it was started again after we have taken over."""
+        if not isinstance(message, messages.Leading) or server.run is None:
+            return []
+        is_ours = message.seeded_in == server.run.seeded_in
+        return server.fence(self.primary) if is_ours and message.epoch > server.epoch else []
+
+    def _status(self, peer: PeerId, asked: messages.StatusRequest, *, now: float) -> Send:
+        schema = self.run.store.schema.specs if self.run and self.run.store else ()
+        spec: dict[str, Any] = self.run.spec.to_dict() if self.run else {}
+        status = self.status(now=now)
+        return Send(peer, messages.StatusReply(request=asked.request, status=status, run=spec, schema=schema))
+
+
+def _refused(peer: PeerId, request: int, code: str, reason: str) -> Send:
+    return Send(peer, messages.Refused(request=request, code=code, reason=reason))

@@ -1,0 +1,87 @@
+"""A server machine whose standby follows it, in one thread; between the two go the bytes of life, or nothing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from common.messages import ToServer
+from common.wire import Buffer, read_to_server, read_to_worker, to_frames
+from ps_server.effects import Effect, Send, Tell
+from ps_server.standby import Standby
+from tests.ps_server.transcripts import CHECKPOINT_SECONDS, LEASE_SECONDS, Transcript
+
+PRIMARY, STANDBY = "primary:5555", "standby:5555"
+PEER = "the standby's connection"
+TICK_SECONDS = 0.25
+
+
+class WithStandby(Transcript):
+    """The standby hears what it is sent at once, unless the cable is cut. `told` holds its own effects."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.told: list[Effect] = []
+        self.is_cut = False
+        self.standby = self.new_standby()
+
+    def new_standby(self) -> Standby:
+        standby = Standby(
+            primary=PRIMARY,
+            epoch=3,
+            lease_seconds=LEASE_SECONDS,
+            checkpoint_seconds=CHECKPOINT_SECONDS,
+            now=self.now,
+        )
+        standby.address = STANDBY
+        return standby
+
+    @classmethod
+    def following(cls, *, workers: Sequence[str] = ("a", "b"), **sections: Any) -> "WithStandby":
+        """A seeded run, and a standby that has its state and our word."""
+        server = cls.seeded(workers=workers, **sections)
+        assert isinstance(server, WithStandby)
+        server.pass_time(1.0)
+        assert server.machine.replication.followed is not None
+        assert server.machine.checkpoints.is_writing, "the address of the standby is to be on disk"
+        server.machine.checkpoint_saved("with the standby's address")
+        return server
+
+    def say(self, peer: str, message: ToServer, buffers: Sequence[Buffer] = ()) -> list[Effect]:
+        effects = super().say(peer, message, buffers)
+        self.to_standby(effects)
+        return effects
+
+    def to_standby(self, effects: Sequence[Effect]) -> None:
+        """What of this is for the standby arrives there."""
+        for effect in effects:
+            if isinstance(effect, Send) and effect.to == PEER.encode() and not self.is_cut:
+                frames = [bytes(frame) for frame in to_frames(effect.message, effect.vector)]
+                self.from_standby(self.standby.hear(*read_to_worker(frames), now=self.now))
+
+    def from_standby(self, effects: Sequence[Effect]) -> None:
+        """What the standby does; what it tells arrives here."""
+        self.told += effects
+        for effect in effects:
+            if isinstance(effect, Tell) and not self.is_cut:
+                message, _ = read_to_server([bytes(frame) for frame in to_frames(effect.message)])
+                kept = self.effects
+                self.to_standby(self.machine.receive(PEER.encode(), message, now=self.now))
+                self.effects = kept
+
+    def pass_time(self, seconds: float) -> None:
+        """Both look at the clock, again and again."""
+        for _ in range(round(seconds / TICK_SECONDS)):
+            self.to_standby(self.after(TICK_SECONDS))
+            self.from_standby(self.standby.tick(now=self.now))
+
+    def silence(self, seconds: float) -> None:
+        """The primary is gone, or cut off; the standby lives on."""
+        self.is_cut = True
+        for _ in range(round(seconds / TICK_SECONDS)):
+            self.now += TICK_SECONDS
+            self.from_standby(self.standby.tick(now=self.now))
+
+    def ask_standby(self, message: ToServer, buffers: Sequence[Buffer] = (), *, peer: str = "a") -> list[Effect]:
+        """A worker speaks to the standby."""
+        effects = self.standby.receive(peer.encode(), message, buffers, now=self.now)
+        self.told += effects
+        return effects

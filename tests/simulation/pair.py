@@ -1,0 +1,103 @@
+"""
+A simulated cluster with a standby: a second machine, a second disk, and workers that know two addresses.
+
+Each link can be cut by itself. A paused primary, as after SIGSTOP, does nothing, and finds what has arrived meanwhile
+when it goes on.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from common.wire import read_to_server, read_to_worker, to_frames
+from ps_server.effects import Exit, Note, SaveCheckpoint, Send, Tell
+from ps_server.parameter_server import ParameterServer
+from ps_server.standby import Standby
+from tests.simulation.cluster import SimulatedCluster
+
+PEER = b"standby"
+
+
+class SimulatedPair(SimulatedCluster):
+    """`server` is the primary; `successor` what the standby has become."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(addresses=2, **options)
+        self.is_paused = False
+        self.link_is_cut = False  # between the two servers
+        self.standby_is_reachable = True  # by workers
+        self.sees_no_primary: set[str] = set()  # workers whose link to it is cut
+        self.notes: list[str] = []  # of the standby
+        self._inbox: list[Callable[[], None]] = []  # of the paused primary
+        self._standby_writes_until: float | None = None
+        self.standby = Standby(primary="p:1", epoch=1, lease_seconds=2.0, checkpoint_seconds=5.0, now=self.now)
+        self.standby.address = "s:1"
+
+    @property
+    def successor(self) -> ParameterServer:
+        assert self.standby.server is not None, "the standby has not taken over"
+        return self.standby.server
+
+    def follow(self) -> None:
+        """Until the standby has the state, and our word."""
+        self.run_until(lambda: self.server.replication.followed is not None)
+
+    def pause(self) -> None:
+        self.is_paused, self.server_up = True, False
+
+    def go_on(self) -> None:
+        self.is_paused, self.server_up = False, True
+        inbox, self._inbox = self._inbox, []
+        for deliver in inbox:
+            deliver()
+
+    def promote(self) -> None:
+        """The successor is what a test looks at from now on; the primary is gone for good."""
+        self.kill_server()
+        self.server = self.successor
+
+    def step(self) -> None:
+        super().step()
+        self._finish_writing_at_standby()
+        self._do_standby(self.standby.tick(now=self.now))
+
+    # -- how it works -------------------------------------------------------------------------------------------------
+
+    def _to_server(self, peer: bytes, frames: list[bytes]) -> None:
+        """A worker's connections lead to the primary and to the standby in turn."""
+        if peer == PEER or int(peer.rpartition(b"/")[2]) % 2 == 1:
+            if peer.partition(b"/")[0].decode() in self.sees_no_primary:
+                return
+            if self.is_paused:
+                self._inbox.append(lambda: self._to_server(peer, frames))
+            else:
+                super()._to_server(peer, frames)
+        elif self.standby_is_reachable:
+            message, vector = read_to_server(frames)
+            self._do_standby(self.standby.receive(peer, message, vector, now=self.now))
+
+    def _to_worker(self, peer: bytes, frames: list[bytes]) -> None:
+        if peer != PEER:
+            super()._to_worker(peer, frames)
+        elif not self.link_is_cut:
+            self._do_standby(self.standby.hear(*read_to_worker(frames), now=self.now))
+
+    def _do_standby(self, effects: list[Any]) -> None:
+        for effect in effects:
+            match effect:
+                case Tell() if not self.link_is_cut:
+                    frames = [bytes(frame) for frame in to_frames(effect.message)]
+                    self.network.carry(lambda frames=frames: self._to_server(PEER, frames), now=self.now)
+                case Send():
+                    self._send(effect)
+                case SaveCheckpoint():
+                    self._standby_writes_until = self.now + self._checkpoint_takes_seconds
+                    self._finish_writing_at_standby()
+                case Note(text=text):
+                    self.notes.append(text)
+                case Exit():
+                    self.exited = True
+
+    def _finish_writing_at_standby(self) -> None:
+        if self._standby_writes_until is not None and self.now >= self._standby_writes_until:
+            self._standby_writes_until = None
+            self._do_standby(self.successor.checkpoint_saved("simulated"))
