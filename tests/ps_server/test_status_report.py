@@ -6,7 +6,7 @@ import pytest
 from common import messages
 from common.status import Status
 from ps_server.status_report import MAX_WORKERS, MAX_WORKERS_BYTES
-from tests.ps_server.transcripts import EPOCH, Transcript, encoded
+from tests.ps_server.transcripts import EPOCH, Transcript, encoded, received
 
 
 def status_of(server: Transcript) -> Status:
@@ -43,7 +43,7 @@ def test_a_status_counts_what_happened(server: Transcript) -> None:
     server.push("b", 1, [1, 1])
     server.refusal("nobody", messages.Heartbeat(request=1))
     server.pull("b", have=3)
-    server.pull("b")
+    received(server.pull("b"))
     server.report("a", 1, 4.0, 8.0)
     server.save_and_complete()
     server.save()

@@ -305,8 +305,8 @@ class SimulatedCluster:
                     self.exited = True
 
     def _send(self, send: Send) -> None:
-        copied = [bytes(frame) for frame in self._frames_to_worker(send)]
-        self.network.carry(lambda: self._to_worker(send.to, copied), now=self.now)
+        peer, copied = send.to, [bytes(frame) for frame in self._frames_to_worker(send)]
+        self.network.carry(lambda: self._to_worker(peer, copied), now=self.now)  # which keeps no snapshot
 
     def _finish_writing(self) -> None:
         if self._writing is None or self.now < self._writing[0]:
