@@ -8,6 +8,7 @@ what the server may still lose, it has.
 import signal
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +22,17 @@ from rl_worker.zmq_client import ZmqClient
 SCHEMA = Schema([TensorSpec("sum", (100,))])
 
 
-def joined(server: str, name: str, schema: Schema) -> tuple[RemoteParameters, Newest]:
-    """A worker of a run whose weights begin with 0 and move by just what is pushed; and its first pull."""
+def joined(server: str, name: str, schema: Schema, **sections: Any) -> tuple[RemoteParameters, Newest]:
+    """
+    A worker of a run whose weights begin with 0 and move by just what is pushed; and its first pull.
+
+    `sections` are added to the run that it proposes.
+    """
     machine = ParameterClient(
         worker_id=name,
         incarnation=time.time_ns(),
         wishes={},
-        proposal={"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}},
+        proposal={"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}} | sections,
         host="",
         environments=0,
         patience_seconds=120,
