@@ -53,7 +53,7 @@ class ParameterServer:
         self.epoch = epoch
         self.phase = Phase.SERVING if run and run.store else Phase.EMPTY
         self.membership = Membership(lease_seconds)
-        self.turns = Turns(run.spec.consistency if run else Consistency())
+        self.turns = Turns(run.spec.consistency if run else Consistency(), self._settled_through)
         self.quarantine = Quarantine()
         episodes = run.progress.episodes if run else 0
         self.checkpoints = CheckpointPlan(checkpoint_seconds, saved_version=self.version, episodes=episodes, now=now)
@@ -224,7 +224,7 @@ class ParameterServer:
         spec = admit(hello, run=self.run, overrides=self._overrides)
         if self.run is None:
             self.run = TrainingRun(spec, epoch=self.epoch, now=now)
-            self.turns = Turns(spec.consistency)
+            self.turns = Turns(spec.consistency, self._settled_through)
         self.turns.drop(hello.worker_id)
         account = self.run.ledger.open(hello.worker_id, hello.incarnation, oldest=hello.oldest)
         known = self.membership.join(hello, peer, number=account.number, now=now)
@@ -275,6 +275,11 @@ class ParameterServer:
             effects += [self._settled(run, push, one, now=now) for push, one in zip(together, settled, strict=True)]
             effects += self._end_if_over(now=now)
         return effects
+
+    def _settled_through(self, worker_id: str) -> int:
+        """The sequence up to which every push of a worker is settled."""
+        assert self.run is not None, "nobody pushes before the run is decided"
+        return self.run.ledger.accounts[worker_id].through
 
     def _settled(self, run: TrainingRun, push: Held, settled: Settlement, *, now: float) -> Send:
         """The answer to a push."""

@@ -3,7 +3,8 @@ Whose push is settled when: the consistency of a run.
 
 async   each when it comes: Mnih et al. 2016
 ssp     when its worker is then at most `slack` pushes ahead of the slowest: Ho et al. 2013, stale synchronous parallel
-sync    one of each worker in a round, when all of them have come
+sync    one of each worker in a round, when all of them have come: of each the one that follows its last, so that a
+        push that the network lost puts no other in its place
 
 Only the living count: one whose lease has ended, or who left, keeps nobody waiting. A push that waits is held here and
 not settled: it is in no checkpoint, its worker keeps it, and a server that comes back is sent it again.
@@ -35,8 +36,10 @@ class Turns:
     Invariant: of one worker they are held by sequence, each once; the lowest is settled first.
     """
 
-    def __init__(self, settings: Consistency) -> None:
+    def __init__(self, settings: Consistency, through: Callable[[str], int]) -> None:
+        """`through`: the sequence up to which everything of a worker, by its id, is settled."""
         self._settings = settings
+        self._through = through
         self._held: dict[str, dict[int, Held]] = {}  # by worker id and sequence; never an empty dictionary in it
         self._clocks: dict[str, int] = {}  # of the living: pushes settled, counted from the slowest when they joined
         self._began = settings.quorum == 0  # as many as it asks for have lived at once
@@ -46,8 +49,9 @@ class Turns:
         self._held.setdefault(held.member.worker_id, {})[held.message.sequence] = held
 
     def holds(self, worker_id: str) -> bool:
-        """Whether a push of this worker waits."""
-        return worker_id in self._held
+        """Whether a push of this worker waits, and for nothing that it would have to send first."""
+        held = self._held.get(worker_id)
+        return held is not None and (self._settings.rule != "sync" or self._through(worker_id) + 1 in held)
 
     def drop(self, worker_id: str) -> None:
         """The worker begins a new connection, on which it will send again what is not settled."""
@@ -69,9 +73,15 @@ class Turns:
         living = {member.worker_id for member in alive()}
         if self._settings.rule == "ssp":
             return self._next_of_ssp(living)
-        if not living <= self._held.keys():
+        return self._next_of_sync(living)
+
+    def _next_of_sync(self, living: set[str]) -> list[Held]:
+        ready = [worker for worker in self._held if self.holds(worker)]
+        if not living <= set(ready):
             return []
-        return sorted((self._take(worker) for worker in list(self._held)), key=lambda held: held.member.number)
+        # What the dead have not sent in order is not waited for; should one come back, it sends all of it again.
+        self._held = {worker: self._held[worker] for worker in ready}
+        return sorted((self._take(worker) for worker in ready), key=lambda held: held.member.number)
 
     def _next_of_ssp(self, living: set[str]) -> list[Held]:
         slowest = min((clock for worker, clock in self._clocks.items() if worker in living), default=0)
