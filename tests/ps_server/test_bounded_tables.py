@@ -59,10 +59,12 @@ def test_after_many_lives_the_machine_holds_no_more_than_after_some(
     monkeypatch.setattr(quarantine, "MOST_RECORDS", 50)
     monkeypatch.setattr(membership, "MAX_MEMBERS", 20)
     server = Transcript.seeded(workers=("first",), consistency={"rule": rule})
+    for sequence in range(1, 301):
+        server.push("first", sequence)  # the means of the newest are full
     held = []
     for number in range(1, 1001):
         a_life(server, number)
         if number % 50 == 0:
             held.append(things_in(server.machine))
     assert held[0] > 500, "what was counted is not the machine"
-    assert max(held[10:]) <= 1.02 * max(held[5:10]), held
+    assert max(held[10:]) <= 1.05 * max(held[:10]), held

@@ -10,7 +10,6 @@ checkpoint before the server is killed next, and what the server forgot is sent 
 docs/GUARANTEES.md says why.
 """
 
-import os
 import random
 import sys
 import tempfile
@@ -24,12 +23,12 @@ from common import messages
 from common.errors import Refused, ServerUnreachable
 from common.zmq_request import ask
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for, weights_of
+from tests.trials import figures
 from tests.trials.proxy import Faults, Proxy
 from tests.trials.swarm import books_of
 
 SWARMS = 3  # at a time
 PATIENCE_SECONDS = 60.0
-DEFAULTS = {"seed": 0, "kills": 20, "swarm": 15}
 
 
 @dataclass(frozen=True)
@@ -176,10 +175,15 @@ def trial(*, seed: int, kills: int, swarm: int) -> dict[str, int]:
 
 
 def main() -> int:
-    size = {name: int(os.environ.get(name.upper(), default)) for name, default in DEFAULTS.items()}
-    figures = trial(**size)
-    print(*(f"{name}={value}" for name, value in figures.items()))
-    return 1 if figures["lost"] or figures["doubled"] or not figures["acknowledged"] else 0
+    told = trial(**figures.sizes(seed=0, kills=20, swarm=15))
+    return figures.told(
+        told,
+        {
+            "no acknowledged push is lost": told["lost"] > 0,
+            "no push counts twice": told["doubled"] > 0,
+            "pushes are acknowledged": told["acknowledged"] == 0,
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from common.wire import PROTOCOL_TAG
 
 SCHEMA = Schema([TensorSpec("sum", (1000,))])
 ZEROS = np.zeros(SCHEMA.size, dtype="<f4").tobytes()
-PUSH_SECONDS = 0.2  # between two pushes of a worker
-LONGEST_LIFE = 30  # pushes
+PUSH_SECONDS = 1.0  # between two pushes of a worker
+LONGEST_LIFE = 10  # pushes
 
 
 class Life:
