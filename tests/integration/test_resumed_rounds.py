@@ -15,7 +15,9 @@ STEPS = 3000
 ROUNDS = ["--consistency", "sync", "--quorum", "2", "--seed", "7", "--max-steps", str(STEPS), "--until-return", "1000"]
 
 
-def end_of(programs: Programs, run: Path, preset: str, *, interrupted: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def end_of(
+    programs: Programs, run: Path, preset: str, *, interrupted: bool
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The last checkpoint of a run of two workers, who live through what happens to their server."""
     often = ["--checkpoint-seconds", "1"]
     server, endpoint = programs.start_server("--preset", preset, *ROUNDS, *often, run_dir=run)

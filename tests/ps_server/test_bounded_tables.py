@@ -53,9 +53,7 @@ def a_life(server: Transcript, number: int) -> None:
 
 
 @pytest.mark.parametrize("rule", ["async", "ssp", "sync"])
-def test_after_many_lives_the_machine_holds_no_more_than_after_some(
-    monkeypatch: pytest.MonkeyPatch, rule: str
-) -> None:
+def test_after_many_lives_the_machine_holds_no_more_than_after_some(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     monkeypatch.setattr(quarantine, "MOST_RECORDS", 50)
     monkeypatch.setattr(membership, "MAX_MEMBERS", 20)
     server = Transcript.seeded(workers=("first",), consistency={"rule": rule})

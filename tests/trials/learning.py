@@ -113,7 +113,8 @@ def main() -> int:
         told,
         {
             f"the score of {GOAL:g} is reached": told["score"] < GOAL,
-            "the server is killed as often as asked": told["server_kills"] < figures.sizes(server_kills=5)["server_kills"],
+            "the server is killed as often as asked": told["server_kills"]
+            < figures.sizes(server_kills=5)["server_kills"],
             f"it takes up to {MOST_MINUTES_RATIO} times as long": told["minutes_ratio"] > MOST_MINUTES_RATIO,
         },
     )
