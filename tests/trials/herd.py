@@ -6,6 +6,7 @@ begin at FIRST. Each joins, pushes zeros for a moment, and leaves: with GOODBYE,
 It goes on until it is killed.
 """
 
+import contextlib
 import random
 import sys
 import time
@@ -75,10 +76,8 @@ class Life:
     def _say(self, kind: str, *vector: bytes, **fields: Any) -> None:
         self._request += 1
         header = msgpack.packb({"type": kind, "request": self._request, **fields})
-        try:
+        with contextlib.suppress(zmq.Again):  # a worker that is not served says nothing more for a moment
             self.socket.send_multipart([PROTOCOL_TAG, header, *vector], zmq.NOBLOCK)
-        except zmq.Again:
-            pass  # a worker that is not served says nothing more for a moment
 
 
 def main(server: str, first: int, count: int, names: int, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Several hosts: network namespaces joined by veth pairs. Needs root and iproute2, and nothing of the kernel's modules."""
+"""Several hosts: network namespaces joined by veth pairs. Needs root and iproute2, and no modules of the kernel."""
 
 import ctypes
 import os

@@ -1,8 +1,9 @@
 """
-TCP connections that are no ZeroMQ, or stop being it: handshakes with turned bits, halves of them, byte by byte, frames of
-impossible sizes, cut at any moment. Sockets never block; what the server says is not read.
+TCP connections that are no ZeroMQ, or stop being it: handshakes with turned bits, halves of them, byte by byte, frames
+of impossible sizes, cut at any moment. Sockets never block; what the server says is not read.
 """
 
+import contextlib
 import random
 import socket
 import struct
@@ -57,10 +58,8 @@ class Junk:
 
 
 def _send(sock: socket.socket, data: bytes) -> None:
-    try:
+    with contextlib.suppress(OSError):  # the server has hung up, or does not read: both are its right
         sock.send(data)
-    except OSError:
-        pass  # the server has hung up, or does not read: both are its right
 
 
 def _trickle(sock: socket.socket, rest: bytes) -> bytes:

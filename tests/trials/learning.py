@@ -2,7 +2,8 @@
 Learning while things die: CartPole with a worker killed with −9 every few seconds, and the server five times.
 
 Run it as a module, with sizes in the environment: SEED=, WORKERS=, KILL_SECONDS= (from one killed worker to the next),
-SERVER_KILLS=. First an undisturbed run, then the other, which must reach the same score within half as much time again.
+SERVER_KILLS=. First an undisturbed run, then the other, which must reach the same score with half as many steps again,
+and in half as much time again. For the latter programs have to start quickly: in a second or two, on idle cores.
 """
 
 import json
@@ -20,7 +21,7 @@ PRESET = ("--preset", "cartpole")  # ends when the mean of 100 games reaches 475
 GOAL = 475.0
 FLAGS = ("--checkpoint-seconds", "1", "--lease-seconds", "2")
 LONGEST_MINUTES = 30.0
-MOST_MINUTES_RATIO = 1.5
+MOST_RATIO = 1.5
 
 
 @dataclass
@@ -28,6 +29,7 @@ class Learned:
     """How a run went, from the first worker's joining on."""
 
     minutes: float
+    steps: int
     score: float  # the best mean of 100 games
     worker_kills: int
     server_kills: int
@@ -82,7 +84,8 @@ def learn(programs: Programs, run: Path, *, seed: int, workers: int, deaths: Dea
     minutes = (time.monotonic() - began) / 60
     last = json.loads((run / "metrics.jsonl").read_bytes().splitlines()[-1])
     score = last["best_mean_return_100"] or 0.0
-    return Learned(minutes, score, deaths.workers if deaths else 0, deaths.servers if deaths else 0)
+    kills = (deaths.workers, deaths.servers) if deaths else (0, 0)
+    return Learned(minutes, last["global_steps"], score, *kills)
 
 
 def trial(*, seed: int, workers: int, kill_seconds: int, server_kills: int) -> dict[str, float]:
@@ -100,22 +103,26 @@ def trial(*, seed: int, workers: int, kill_seconds: int, server_kills: int) -> d
         "worker_kills": disturbed.worker_kills,
         "server_kills": disturbed.server_kills,
         "calm_minutes": calm.minutes,
+        "calm_steps": calm.steps,
         "calm_score": calm.score,
         "minutes": disturbed.minutes,
+        "steps": disturbed.steps,
         "score": disturbed.score,
+        "steps_ratio": disturbed.steps / calm.steps,
         "minutes_ratio": disturbed.minutes / calm.minutes,
     }
 
 
 def main() -> int:
-    told = trial(**figures.sizes(seed=1, workers=2, kill_seconds=5, server_kills=5))
+    size = figures.sizes(seed=1, workers=2, kill_seconds=5, server_kills=5)
+    told = trial(**size)
     return figures.told(
         told,
         {
             f"the score of {GOAL:g} is reached": told["score"] < GOAL,
-            "the server is killed as often as asked": told["server_kills"]
-            < figures.sizes(server_kills=5)["server_kills"],
-            f"it takes up to {MOST_MINUTES_RATIO} times as long": told["minutes_ratio"] > MOST_MINUTES_RATIO,
+            "the server is killed as often as asked": told["server_kills"] < size["server_kills"],
+            f"it takes up to {MOST_RATIO} times as many steps": told["steps_ratio"] > MOST_RATIO,
+            f"it takes up to {MOST_RATIO} times as many minutes": told["minutes_ratio"] > MOST_RATIO,
         },
     )
 

@@ -49,7 +49,7 @@ class Mutations:
         return _framed(self._fields("HELLO"))
 
     def sound(self) -> Frames:
-        """A message as it should be, of a stranger or of somebody who has said HELLO, once more or for the first time."""
+        """As it should be, of a stranger or of somebody who has said HELLO, for the first time or once more."""
         kinds = ["HELLO", "PULL", "PUSH", "PUSHPULL", "REPORT", "HEARTBEAT", "GOODBYE", "STATUS_REQUEST", "SEED"]
         rare = "CHECKPOINT_REQUEST" if self._random.random() < 0.05 else "PUSH"
         fields = self._fields(self._random.choice([*kinds, rare]))

@@ -1,10 +1,9 @@
 """
-Workers on hosts of their own that count, while cables are pulled, one direction goes silent, hosts vanish without a FIN,
-processes are paused, and the server is killed. At the end the weights must be the counts, as in chaos.py.
+Workers on hosts of their own that count, while cables are pulled, one direction goes silent, hosts vanish without a
+FIN, processes are paused, and the server is killed. At the end the weights must be the counts, as in chaos.py.
 
-Run it as root, as a module, with sizes in the environment: SEED=, EVENTS=, SWARM= (workers of a host). Dead workers' leases
-have to end in time; how often that of a worker ended that nothing was done to is told, and a promise where cores are idle.
-(Loss and delay in the kernel need modules that few machines have; the proxy of chaos.py does both.)
+Run it as root, as a module, with sizes in the environment: SEED=, EVENTS=, SWARM= (workers of a host). The leases of the
+dead end in time, and no others. (Loss and delay: chaos.py, whose proxy needs no modules of the kernel.)
 """
 
 import random
@@ -119,9 +118,7 @@ class Partitions:
     # -- how ----------------------------------------------------------------------------------------------------------
 
     def _start_server(self, *flags: str, port: int = 0) -> tuple[Program, str]:
-        return self._programs.start_server(
-            *flags, *FLAGS, host=self._head.address, port=port, prefix=self._head.prefix
-        )
+        return self._programs.start_server(*flags, *FLAGS, host=self._head.address, port=port, prefix=self._head.prefix)
 
     def _started_on(self, host: Host, first: int | None = None) -> Swarm:
         return self._swarms.start(self._endpoint, first, prefix=host.prefix)

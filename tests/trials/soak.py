@@ -1,12 +1,12 @@
 """
 Does the server grow? Workers join and leave all the time, and its memory and its descriptors are watched.
 
-Run it as a module, with sizes in the environment: SEED=, MINUTES=, WORKERS= (at a time), NAMES= (that they go by). They
-leave with GOODBYE, without a word, after nonsense, or because the process they live in is killed with −9. The first third
-of the time fills the tables that have an end; after it, memory grows by less than a mebibyte an hour.
+Run it as a module, with sizes in the environment: SEED=, MINUTES=, WORKERS= (at a time), NAMES= (that they go by).
+They leave with GOODBYE, without a word, after nonsense, or because the process they live in is killed with −9. The first
+third of the time fills the tables that have an end; after it, memory grows by less than a mebibyte an hour.
 
-Resident memory follows what is in use only where the allocator gives back what is free: it is told to. On a machine that
-is busy with other things replies queue up, which shows as growth each time that more of them do than ever before.
+Resident memory follows what is in use only where the allocator gives back what is free: it is told to. On a machine
+that is busy with other things messages queue up, which shows as growth when more of them do than ever before.
 """
 
 import os
@@ -110,7 +110,7 @@ def _watched(process: psutil.Process, herds: Herds, *, seconds: float) -> list[t
 
 
 def slope(samples: Sequence[tuple[float, float, int]]) -> float:
-    """Mebibytes a second: the median of the slopes between all pairs (Theil 1950, Sen 1968), which outliers leave alone."""
+    """Mebibytes a second: the median of the slopes between all pairs (Theil 1950, Sen 1968); outliers do not count."""
     seconds, mib = np.array(samples)[:: 1 + len(samples) // 1000, :2].T
     one, other = np.triu_indices(len(seconds), k=1)
     return float(np.median((mib[other] - mib[one]) / (seconds[other] - seconds[one])))

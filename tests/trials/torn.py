@@ -1,11 +1,11 @@
 """
 Snapshots under load: all weights are always equal, so one that is torn shows.
 
-Each push takes −1 from each weight, with sgd and a learning rate of 1: at version v they are all v − 1, and so are target
-weights of version v. Pushers push as fast as they are served, pullers check each pull; the server is killed with −9 and
-resumed meanwhile.
+Each push takes −1 from each weight, with sgd and a learning rate of 1: at version v they are all v − 1, and so are
+target weights of version v. Pushers push as fast as they are served, pullers check each pull; the server is killed
+with −9 and resumed meanwhile.
 
-Run it as a module, with sizes in the environment: PULLS= (of all together), SIZE= (of the vector), KILLS= (of the server).
+Run it as a module, with sizes in the environment: PULLS= (in all), SIZE= (of the vector), KILLS= (of the server).
 """
 
 import sys
