@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: train test check format bench nightly explore chaos fuzz soak torn learn-chaos scaling docker-test clean
+.PHONY: train test check format bench nightly explore chaos fuzz soak torn learn-chaos partition scaling docker-test clean
 
 train: $(READY)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
@@ -50,6 +50,9 @@ torn: $(READY)  ## a million pulls under full load, each checked to be whole: PU
 
 learn-chaos: $(READY)  ## CartPole while workers and the server are killed: SEED=… WORKERS=… KILL_SECONDS=… SERVER_KILLS=…
 	$(BIN)/python -m tests.trials.learning
+
+partition: $(READY)  ## virtual hosts cut off, made silent, gone; every push counted (as root): SEED=… EVENTS=… SWARM=…
+	$(BIN)/python -m tests.trials.partition
 
 scaling: $(READY)  ## steps to a score with 1 to 16 workers, for each method: Table 2 of the paper (half an hour)
 	$(BIN)/python -m benchmarks.scaling

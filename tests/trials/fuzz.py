@@ -2,7 +2,7 @@
 A real server among liars: spoilt messages and spoilt connections, while two honest workers count.
 
 Run it as a module, with sizes in the environment: SEED=, MESSAGES=, RATE= (messages a second; 0: as fast as they go).
-At the end the server lives, has the sum of what the honest pushed, and no descriptor and little memory more than before.
+At the end the server lives, has the sum of what the honest pushed, no descriptor and little memory more than before.
 How much longer the honest waited is a promise only at a rate that leaves cores idle for most of the time.
 """
 

@@ -2,8 +2,8 @@
 Workers on hosts of their own that count, while cables are pulled, one direction goes silent, hosts vanish without a
 FIN, processes are paused, and the server is killed. At the end the weights must be the counts, as in chaos.py.
 
-Run it as root, as a module, with sizes in the environment: SEED=, EVENTS=, SWARM= (workers of a host). The leases of the
-dead end in time, and no others. (Loss and delay: chaos.py, whose proxy needs no modules of the kernel.)
+Run it as root, as a module, with sizes in the environment: SEED=, EVENTS=, SWARM= (workers of a host). The leases of
+the dead end in time, and no others. (Loss and delay: chaos.py, whose proxy needs no modules of the kernel.)
 """
 
 import random

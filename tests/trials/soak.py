@@ -2,8 +2,8 @@
 Does the server grow? Workers join and leave all the time, and its memory and its descriptors are watched.
 
 Run it as a module, with sizes in the environment: SEED=, MINUTES=, WORKERS= (at a time), NAMES= (that they go by).
-They leave with GOODBYE, without a word, after nonsense, or because the process they live in is killed with −9. The first
-third of the time fills the tables that have an end; after it, memory grows by less than a mebibyte an hour.
+They leave with GOODBYE, without a word, after nonsense, or because the process they live in is killed with −9. The
+first third of the time fills the tables that have an end; after it, memory grows by less than a mebibyte an hour.
 
 Resident memory follows what is in use only where the allocator gives back what is free: it is told to. On a machine
 that is busy with other things messages queue up, which shows as growth when more of them do than ever before.
