@@ -79,8 +79,9 @@ class Turns:
         ready = [worker for worker in self._held if self.holds(worker)]
         if not living <= set(ready):
             return []
-        # What the dead have not sent in order is not waited for; should one come back, it sends all of it again.
-        self._held = {worker: self._held[worker] for worker in ready}
+        # What the dead have not sent in order is not waited for: should one come back, it sends all of it again. What a
+        # worker has given up is left out.
+        self._held = {worker: self._from(self._through(worker) + 1, self._held[worker]) for worker in ready}
         return sorted((self._take(worker) for worker in ready), key=lambda held: held.member.number)
 
     def _next_of_ssp(self, living: set[str]) -> list[Held]:
@@ -93,6 +94,10 @@ class Turns:
                 self._clocks[worker] += 1
                 return [self._take(worker)]
         return []
+
+    @staticmethod
+    def _from(sequence: int, pushes: dict[int, Held]) -> dict[int, Held]:
+        return {one: held for one, held in pushes.items() if one >= sequence}
 
     def _take(self, worker_id: str) -> Held:
         """The oldest push of a worker; it waits no longer."""

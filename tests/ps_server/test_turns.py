@@ -150,6 +150,14 @@ def test_a_push_waits_for_the_one_before_it_which_the_network_lost() -> None:
     assert push(server, "a", 1, [2, 2, 2]) == [("a", 1, "applied"), ("b", 1, "applied")]
 
 
+def test_a_push_that_its_worker_has_given_up_is_in_no_round() -> None:
+    server = a_server("sync")
+    push(server, "a", 2, [8, 8, 8])
+    push(server, "a", 3, [2, 2, 2], oldest=3)
+    assert push(server, "b", 1, [4, 4, 4]) == [("a", 3, "applied"), ("b", 1, "applied")]
+    assert push(server, "b", 2, [4, 4, 4]) == []
+
+
 def test_what_a_dead_worker_sent_out_of_order_waits_no_longer() -> None:
     server = a_server("sync")
     push(server, "a", 2, [8, 8, 8])
