@@ -125,6 +125,10 @@ class ParameterServer:
             effects.append(Exit(self._end_reason))
         return effects
 
+    def was_away(self, seconds: float, *, now: float) -> None:
+        """The shell did not listen for so long: its process was paused, or its machine asleep."""
+        self.membership.prolong(seconds, now=now)
+
     def save(self, *, now: float) -> list[Effect]:
         """Write a checkpoint now, unless there are no weights or one is being written."""
         if self.run is None or self.run.store is None or self.checkpoints.is_writing:

@@ -22,6 +22,7 @@ from ps_server.parameter_server import ParameterServer
 from ps_server.weight_store import Snapshot
 
 TICK_SECONDS = 0.25
+AWAY_SECONDS = 0.5  # a tick that is later than this: workers spoke, perhaps, and were not heard
 BURST = 64  # messages between two looks at the clock
 RECEIVE_HIGH_WATER = 16  # whole messages of one peer, received and not yet looked at
 SEND_HIGH_WATER = 8  # whole messages for one peer, not yet taken by its connection
@@ -80,6 +81,8 @@ class ZmqServer:
             self._collect_checkpoints()
             now = time.monotonic()
             if now >= next_tick:
+                if now - next_tick > AWAY_SECONDS:
+                    self._server.was_away(now - next_tick, now=now)
                 next_tick = now + TICK_SECONDS
                 self._do(self._server.tick(now=now))
                 on_tick(self._server.status(now=now))

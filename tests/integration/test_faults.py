@@ -8,6 +8,7 @@ import pytest
 from common import messages
 from common.zmq_request import ask
 from tests.integration.processes import Program, Programs, status_of, wait_for
+from tests.trials.counting import rest
 
 FOREVER = ["--preset", "cartpole", "--seed", "0", "--max-steps", "100000000", "--until-return", "1000"]
 
@@ -52,6 +53,18 @@ def test_a_server_that_is_killed_resumes_and_its_workers_come_back_by_themselves
     wait_for(lambda: status_of(endpoint).workers_alive == 2, program=server)
     steps_beyond(endpoint, restored.global_steps + 2000, server)
     assert [worker.process.poll() for worker in workers] == [None, None]
+
+
+def test_a_server_that_was_paused_takes_nobody_for_dead(programs: Programs) -> None:
+    server, endpoint = programs.start_server("--lease-seconds", "3")
+    worker = programs.start("tests.integration.integer_worker", endpoint, "w", "1000000", "1")
+    steps_beyond(endpoint, 0, server)
+    server.signal(signal.SIGSTOP)
+    rest(7)
+    server.signal(signal.SIGCONT)
+    steps_beyond(endpoint, status_of(endpoint).global_steps, server)
+    assert "silent" not in server.output
+    assert worker.process.poll() is None
 
 
 def test_a_worker_may_be_started_before_the_server(programs: Programs) -> None:
