@@ -43,6 +43,7 @@ class Partitions:
         self.events: dict[str, int] = {}
         self.longest_lease_seconds = 0.0
         self.ended_alive = 0  # leases of workers that nothing was done to
+        self._touched: set[int] = set()  # workers that something was done to in the last event
         self._until_all_are_there()
 
     def event(self) -> None:
@@ -53,7 +54,9 @@ class Partitions:
         name = happens.__name__.strip("_")
         self.events[name] = self.events.get(name, 0) + 1
         swarm = self._on[host.name]
-        touched = range(swarm.first, swarm.first + self._swarms.size) if happens in of_hosts else range(0)
+        numbers = range(swarm.first, swarm.first + self._swarms.size) if happens in of_hosts else range(0)
+        # TCP is still getting over what happened before: after a cut it sends again in pauses of seconds.
+        touched, self._touched = {*numbers, *self._touched}, {*numbers}
         server, heard = self._server, len(self._server.output)
         happens(host)
         self._until_all_are_there()
