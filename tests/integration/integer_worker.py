@@ -44,6 +44,12 @@ def joined(server: str, name: str, schema: Schema, **sections: Any) -> tuple[Rem
     return parameters, parameters.pull()
 
 
+def told(output: str) -> list[int]:
+    """The sum of what a worker has pushed, by what it has printed; [] while it pushes."""
+    lines = [line.split() for line in output.splitlines() if line.startswith("pushed")]
+    return [int(number) for number in lines[0][1:]] if lines else []
+
+
 def main(server: str, name: str, updates: int, seed: int) -> None:
     parameters, newest = joined(server, name, SCHEMA)
     drawn = np.random.default_rng(seed)
