@@ -18,7 +18,7 @@ import psutil
 import zmq
 
 from tests.integration.integer_worker import SCHEMA, told
-from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for, weights_of
+from tests.integration.processes import Programs, programs_in, status_of, wait_for, weights_of
 from tests.trials import figures
 from tests.trials.honest import times_of
 from tests.trials.junk import Junk
