@@ -9,7 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: train test check format bench bench-full nightly explore chaos scaling docker-test clean
+.PHONY: train test check format bench bench-full nightly explore chaos fuzz soak torn learn-chaos partition scaling
+.PHONY: docker-test clean
 
 train: $(READY)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
@@ -41,6 +42,21 @@ explore: $(READY)  ## thousands of new examples for every property: any bytes, a
 
 chaos: $(READY)  ## pushes counted while server and workers are killed behind a bad network: SEED=… KILLS=… SWARM=…
 	$(BIN)/python -m tests.trials.chaos
+
+fuzz: $(READY)  ## a real server among liars, for minutes: SEED=… MESSAGES=… RATE=…
+	$(BIN)/python -m tests.trials.fuzz
+
+soak: $(READY)  ## 200 workers come and go; memory and descriptors are watched: SEED=… MINUTES=… WORKERS=… NAMES=…
+	$(BIN)/python -m tests.trials.soak
+
+torn: $(READY)  ## a million pulls under full load, each checked to be whole: PULLS=… SIZE=… KILLS=…
+	$(BIN)/python -m tests.trials.torn
+
+learn-chaos: $(READY)  ## CartPole while workers and the server are killed: SEED=… WORKERS=… KILL_SECONDS=… SERVER_KILLS=…
+	$(BIN)/python -m tests.trials.learning
+
+partition: $(READY)  ## virtual hosts cut off, made silent, gone; every push counted (as root): SEED=… EVENTS=… SWARM=…
+	$(BIN)/python -m tests.trials.partition
 
 scaling: $(READY)  ## steps to a score with 1 to 16 workers, for each method: Table 2 of the paper (half an hour)
 	$(BIN)/python -m benchmarks.scaling

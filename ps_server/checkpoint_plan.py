@@ -30,8 +30,8 @@ class CheckpointPlan:
         self.failures = 0
         self.failing = False  # whether the newest one could not be written
         self.saved_version = saved_version  # of the newest completed checkpoint; 0 before the first
-        self._asked: list[tuple[PeerId, int]] = []  # who waits for one that is not begun yet: (peer, request)
-        self._promised: list[tuple[PeerId, int]] = []  # who waits for the one that is being written
+        self._asked: dict[PeerId, int] = {}  # who waits for one that is not begun yet, and the request
+        self._promised: dict[PeerId, int] = {}  # who waits for the one that is being written
         self._every_seconds = every_seconds
         self._due = now + every_seconds
         self._hurried = False  # a worker wants one before it is due
@@ -46,9 +46,13 @@ class CheckpointPlan:
         return self._writing is not None
 
     def ask(self, peer: PeerId, request: int) -> None:
-        """Somebody wants a checkpoint begun from now on: one being written is older. Asked again, nothing changes."""
-        if (peer, request) not in self._asked + self._promised:
-            self._asked.append((peer, request))
+        """
+        Somebody wants a checkpoint begun from now on: one being written is older. Asked again, nothing changes.
+
+        Of each peer the newest question alone is remembered: who asks without end costs no memory.
+        """
+        if self._promised.get(peer) != request:
+            self._asked[peer] = request
 
     def hurry(self) -> None:
         """A worker's pushes should be durable before their time: it can keep few more of them."""
@@ -77,7 +81,7 @@ class CheckpointPlan:
         if milestone is not None:
             self._milestone = milestone
         self._writing = _Content(version, accounts, number)
-        self._promised, self._asked = self._asked, []
+        self._promised, self._asked = self._asked, {}
         self._due = now + self._every_seconds
         self._hurried = False
         self._hurry_due = now + HURRY_SECONDS
@@ -108,5 +112,5 @@ class CheckpointPlan:
 
     def _finished(self) -> list[tuple[PeerId, int]]:
         self._writing = None
-        promised, self._promised = self._promised, []
-        return promised
+        promised, self._promised = self._promised, {}
+        return list(promised.items())

@@ -92,6 +92,11 @@ class Membership:
             member.alive = False
         return ended
 
+    def prolong(self, seconds: float, *, now: float) -> None:
+        """Nobody was listened to for so long, until now: that was no silence of theirs."""
+        for member in self.alive():
+            member.last_heard = min(now, member.last_heard + seconds)
+
     def alive(self) -> list[Member]:
         """The members whose lease runs."""
         return [member for member in self._by_id.values() if member.alive]

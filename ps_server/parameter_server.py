@@ -58,7 +58,7 @@ class ParameterServer:
         self.epoch = epoch
         self.phase = Phase.SERVING if run and run.store else Phase.EMPTY
         self.membership = Membership(lease_seconds)
-        self.turns = Turns(run.spec.consistency if run else Consistency())
+        self.turns = Turns(run.spec.consistency if run else Consistency(), self._settled_through)
         self.quarantine = Quarantine()
         self.replication = Replication(epoch)
         episodes = run.progress.episodes if run else 0
@@ -138,6 +138,10 @@ class ParameterServer:
             self._exited = True
             effects.append(Exit(self._end_reason))
         return effects
+
+    def was_away(self, seconds: float, *, now: float) -> None:
+        """The shell did not listen for so long: its process was paused, or its machine asleep."""
+        self.membership.prolong(seconds, now=now)
 
     def save(self, *, now: float) -> list[Effect]:
         """Write a checkpoint now, unless there are no weights, one is being written, or the run is another's."""
@@ -252,7 +256,7 @@ class ParameterServer:
         spec = admit(hello, run=self.run, overrides=self._overrides)
         if self.run is None:
             self.run = TrainingRun(spec, epoch=self.epoch, now=now)
-            self.turns = Turns(spec.consistency)
+            self.turns = Turns(spec.consistency, self._settled_through)
         self.turns.drop(hello.worker_id)
         lost = self.run.ledger.lacking(hello.worker_id, hello.incarnation, oldest=hello.oldest)
         account = self.run.ledger.open(hello.worker_id, hello.incarnation, oldest=hello.oldest)
@@ -316,6 +320,11 @@ class ParameterServer:
             is_last = push is together[-1]
             effects += self.replication.repeat(push.member.worker_id, message, vector, together=not is_last, now=now)
         return effects
+
+    def _settled_through(self, worker_id: str) -> int:
+        """The sequence up to which every push of a worker is settled."""
+        assert self.run is not None, "nobody pushes before the run is decided"
+        return self.run.ledger.accounts[worker_id].through
 
     def _settled(self, run: TrainingRun, push: Held, settled: Settlement, *, now: float) -> Send:
         """The answer to a push."""

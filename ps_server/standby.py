@@ -56,6 +56,7 @@ class Standby:
         self._beats: dict[int, float] = {}  # when each unanswered one was said
         self._confirmed = now - LEASE_SECONDS  # when the newest beat was said that was answered
         self._heard = now  # of the primary
+        self._ticked = now
         self._due = now
         self._told: set[str] = set()  # complaints
 
@@ -78,6 +79,7 @@ class Standby:
             or run is None
             or message.seeded_in not in (0, run.seeded_in)
             or now - self._heard < SILENCE_SECONDS
+            or now - self._ticked > SILENCE_SECONDS / 2  # we were paused, and have the primary to hear
         ):
             reason = f"this is the standby of {self.primary}, which serves the run; ask there"
             return [_refused(peer, message.request, "standby", reason)]
@@ -130,6 +132,7 @@ class Standby:
 
     def tick(self, *, now: float) -> list[Effect]:
         """Time has passed. To be called several times a second."""
+        self._ticked = now
         if self.server is not None:
             return [*self._fence(self.server, now=now), *self.server.tick(now=now)]
         if self.run is not None:
@@ -142,6 +145,12 @@ class Standby:
             return [Tell(messages.Follow(request=self._follow, address=self.address))]
         self._beats[self._last_request] = now
         return [self._acknowledge(request=self._last_request)]
+
+    def was_away(self, seconds: float, *, now: float) -> None:
+        """The shell did not listen for so long: that was no silence of the primary."""
+        if self.server is not None:
+            self.server.was_away(seconds, now=now)
+        self._heard = now
 
     def status(self, *, now: float) -> Status:
         """How the run is, as far as it is known here."""

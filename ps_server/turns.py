@@ -5,7 +5,8 @@ async   each when it comes: Mnih et al. 2016
 ssp     when its worker is then at most `slack` pushes ahead of the slowest: Ho et al. 2013, stale synchronous parallel
 paced   when no gradient that is still to come is then more than `slack` versions late; what would all the same be, as
         one update with the others of its age
-sync    one of each worker in a round, when all of them have come
+sync    one of each worker in a round, when all of them have come: of each the one that follows its last, so that a
+        push that the network lost puts no other in its place
 
 Only the living count: one whose lease has ended, or who left, keeps nobody waiting. A push that waits is held here and
 not settled: it is in no checkpoint, its worker keeps it, and a server that comes back is sent it again.
@@ -37,8 +38,10 @@ class Turns:
     Invariant: of one worker they are held by sequence, each once; the lowest is settled first.
     """
 
-    def __init__(self, settings: Consistency) -> None:
+    def __init__(self, settings: Consistency, through: Callable[[str], int]) -> None:
+        """`through`: the sequence up to which everything of a worker, by its id, is settled."""
         self._settings = settings
+        self._through = through
         self._held: dict[str, dict[int, Held]] = {}  # by worker id and sequence; never an empty dictionary in it
         self._clocks: dict[str, int] = {}  # of the living: pushes settled, counted from the slowest when they joined
         self._has: dict[str, int] = {}  # version of the weights that each of the living computes on, or an older one
@@ -58,8 +61,9 @@ class Turns:
             self._has[push.member.worker_id] = version
 
     def holds(self, worker_id: str) -> bool:
-        """Whether a push of this worker waits."""
-        return worker_id in self._held
+        """Whether a push of this worker waits, and for nothing that it would have to send first."""
+        held = self._held.get(worker_id)
+        return held is not None and (self._settings.rule != "sync" or self._through(worker_id) + 1 in held)
 
     def drop(self, worker_id: str) -> None:
         """The worker begins a new connection, on which it will send again what is not settled."""
@@ -87,7 +91,16 @@ class Turns:
             return self._next_of_ssp(living)
         if self._settings.rule == "paced":
             return self._next_of_paced(living, epoch, version)
-        return self._together(set(self._held)) if living <= self._held.keys() else []
+        return self._next_of_sync(living)
+
+    def _next_of_sync(self, living: set[str]) -> list[Held]:
+        ready = {worker for worker in self._held if self.holds(worker)}
+        if not living <= ready:
+            return []
+        # What the dead have not sent in order is not waited for: should one come back, it sends all of it again. What a
+        # worker has given up is left out.
+        self._held = {worker: self._from(self._through(worker) + 1, self._held[worker]) for worker in ready}
+        return self._together(ready)
 
     def _next_of_ssp(self, living: set[str]) -> list[Held]:
         slowest = min((clock for worker, clock in self._clocks.items() if worker in living), default=0)
@@ -118,6 +131,10 @@ class Turns:
     def _oldest(self, worker_id: str) -> Held:
         held = self._held[worker_id]
         return held[min(held)]
+
+    @staticmethod
+    def _from(sequence: int, pushes: dict[int, Held]) -> dict[int, Held]:
+        return {one: held for one, held in pushes.items() if one >= sequence}
 
     def _take(self, worker_id: str) -> Held:
         """The oldest push of a worker; it waits no longer."""

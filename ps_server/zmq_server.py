@@ -29,6 +29,7 @@ from ps_server.standby import Standby
 from ps_server.weight_store import Snapshot
 
 TICK_SECONDS = 0.25
+AWAY_SECONDS = 0.5  # a tick that is later than this: workers spoke, perhaps, and were not heard
 BURST = 64  # messages between two looks at the clock
 RECEIVE_HIGH_WATER = 16  # whole messages of one peer, received and not yet looked at
 SEND_HIGH_WATER = 8  # whole messages for one peer, not yet taken by its connection
@@ -109,6 +110,8 @@ class ZmqServer:
             self._collect_checkpoints()
             now = time.monotonic()
             if now >= next_tick:
+                if now - next_tick > AWAY_SECONDS:
+                    self._server.was_away(now - next_tick, now=now)
                 next_tick = now + TICK_SECONDS
                 self._do(self._server.tick(now=now))
                 alive = self.served.membership.alive() if self.served is not None else []

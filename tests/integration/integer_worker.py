@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,13 +24,17 @@ PARAMETERS = 100
 SCHEMA = Schema([TensorSpec("sum", (PARAMETERS,))])
 
 
-def joined(server: str, name: str, schema: Schema) -> tuple[RemoteParameters, Newest]:
-    """A worker of a run whose weights begin with 0 and move by just what is pushed; and its first pull."""
+def joined(server: str, name: str, schema: Schema, **sections: Any) -> tuple[RemoteParameters, Newest]:
+    """
+    A worker of a run whose weights begin with 0 and move by just what is pushed; and its first pull.
+
+    `sections` are added to the run that it proposes.
+    """
     machine = ParameterClient(
         worker_id=name,
         incarnation=time.time_ns(),
         wishes={},
-        proposal={"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}},
+        proposal={"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}} | sections,
         host="",
         environments=0,
         patience_seconds=120,
@@ -40,6 +45,12 @@ def joined(server: str, name: str, schema: Schema) -> tuple[RemoteParameters, Ne
     parameters = RemoteParameters(ZmqClient(server, machine), machine, schema, Wire())
     parameters.seed(torch.zeros(schema.size))
     return parameters, parameters.pull()
+
+
+def told(output: str) -> list[int]:
+    """The sum of what a worker has pushed, by what it has printed; [] while it pushes."""
+    lines = [line.split() for line in output.splitlines() if line.startswith("pushed")]
+    return [int(number) for number in lines[0][1:]] if lines else []
 
 
 def main(server: str, name: str, updates: int, seed: int, size: int = PARAMETERS, user: int | None = None) -> None:

@@ -67,12 +67,19 @@ class Programs:
         self._started.append(program)
         return program
 
-    def start_server(self, *flags: str, port: int = 0, run_dir: Path | None = None) -> tuple[Program, str]:
-        """A ps-server on loopback and its HOST:PORT."""
+    def start_server(
+        self,
+        *flags: str,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        run_dir: Path | None = None,
+        prefix: tuple[str, ...] = (),
+    ) -> tuple[Program, str]:
+        """A ps-server, on loopback unless told, and its HOST:PORT."""
         folder = run_dir or self.folder / "run"
         where = [] if "--resume" in flags else ["--run-dir", str(folder)]
         (folder / "endpoint").unlink(missing_ok=True)
-        program = self.start("ps-server", "--host", "127.0.0.1", "--port", str(port), *where, *flags)
+        program = self.start("ps-server", "--host", host, "--port", str(port), *where, *flags, prefix=prefix)
         endpoint = folder / "endpoint"
         wait_for(lambda: endpoint.exists() and endpoint.read_text().strip(), program=program)
         return program, endpoint.read_text().strip()

@@ -1,5 +1,6 @@
 """Real processes, really killed: the run goes on."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from common import messages
 from common.zmq_request import ask
 from tests.integration.processes import Program, Programs, status_of, wait_for
+from tests.trials.counting import rest
 
 FOREVER = ["--preset", "cartpole", "--seed", "0", "--max-steps", "100000000", "--until-return", "1000"]
 
@@ -52,6 +54,18 @@ def test_a_server_that_is_killed_resumes_and_its_workers_come_back_by_themselves
     wait_for(lambda: status_of(endpoint).workers_alive == 2, program=server)
     steps_beyond(endpoint, restored.global_steps + 2000, server)
     assert [worker.process.poll() for worker in workers] == [None, None]
+
+
+def test_while_a_server_was_paused_no_lease_ran(programs: Programs) -> None:
+    lease, pause = 2.0, 5.0
+    server, endpoint = programs.start_server(*FOREVER, "--lease-seconds", str(lease))
+    hello = messages.Hello(request=1, worker_id="w", incarnation=1, protocols=(1, 1))
+    ask(endpoint, hello, timeout_seconds=10)
+    server.signal(signal.SIGSTOP)
+    rest(pause)
+    server.signal(signal.SIGCONT)
+    found = wait_for(lambda: re.search(r"w has been silent for (.*) s and is gone", server.output), program=server)
+    assert lease <= float(found[1]) < pause
 
 
 def test_a_worker_may_be_started_before_the_server(programs: Programs) -> None:

@@ -1,72 +1,18 @@
-"""Several hosts: network namespaces joined by veth pairs. Needs root and iproute2."""
+"""Programs on several hosts (tests/trials/hosts.py). Needs root and iproute2."""
 
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
 from tests.integration.processes import Programs, wait_for
+from tests.trials.hosts import Hosts
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and the program `ip`"
 )
-
-
-@dataclass(frozen=True)
-class Host:
-    """A network namespace on the test's bridge."""
-
-    name: str
-    address: str
-    link: str  # the bridge's end of its cable
-
-    @property
-    def prefix(self) -> tuple[str, ...]:
-        """Put before a command, it runs on this host."""
-        return ("ip", "netns", "exec", self.name)
-
-
-class Hosts:
-    """Hosts on one bridge, which lives in a namespace of its own so that the machine stays untouched."""
-
-    def __init__(self, count: int) -> None:
-        self._bridge = f"psbr{os.getpid()}"
-        self._names: list[str] = []
-        ip("netns", "add", self._bridge)
-        self._names.append(self._bridge)
-        ip("-n", self._bridge, "link", "add", "br0", "type", "bridge")
-        ip("-n", self._bridge, "link", "set", "br0", "up")
-        self.hosts = [self._add(number) for number in range(1, count + 1)]
-
-    def _add(self, number: int) -> Host:
-        host = Host(f"psh{number}-{os.getpid()}", f"10.211.0.{number}", f"v{number}")
-        ip("netns", "add", host.name)
-        self._names.append(host.name)
-        ip("link", "add", host.link, "netns", self._bridge, "type", "veth", "peer", "name", "eth0", "netns", host.name)
-        ip("-n", self._bridge, "link", "set", host.link, "master", "br0", "up")
-        ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", "eth0")
-        ip("-n", host.name, "link", "set", "eth0", "up")
-        ip("-n", host.name, "link", "set", "lo", "up")
-        return host
-
-    def cut(self, host: Host) -> None:
-        """Pull its cable."""
-        ip("-n", self._bridge, "link", "set", host.link, "down")
-
-    def heal(self, host: Host) -> None:
-        """Plug it in again."""
-        ip("-n", self._bridge, "link", "set", host.link, "up")
-
-    def remove(self) -> None:
-        for name in self._names:
-            ip("netns", "del", name)
-
-
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
 
 @pytest.fixture

@@ -5,18 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.integration.integer_worker import SCHEMA
+from tests.integration.integer_worker import SCHEMA, told
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
 
 KILLS = 3
 WORKERS = 2
 UPDATES = 4000  # of each worker
-
-
-def pushed(worker: Program) -> list[int]:
-    """The sum of what a worker has pushed, once it has pushed everything."""
-    lines = [line.split() for line in worker.output.splitlines() if line.startswith("pushed")]
-    return [int(number) for number in lines[0][1:]] if lines else []
 
 
 def resumed_at(server: Program) -> int:
@@ -41,7 +35,7 @@ def test_a_server_killed_under_load_loses_no_acknowledged_push(programs: Program
         server, _ = programs.start_server("--resume", str(tmp_path / "run"), "--checkpoint-seconds", "2", port=port)
         forgotten += acknowledged - resumed_at(server)
     assert forgotten > 0, "the server was killed each time just after a checkpoint"
-    totals = [wait_for(lambda worker=worker: pushed(worker), program=worker) for worker in workers]  # type: ignore[misc]
+    totals = [wait_for(lambda worker=worker: told(worker.output), program=worker) for worker in workers]  # type: ignore[misc]
     wait_for(lambda: status_of(endpoint).version >= 1 + WORKERS * UPDATES, program=server)
     status = status_of(endpoint)
     assert status.version == 1 + WORKERS * UPDATES

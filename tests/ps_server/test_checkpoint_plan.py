@@ -128,6 +128,13 @@ def test_a_question_asked_again_is_answered_once(plan: CheckpointPlan, ledger: L
     assert not plan.is_due(5, now=START)
 
 
+def test_of_one_peer_the_newest_question_alone_is_answered(plan: CheckpointPlan, ledger: Ledger) -> None:
+    for request in range(1000):
+        plan.ask(b"1", request)
+    plan.started(5, ledger.to_dict(), now=START)
+    assert plan.completed(ledger) == [(b"1", 999)]
+
+
 def test_a_worker_in_a_hurry_gets_an_early_one_but_not_too_often(plan: CheckpointPlan, ledger: Ledger) -> None:
     plan.hurry()
     assert plan.is_due(5, now=START)

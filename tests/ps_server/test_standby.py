@@ -125,6 +125,19 @@ def test_while_the_primary_lives_a_worker_is_sent_there() -> None:
     assert refusal(server.ask_standby(server.hello_of("a"))).code == "standby"
 
 
+def test_a_standby_that_was_paused_itself_hears_the_primary_first() -> None:
+    """The worker's question may be read before what the primary has said meanwhile."""
+    server = WithStandby.following()
+    server.now += 30.0
+    assert refusal(server.ask_standby(server.hello_of("a"))).code == "standby"
+    server.standby.was_away(30.0, now=server.now)
+    server.from_standby(server.standby.tick(now=server.now))
+    assert refusal(server.ask_standby(server.hello_of("a"))).code == "standby"
+    server.silence(1.5)
+    server.ask_standby(server.hello_of("a"))
+    assert server.standby.server is not None
+
+
 def test_a_standby_without_a_state_takes_nothing_over() -> None:
     server = WithStandby.seeded()
     server.silence(10.0)

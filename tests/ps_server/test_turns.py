@@ -186,6 +186,34 @@ def test_of_several_pushes_of_a_worker_the_oldest_is_in_the_round() -> None:
     assert push(server, "b", 2, [0, 0, 0]) == [("a", 2, "applied"), ("b", 2, "applied")]
 
 
+def test_a_push_waits_for_the_one_before_it_which_the_network_lost() -> None:
+    server = a_server("sync")
+    assert push(server, "a", 2, [8, 8, 8]) == []
+    assert push(server, "b", 1, [4, 4, 4]) == [], "a's first push is still to come"
+    assert not server.heartbeat("a").holding, "or a would take it for safe here"
+    assert server.heartbeat("b").holding
+    assert push(server, "a", 1, [2, 2, 2]) == [("a", 1, "applied"), ("b", 1, "applied")]
+
+
+def test_a_push_that_its_worker_has_given_up_is_in_no_round() -> None:
+    server = a_server("sync")
+    push(server, "a", 2, [8, 8, 8])
+    push(server, "a", 3, [2, 2, 2], oldest=3)
+    assert push(server, "b", 1, [4, 4, 4]) == [("a", 3, "applied"), ("b", 1, "applied")]
+    assert push(server, "b", 2, [4, 4, 4]) == []
+
+
+def test_what_a_dead_worker_sent_out_of_order_waits_no_longer() -> None:
+    server = a_server("sync")
+    push(server, "a", 2, [8, 8, 8])
+    silent(server, "b")
+    assert push(server, "b", 1, [4, 4, 4]) == [("b", 1, "applied")]
+    assert server.weights() == [-4, -4, -4]
+    assert push(server, "a", 1, [2, 2, 2]) == []
+    assert push(server, "b", 2, [4, 4, 4]) == [("a", 1, "applied"), ("b", 2, "applied")]
+    assert push(server, "b", 3) == [], "a has to send its second push again"
+
+
 def test_a_round_answers_pushpull_with_the_weights_after_it() -> None:
     server = a_server("sync")
     waiting = server.push_pull_of(1, have=1)

@@ -38,6 +38,24 @@ def test_rounds_of_the_same_workers_come_to_the_same_bits(faults: Faults) -> Non
 
 
 @each_network
+@pytest.mark.parametrize("seed", range(3))
+def test_rounds_come_to_the_same_bits_when_the_server_is_killed(faults: Faults, seed: int) -> None:
+    """What is sent again goes into the rounds that it was in, also when some of it is lost on the way."""
+    calm = a_cluster("sync", Faults(), quorum=2)
+    calm.run_to_the_end()
+    cluster = a_cluster("sync", faults, seed=seed, quorum=2)
+    for acknowledged in (10, 20, 30):
+        cluster.run_until(lambda least=acknowledged: cluster.workers[0].acknowledged >= least)  # type: ignore[misc]
+        cluster.kill_server()
+        for _ in range(20):
+            cluster.step()
+        cluster.restore_server()
+    cluster.run_to_the_end()
+    assert np.array_equal(cluster.weights(), calm.weights())
+    assert cluster.server.version == calm.server.version
+
+
+@each_network
 @pytest.mark.parametrize("slack", [1, 3])
 def test_no_worker_leads_by_more_than_the_slack(faults: Faults, slack: int) -> None:
     cluster = a_cluster("ssp", faults, quorum=2, slack=slack)

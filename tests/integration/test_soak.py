@@ -1,0 +1,20 @@
+"""A short `make soak`: workers join and leave all the time. What their memory costs in the end takes a long one."""
+
+import pytest
+
+from tests.trials.soak import slope, trial
+
+
+@pytest.mark.timeout(300)  # 12 seconds of churn, and programs that import torch
+def test_workers_that_come_and_go_leave_no_descriptors() -> None:
+    figures = trial(seed=2, minutes=0.2, workers=40, names=400)
+    assert figures["leaked"] == 0, figures
+    assert figures["joined"] > 80
+    assert figures["killed_processes"] == 1
+    assert figures["updates"] > 500
+
+
+def test_the_slope_is_that_of_most_samples() -> None:
+    grows = [(float(second), 100 + 0.5 * second, 9) for second in range(50)]
+    grows[20] = (20.0, 900.0, 9)
+    assert slope(grows) == pytest.approx(0.5)

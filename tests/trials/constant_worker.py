@@ -1,0 +1,97 @@
+"""
+Pushers and pullers of weights that are all equal: at version v each of them is v − 1.
+
+Run it as a module: constant_worker push HOST:PORT NAME SIZE, until it is killed; or constant_worker pull HOST:PORT SIZE
+PULLS, which checks so many pulls and prints what it found, by name.
+"""
+
+import itertools
+import sys
+
+import torch
+import zmq
+from torch import Tensor
+
+from common import messages
+from common.codecs import CODECS
+from common.messages import Pull
+from common.tensors import Schema, TensorSpec
+from common.wire import read_to_worker, to_frames
+from tests.integration.integer_worker import joined
+
+TARGET_STEPS = 25  # pushes from one version of the target weights to the next
+UNDER_WAY = 4  # pulls of one puller
+SILENCE_MILLISECONDS = 1000  # then what is under way was lost, with a server perhaps
+
+
+def push(server: str, name: str, size: int) -> None:
+    torch.set_num_threads(1)
+    algorithm = {"name": "n_step_q", "target_interval": TARGET_STEPS}
+    parameters, newest = joined(server, name, Schema([TensorSpec("constant", (size,))]), algorithm=algorithm)
+    gradient = torch.full((size,), -1.0)
+    while True:
+        newest = parameters.push_pull(gradient, computed_on=newest, steps=1)
+        assert newest.settled is not None
+        assert newest.settled.verdict in ("applied", "duplicate"), newest.settled
+
+
+class Puller:
+    """Pulls and checks. Every third pull is of the target weights, every fifth in half the bytes."""
+
+    def __init__(self, server: str, size: int) -> None:
+        self._size = size
+        self._requests = itertools.count(1)
+        self._asked: dict[int, Pull] = {}
+        self._newest: dict[tuple[bool, int], int] = {}  # version, by whether it is the target's, and epoch
+        self._socket = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket.connect(f"tcp://{server}")
+        self.found = dict.fromkeys(("pulled", "targets", "epochs", "versions", "torn", "backwards"), 0)
+
+    def pull(self, pulls: int) -> None:
+        while self.found["pulled"] < pulls:
+            while len(self._asked) < UNDER_WAY:
+                self._ask()
+            if not self._socket.poll(SILENCE_MILLISECONDS):
+                self._asked.clear()
+                continue
+            frames = self._socket.recv_multipart(copy=False)
+            reply, vector = read_to_worker([frame.buffer for frame in frames])
+            asked = self._asked.pop(reply.request, None)
+            if asked is not None and isinstance(reply, messages.Weights):
+                self._check(reply, asked, CODECS[reply.codec].decode(vector, self._size))
+        self.found["epochs"] = len({epoch for _, epoch in self._newest})
+
+    def _ask(self) -> None:
+        number = next(self._requests)
+        codec = "bfloat16" if number % 5 == 0 else "float32"
+        pull = Pull(request=number, target=number % 3 == 0, codec=codec)
+        self._asked[number] = pull
+        self._socket.send_multipart(to_frames(pull))
+
+    def _check(self, reply: messages.Weights, asked: Pull, weights: Tensor) -> None:
+        codec = CODECS[reply.codec]
+        expected = codec.decode([codec.encode(torch.tensor([reply.version - 1.0]))], 1)
+        before = self._newest.get((asked.target, reply.epoch), 0)
+        self.found["pulled"] += 1
+        self.found["targets"] += asked.target
+        self.found["versions"] += reply.version > before
+        self.found["torn"] += not bool((weights == expected).all())
+        self.found["backwards"] += reply.version < before
+        self._newest[asked.target, reply.epoch] = max(before, reply.version)
+
+
+def pull(server: str, size: int, pulls: int) -> None:
+    torch.set_num_threads(1)
+    puller = Puller(server, size)
+    puller.pull(pulls)
+    print(*(f"{name}={value}" for name, value in puller.found.items()), flush=True)
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["push", server, name, size]:
+            push(server, name, int(size))
+        case ["pull", server, size, pulls]:
+            pull(server, int(size), int(pulls))
+        case other:
+            sys.exit(f"{other}: see the top of the file")

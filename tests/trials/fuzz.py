@@ -1,0 +1,193 @@
+"""
+A real server among liars: spoilt messages and spoilt connections, while two honest workers count.
+
+Run it as a module, with sizes in the environment: SEED=, MESSAGES=, RATE= (messages a second; 0: as fast as they go).
+At the end the server lives, has the sum of what the honest pushed, no descriptor and little memory more than before.
+How much longer the honest waited is a promise only at a rate that leaves cores idle for most of the time.
+"""
+
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import psutil
+import zmq
+
+from tests.integration.integer_worker import SCHEMA, told
+from tests.integration.processes import Programs, programs_in, status_of, wait_for, weights_of
+from tests.trials import figures
+from tests.trials.honest import times_of
+from tests.trials.junk import Junk
+from tests.trials.mutations import Mutations
+
+CONNECTIONS = 32  # at a time
+MESSAGES_EACH = 60  # of a connection; then it is closed, for who is not heard any more finds nothing
+MESSAGES_TO_JUNK = 100  # one spoilt connection for so many messages
+OVERSIZED = 20_000  # one frame that is too long for so many messages
+STRETCHES = 20  # of the lies; memory is looked at after each
+# What waits in the queues of connections that are served late, and tables that are full: both have an end, so what
+# grows in the second half must be little.
+MOST_GROWTH_MIB = 256
+MOST_LATE_GROWTH_MIB = 32
+MOST_P99_RATIO = 2.0
+QUIET_PUSHES = 500  # of each worker, before the first lie
+
+
+class Honest:
+    """Two honest workers, and how they are served."""
+
+    def __init__(self, programs: Programs, endpoint: str, seed: int) -> None:
+        self._stop = programs.folder / "stop"
+        self._times = [programs.folder / f"times-{number}" for number in range(2)]
+        self._programs = [
+            programs.start("tests.trials.honest", endpoint, f"w{n}", str(seed + n), str(path), str(self._stop))
+            for n, path in enumerate(self._times)
+        ]
+
+    def wait_until_served(self, pushes: int) -> None:
+        for program, path in zip(self._programs, self._times, strict=True):
+            wait_for(lambda p=path: p.exists() and len(times_of(p)) >= pushes, program=program)  # type: ignore[misc]
+
+    def p99_seconds(self, since: float, until: float) -> float:
+        times = np.concatenate([times_of(path) for path in self._times])
+        return float(np.percentile(times[(times[:, 0] >= since) & (times[:, 0] < until), 1], 99))
+
+    def finish(self) -> np.ndarray:
+        """What both have pushed, in sum."""
+        self._stop.touch()
+        return np.sum([wait_for(lambda p=p: told(p.output), program=p) for p in self._programs], axis=0)  # type: ignore[misc]
+
+
+class Liars:
+    """Many connections that say what should not be said."""
+
+    def __init__(self, endpoint: str, seed: int) -> None:
+        self._endpoint = endpoint
+        self._random = random.Random(seed)
+        self._mutations = Mutations(SCHEMA, seed)
+        self._context = zmq.Context()
+        self._sockets: list[tuple[zmq.Socket[bytes], int]] = []  # and how many messages each may still send
+        self._junk = Junk(endpoint, seed)
+        self.sent = self.connections = 0
+
+    @property
+    def spoilt_connections(self) -> int:
+        return self._junk.connections
+
+    def say(self, messages: int, *, rate: int) -> None:
+        began = time.monotonic()
+        for number in range(messages):
+            if rate and (ahead := number / rate - (time.monotonic() - began)) > 0.01:
+                time.sleep(ahead)
+            if number % MESSAGES_TO_JUNK == 0:
+                self._junk.one_more()
+            frames = self._mutations.next()
+            if number % OVERSIZED == OVERSIZED - 1:
+                frames.append(bytes(17 * 2**20))
+            self._send(frames)
+
+    def close(self) -> None:
+        self._junk.close()
+        self._context.destroy(linger=1000)
+
+    def _send(self, frames: list[bytes]) -> None:
+        while len(self._sockets) < CONNECTIONS:
+            self._sockets.append((self._connected(), self._random.randrange(1, MESSAGES_EACH)))
+        at = self._random.randrange(CONNECTIONS)
+        socket, left = self._sockets[at]
+        socket.send_multipart(frames)  # waits when the server does not take more
+        self.sent += 1
+        while socket.poll(0):
+            socket.recv_multipart()
+        self._sockets[at] = (socket, left - 1)
+        if left <= 1:
+            self._sockets.pop(at)[0].close(linger=1000)
+
+    def _connected(self) -> "zmq.Socket[bytes]":
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.SNDTIMEO, 10_000)
+        socket.connect(f"tcp://{self._endpoint}")
+        self.connections += 1
+        if self._random.random() < 0.7:
+            socket.send_multipart(self._mutations.hello())
+        return socket
+
+
+def trial(*, seed: int, messages: int, rate: int) -> dict[str, float]:
+    """Figures by name; `crashes`, `lost` and `leaked` must be 0."""
+    with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
+        server, endpoint = programs.start_server("--checkpoint-seconds", "2")
+        honest = Honest(programs, endpoint, seed)
+        honest.wait_until_served(100)
+        quiet = time.monotonic()
+        honest.wait_until_served(100 + QUIET_PUSHES)
+        process = psutil.Process(server.process.pid)
+        rss, descriptors = process.memory_info().rss, process.num_fds()
+        loud = time.monotonic()
+        liars, resident = Liars(endpoint, seed), []
+        for _ in range(STRETCHES):
+            liars.say(messages // STRETCHES, rate=rate)
+            resident.append((process.memory_info().rss - rss) / 2**20)
+        over = time.monotonic()
+        liars.close()
+        lost = _lost(honest.finish(), endpoint)
+        status = status_of(endpoint)
+        return {
+            "seed": seed,
+            "messages": liars.sent,
+            "seconds": over - loud,
+            "connections": liars.connections,
+            "spoilt_connections": liars.spoilt_connections,
+            "refused": sum(status.refused.values()),
+            "updates": status.updates,
+            "crashes": int(server.process.poll() is not None),
+            "lost": lost,
+            "leaked": _leaked(process, descriptors),
+            "rss_growth_mib": max(resident),
+            "rss_late_growth_mib": _late_growth(resident),
+            "p99_ms_before": 1000 * honest.p99_seconds(quiet, loud),
+            "p99_ms": 1000 * honest.p99_seconds(loud, over),
+            "p99_ratio": honest.p99_seconds(loud, over) / honest.p99_seconds(quiet, loud),
+        }
+
+
+def _lost(pushed: np.ndarray, endpoint: str) -> int:
+    """How far the weights are from the sum of what the honest pushed."""
+    return int(np.abs(weights_of(endpoint, SCHEMA.size).numpy() + pushed).sum())
+
+
+def _late_growth(resident: Sequence[float]) -> float:
+    """From the second quarter to the last one."""
+    quarter = len(resident) // 4
+    return float(np.median(resident[-quarter:]) - np.median(resident[quarter : 2 * quarter]))
+
+
+def _leaked(process: psutil.Process, before: int) -> int:
+    """Descriptors more than before, once the server has had time to see who is gone."""
+    deadline = time.monotonic() + 60
+    while (more := process.num_fds() - before) > 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return max(0, more)
+
+
+def main() -> int:
+    found = trial(**figures.sizes(seed=0, messages=1_000_000, rate=2000))
+    return figures.told(
+        found,
+        {
+            "the server lives": found["crashes"] > 0,
+            "the sum of the honest workers is exact": found["lost"] > 0,
+            "no descriptor is leaked": found["leaked"] > 0,
+            f"memory grows by less than {MOST_GROWTH_MIB} MiB": found["rss_growth_mib"] >= MOST_GROWTH_MIB,
+            "and does not go on growing": found["rss_late_growth_mib"] >= MOST_LATE_GROWTH_MIB,
+            f"the honest wait less than {MOST_P99_RATIO} times as long": found["p99_ratio"] >= MOST_P99_RATIO,
+        },
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""
+Does the server grow? Workers join and leave all the time, and its memory and its descriptors are watched.
+
+Run it as a module, with sizes in the environment: SEED=, MINUTES=, WORKERS= (at a time), NAMES= (that they go by).
+They leave with GOODBYE, without a word, after nonsense, or because the process they live in is killed with −9. The
+first third of the time fills the tables that have an end; after it, memory grows by less than a mebibyte an hour.
+
+Resident memory follows what is in use only where the allocator gives back what is free: it is told to. On a machine
+that is busy with other things messages queue up, which shows as growth when more of them do than ever before.
+"""
+
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
+from tests.trials import figures
+
+HERDS = 4  # processes that the workers live in
+KILL_SECONDS = 10.0  # from one killed process to the next
+SAMPLE_SECONDS = 1.0
+MOST_GROWTH_MIB = 1.0  # an hour
+GIVE_BACK = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
+
+
+class Herds:
+    """The processes of the workers; each has names of its own."""
+
+    def __init__(self, programs: Programs, endpoint: str, *, seed: int, workers: int, names: int) -> None:
+        self._programs = programs
+        self._endpoint = endpoint
+        self._random = random.Random(seed)
+        self._workers, self._names = workers // HERDS, names // HERDS
+        self._running: list[Program] = []
+        self.killed = 0
+        self.start()
+
+    def start(self) -> None:
+        self._running = [self._start(number) for number in range(HERDS)]
+
+    def kill_one(self) -> None:
+        number = self._random.randrange(HERDS)
+        assert self._running[number].process.poll() is None, self._running[number].output
+        self._running[number].kill()
+        self._running[number] = self._start(number)
+        self.killed += 1
+
+    def end(self) -> None:
+        for program in self._running:
+            program.kill()
+
+    def _start(self, number: int) -> Program:
+        sizes = [number * self._names, self._workers, self._names, self._random.randrange(2**31)]
+        return self._programs.start("tests.trials.herd", self._endpoint, *map(str, sizes))
+
+
+def trial(*, seed: int, minutes: float, workers: int, names: int) -> dict[str, float]:
+    """Figures by name; `leaked` descriptors must be 0. Children inherit GIVE_BACK."""
+    os.environ.update(GIVE_BACK)
+    with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
+        server, endpoint = programs.start_server("--checkpoint-seconds", "5", "--lease-seconds", "2")
+        process = psutil.Process(server.process.pid)
+        herds = Herds(programs, endpoint, seed=seed, workers=workers, names=names)
+        wait_for(lambda: status_of(endpoint).workers_alive >= workers // 2, program=server)
+        descriptors = _without_connections(process, herds)
+        herds.start()
+        samples = _watched(process, herds, seconds=60 * minutes)
+        status = status_of(endpoint)
+        leaked = _without_connections(process, herds) - descriptors
+        settled = [sample for sample in samples if sample[0] >= 20 * minutes]
+        return {
+            "seed": seed,
+            "minutes": minutes,
+            "joined": server.output.count(" joined"),
+            "killed_processes": herds.killed,
+            "updates": status.updates,
+            "rss_mib_first": samples[0][1],
+            "rss_mib_settled": settled[0][1],
+            "rss_mib_last": settled[-1][1],
+            "rss_mib_per_hour": 3600 * slope(settled),
+            "descriptors": max(descriptors for _, _, descriptors in settled),
+            "leaked": leaked,
+        }
+
+
+def _without_connections(process: psutil.Process, herds: Herds) -> int:
+    """Its descriptors once every worker is gone."""
+    herds.end()
+    wait_for(lambda: all(one.status == psutil.CONN_LISTEN for one in process.net_connections(kind="tcp")))
+    return process.num_fds()
+
+
+def _watched(process: psutil.Process, herds: Herds, *, seconds: float) -> list[tuple[float, float, int]]:
+    """For so long, (seconds since the beginning, resident MiB, descriptors); processes are killed meanwhile."""
+    began, kill_due, samples = time.monotonic(), KILL_SECONDS, []
+    while (passed := time.monotonic() - began) < seconds:
+        samples.append((passed, process.memory_info().rss / 2**20, process.num_fds()))
+        if passed >= kill_due:
+            kill_due += KILL_SECONDS
+            herds.kill_one()
+        time.sleep(SAMPLE_SECONDS)
+    return samples
+
+
+def slope(samples: Sequence[tuple[float, float, int]]) -> float:
+    """Mebibytes a second: the median of the slopes between all pairs (Theil 1950, Sen 1968); outliers do not count."""
+    seconds, mib = np.array(samples)[:: 1 + len(samples) // 1000, :2].T
+    one, other = np.triu_indices(len(seconds), k=1)
+    return float(np.median((mib[other] - mib[one]) / (seconds[other] - seconds[one])))
+
+
+def main() -> int:
+    told = trial(**figures.sizes(seed=0, minutes=60, workers=200, names=2000))
+    return figures.told(
+        told,
+        {
+            f"memory grows by less than {MOST_GROWTH_MIB} MiB an hour": told["rss_mib_per_hour"] >= MOST_GROWTH_MIB,
+            "no descriptor is leaked": told["leaked"] > 0,
+        },
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

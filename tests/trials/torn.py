@@ -1,0 +1,61 @@
+"""
+Snapshots under load: all weights are always equal, so one that is torn shows.
+
+Each push takes −1 from each weight, with sgd and a learning rate of 1: at version v they are all v − 1, and so are
+target weights of version v. Pushers push as fast as they are served, pullers check each pull; the server is killed
+with −9 and resumed meanwhile.
+
+Run it as a module, with sizes in the environment: PULLS= (in all), SIZE= (of the vector), KILLS= (of the server).
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.integration.processes import Program, programs_in, status_of, wait_for
+from tests.trials import figures
+
+PUSHERS, PULLERS = 2, 3
+# Shorter vectors than 64 KiB are copied into the message, by pyzmq; then nothing could be torn.
+SIZE = 20_000
+HOURS = 3 * 3600.0
+
+
+def trial(*, pulls: int, size: int, kills: int) -> dict[str, float]:
+    """Figures by name; `torn` and `backwards` must be 0."""
+    with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
+        server, endpoint = programs.start_server("--checkpoint-seconds", "1")
+        for number in range(PUSHERS):
+            programs.start("tests.trials.constant_worker", "push", endpoint, f"pusher-{number}", str(size))
+        wait_for(lambda: status_of(endpoint).version > 100, program=server)
+        began = time.monotonic()
+        of_each = ["pull", endpoint, str(size), str(pulls // PULLERS)]
+        pullers = [programs.start("tests.trials.constant_worker", *of_each) for _ in range(PULLERS)]
+        for _ in range(kills):
+            goal = status_of(endpoint).version + 1000
+            wait_for(lambda goal=goal: status_of(endpoint).version > goal, program=server)  # type: ignore[misc]
+            server.kill()
+            resume = ["--resume", str(programs.folder / "run"), "--checkpoint-seconds", "1"]
+            server, _ = programs.start_server(*resume, port=int(endpoint.rpartition(":")[2]))
+        found = [_found(puller) for puller in pullers]
+        totals = {name: sum(one[name] for one in found) for name in found[0]}
+        return totals | {"updates": status_of(endpoint).updates, "seconds": time.monotonic() - began}
+
+
+def _found(puller: Program) -> dict[str, int]:
+    """What a puller has counted, once it is through."""
+    assert puller.wait(HOURS) == 0, puller.output
+    return {name: int(value) for name, value in (field.split("=") for field in puller.output.split())}
+
+
+def main() -> int:
+    told = trial(**figures.sizes(pulls=1_000_000, size=SIZE, kills=5))
+    return figures.told(
+        told,
+        {"no pull is torn": told["torn"] > 0, "no version is before one that was seen": told["backwards"] > 0},
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
