@@ -3,7 +3,6 @@
 import logging
 import os
 import secrets
-import signal
 import socket
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from rl_worker.agent import build_agent, collector_for
 from rl_worker.environments import Environments, make_environments
 from rl_worker.gifs import GifRecorder
 from rl_worker.gradients import FlatNetwork
+from rl_worker.interrupts import Interrupted, Interrupts
 from rl_worker.normalization import measure_normalization
 from rl_worker.parameter_client import ParameterClient
 from rl_worker.remote_parameters import Newest, RemoteParameters
@@ -35,10 +35,6 @@ SEEDS_APART = 1000  # between the first environments of two workers
 log = logging.getLogger(PROGRAM)
 
 
-class Interrupted(BaseException):
-    """A signal asks us to leave. Not an Exception: nothing on the way out may swallow it."""
-
-
 def main() -> NoReturn:
     run_program(work, PROGRAM)
 
@@ -49,13 +45,13 @@ def work(argv: Sequence[str] | None = None) -> int:
     flags = parse_with_run(WorkerSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
     settings = flags.program
     torch.set_num_threads(settings.threads)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    interrupts = Interrupts()
+    interrupts.listen()
     device = _device(settings.device)
     keys = read_client_keys(settings.curve_server_key, settings.curve_secret)
     machine = _machine(flags)
     reason = ""
-    client = ZmqClient(settings.server, machine, keys=keys)
+    client = ZmqClient(settings.server, machine, keys=keys, undisturbed=interrupts.postponed)
     try:
         log.info("joining %s", settings.server)
         welcome = client.welcome.result()
@@ -151,7 +147,3 @@ def _device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise SettingsError("--device cuda: torch sees no GPU here; use --device cpu, or install a CUDA build of torch")
     return torch.device(name)
-
-
-def _interrupt(*_: object) -> None:
-    raise Interrupted

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import zmq
@@ -44,11 +45,22 @@ class ZmqClient:
     Calls come from one thread.
     """
 
-    def __init__(self, server: str, client: ParameterClient, *, keys: ClientKeys | None = None) -> None:
-        """With keys it talks to nobody but the server that they name."""
+    def __init__(
+        self,
+        server: str,
+        client: ParameterClient,
+        *,
+        keys: ClientKeys | None = None,
+        undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """
+        With keys it talks to nobody but the server that they name. What its caller's thread does with the connection
+        it does `undisturbed`: a signal's exception would leave half a message.
+        """
         self.welcome: Answer[Welcome] = Answer(self._work_for)
         self._servers = server.split(",")
         self._keys = keys
+        self._undisturbed = undisturbed
         self._client = client
         self._answers: dict[int, Answer[Reply]] = {}  # by ticket
         self._ended: Exception | None = None  # why the conversation is over
@@ -67,7 +79,7 @@ class ZmqClient:
         The answer raises PsRlError when the server said no or the conversation is over.
         """
         answer: Answer[Reply] = Answer(self._work_for)
-        with self._lock:
+        with self._undisturbed(), self._lock:
             if self._ended is not None:
                 answer.set_exception(self._ended)
             else:
@@ -83,7 +95,7 @@ class ZmqClient:
             log.debug("the server did not answer GOODBYE")
         self._closing.set()
         self._thread.join()
-        with self._lock:
+        with self._undisturbed(), self._lock:
             self._end(PsRlError("the connection to the server was closed"))
 
     # -- who looks after the connection -------------------------------------------------------------------------------
@@ -101,7 +113,7 @@ class ZmqClient:
         """Until this answer is there, or the time is over."""
         end = time.monotonic() + (math.inf if timeout is None else timeout)
         while not answer.done() and (left := end - time.monotonic()) > 0:
-            with self._lock:
+            with self._undisturbed(), self._lock:
                 if not answer.done():
                     self._guarded(self._turn, left)
 

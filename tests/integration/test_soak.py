@@ -9,9 +9,9 @@ from tests.trials.soak import slope, trial
 def test_workers_that_come_and_go_leave_no_descriptors() -> None:
     figures = trial(seed=2, minutes=0.2, workers=40, names=400)
     assert figures["leaked"] == 0, figures
-    assert figures["joined"] > 80
+    assert figures["joined"] > 40
     assert figures["killed_processes"] == 1
-    assert figures["updates"] > 500
+    assert figures["updates"] > 100
 
 
 def test_the_slope_is_that_of_most_samples() -> None:

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from ps_server.keys import make_keys
-from tests.integration.integer_worker import SCHEMA
+from tests.integration.integer_worker import SCHEMA, told
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
-from tests.integration.test_killed_servers import pushed
 
 pytestmark = pytest.mark.timeout(300)  # five programs that import torch, one after another
 
 WORKERS = 2
-UPDATES = 1500  # of each worker
+UPDATES = 5000  # of each worker
 
 
 @dataclass
@@ -37,7 +36,7 @@ class Pair:
 
     def each_push_is_there_once(self) -> None:
         """Once the workers have pushed everything to the standby."""
-        totals = [wait_for(lambda worker=worker: pushed(worker), program=worker) for worker in self.workers]  # type: ignore[misc]
+        totals = [wait_for(lambda worker=worker: told(worker.output), program=worker) for worker in self.workers]  # type: ignore[misc]
         where = self.addresses[1]
         wait_for(lambda: status_of(where).version >= 1 + WORKERS * UPDATES, program=self.standby)
         status = status_of(where)
@@ -47,7 +46,7 @@ class Pair:
 
 @pytest.fixture
 def pair(programs: Programs) -> Pair:
-    """Under load, a quarter of the way."""
+    """Under load."""
     primary, first = programs.start_server("--checkpoint-seconds", "1")
     folder = programs.folder / "standby"
     standby, second = programs.start_server("--standby-of", first, run_dir=folder)
@@ -56,7 +55,9 @@ def pair(programs: Programs) -> Pair:
         for number in range(WORKERS)
     ]
     wait_for(lambda: "follows as the standby" in primary.output, program=primary)
-    wait_for(lambda: status_of(first).version > UPDATES / 3, program=primary)
+    # From the first checkpoint after that on, the primary remembers who has followed it.
+    followed_at = max(status_of(first).version, UPDATES // 10)
+    wait_for(lambda: status_of(first).checkpoint_version >= followed_at, program=primary)
     status = status_of(second)
     assert status.phase == "standby"
     assert status.version > 1
