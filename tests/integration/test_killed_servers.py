@@ -8,9 +8,9 @@ import pytest
 from tests.integration.integer_worker import SCHEMA, told
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
 
-KILLS = 3
+KILLS = 2
 WORKERS = 2
-UPDATES = 4000  # of each worker
+UPDATES = 3000  # of each worker
 
 
 def resumed_at(server: Program) -> int:
