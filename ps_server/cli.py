@@ -92,7 +92,9 @@ def _machine(flags: Parsed[ServerSettings], *, epoch: int, now: float) -> tuple[
         if flags.wishes:
             typed = ", ".join(flag_of(key) for key in flags.wishes)
             raise SettingsError(f"--standby-of: the run is that of {settings.standby_of}; leave out {typed}")
-        standby = Standby(primary=settings.standby_of, epoch=epoch, now=now, **times)
+        standby = Standby(
+            primary=settings.standby_of, epoch=epoch, takeover_seconds=settings.takeover_seconds, now=now, **times
+        )
         return standby, make_run_folder(settings.run_dir, experiment="", preset="standby", seed=None)
     run, overrides = _starting_run(flags, epoch=epoch, now=now)
     # A run that its first worker decides has no name and no seed yet; the experiment is named by whoever runs it.

@@ -23,6 +23,8 @@ class ServerSettings:
     """continue the run in this folder from its newest sound checkpoint; other flags change its settings"""
     standby_of: str | None = None
     """HOST:PORT of a ps-server to follow, and to take the place of when it is gone"""
+    takeover_seconds: float = 1.0
+    """silence of that ps-server after which a worker may call this one to its place; more where it may stall"""
     checkpoint_seconds: float = 30.0
     """seconds between two checkpoints"""
     lease_seconds: float = 5.0
@@ -40,6 +42,7 @@ class ServerSettings:
         for flag, value in (
             ("--checkpoint-seconds", self.checkpoint_seconds),
             ("--lease-seconds", self.lease_seconds),
+            ("--takeover-seconds", self.takeover_seconds),
             ("--threads", self.threads),
         ):
             if not value > 0:  # NaN is not

@@ -25,7 +25,6 @@ from ps_server.whole_state import run_of
 
 BEAT_SECONDS = 0.25  # between two words to the primary, each of which it answers
 STANDBY_PHASE = "standby"  # in its status, until it has taken over
-SILENCE_SECONDS = 1.0  # of the primary, after which a worker may call the standby to its place
 MOST_COMPLAINTS = 20
 FENCE_SECONDS = 1.0  # between two words to a primary that was replaced, should it live
 
@@ -35,17 +34,25 @@ class Standby:
     Follows one primary; `server` is what it has become, None until then.
 
     `epoch` is that of a server that begins now; `primary` the HOST:PORT of whom it follows, `address` its own, known
-    before the first tick.
+    before the first tick. After `takeover_seconds` of silence a worker may call it to the primary's place.
     """
 
     def __init__(
-        self, *, primary: str, epoch: int, lease_seconds: float, checkpoint_seconds: float, now: float
+        self,
+        *,
+        primary: str,
+        epoch: int,
+        takeover_seconds: float,
+        lease_seconds: float,
+        checkpoint_seconds: float,
+        now: float,
     ) -> None:
         self.primary = primary
         self.address = ""
         self.server: ParameterServer | None = None
         self.run: TrainingRun | None = None
         self._epoch, self._began = epoch, now
+        self._takeover_seconds = takeover_seconds
         self._lease_seconds, self._checkpoint_seconds = lease_seconds, checkpoint_seconds
         self._follow = 1  # the request of the FOLLOW that holds
         self._has_state = False  # that it was answered with; `run` may be of an earlier one
@@ -78,8 +85,8 @@ class Standby:
             not isinstance(message, messages.Hello)
             or run is None
             or message.seeded_in not in (0, run.seeded_in)
-            or now - self._heard < SILENCE_SECONDS
-            or now - self._ticked > SILENCE_SECONDS / 2  # we were paused, and have the primary to hear
+            or now - self._heard < self._takeover_seconds
+            or now - self._ticked > self._takeover_seconds / 2  # we were paused, and have the primary to hear
         ):
             reason = f"this is the standby of {self.primary}, which serves the run; ask there"
             return [_refused(peer, message.request, "standby", reason)]

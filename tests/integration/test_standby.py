@@ -14,6 +14,7 @@ from tests.integration.processes import Program, Programs, status_of, wait_for, 
 pytestmark = pytest.mark.timeout(300)  # five programs that import torch, one after another
 
 WORKERS = 2
+PATIENT = ("--takeover-seconds", "2")  # a machine that runs tests may stall
 UPDATES = 5000  # of each worker
 
 
@@ -49,7 +50,7 @@ def pair(programs: Programs) -> Pair:
     """Under load."""
     primary, first = programs.start_server("--checkpoint-seconds", "1")
     folder = programs.folder / "standby"
-    standby, second = programs.start_server("--standby-of", first, run_dir=folder)
+    standby, second = programs.start_server("--standby-of", first, *PATIENT, run_dir=folder)
     workers = [
         programs.start("tests.integration.integer_worker", f"{first},{second}", f"w{number}", str(UPDATES), str(number))
         for number in range(WORKERS)
@@ -92,7 +93,7 @@ def test_the_old_primary_follows_the_new_one_and_takes_over_in_its_turn(pair: Pa
     pair.wait_for_takeover()
     port = int(pair.addresses[0].rpartition(":")[2])
     folder = pair.programs.folder / "back"
-    pair.primary, _ = pair.programs.start_server("--standby-of", pair.addresses[1], port=port, run_dir=folder)
+    pair.primary, _ = pair.programs.start_server("--standby-of", pair.addresses[1], *PATIENT, port=port, run_dir=folder)
     wait_for(lambda: "follows as the standby" in pair.standby.output, program=pair.standby)
     pair.standby.kill()
     pair.standby, pair.addresses = pair.primary, (pair.addresses[1], pair.addresses[0])
@@ -105,7 +106,7 @@ def test_locked_servers_know_each_other_by_their_own_keys(programs: Programs, tm
     make_keys(keys)
     lock = ["--curve-secret", str(keys / "server.key_secret"), "--authorized-keys", str(keys / "authorized")]
     primary, first = programs.start_server(*lock, "--preset", "cartpole")
-    standby, second = programs.start_server(*lock, "--standby-of", first, run_dir=tmp_path / "standby")
+    standby, second = programs.start_server(*lock, "--standby-of", first, *PATIENT, run_dir=tmp_path / "standby")
     flags = ["--curve-server-key", str(keys / "server.key"), "--curve-secret", str(keys / "worker.key_secret")]
     worker = programs.start("rl-worker", "--server", f"{first},{second}", *flags)
     wait_for(lambda: "follows as the standby" in primary.output, program=worker)

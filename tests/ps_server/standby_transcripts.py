@@ -12,6 +12,7 @@ from tests.ps_server.transcripts import CHECKPOINT_SECONDS, LEASE_SECONDS, Trans
 PRIMARY, STANDBY = "primary:5555", "standby:5555"
 PEER = "the standby's connection"
 TICK_SECONDS = 0.25
+TAKEOVER_SECONDS = 1.0
 
 
 class WithStandby(Transcript):
@@ -27,6 +28,7 @@ class WithStandby(Transcript):
         standby = Standby(
             primary=PRIMARY,
             epoch=3,
+            takeover_seconds=TAKEOVER_SECONDS,
             lease_seconds=LEASE_SECONDS,
             checkpoint_seconds=CHECKPOINT_SECONDS,
             now=self.now,

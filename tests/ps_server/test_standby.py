@@ -10,9 +10,8 @@ from common import messages
 from ps_server.effects import Exit, Reported, SaveCheckpoint, Send
 from ps_server.phases import Phase
 from ps_server.replication import LEASE_SECONDS
-from ps_server.standby import SILENCE_SECONDS
 from ps_server.training_run import TrainingRun
-from tests.ps_server.standby_transcripts import PRIMARY, STANDBY, WithStandby
+from tests.ps_server.standby_transcripts import PRIMARY, STANDBY, TAKEOVER_SECONDS, WithStandby
 from tests.ps_server.transcripts import EPOCH, a_run, encoded, notes, only
 
 Q_LEARNING: dict[str, Any] = {
@@ -70,7 +69,7 @@ def test_a_standby_that_takes_over_goes_on_as_the_primary_would_have(optimizer: 
     train(server, range(10, 60))
     assert are_alike(the_run(server), server.run, now=server.now)
     assert the_run(server).weights.target_version == server.run.weights.target_version > 1
-    server.silence(SILENCE_SECONDS + 0.5)
+    server.silence(TAKEOVER_SECONDS + 0.5)
     for worker in ("a", "b"):
         server.ask_standby(server.hello_of(worker), peer=worker)
     assert server.standby.server is not None
@@ -121,7 +120,7 @@ def test_while_the_primary_lives_a_worker_is_sent_there() -> None:
         told = refusal(server.ask_standby(message))
         assert (told.code, told.request) == ("standby", message.request)
         assert PRIMARY in told.reason
-    server.silence(SILENCE_SECONDS - 0.25)
+    server.silence(TAKEOVER_SECONDS - 0.25)
     assert refusal(server.ask_standby(server.hello_of("a"))).code == "standby"
 
 

@@ -29,7 +29,9 @@ class SimulatedPair(SimulatedCluster):
         self.notes: list[str] = []  # of the standby
         self._inbox: list[Callable[[], None]] = []  # of the paused primary
         self._standby_writes_until: float | None = None
-        self.standby = Standby(primary="p:1", epoch=1, lease_seconds=2.0, checkpoint_seconds=5.0, now=self.now)
+        self.standby = Standby(
+            primary="p:1", epoch=1, takeover_seconds=1.0, lease_seconds=2.0, checkpoint_seconds=5.0, now=self.now
+        )
         self.standby.address = "s:1"
 
     @property
