@@ -11,6 +11,7 @@ import pytest
 
 from common import shared_memory
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
+from tests.segment_names import left_behind, name_that_is_open, names
 
 PARAMETERS = 50_000  # large enough for memory to be worth it
 UPDATES = 200
@@ -18,10 +19,6 @@ NOBODY = 65534
 ROOT = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and `unshare`")
 
 pytestmark = pytest.mark.skipif(not os.path.isdir(shared_memory.FOLDER), reason="there is no /dev/shm")
-
-
-def names() -> set[str]:
-    return {name for name in os.listdir(shared_memory.FOLDER) if shared_memory.NAME.fullmatch(name)}
 
 
 def kept_by(program: Program) -> int:
@@ -35,9 +32,9 @@ def kept_by(program: Program) -> int:
 
 @pytest.fixture(autouse=True)
 def _nothing_stays() -> Iterator[None]:
-    before = names()
+    before = left_behind()
     yield
-    assert names() <= before
+    assert left_behind() <= before
 
 
 def worker(
@@ -60,7 +57,7 @@ def test_two_workers_of_one_host_push_and_pull_without_a_copy_for_the_wire(progr
     total = sum(pushed(one) for one in workers)
     assert status_of(endpoint).snapshots == 0
     assert kept_by(server) > 0
-    assert names() == set(), "a segment has a name only until WELCOME"
+    assert not any(name_that_is_open(one.process.pid) for one in workers), "a segment has a name only until WELCOME"
     np.testing.assert_array_equal(weights_of(endpoint, PARAMETERS).numpy(), -total)
 
 
@@ -79,11 +76,9 @@ def test_of_workers_that_were_killed_or_left_the_server_keeps_nothing(programs: 
 def test_a_worker_that_is_killed_before_welcome_leaves_no_name(programs: Programs) -> None:
     server, endpoint = programs.start_server()
     server.kill()
-    before = names()
     waiting = worker(programs, endpoint, "a")
-    wait_for(lambda: names() - before, program=waiting)
+    left = wait_for(lambda: name_that_is_open(waiting.process.pid), program=waiting)
     waiting.kill()
-    (left,) = names() - before
     server, _ = programs.start_server(run_dir=programs.folder / "another run")
     wait_for(lambda: left not in names(), program=server)
 

@@ -5,7 +5,6 @@ Every push takes exactly 1 from each weight, so that the weights of version v ar
 overwritten while somebody reads it shows at once.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,28 +13,25 @@ import msgspec
 import numpy as np
 import pytest
 
-from common import messages, shared_memory
+from common import messages
 from common.wire import Buffer, read_to_server, take_places, to_frames, with_places
 from ps_server.effects import Send
 from ps_server.lent_memory import LentMemory
 from rl_worker import slots
 from rl_worker.effects import Effect, Reconnect, Transmit
 from rl_worker.slots import Slots
+from tests.segment_names import left_behind
 from tests.simulation.cluster import Faults, SimulatedCluster, SimulatedWorker, ones
 
 SETTINGS = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
 
 
-def names() -> set[str]:
-    return {name for name in os.listdir(shared_memory.FOLDER) if shared_memory.NAME.fullmatch(name)}
-
-
 @pytest.fixture(autouse=True)
 def _nothing_is_too_small_and_nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(slots, "WORTH_BYTES", 1)
-    before = names()
+    before = left_behind()
     yield
-    assert names() <= before
+    assert left_behind() <= before
 
 
 @dataclass

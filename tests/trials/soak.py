@@ -69,11 +69,11 @@ def trial(*, seed: int, minutes: float, workers: int, names: int) -> dict[str, f
         process = psutil.Process(server.process.pid)
         herds = Herds(programs, endpoint, seed=seed, workers=workers, names=names)
         wait_for(lambda: status_of(endpoint).workers_alive >= workers // 2, program=server)
-        descriptors = _without_connections(process, herds)
+        descriptors = _without_connections(process, herds, endpoint)
         herds.start()
         samples = _watched(process, herds, seconds=60 * minutes)
         status = status_of(endpoint)
-        leaked = _without_connections(process, herds) - descriptors
+        leaked = _without_connections(process, herds, endpoint) - descriptors
         settled = [sample for sample in samples if sample[0] >= 20 * minutes]
         return {
             "seed": seed,
@@ -90,9 +90,10 @@ def trial(*, seed: int, minutes: float, workers: int, names: int) -> dict[str, f
         }
 
 
-def _without_connections(process: psutil.Process, herds: Herds) -> int:
-    """Its descriptors once every worker is gone."""
+def _without_connections(process: psutil.Process, herds: Herds, endpoint: str) -> int:
+    """Its descriptors once every worker is gone; what they have lent goes with their leases."""
     herds.end()
+    wait_for(lambda: status_of(endpoint).workers_alive == 0)
     wait_for(lambda: all(one.status == psutil.CONN_LISTEN for one in process.net_connections(kind="tcp")))
     return process.num_fds()
 
