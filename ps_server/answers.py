@@ -1,10 +1,11 @@
-"""What a worker is told of the run: when it joins, and when it asks for weights."""
+"""What peers are told of the run: when they join, when they ask for weights, and when they ask how it is."""
 
 from typing import Any
 
 from common import messages
 from common.codecs import CODECS
 from common.messages import Hello, NotModified, Pull, PushPull, Settlement, Weights, Welcome
+from common.status import Status
 from ps_server.effects import Send
 from ps_server.guards import codec_for_weights
 from ps_server.ledger import Account
@@ -50,3 +51,10 @@ def newest(
     if store is None or (message.have_epoch, message.have_version) == (epoch, version):
         return Send(peer, NotModified(**answer))
     return Send(peer, Weights(**answer, codec=codec), store.snapshot(codec, target=is_target))
+
+
+def how_it_is(peer: PeerId, asked: messages.StatusRequest, run: TrainingRun | None, status: Status) -> Send:
+    """The answer to an admin's question."""
+    schema = run.store.schema.specs if run and run.store else ()
+    spec = run.spec.to_dict() if run else {}
+    return Send(peer, messages.StatusReply(request=asked.request, status=status, run=spec, schema=schema))

@@ -18,7 +18,7 @@ from common.run_spec import Consistency
 from common.status import Status
 from common.wire import Buffer
 from ps_server.admission import admit
-from ps_server.answers import newest, welcome
+from ps_server.answers import how_it_is, newest, welcome
 from ps_server.checkpoint_plan import CheckpointPlan
 from ps_server.denied import Denied
 from ps_server.effects import Effect, Exit, Note, SaveCheckpoint, Send
@@ -215,7 +215,7 @@ class ParameterServer:
                     self.turns.told(member.worker_id, self.version)
                 return [self._newest(peer, message)]
             case messages.StatusRequest():
-                return [self._status(peer, message, now=now)]
+                return [how_it_is(peer, message, self.run, self.status(now=now))]
             case messages.CheckpointRequest():
                 if self.version == 0:
                     raise Denied("no_weights", "there is nothing to save yet: no worker has seeded the run")
@@ -383,12 +383,6 @@ class ParameterServer:
             checkpoint_failures=self.checkpoints.failures,
             now=now,
         )
-
-    def _status(self, peer: PeerId, asked: messages.StatusRequest, *, now: float) -> Send:
-        schema = self.run.store.schema.specs if self.run and self.run.store else ()
-        spec = self.run.spec.to_dict() if self.run else {}
-        status = self.status(now=now)
-        return Send(peer, messages.StatusReply(request=asked.request, status=status, run=spec, schema=schema))
 
     # -- the end of the run -----------------------------------------------------------------------------------------
 

@@ -8,12 +8,12 @@ shows that the primary went on without it; then it does not take over, because t
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from common import messages
 from common.messages import Push, PushPull, ToServer, ToWorker
 from common.status import Status
 from common.wire import Buffer
+from ps_server.answers import how_it_is
 from ps_server.effects import Effect, Exit, Note, Send, Tell
 from ps_server.membership import PeerId
 from ps_server.parameter_server import ParameterServer
@@ -79,7 +79,7 @@ class Standby:
         if self.server is not None:
             return self.server.receive(peer, message, vector, now=now, is_admin=is_admin)
         if isinstance(message, messages.StatusRequest):
-            return [self._status(peer, message, now=now)]
+            return [how_it_is(peer, message, self.run, self.status(now=now))]
         run = self.run
         if (
             not isinstance(message, messages.Hello)
@@ -282,12 +282,6 @@ class Standby:
             return []
         is_ours = message.seeded_in == server.run.seeded_in
         return server.fence(self.primary) if is_ours and message.epoch > server.epoch else []
-
-    def _status(self, peer: PeerId, asked: messages.StatusRequest, *, now: float) -> Send:
-        schema = self.run.store.schema.specs if self.run and self.run.store else ()
-        spec: dict[str, Any] = self.run.spec.to_dict() if self.run else {}
-        status = self.status(now=now)
-        return Send(peer, messages.StatusReply(request=asked.request, status=status, run=spec, schema=schema))
 
 
 def _refused(peer: PeerId, request: int, code: str, reason: str) -> Send:

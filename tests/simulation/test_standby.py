@@ -59,25 +59,27 @@ def no_more_is_pushed(pair: SimulatedPair) -> None:
         worker.updates = worker.made
 
 
+def it_is_replaced_and_nothing_is_lost(pair: SimulatedPair, seed: int) -> None:
+    """The primary dies at a moment of chance."""
+    run_to_chance(pair, random.Random(seed))
+    pair.kill_server()
+    pair.run_until(lambda: pair.standby.server is not None, within_seconds=60)
+    nothing_is_lost_or_doubled(pair)
+
+
 @pytest.mark.parametrize("pulls", [True, False], ids=["push-pull", "push"])
 @pytest.mark.parametrize("faults", NETWORKS, ids=str)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_primary_that_dies_at_any_moment_loses_no_push(seed: int, faults: Faults, pulls: bool) -> None:
     pair = a_pair(seed, faults, pulls=pulls)
-    run_to_chance(pair, random.Random(seed))
-    pair.kill_server()
-    pair.run_until(lambda: pair.standby.server is not None, within_seconds=60)
-    nothing_is_lost_or_doubled(pair)
+    it_is_replaced_and_nothing_is_lost(pair, seed)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_with_little_room_workers_let_go_only_of_what_the_standby_has(seed: int) -> None:
     """The worker's buffer is full all the time, and each checkpoint lets it go on: what it lets go of must be here."""
     pair = a_pair(seed, NETWORKS[1], resend_bytes=8 * PUSH_BYTES, updates=400)
-    run_to_chance(pair, random.Random(seed))
-    pair.kill_server()
-    pair.run_until(lambda: pair.standby.server is not None, within_seconds=60)
-    nothing_is_lost_or_doubled(pair)
+    it_is_replaced_and_nothing_is_lost(pair, seed)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -7,6 +7,7 @@ docs/GUARANTEES.md says why.
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,3 +102,12 @@ class Swarms:
 def rest(seconds: float) -> None:
     until = time.monotonic() + seconds
     wait_for(lambda: time.monotonic() >= until)
+
+
+def broken(found: Mapping[str, float]) -> dict[str, bool]:
+    """Which of the promises about counts are, by what was promised."""
+    return {
+        "no acknowledged push is lost": found["lost"] > 0,
+        "no push counts twice": found["doubled"] > 0,
+        "pushes are acknowledged": found["acknowledged"] == 0,
+    }

@@ -18,7 +18,7 @@ from common import messages
 from common.zmq_request import ask
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
 from tests.trials import figures
-from tests.trials.counting import Swarm, Swarms, rest
+from tests.trials.counting import Swarm, Swarms, broken, rest
 from tests.trials.hosts import Host, Hosts, inside
 
 LEASE_SECONDS = 2.0
@@ -167,9 +167,7 @@ def main() -> int:
     return figures.told(
         told,
         {
-            "no acknowledged push is lost": told["lost"] > 0,
-            "no push counts twice": told["doubled"] > 0,
-            "pushes are acknowledged": told["acknowledged"] == 0,
+            **broken(told),
             f"the dead are gone within {MOST_LEASE_SECONDS:g} s": told["lease_seconds"] > MOST_LEASE_SECONDS,
             "the living are not": told["ended_alive"] > 0,
         },
