@@ -69,6 +69,7 @@ class CheckpointWriter:
                 self.results.put(Written(path))
             except Exception as error:  # whatever it is: the server waits for an answer to each checkpoint
                 self.results.put(Written(path, error=str(error) or type(error).__name__))
+            del checkpoint  # its memory is used for the next one
 
 
 def newest_checkpoint(

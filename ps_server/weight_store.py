@@ -17,7 +17,7 @@ from common.codecs import CODECS
 from common.tensors import Schema
 from ps_server.optimizers import Optimizer
 
-BUFFERS_KEPT = 8  # for the next snapshots; more than that were slow readers' and go back to the system
+BUFFERS_KEPT = 8  # for the next copies; more than that were slow readers' and go back to the system
 
 
 class Snapshot:
@@ -98,7 +98,7 @@ class WeightStore:
         """The bytes of a snapshot, whose version is the newest."""
         vector = self.vector(target=snapshot.target)
         if snapshot.codec == "float32":  # which is a view
-            vector = torch.from_numpy(self._pool.take()).copy_(vector)
+            vector = self._copy_of(vector)
         encoded = CODECS[snapshot.codec].encode(vector, self.schema.statistics)
         self._copied[snapshot.codec, snapshot.target] = snapshot
         self.copies += 1
@@ -116,7 +116,13 @@ class WeightStore:
 
     def vectors(self) -> dict[str, Tensor]:
         """Copies of everything a checkpoint keeps, by name."""
-        return {name: vector.clone() for name, vector in self._live().items()}
+        return {name: self._copy_of(vector) for name, vector in self._live().items()}
+
+    def _copy_of(self, vector: Tensor) -> Tensor:
+        """In memory that is used again: fresh pages cost several times what the copy does, and nobody is served then."""
+        if vector.dim() == 0:
+            return vector.clone()
+        return torch.from_numpy(self._pool.take())[: vector.numel()].view(vector.shape).copy_(vector)
 
     def restore(self, vectors: dict[str, Tensor], *, version: int, target_version: int) -> None:
         """Back to what a checkpoint kept."""

@@ -182,6 +182,17 @@ def test_what_a_checkpoint_keeps_is_a_copy_of_everything() -> None:
     assert all(torch.equal(kept[name], tensor) for name, tensor in before.items())
 
 
+def test_copies_for_checkpoints_use_the_memory_of_those_that_nobody_holds() -> None:
+    store = WeightStore(SCHEMA, vector(1, 2, 3), optimizer_for(Adam(), SCHEMA.size))
+    held, dropped = store.vectors(), store.vectors()
+    used = {vector.data_ptr() for vector in dropped.values() if vector.dim()}
+    del dropped
+    store.apply(vector(1, 1, 1), 0.1)
+    again = store.vectors()
+    assert {vector.data_ptr() for vector in again.values() if vector.dim()} == used
+    assert torch.equal(held["weights"], vector(1, 2, 3)), "what is held is not written to"
+
+
 def test_a_restored_store_continues_bit_for_bit() -> None:
     original = WeightStore(SCHEMA, vector(1, 2, 3), optimizer_for(Adam(), SCHEMA.size))
     for number in range(10):
