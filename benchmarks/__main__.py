@@ -20,6 +20,7 @@ import psutil
 from benchmarks.command_loop import Measured, figures_of, total
 from benchmarks.table import Row, in_turn, show
 from benchmarks.training import ENVIRONMENTS, steps_counted
+from common.curve import write_pair
 
 TURNS = 5
 WINDOW_SECONDS = 1.5
@@ -41,6 +42,10 @@ def main(arguments: list[str]) -> None:
             rows[f"push-pull {_size(size)}, {_clients(clients)}, tcp"] = partial(over_tcp, size, clients)
     for size in (150_000, 1_700_000):
         rows[f"push-pull {_size(size)}, pushes kept until durable"] = partial(kept, size)
+    for size in SIZES:
+        rows[f"push-pull {_size(size)}, CURVE"] = partial(over_curve, size)
+    rows[f"push-pull {_size(1_700_000)}, CURVE, one host"] = partial(same_host_locked, 1_700_000)
+    rows[f"push-pull {_size(1_700_000)}, 2 clients, p99 while checkpoints are written"] = partial(saving, 1_700_000)
     rows["pull, not modified, p50"] = partial(not_modified, "p50")
     rows["pull, not modified, p99"] = partial(not_modified, "p99")
     rows["training pong-a3c 84x84x4, 2 workers"] = training
@@ -54,71 +59,61 @@ def main(arguments: list[str]) -> None:
 
 def same_host(size: int, clients: int, name: str) -> Row:
     """Round trips a second with RMSProp on the server, vectors in shared memory, against PyTorch RPC."""
-    with _ps_server("--optimizer", "rmsprop") as server:
-        ours = [Measured("benchmarks.push_pull", "ours", server, str(size)) for _ in range(clients)]
+    with _ps_server() as server:
+        ours = _clients_of(server, "ours", size, clients)
         where = f"127.0.0.1:{_free_port()}"
         ranks = [
             Measured("benchmarks.push_pull", "rpc", where, str(size), str(rank), str(clients))
             for rank in range(clients + 1)
         ]
         try:
-            return in_turn(
-                name,
-                lambda: total(ours, WINDOW_SECONDS),
-                lambda: total(ranks[1:], WINDOW_SECONDS),
-                turns=TURNS,
-                unit="round trips/s",
-                against="PyTorch RPC, same update",
-            )
+            return _compared(name, ours, ranks[1:], against="PyTorch RPC, same update")
         finally:
-            for process in ours + ranks:
-                process.end()
+            ranks[0].end()
 
 
 def over_tcp(size: int, clients: int, name: str) -> Row:
     """The same, by the wire, against raw pyzmq."""
-    return _against_raw(name, "wire", size, clients, against="raw pyzmq, same bytes and update")
+    with _ps_server() as server, _raw_server(size) as raw_server:
+        ours, raw = (_clients_of(where, kind, size, clients) for where, kind in ((server, "wire"), (raw_server, "raw")))
+        return _compared(name, ours, raw, against="raw pyzmq, same bytes and update")
+
+
+def over_curve(size: int, name: str) -> Row:
+    """The same, both encrypted."""
+    with _keys() as keys, _ps_server(*_locked(keys)) as server, _raw_server(size, keys) as raw_server:
+        ours, raw = _clients_of(server, "wire", size, 1, keys), _clients_of(raw_server, "raw", size, 1, keys)
+        return _compared(name, ours, raw, against="raw pyzmq with CURVE, same bytes and update")
+
+
+def same_host_locked(size: int, name: str) -> Row:
+    """What a lock costs where vectors go through shared memory."""
+    with _keys() as keys, _ps_server(*_locked(keys)) as locked, _ps_server() as server:
+        ours, without = _clients_of(locked, "ours", size, 1, keys), _clients_of(server, "ours", size, 1)
+        return _compared(name, ours, without, against="the same without CURVE")
 
 
 def kept(size: int, name: str) -> Row:
     """What it costs to keep pushes until they are durable."""
-    with _ps_server("--optimizer", "rmsprop") as server:
-        ours, without = (Measured("benchmarks.push_pull", kind, server, str(size)) for kind in ("kept", "not-kept"))
-        try:
-            return in_turn(
-                name,
-                lambda: total([ours], WINDOW_SECONDS),
-                lambda: total([without], WINDOW_SECONDS),
-                turns=TURNS,
-                unit="round trips/s",
-                against="the same, none kept",
-            )
-        finally:
-            ours.end()
-            without.end()
+    with _ps_server() as server:
+        ours, without = _clients_of(server, "kept", size, 1), _clients_of(server, "not-kept", size, 1)
+        return _compared(name, ours, without, against="the same, none kept")
 
 
 def not_modified(percentile: str, name: str) -> Row:
     """What it takes, in microseconds, to hear that the weights that the client has are the newest."""
-    with _ps_server("--optimizer", "rmsprop") as server, _raw_server(1) as raw_server:
-        ours = Measured("benchmarks.push_pull", "not-modified", server, "1")
-        raw = Measured("benchmarks.push_pull", "raw", raw_server, "1")
+    with _ps_server() as server, _raw_server(1) as raw_server:
+        ours, raw = _clients_of(server, "not-modified", 1, 1), _clients_of(raw_server, "raw", 1, 1)
+        figure = partial(_longest, percentile, WINDOW_SECONDS)
+        return _compared(name, ours, raw, figure, unit="µs", against="raw pyzmq, 4 bytes each way")
 
-        def figure(client: Measured) -> float:
-            return float(getattr(figures_of([client], WINDOW_SECONDS)[0], percentile))
 
-        try:
-            return in_turn(
-                name,
-                lambda: figure(ours),
-                lambda: figure(raw),
-                turns=TURNS,
-                unit="µs",
-                against="raw pyzmq, 4 bytes each way",
-            )
-        finally:
-            ours.end()
-            raw.end()
+def saving(size: int, name: str) -> Row:
+    """How much longer, in microseconds, the slowest hundredth of round trips takes while checkpoints are written."""
+    with _ps_server("--checkpoint-seconds", "0.2") as server, _ps_server("--checkpoint-seconds", "1e9") as without:
+        ours, never = _clients_of(server, "ours", size, 2), _clients_of(without, "ours", size, 2)
+        figure = partial(_longest, "p99", 3 * WINDOW_SECONDS)
+        return _compared(name, ours, never, figure, unit="µs", against="the same, none written")
 
 
 def training(name: str) -> Row:
@@ -157,27 +152,52 @@ def training(name: str) -> Row:
                 worker.wait()
 
 
-def _against_raw(name: str, kind: str, size: int, clients: int, *, against: str) -> Row:
-    with _ps_server("--optimizer", "rmsprop") as server, _raw_server(size) as raw_server:
-        ours = [Measured("benchmarks.push_pull", kind, server, str(size)) for _ in range(clients)]
-        raw = [Measured("benchmarks.push_pull", "raw", raw_server, str(size)) for _ in range(clients)]
-        try:
-            return in_turn(
-                name,
-                lambda: total(ours, WINDOW_SECONDS),
-                lambda: total(raw, WINDOW_SECONDS),
-                turns=TURNS,
-                unit="round trips/s",
-                against=against,
-            )
-        finally:
-            for process in ours + raw:
-                process.end()
+def _clients_of(server: str, kind: str, size: int, count: int, keys: str = "") -> list[Measured]:
+    return [Measured("benchmarks.push_pull", kind, server, str(size), keys) for _ in range(count)]
+
+
+def _rate(clients: list[Measured]) -> float:
+    return total(clients, WINDOW_SECONDS)
+
+
+def _longest(percentile: str, seconds: float, clients: list[Measured]) -> float:
+    return max(float(getattr(figures, percentile)) for figures in figures_of(clients, seconds))
+
+
+def _compared(
+    name: str,
+    ours: list[Measured],
+    alternative: list[Measured],
+    figure: Callable[[list[Measured]], float] = _rate,
+    *,
+    unit: str = "round trips/s",
+    against: str,
+) -> Row:
+    """Measure both in turn, and end them."""
+    try:
+        return in_turn(name, lambda: figure(ours), lambda: figure(alternative), turns=TURNS, unit=unit, against=against)
+    finally:
+        for process in ours + alternative:
+            process.end()
+
+
+@contextmanager
+def _keys() -> Iterator[str]:
+    """A folder with the keys of both sides."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_pair(Path(folder), "bench")
+        yield folder
+
+
+def _locked(keys: str) -> list[str]:
+    return ["--curve-secret", f"{keys}/bench.key_secret", "--authorized-keys", keys]
 
 
 @contextmanager
 def _ps_server(*flags: str) -> Iterator[str]:
-    """A ps-server on loopback; its HOST:PORT."""
+    """A ps-server on loopback, with RMSProp unless a preset says otherwise; its HOST:PORT."""
+    if "--preset" not in flags:
+        flags = ("--optimizer", "rmsprop", *flags)
     with tempfile.TemporaryDirectory() as folder:
         endpoint = Path(folder) / "endpoint"
         command = [str(SCRIPTS / "ps-server"), "--host", "127.0.0.1", "--port", "0", "--run-dir", folder, *flags]
@@ -193,9 +213,9 @@ def _ps_server(*flags: str) -> Iterator[str]:
 
 
 @contextmanager
-def _raw_server(size: int) -> Iterator[str]:
+def _raw_server(size: int, keys: str = "") -> Iterator[str]:
     port = _free_port()
-    server = subprocess.Popen([sys.executable, "-m", "benchmarks.push_pull", "serve", port, str(size)])
+    server = subprocess.Popen([sys.executable, "-m", "benchmarks.push_pull", "serve", port, str(size), keys])
     try:
         yield f"127.0.0.1:{port}"
     finally:

@@ -2,15 +2,18 @@
 Push a gradient, have RMSProp applied, pull the weights: our server against raw pyzmq and PyTorch RPC that do just that.
 
 As a program: `push_pull.py KIND HOST:PORT PARAMETERS` is a client; KIND is ours (vectors in shared memory), wire (by
-tcp), kept, not-kept, raw or not-modified. `push_pull.py serve PORT PARAMETERS` is the raw server. `push_pull.py rpc
-HOST:PORT PARAMETERS RANK CLIENTS` is a client of PyTorch RPC, and its server with rank 0.
+tcp), kept, not-kept, raw or not-modified. `push_pull.py serve PORT PARAMETERS` is the raw server. With a folder that
+holds the pair of keys `bench` as the last argument, they talk over CURVE. `push_pull.py rpc HOST:PORT PARAMETERS RANK
+CLIENTS` is a client of PyTorch RPC, and its server with rank 0.
 """
 
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 import zmq
@@ -19,6 +22,7 @@ from torch import Tensor
 from benchmarks.command_loop import serve_commands
 from common import shared_memory
 from common.buffer_pool import BufferPool
+from common.curve import ClientKeys, read_pair
 from common.run_spec import Wire
 from common.tensors import Schema, TensorSpec
 from rl_worker.parameter_client import ParameterClient
@@ -40,10 +44,22 @@ class TorchRmsProp:
         self.weights.addcdiv_(gradient, self._root, value=-7e-4)
 
 
-def raw_server(port: str, size: int) -> None:
+def keys_in(folder: str) -> ClientKeys | None:
+    """One pair for both sides; "" is no folder, and no encryption."""
+    if not folder:
+        return None
+    pair = read_pair("bench", Path(folder) / "bench.key_secret")
+    return ClientKeys(pair.public, pair)
+
+
+def raw_server(port: str, size: int, keys: str = "") -> None:
     """One frame of gradient in, RMSProp, one frame of the live weights out; no header."""
     server = TorchRmsProp(size)
     socket = zmq.Context().socket(zmq.ROUTER)
+    if (lock := keys_in(keys)) is not None:
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, lock.own.public)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, lock.own.secret)
     socket.bind(f"tcp://127.0.0.1:{port}")
     view = server.weights.numpy().data
     while True:
@@ -52,9 +68,11 @@ def raw_server(port: str, size: int) -> None:
         socket.send_multipart([peer, view], copy=False)
 
 
-def raw_client(server: str, size: int) -> None:
+def raw_client(server: str, size: int, keys: str = "") -> None:
     """Sends a gradient and copies the weights that come back into place."""
     socket = zmq.Context().socket(zmq.DEALER)
+    if (lock := keys_in(keys)) is not None:
+        lock.lock(socket)
     socket.connect(f"tcp://{server}")
     gradient, weights = torch.full((size,), 1e-3), torch.zeros(size)
 
@@ -76,16 +94,17 @@ def rpc_push_pull(gradient: Tensor) -> Tensor:
         return _rpc_server.weights
 
 
-def torch_rpc(server: str, size: int, rank: int, clients: int) -> None:
+def torch_rpc(server: str, size: int, number: str, clients: str) -> None:
     """PyTorch RPC as it comes: TensorPipe, which takes shared memory on one host. Rank 0 is the server."""
     from torch.distributed import rpc
 
     global _rpc_server
+    rank = int(number)
     if rank == 0:
         _rpc_server = TorchRmsProp(size)
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://{server}", num_worker_threads=4)
-    rpc.init_rpc(f"rank{rank}", rank=rank, world_size=clients + 1, rpc_backend_options=options)
+    rpc.init_rpc(f"rank{rank}", rank=rank, world_size=int(clients) + 1, rpc_backend_options=options)
     if rank == 0:
         threading.Event().wait()
     gradient, weights = torch.full((size,), 1e-3), torch.zeros(size)
@@ -96,7 +115,7 @@ def torch_rpc(server: str, size: int, rank: int, clients: int) -> None:
     serve_commands(once)
 
 
-def our_parameters(server: str, size: int, *, resend_bytes: int) -> tuple[ZmqClient, RemoteParameters]:
+def our_parameters(server: str, size: int, *, resend_bytes: int, keys: str = "") -> tuple[ZmqClient, RemoteParameters]:
     """A worker's connection to a server, with a vector of this size."""
     machine = ParameterClient(
         worker_id=f"bench-{os.getpid()}",
@@ -109,7 +128,7 @@ def our_parameters(server: str, size: int, *, resend_bytes: int) -> tuple[ZmqCli
         resend_bytes=resend_bytes,
         now=time.monotonic(),
     )
-    client = ZmqClient(server, machine)
+    client = ZmqClient(server, machine, keys=keys_in(keys))
     client.welcome.result()
     return client, RemoteParameters(client, machine, Schema([TensorSpec("all", (size,))]), Wire())
 
@@ -117,6 +136,7 @@ def our_parameters(server: str, size: int, *, resend_bytes: int) -> tuple[ZmqCli
 def our_client(
     server: str,
     size: int,
+    keys: str = "",
     *,
     push: bool = True,
     fresh: bool = False,
@@ -130,7 +150,7 @@ def our_client(
     """
     if not by_memory:
         shared_memory.FOLDER = "/nowhere"
-    _, parameters = our_parameters(server, size, resend_bytes=resend_bytes)
+    _, parameters = our_parameters(server, size, resend_bytes=resend_bytes, keys=keys)
     gradient, weights = torch.full((size,), 1e-3), torch.zeros(size)
     parameters.seed(weights)
     newest = parameters.pull()
@@ -149,8 +169,8 @@ def our_client(
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    kind, where, parameters, *ranks = sys.argv[1:]
-    programs = {
+    kind, where, parameters, *more = sys.argv[1:]
+    programs: dict[str, Callable[..., None]] = {
         "serve": raw_server,
         "raw": raw_client,
         "rpc": torch_rpc,
@@ -161,4 +181,4 @@ if __name__ == "__main__":
         "not-kept": partial(our_client, fresh=True, resend_bytes=0),
         "not-modified": partial(our_client, push=False),
     }
-    programs[kind](where, int(float(parameters)), *map(int, ranks))
+    programs[kind](where, int(float(parameters)), *more)
