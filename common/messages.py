@@ -25,6 +25,7 @@ Setting = bool | int | float | str | tuple[bool | int | float | str, ...] | None
 Settings = dict[str, Setting]
 Run = dict[str, Setting | Settings]
 
+NO_LIMIT = 2**62  # bytes
 PROTOCOL_VERSION = 1  # of the messages; the framing has a version of its own in wire.py
 
 
@@ -126,6 +127,13 @@ class Heartbeat(Struct, frozen=True, kw_only=True, tag="HEARTBEAT"):
     save_soon: bool = False  # half of what I may keep until it is durable is full: please write a checkpoint early
 
 
+class RoomRequest(Struct, frozen=True, kw_only=True, tag="ROOM_REQUEST"):
+    """May I send a push of so many bytes, which is more than my credit? Answered by ROOM, when it is my turn."""
+
+    request: Count
+    bytes: Count
+
+
 class Goodbye(Struct, frozen=True, kw_only=True, tag="GOODBYE"):
     """I leave on purpose. Answered by FAREWELL."""
 
@@ -202,6 +210,7 @@ class Welcome(Struct, frozen=True, kw_only=True, tag="WELCOME"):
     lease_seconds: float  # silence after which the worker is taken for dead
     codecs: tuple[str, ...]
     memory: str = ""  # what stands in the segment that the worker offers, if the server sees it
+    credit: int = NO_LIMIT  # bytes of vectors of pushes that the worker may have unanswered without asking for room
 
 
 class Seeded(Struct, frozen=True, kw_only=True, tag="SEEDED"):
@@ -223,6 +232,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     version: int  # of the weights after it
     staleness: int = 0
     durable: int = 0  # every push of this worker up to this sequence is inside a completed checkpoint
+    credit: int = NO_LIMIT  # as in WELCOME, from now on
     code: str = ""  # of a discarded push: why
     reason: str = ""
 
@@ -275,8 +285,15 @@ class Alive(Struct, frozen=True, kw_only=True, tag="ALIVE"):
     version: int
     global_steps: int
     durable: int  # every push of this worker up to this sequence is inside a completed checkpoint
-    holding: bool = False  # a push of this worker waits for its turn, and is not lost
+    holding: bool = False  # a push of this worker, or its wish for room, waits for its turn, and is not lost
+    credit: int = NO_LIMIT  # as in WELCOME, from now on
     saving: bool = True  # false when the newest checkpoint could not be written: do not wait for the next
+
+
+class Room(Struct, frozen=True, kw_only=True, tag="ROOM"):
+    """The answer to ROOM_REQUEST: send that push now."""
+
+    request: int
 
 
 class Farewell(Struct, frozen=True, kw_only=True, tag="FAREWELL"):
@@ -360,11 +377,11 @@ class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
 
 
 ToServer = (
-    Hello | Seed | Pull | Push | PushPull | Report | Heartbeat | Goodbye
+    Hello | Seed | Pull | Push | PushPull | Report | Heartbeat | RoomRequest | Goodbye
     | StatusRequest | CheckpointRequest | StopRequest | Follow | Followed | Fence
 )  # fmt: skip
 ToWorker = (
-    Welcome | Seeded | Settled | Weights | NotModified | Noted | Alive | Farewell | Stop | Refused
+    Welcome | Seeded | Settled | Weights | NotModified | Noted | Alive | Room | Farewell | Stop | Refused
     | StatusReply | CheckpointSaved | Stopping | State | Update | Leading
 )  # fmt: skip
 Message = ToServer | ToWorker

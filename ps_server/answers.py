@@ -13,7 +13,9 @@ from ps_server.membership import PeerId
 from ps_server.training_run import TrainingRun
 
 
-def welcome(hello: Hello, run: TrainingRun, account: Account, *, epoch: int, lease_seconds: float) -> Welcome:
+def welcome(
+    hello: Hello, run: TrainingRun, account: Account, *, epoch: int, lease_seconds: float, credit: int
+) -> Welcome:
     """The answer to who may join."""
     return Welcome(
         request=hello.request,
@@ -29,6 +31,7 @@ def welcome(hello: Hello, run: TrainingRun, account: Account, *, epoch: int, lea
         reported_through=account.reported,
         lease_seconds=lease_seconds,
         codecs=tuple(CODECS),
+        credit=credit,
     )
 
 

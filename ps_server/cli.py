@@ -20,6 +20,7 @@ from common.zmq_request import ask
 from ps_server.checkpointing import CheckpointWriter, check_unused, newest_checkpoint
 from ps_server.door import Door
 from ps_server.fencing import advice
+from ps_server.limits import Limits
 from ps_server.parameter_server import ParameterServer
 from ps_server.run_records import RunRecords
 from ps_server.settings import ServerSettings
@@ -87,13 +88,17 @@ def serve(argv: Sequence[str] | None = None) -> int:
 def _machine(flags: Parsed[ServerSettings], *, epoch: int, now: float) -> tuple[ParameterServer | Standby, Path]:
     """What is to be served, and the run folder, which is made."""
     settings = flags.program
-    times = {"lease_seconds": settings.lease_seconds, "checkpoint_seconds": settings.checkpoint_seconds}
+    limits = Limits(
+        lease_seconds=settings.lease_seconds,
+        checkpoint_seconds=settings.checkpoint_seconds,
+        receive_bytes=int(settings.receive_mib * 2**20),
+    )
     if settings.standby_of is not None:
         if flags.wishes:
             typed = ", ".join(flag_of(key) for key in flags.wishes)
             raise SettingsError(f"--standby-of: the run is that of {settings.standby_of}; leave out {typed}")
         standby = Standby(
-            primary=settings.standby_of, epoch=epoch, takeover_seconds=settings.takeover_seconds, now=now, **times
+            primary=settings.standby_of, epoch=epoch, takeover_seconds=settings.takeover_seconds, limits=limits, now=now
         )
         return standby, make_run_folder(settings.run_dir, experiment="", preset="standby", seed=None)
     run, overrides = _starting_run(flags, epoch=epoch, now=now)
@@ -105,7 +110,7 @@ def _machine(flags: Parsed[ServerSettings], *, epoch: int, now: float) -> tuple[
         seed=run.spec.seed if run else None,
     )
     epoch = run.epoch if run else epoch
-    return ParameterServer(run, epoch=epoch, overrides=overrides, now=now, **times), folder
+    return ParameterServer(run, epoch=epoch, overrides=overrides, limits=limits, now=now), folder
 
 
 def _check_saved(server: ParameterServer, folder: Path) -> None:

@@ -24,11 +24,13 @@ from ps_server.denied import Denied
 from ps_server.effects import Effect, Exit, Note, SaveCheckpoint, Send
 from ps_server.fencing import advice, is_fenced_by
 from ps_server.guards import codec_for_weights, seed_of
+from ps_server.limits import Limits
 from ps_server.membership import Member, Membership, PeerId
 from ps_server.phases import ACCEPTS, ADMINS_ONLY, FROM_ANYBODY, Phase
 from ps_server.quarantine import OFFENCES, Quarantine
 from ps_server.replication import Replication
 from ps_server.reports import count_report
+from ps_server.room import Room
 from ps_server.status_report import status_of
 from ps_server.training_run import TrainingRun
 from ps_server.turns import Held, Turns
@@ -50,19 +52,21 @@ class ParameterServer:
         *,
         epoch: int,
         overrides: dict[str, Any],
-        lease_seconds: float,
-        checkpoint_seconds: float,
+        limits: Limits,
         now: float,
     ) -> None:
         self.run = run
         self.epoch = epoch
         self.phase = Phase.SERVING if run and run.store else Phase.EMPTY
-        self.membership = Membership(lease_seconds)
+        self.membership = Membership(limits.lease_seconds)
         self.turns = Turns(run.spec.consistency if run else Consistency(), self._settled_through)
+        self.room = Room(limits.receive_bytes)
         self.quarantine = Quarantine()
         self.replication = Replication(epoch)
         episodes = run.progress.episodes if run else 0
-        self.checkpoints = CheckpointPlan(checkpoint_seconds, saved_version=self.version, episodes=episodes, now=now)
+        self.checkpoints = CheckpointPlan(
+            limits.checkpoint_seconds, saved_version=self.version, episodes=episodes, now=now
+        )
         self.refused: Counter[str] = Counter()  # by code; discarded pushes too
         self.not_modified = 0
         self.fenced = ""  # why this server is over, though the run is not
@@ -131,6 +135,7 @@ class ParameterServer:
             self.run.progress.tick(now=now)
             self.checkpoints.release(self.run.ledger, followed=self.replication.followed)
             effects += self._take_turns(self.run, now=now)
+        effects += self._give_room(now=now)
         effects += self._end_if_over(now=now)
         if self.checkpoints.is_due(self.version, now=now) or self._milestone() is not None:
             effects += self.save(now=now)
@@ -241,11 +246,16 @@ class ParameterServer:
             case messages.Push() | messages.PushPull():
                 if isinstance(message, messages.PushPull):
                     codec_for_weights(message.weight_codec)  # without one, nothing is done
-                return self._push(self.run, Held(member, peer, message, vector), now=now)
+                self.room.arrived(peer)
+                settled = self._push(self.run, Held(member, peer, message, vector), now=now)
+                return settled + self._give_room(now=now)
             case messages.Report():
                 return self._report(self.run, member, message, now=now)
             case messages.Heartbeat():
                 return [self._alive(self.run, member, message)]
+            case messages.RoomRequest():
+                self.room.ask(peer, message.request, message.bytes)
+                return self._give_room(now=now)
             case messages.Goodbye():
                 self.membership.leave(member)
                 why = f": {message.reason}" if message.reason else ""
@@ -261,7 +271,9 @@ class ParameterServer:
         lost = self.run.ledger.lacking(hello.worker_id, hello.incarnation, oldest=hello.oldest)
         account = self.run.ledger.open(hello.worker_id, hello.incarnation, oldest=hello.oldest)
         known = self.membership.join(hello, peer, number=account.number, now=now)
-        reply = welcome(hello, self.run, account, epoch=self.epoch, lease_seconds=self.membership.lease_seconds)
+        # One vector at first: others may be about to join too, and its first answer brings it an even share.
+        lease_seconds, credit = self.membership.lease_seconds, self._credit(at_most=self._vector_bytes())
+        reply = welcome(hello, self.run, account, epoch=self.epoch, lease_seconds=lease_seconds, credit=credit)
         effects: list[Effect] = [Send(peer, reply), Note(f"{hello.worker_id} {'is back' if known else 'joined'}")]
         if lost:
             effects.append(Note(f"{hello.worker_id} keeps {lost} pushes no more that this server lacks", warning=True))
@@ -329,6 +341,7 @@ class ParameterServer:
     def _settled(self, run: TrainingRun, push: Held, settled: Settlement, *, now: float) -> Send:
         """The answer to a push."""
         push.member.push_settled(settled, steps=push.message.steps)
+        settled = msgspec.structs.replace(settled, credit=self._credit())
         if settled.verdict == "discarded":
             self._count_refused(push.peer, settled.code, now=now)
         if isinstance(push.message, messages.PushPull):
@@ -346,6 +359,20 @@ class ParameterServer:
         answer = newest(peer, message, self.run, settled, epoch=self.epoch)
         self.not_modified += isinstance(answer.message, messages.NotModified)
         return answer
+
+    def _vector_bytes(self) -> int:
+        """Of a gradient that is not compressed; 0 before the run is seeded."""
+        return 4 * self.run.store.schema.size if self.run and self.run.store else 0
+
+    def _credit(self, *, at_most: int = 0) -> int:
+        """Bytes that a worker may have unanswered, as things are; with `at_most` no more than this."""
+        credit = self.room.credit(vector_bytes=self._vector_bytes(), workers=len(self.membership.alive()))
+        return min(credit, at_most or credit)
+
+    def _give_room(self, *, now: float) -> list[Effect]:
+        """Tell those whose turn it is to push."""
+        turns = self.room.next_turns(lambda: {member.peer for member in self.membership.alive()}, now=now)
+        return [Send(peer, messages.Room(request=request)) for peer, request in turns]
 
     def _report(self, run: TrainingRun, member: Member, report: messages.Report, *, now: float) -> list[Effect]:
         effects: list[Effect] = [Send(member.peer, messages.Noted(request=report.request, sequence=report.sequence))]
@@ -365,7 +392,8 @@ class ParameterServer:
             version=self.version,
             global_steps=run.progress.global_steps,
             durable=account.durable,
-            holding=self.turns.holds(member.worker_id),
+            holding=self.turns.holds(member.worker_id) or self.room.waits(member.peer),
+            credit=self._credit(),
             saving=not self.checkpoints.failing,
         )
         return Send(member.peer, alive)

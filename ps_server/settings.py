@@ -29,6 +29,8 @@ class ServerSettings:
     """seconds between two checkpoints"""
     lease_seconds: float = 5.0
     """silence after which a worker is taken for dead"""
+    receive_mib: float = 1024.0
+    """memory for pushes that are on their way here or wait; workers share it, and take turns when it is too little"""
     curve_secret: Path | None = None
     """the server's secret key, made by `ps-ctl keygen`: all is encrypted, and only authorised keys may connect"""
     authorized_keys: Path | None = None
@@ -43,6 +45,7 @@ class ServerSettings:
             ("--checkpoint-seconds", self.checkpoint_seconds),
             ("--lease-seconds", self.lease_seconds),
             ("--takeover-seconds", self.takeover_seconds),
+            ("--receive-mib", self.receive_mib),
             ("--threads", self.threads),
         ):
             if not value > 0:  # NaN is not

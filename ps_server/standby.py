@@ -15,6 +15,7 @@ from common.status import Status
 from common.wire import Buffer
 from ps_server.answers import how_it_is
 from ps_server.effects import Effect, Exit, Note, Send, Tell
+from ps_server.limits import Limits
 from ps_server.membership import PeerId
 from ps_server.parameter_server import ParameterServer
 from ps_server.replication import LEASE_SECONDS
@@ -43,8 +44,7 @@ class Standby:
         primary: str,
         epoch: int,
         takeover_seconds: float,
-        lease_seconds: float,
-        checkpoint_seconds: float,
+        limits: Limits,
         now: float,
     ) -> None:
         self.primary = primary
@@ -53,7 +53,7 @@ class Standby:
         self.run: TrainingRun | None = None
         self._epoch, self._began = epoch, now
         self._takeover_seconds = takeover_seconds
-        self._lease_seconds, self._checkpoint_seconds = lease_seconds, checkpoint_seconds
+        self._limits = limits
         self._follow = 1  # the request of the FOLLOW that holds
         self._has_state = False  # that it was answered with; `run` may be of an earlier one
         self._number = 0  # of the last update that is applied
@@ -249,14 +249,7 @@ class Standby:
         # Neither its checkpoints nor its best one are on this disk.
         run.ledger.forget_durable()
         run.progress.best_saved = None
-        self.server = ParameterServer(
-            run,
-            epoch=run.epoch,
-            overrides={},
-            lease_seconds=self._lease_seconds,
-            checkpoint_seconds=self._checkpoint_seconds,
-            now=now,
-        )
+        self.server = ParameterServer(run, epoch=run.epoch, overrides={}, limits=self._limits, now=now)
         self.server.checkpoints.saved_version = 0
         self._due = now
         text = f"{self.primary} has been silent for {silent:.1f} s: taking over at version {self.version}"

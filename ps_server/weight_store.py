@@ -119,7 +119,7 @@ class WeightStore:
         return {name: self._copy_of(vector) for name, vector in self._live().items()}
 
     def _copy_of(self, vector: Tensor) -> Tensor:
-        """In memory that is used again: fresh pages cost several times what the copy does, and nobody is served then."""
+        """In memory that is used again: fresh pages cost several times what the copy does, while nobody is served."""
         if vector.dim() == 0:
             return vector.clone()
         return torch.from_numpy(self._pool.take())[: vector.numel()].view(vector.shape).copy_(vector)

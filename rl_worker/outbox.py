@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from common.messages import Heartbeat, Push, PushPull, ToServer
+from common.messages import NO_LIMIT, Heartbeat, Push, PushPull, RoomRequest, ToServer
 from common.wire import Buffer
 from rl_worker.effects import Transmit
 
@@ -40,6 +40,8 @@ class Outbox:
         self._waiting: OrderedDict[int, Request] = OrderedDict()  # by number, the lowest first
         self._under_way: dict[int, Request] = {}
         self._last_order = 0
+        self.credit = NO_LIMIT  # bytes of vectors that may be under way
+        self._room = 0  # bytes of the one push that the server has made room for
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._under_way)
@@ -65,9 +67,26 @@ class Outbox:
                 return None
         return message
 
+    def has_room(self) -> bool:
+        """Whether the server has room for the request that `next` has named."""
+        size = self._next_bytes()
+        return size == 0 or size <= self._room or self.bytes_under_way + size <= self.credit
+
+    def room_to_ask_for(self) -> int:
+        """Bytes of the request that `next` has named, when the server must be asked whether it may go; else 0."""
+        asked = any(isinstance(request.message, RoomRequest) for request in self._under_way.values())
+        return 0 if asked or self._next_bytes() <= self.credit else self._next_bytes()
+
+    def room_given(self, size: int) -> None:
+        """The server has made room for a push of so many bytes."""
+        self._room = size
+
     def send_next(self) -> Transmit:
         """Send the request that `next` has named."""
-        return self._send(self._waiting.popitem(last=False)[1])
+        request = self._waiting.popitem(last=False)[1]
+        if isinstance(request.message, Push | PushPull):
+            self._room = 0
+        return self._send(request)
 
     def overtake(self, message: ToServer) -> Transmit:
         """Send a new request before everything that waits."""
@@ -88,18 +107,23 @@ class Outbox:
     def start_over(self, again: Iterable[tuple[ToServer, Sequence[Buffer]]]) -> None:
         """The connection is another: everything waits again, and so do these, that had been answered before."""
         unanswered = {**self._under_way, **self._waiting}
+        self._room = 0
         unanswered |= {message.request: Request(message, vector) for message, vector in again}
         self._under_way.clear()
         self._waiting.clear()
         for number in sorted(unanswered):
             request = unanswered[number]
-            if not isinstance(request.message, Heartbeat):
+            if not isinstance(request.message, Heartbeat | RoomRequest):
                 self._waiting[number] = Request(request.message, request.vector)
 
     def clear(self) -> None:
         """Nothing will be answered any more."""
         self._waiting.clear()
         self._under_way.clear()
+
+    def _next_bytes(self) -> int:
+        request = next(iter(self._waiting.values()))
+        return vector_bytes(request.vector) if isinstance(request.message, Push | PushPull) else 0
 
     def _send(self, request: Request) -> Transmit:
         self._last_order += 1

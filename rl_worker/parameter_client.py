@@ -4,11 +4,11 @@ The worker's half of the protocol as a machine: calls and replies in, effects ou
 It joins, repeats what was lost, rejoins a server that came back, and knows when to give up. It knows nothing of
 sockets, threads or clocks; the shell (zmq_client.py) owns those and passes `now`, in seconds of any monotonic clock.
 
-outbox.py decides what is sent when, and what was lost; unsaved.py which pushes a server that came back is sent again.
+outbox.py decides what is sent when, and what was lost; unsaved.py which pushes a server that came back is sent again;
+silence.py when a connection is dead.
 """
 
 import enum
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,17 +20,14 @@ from common.tensors import Schema
 from common.wire import Buffer
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.outbox import Outbox, vector_bytes
+from rl_worker.silence import Silence
 from rl_worker.unsaved import UnsavedPushes
 
 FIRST_HELLO_SECONDS = 0.05  # until HELLO is said again; doubles up to the next number
 SLOWEST_HELLO_SECONDS = 2.0
 HEARTBEATS_IN_A_LEASE = 5
-SILENCE_SECONDS = 5.0  # without a word from the server, after which the connection is taken for dead
-SILENCE_WITH_STANDBY_SECONDS = 1.0  # the same, where there is another server to ask
 TURNED_AWAY_HELLO_SECONDS = 0.1  # until HELLO is said again to a server that does not serve the run
 TURNED_AWAY_SECONDS = 1.0  # of only this, until the next address is tried
-SLOWEST_BYTES_PER_SECOND = 1e6  # of a link worth waiting for: what is under way prolongs the silence that is borne
-LARGE_FORGOTTEN = 0.9  # of the longest silence around large vectors, what is left of it with each shorter one
 PLEA_SECONDS = 0.25  # between two requests for an early checkpoint
 NOTE_SECONDS = 10.0  # between two lines about a server that does not answer
 
@@ -85,8 +82,7 @@ class ParameterClient:
         self._seeded_in = 0  # the epoch in which the run was given first weights
         self._latest_epoch = 0  # of this run; a server of an earlier one is over
         self._addresses = addresses
-        self._silence_seconds = SILENCE_SECONDS if addresses == 1 else SILENCE_WITH_STANDBY_SECONDS
-        self._large_seconds = math.inf  # the longest silence around large vectors of late; learned if there is a choice
+        self._silence = Silence(has_choice=addresses > 1, now=now)
         self._turned_away: float | None = None  # when first, on this connection
         self._turned_away_why = ""
         self._schema: Schema | None = None  # of the trainer's network, once it is known
@@ -95,7 +91,6 @@ class ParameterClient:
         self._unsaved = UnsavedPushes(resend_bytes)
         self._last_ticket = 0
         self._pushes = self._reports = 0
-        self._heard = now  # anything on this connection, or it was new
         self._reached = now  # anything at all, or the first try
         self._hello_ticket = 0
         self._hello_due = now
@@ -178,8 +173,7 @@ class ParameterClient:
 
     def receive(self, message: ToWorker, vector: Sequence[Buffer] = (), *, now: float) -> list[Effect]:
         """One message of the server, and the buffers of its vector."""
-        self._learn_pace(message, now=now)
-        self._heard = now
+        self._silence.heard(message, now=now)
         if isinstance(message, messages.Refused) and message.code in ("standby", "lacking", "fenced"):
             return self._turn_away(message.reason, now=now, for_good=message.code == "fenced")
         if isinstance(message, Welcome) and message.epoch < self._latest_epoch:
@@ -225,8 +219,8 @@ class ParameterClient:
         if now >= self._note_due:
             self._note_due = now + NOTE_SECONDS
             effects.append(Note(f"no answer for {silence:.0f} s; {self._turned_away_why or 'still trying'}"))
-        if now - self._heard > self._longest_silence():
-            self._large_seconds = math.inf  # it may have been the link
+        expected = vector_bytes(self._newest[1]) if self._newest else 0
+        if self._silence.is_too_long(self._outbox.bytes_under_way + expected, now=now):
             effects += self._reconnect(now=now)
         if self.phase is Phase.JOINING and now >= self._hello_due:
             self._hello_due = now + self._hello_pause
@@ -270,6 +264,7 @@ class ParameterClient:
         self._latest_epoch = welcome.epoch
         self._turned_away = None
         self._proposal = welcome.run
+        self._outbox.credit = welcome.credit
         seeded_in = welcome.seeded_in or welcome.epoch
         if seeded_in != self._seeded_in:
             self._unsaved.forget_answered()
@@ -286,7 +281,7 @@ class ParameterClient:
 
     def _answered(self, message: ToWorker, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
         """A reply: what it proves lost, and the call that has waited for it."""
-        self._note_durable(message)
+        self._learn(message)
         request = self._outbox.answered(message.request)
         if request is None:
             return []  # the second answer to something that was sent twice
@@ -301,6 +296,9 @@ class ParameterClient:
         match request.message:
             case messages.Heartbeat():
                 return effects
+            case messages.RoomRequest(bytes=size):
+                self._outbox.room_given(size)
+                return effects
             case messages.Push(sequence=sequence) | messages.PushPull(sequence=sequence):
                 refused = isinstance(message, messages.Refused)
                 if not (self._unsaved.refused(sequence) if refused else self._unsaved.settled(sequence)):
@@ -309,20 +307,23 @@ class ParameterClient:
             return [*effects, Fail(message.request, Refused(message.code, message.reason))]
         return [*effects, Resolve(message.request, message, vector)]
 
-    def _note_durable(self, message: ToWorker) -> None:
+    def _learn(self, message: ToWorker) -> None:
+        """What the server says by the way: how much is durable, and how much may be under way."""
         match message:
-            case messages.Alive():
-                self._unsaved.saved(message.durable, saving=message.saving)
-            case messages.Settled(settlement=settled):
+            case messages.Alive(durable=durable, saving=saving, credit=credit):
+                self._unsaved.saved(durable, saving=saving)
+                self._outbox.credit = credit
+            case (
+                messages.Settled(settlement=settled)
+                | messages.Weights(settled=messages.Settlement() as settled)
+                | messages.NotModified(settled=messages.Settlement() as settled)
+            ):
                 self._unsaved.saved(settled.durable)
-            case messages.Weights(settled=messages.Settlement() as settled):
-                self._unsaved.saved(settled.durable)
-            case messages.NotModified(settled=messages.Settlement() as settled):
-                self._unsaved.saved(settled.durable)
+                self._outbox.credit = settled.credit
 
     def _join_again(self, *, now: float) -> None:
         """The server does not know us, or not any more."""
-        self._heard = now
+        self._silence.begin(now=now)
         if self.phase is Phase.JOINED:
             self.phase = Phase.JOINING
             self._hello_due = now
@@ -369,6 +370,11 @@ class ParameterClient:
         while self.phase is Phase.JOINED and (message := self._outbox.next()) is not None:
             if isinstance(message, messages.Push | messages.PushPull) and not self._unsaved.admit(message.sequence):
                 break
+            if not self._outbox.has_room():
+                if size := self._outbox.room_to_ask_for():
+                    ask = messages.RoomRequest(request=self._ticket(), bytes=size)
+                    effects.append(self._outbox.overtake(ask))
+                break
             effects.append(self._outbox.send_next())
         if effects:
             self._put_heartbeat_off(now=now)
@@ -378,23 +384,11 @@ class ParameterClient:
         """Something is sent, and will be answered."""
         assert self._welcome is not None, "nothing but HELLO is sent before WELCOME"
         # However long the lease is: without heartbeats there would be no answers, and that would look like silence.
-        self._heartbeat_due = now + min(self._welcome.lease_seconds, self._silence_seconds) / HEARTBEATS_IN_A_LEASE
+        self._heartbeat_due = now + min(self._welcome.lease_seconds, self._silence.seconds) / HEARTBEATS_IN_A_LEASE
 
     def _next_heartbeat(self) -> float:
         """When one is due; sooner when the server should be asked for a checkpoint."""
         return min(self._heartbeat_due, self._plea_due) if self._unsaved.should_be_saved else self._heartbeat_due
-
-    def _longest_silence(self) -> float:
-        """Seconds: longer when large vectors are under way, in either direction, by what they took of late."""
-        expected = vector_bytes(self._newest[1]) if self._newest else 0
-        large_seconds = (self._outbox.bytes_under_way + expected) / SLOWEST_BYTES_PER_SECOND
-        return self._silence_seconds + min(large_seconds, self._large_seconds)
-
-    def _learn_pace(self, message: ToWorker, *, now: float) -> None:
-        """Where there is another server to go to: how long large vectors keep this one silent."""
-        if self._addresses > 1 and isinstance(message, messages.Weights | messages.Settled):
-            before = LARGE_FORGOTTEN * self._large_seconds if math.isfinite(self._large_seconds) else 0.0
-            self._large_seconds = max(now - self._heard, before)
 
     def _push_fields(self) -> dict[str, Any]:
         assert self._schema is not None, "a push comes after `seed`, which tells the schema"

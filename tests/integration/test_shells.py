@@ -15,6 +15,7 @@ from common import shared_memory
 from common.run_spec import Wire, run_from_dict
 from common.tensors import Schema, TensorSpec
 from ps_server.checkpointing import CheckpointWriter
+from ps_server.limits import Limits
 from ps_server.parameter_server import ParameterServer
 from ps_server.training_run import TrainingRun
 from ps_server.zmq_server import ZmqServer
@@ -69,8 +70,8 @@ class Here:
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Here]:
     machine = ParameterServer(
-        TrainingRun(RUN, epoch=1, now=time.monotonic()), epoch=1, overrides={}, lease_seconds=20.0,
-        checkpoint_seconds=1e6, now=time.monotonic(),
+        TrainingRun(RUN, epoch=1, now=time.monotonic()), epoch=1, overrides={},
+        limits=Limits(lease_seconds=20.0, checkpoint_seconds=1e6), now=time.monotonic(),
     )  # fmt: skip
     shell = ZmqServer(machine, CheckpointWriter(tmp_path), host="127.0.0.1", port=0)
     over = threading.Event()

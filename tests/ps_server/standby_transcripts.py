@@ -6,6 +6,7 @@ from typing import Any
 from common.messages import ToServer
 from common.wire import Buffer, read_to_server, read_to_worker, to_frames
 from ps_server.effects import Effect, Send, Tell
+from ps_server.limits import Limits
 from ps_server.standby import Standby
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, LEASE_SECONDS, Transcript
 
@@ -29,8 +30,7 @@ class WithStandby(Transcript):
             primary=PRIMARY,
             epoch=3,
             takeover_seconds=TAKEOVER_SECONDS,
-            lease_seconds=LEASE_SECONDS,
-            checkpoint_seconds=CHECKPOINT_SECONDS,
+            limits=Limits(lease_seconds=LEASE_SECONDS, checkpoint_seconds=CHECKPOINT_SECONDS),
             now=self.now,
         )
         standby.address = STANDBY

@@ -95,6 +95,7 @@ def test_welcome_tells_a_worker_all_it_needs(server: Transcript) -> None:
         reported_through=1,
         lease_seconds=LEASE_SECONDS,
         codecs=tuple(CODECS),
+        credit=4 * SCHEMA.size,
     )
     assert welcome == expected
 

@@ -5,7 +5,7 @@ import torch
 
 from common import messages
 from common.codecs import CODECS
-from common.messages import NotModified, PushPull, Settlement, Weights
+from common.messages import NO_LIMIT, NotModified, PushPull, Settlement, Weights
 from ps_server.training_run import PUSH_WINDOW
 from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, SCHEMA, Transcript, encoded, notes, received, sends
 
@@ -15,7 +15,7 @@ from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, SCHEMA, Transcript
 def test_a_push_is_applied_and_the_answer_tells_how(server: Transcript) -> None:
     push = server.push_of(1, steps=20)
     settled = server.answer(messages.Settled, "a", push, encoded([1, 2, 3]))
-    assert settled.settlement == Settlement(sequence=1, verdict="applied", version=2)
+    assert settled.settlement == Settlement(sequence=1, verdict="applied", version=2, credit=NO_LIMIT // 2)
     assert settled.global_steps == 20
     assert server.weights() == [-1, -2, -3]
 
@@ -25,7 +25,7 @@ def test_a_repeated_push_is_applied_once(server: Transcript) -> None:
     server.answer(messages.Settled, "a", push, encoded([1, 2, 3]))
     for _ in range(3):
         settled = server.answer(messages.Settled, "a", push, encoded([1, 2, 3]))
-        assert settled.settlement == Settlement(sequence=1, verdict="duplicate", version=2)
+        assert settled.settlement == Settlement(sequence=1, verdict="duplicate", version=2, credit=NO_LIMIT // 2)
         assert settled.global_steps == 20
     assert server.weights() == [-1, -2, -3]
     assert server.machine.status(now=server.now).duplicates == 3
@@ -192,7 +192,7 @@ def test_pushpull_settles_and_brings_the_weights_in_one_reply(server: Transcript
     reply = server.ask("a", server.push_pull_of(1, have=1), encoded([1, 2, 3]))
     assert sends(server.effects) == [reply]
     assert isinstance(reply.message, Weights)
-    assert reply.message.settled == Settlement(sequence=1, verdict="applied", version=2)
+    assert reply.message.settled == Settlement(sequence=1, verdict="applied", version=2, credit=NO_LIMIT // 2)
     assert (reply.message.version, reply.message.global_steps) == (2, 20)
     assert received(reply) == [-1, -2, -3]
 
@@ -203,7 +203,7 @@ def test_a_repeated_pushpull_brings_the_weights_again(server: Transcript) -> Non
     server.ask("a", message, encoded([1, 2, 3]))
     reply = server.ask("a", message, encoded([1, 2, 3]))
     assert isinstance(reply.message, Weights)
-    assert reply.message.settled == Settlement(sequence=1, verdict="duplicate", version=2)
+    assert reply.message.settled == Settlement(sequence=1, verdict="duplicate", version=2, credit=NO_LIMIT // 2)
     assert received(reply) == [-1, -2, -3]
 
 

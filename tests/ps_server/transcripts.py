@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from common import messages
-from common.messages import Episode, Message, Push, PushPull, Settlement, ToServer
+from common.messages import NO_LIMIT, Episode, Message, Push, PushPull, Settlement, ToServer
 from common.run_spec import RunSpec, run_from_dict
 from common.tensors import Schema, TensorSpec
 from common.wire import Buffer
 from ps_server.effects import Effect, Exit, Note, SaveCheckpoint, Send
+from ps_server.limits import Limits
 from ps_server.parameter_server import ParameterServer
 from ps_server.training_run import TrainingRun
 
@@ -59,6 +60,7 @@ class Transcript:
         epoch: int = EPOCH,
         now: float = START,
         overrides: dict[str, Any] | None = None,
+        receive_bytes: int = NO_LIMIT,
     ) -> None:
         self.now = now
         self.effects: list[Effect] = []
@@ -69,17 +71,18 @@ class Transcript:
             TrainingRun(run, epoch=epoch, now=now) if isinstance(run, RunSpec) else run,
             epoch=epoch,
             overrides=overrides or {},
-            lease_seconds=LEASE_SECONDS,
-            checkpoint_seconds=CHECKPOINT_SECONDS,
+            limits=Limits(
+                lease_seconds=LEASE_SECONDS, checkpoint_seconds=CHECKPOINT_SECONDS, receive_bytes=receive_bytes
+            ),
             now=now,
         )
         self._first_version = self.machine.version or 1
         self._first_steps = self.run.progress.global_steps if self.machine.run else 0
 
     @classmethod
-    def seeded(cls, *, workers: Sequence[str] = ("a",), **sections: Any) -> "Transcript":
+    def seeded(cls, *, workers: Sequence[str] = ("a",), receive_bytes: int = NO_LIMIT, **sections: Any) -> "Transcript":
         """The run of `a_run`, with these workers joined and all weights 0."""
-        server = cls(a_run(**sections))
+        server = cls(a_run(**sections), receive_bytes=receive_bytes)
         for worker in workers:
             server.hello(worker)
         server.seed(workers[0])

@@ -130,3 +130,52 @@ def test_a_cleared_outbox_has_nothing() -> None:
     outbox.send_next()
     outbox.clear()
     assert (len(outbox), outbox.next(), outbox.answered(1)) == (0, None, None)
+
+
+def test_pushes_wait_when_the_credit_is_used_up() -> None:
+    outbox = Outbox()
+    outbox.credit = 20
+    for sequence in (1, 2, 3):
+        outbox.put(push(sequence), vector(1, 2))
+    for _ in range(2):
+        assert outbox.has_room()
+        outbox.send_next()
+    assert not outbox.has_room()
+    assert outbox.room_to_ask_for() == 0, "answers will come, and make room"
+    outbox.answered(10)
+    assert outbox.has_room()
+
+
+def test_a_push_larger_than_the_credit_asks_once_and_goes_when_room_is_given() -> None:
+    outbox = Outbox()
+    outbox.credit = 0
+    outbox.put(push(1), vector(1, 2))
+    outbox.put(push(2), vector(3, 4))
+    assert not outbox.has_room()
+    assert outbox.room_to_ask_for() == 8
+    outbox.overtake(messages.RoomRequest(request=99, bytes=8))
+    assert outbox.room_to_ask_for() == 0
+    outbox.answered(99)
+    outbox.room_given(8)
+    assert outbox.has_room()
+    outbox.send_next()
+    assert not outbox.has_room(), "room is for one push"
+    assert outbox.room_to_ask_for() == 8
+
+
+def test_what_has_no_vector_needs_no_room() -> None:
+    outbox = an_outbox(pull(1))
+    outbox.credit = 0
+    assert outbox.has_room()
+
+
+def test_room_of_a_former_connection_is_not_room_on_this_one() -> None:
+    outbox = Outbox()
+    outbox.credit = 0
+    outbox.put(push(1), vector(1, 2))
+    outbox.room_given(8)
+    outbox.overtake(messages.RoomRequest(request=99, bytes=8))
+    outbox.start_over(())
+    assert outbox.next() == push(1)
+    assert not outbox.has_room()
+    assert outbox.room_to_ask_for() == 8

@@ -10,7 +10,8 @@ from common.codecs import CODECS
 from common.errors import Refused, RunEnded
 from common.messages import Episode
 from rl_worker.effects import Fail, Joined, Resolve, Transmit
-from rl_worker.parameter_client import SILENCE_SECONDS, Call, ParameterClient, Phase
+from rl_worker.parameter_client import Call, ParameterClient, Phase
+from rl_worker.silence import SILENCE_SECONDS
 from tests.rl_worker.client_transcripts import (
     LEASE_SECONDS,
     SCHEMA,

@@ -8,7 +8,8 @@ from common import messages
 from common.errors import SchemaMismatch, ServerUnreachable
 from common.tensors import TensorSpec
 from rl_worker.effects import Effect, Fail, Note, Reconnect, Resolve, Transmit
-from rl_worker.parameter_client import SILENCE_SECONDS, ParameterClient, Phase
+from rl_worker.parameter_client import ParameterClient, Phase
+from rl_worker.silence import SILENCE_SECONDS
 from tests.rl_worker.client_transcripts import (
     PATIENCE_SECONDS,
     RESEND_BYTES,

@@ -7,12 +7,8 @@ import pytest
 from common import messages
 from common.errors import ServerUnreachable
 from rl_worker.effects import Effect, Fail, Note, Reconnect
-from rl_worker.parameter_client import (
-    SILENCE_WITH_STANDBY_SECONDS,
-    TURNED_AWAY_SECONDS,
-    ParameterClient,
-    Phase,
-)
+from rl_worker.parameter_client import TURNED_AWAY_SECONDS, ParameterClient, Phase
+from rl_worker.silence import SILENCE_WITH_STANDBY_SECONDS
 from tests.rl_worker.client_transcripts import (
     PATIENCE_SECONDS,
     SCHEMA,

@@ -22,6 +22,7 @@ from common.run_spec import RunSpec, run_from_dict
 from common.tensors import Schema, TensorSpec
 from common.wire import Buffer, read_to_server, read_to_worker, to_frames
 from ps_server.effects import Exit, SaveCheckpoint, Send
+from ps_server.limits import Limits
 from ps_server.parameter_server import ParameterServer
 from ps_server.training_run import TrainingRun
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
@@ -182,6 +183,7 @@ class SimulatedCluster:
         pulls: bool = True,
         checkpoint_takes_seconds: float = 0.0,
         checkpoint_seconds: float = 5.0,
+        receive_bytes: int = 2**30,
         addresses: int = 1,
     ) -> None:
         self.now = 100.0
@@ -194,6 +196,7 @@ class SimulatedCluster:
         self.resend_bytes = resend_bytes
         self._in_flight, self._pulls, self._addresses = in_flight, pulls, addresses
         self._checkpoint_takes_seconds, self._checkpoint_seconds = checkpoint_takes_seconds, checkpoint_seconds
+        self._receive_bytes = receive_bytes
         self._writing: tuple[float, SaveCheckpoint] | None = None  # when it will be complete
         self.server = self._new_server(None)
         self.server_up = True
@@ -271,8 +274,9 @@ class SimulatedCluster:
             run,
             epoch=self.epoch,
             overrides={},
-            lease_seconds=2.0,
-            checkpoint_seconds=self._checkpoint_seconds,
+            limits=Limits(
+                lease_seconds=2.0, checkpoint_seconds=self._checkpoint_seconds, receive_bytes=self._receive_bytes
+            ),
             now=self.now,
         )
 

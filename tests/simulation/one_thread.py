@@ -20,6 +20,7 @@ from common.errors import RunEnded
 from common.run_spec import RunSpec
 from common.wire import read_to_server, read_to_worker, to_frames
 from ps_server.effects import SaveCheckpoint, Send
+from ps_server.limits import Limits
 from ps_server.parameter_server import ParameterServer
 from ps_server.training_run import TrainingRun
 from rl_worker.agent import build_agent, collector_for
@@ -86,7 +87,7 @@ class OneThread:
 
     def _server(self, run: TrainingRun | None) -> ParameterServer:
         return ParameterServer(
-            run, epoch=self.epoch, overrides={}, lease_seconds=1e6, checkpoint_seconds=1e9, now=self.now
+            run, epoch=self.epoch, overrides={}, limits=Limits(lease_seconds=1e6, checkpoint_seconds=1e9), now=self.now
         )
 
     def _do(self, effects: list[Any]) -> None:

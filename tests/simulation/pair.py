@@ -10,6 +10,7 @@ from typing import Any
 
 from common.wire import read_to_server, read_to_worker, to_frames
 from ps_server.effects import Exit, Note, SaveCheckpoint, Send, Tell
+from ps_server.limits import Limits
 from ps_server.parameter_server import ParameterServer
 from ps_server.standby import Standby
 from tests.simulation.cluster import SimulatedCluster
@@ -30,7 +31,11 @@ class SimulatedPair(SimulatedCluster):
         self._inbox: list[Callable[[], None]] = []  # of the paused primary
         self._standby_writes_until: float | None = None
         self.standby = Standby(
-            primary="p:1", epoch=1, takeover_seconds=1.0, lease_seconds=2.0, checkpoint_seconds=5.0, now=self.now
+            primary="p:1",
+            epoch=1,
+            takeover_seconds=1.0,
+            limits=Limits(lease_seconds=2.0, checkpoint_seconds=5.0),
+            now=self.now,
         )
         self.standby.address = "s:1"
 
