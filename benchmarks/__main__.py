@@ -19,7 +19,7 @@ import psutil
 
 from benchmarks.command_loop import Measured, figures_of, total
 from benchmarks.table import Row, in_turn, show
-from benchmarks.training import ENVIRONMENTS, steps_counted
+from benchmarks.training import ENVIRONMENTS, run_of, steps_counted, steps_of_unroll
 from common.curve import write_pair
 
 TURNS = 5
@@ -28,6 +28,10 @@ TRAINING_WINDOW_SECONDS = 15.0
 SIZES = [700_000, 1_700_000]
 HOST_SIZES = [700_000, 1_700_000, 10_000_000]
 SCRIPTS = Path(sys.executable).parent
+PONG = {  # by pixels of a side
+    42: ["--preset", "pong-a3c"],
+    84: ["--preset", "pong-a3c", "--preprocessing", "atari84", "--network", "conv84", "--normalization", "none"],
+}
 
 
 def main(arguments: list[str]) -> None:
@@ -48,7 +52,9 @@ def main(arguments: list[str]) -> None:
     rows[f"push-pull {_size(1_700_000)}, 2 clients, p99 while checkpoints are written"] = partial(saving, 1_700_000)
     rows["pull, not modified, p50"] = partial(not_modified, "p50")
     rows["pull, not modified, p99"] = partial(not_modified, "p99")
-    rows["training pong-a3c 84x84x4, 2 workers"] = training
+    for pixels, flags in PONG.items():
+        rows[f"training pong-a3c {pixels}x{pixels}, 2 workers"] = partial(against_parts, flags)
+    rows["training pong-a3c 84x84, 2 workers, and stepping"] = partial(against_environment, PONG[84], 84)
     chosen = {name: row for name, row in rows.items() if not names or any(part in name for part in names)}
     measured: list[Row] = []
     for name, row in chosen.items():
@@ -116,12 +122,22 @@ def saving(size: int, name: str) -> Row:
         return _compared(name, ours, never, figure, unit="µs", against="the same, none written")
 
 
-def training(name: str) -> Row:
-    """Steps a second of the preset pong-a3c with two workers against the same environment without a learner."""
-    with _ps_server("--preset", "pong-a3c", "--max-steps", "100000000") as server:
+def against_environment(flags: list[str], pixels: int, name: str) -> Row:
+    """Steps a second of training with two workers against the same environment without a learner."""
+    alone = [Measured("benchmarks.training", "environment", str(pixels))]
+    return _training(flags, alone, ENVIRONMENTS, name, against="AtariVectorEnv(16, 2 threads) alone")
+
+
+def against_parts(flags: list[str], name: str) -> Row:
+    """The same against two workers that act and learn and have no server: the sum of the parts."""
+    alone = [Measured("benchmarks.training", "worker", *flags) for _ in range(2)]
+    return _training(flags, alone, steps_of_unroll(run_of(flags)), name, against="two workers without a server")
+
+
+def _training(flags: list[str], alone: list[Measured], steps: int, name: str, *, against: str) -> Row:
+    with _ps_server(*flags, "--max-steps", "100000000") as server:
         command = [str(SCRIPTS / "rl-worker"), "--server", server]
         workers = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(2)]
-        alone = Measured("benchmarks.training", "alone", "84")
 
         def train() -> float:
             for worker in workers:
@@ -140,13 +156,14 @@ def training(name: str) -> Row:
             return in_turn(
                 name,
                 train,
-                lambda: ENVIRONMENTS * total([alone], TRAINING_WINDOW_SECONDS / 3),
+                lambda: steps * total(alone, TRAINING_WINDOW_SECONDS / 3),
                 turns=3,
                 unit="steps/s",
-                against="AtariVectorEnv(16, 2 threads) alone",
+                against=against,
             )
         finally:
-            alone.end()
+            for process in alone:
+                process.end()
             for worker in workers:
                 worker.kill()
                 worker.wait()

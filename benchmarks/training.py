@@ -1,29 +1,83 @@
 """
-Training against nothing but stepping: a preset with two workers, and ALE's vector environment alone on two threads.
+What training is measured against: a worker that learns from nobody, and ALE's vector environment alone on two threads.
 
-As a program: training.py alone ID is the environment without a learner.
+As a program: `training.py worker FLAGS…` acts and learns with the settings of a run, and has no server: what it does in
+a second is the limit for one that has. `training.py environment PIXELS` steps 16 games without a learner.
 """
 
+import contextlib
 import sys
+from collections.abc import Sequence
 
 import numpy as np
+import torch
 from ale_py.vector_env import AtariVectorEnv
+from torch import Tensor
 
 from benchmarks.command_loop import serve_commands
 from common import messages
+from common.flags import parse_with_run
+from common.messages import Episode
+from common.run_spec import RunSpec
 from common.zmq_request import ask
+from rl_worker.agent import build_agent, collector_for
+from rl_worker.environments import make_environments
+from rl_worker.gradients import FlatNetwork
+from rl_worker.remote_parameters import Newest
+from rl_worker.settings import WorkerSettings
+from rl_worker.training import train
 
 ENVIRONMENTS = 16
 
 
-def environment_alone(size: str) -> None:
+class UnrollEnded(Exception):
+    """A gradient is there."""
+
+
+class Nowhere:
+    """Parameters of no server: weights that stay as they are, and a gradient ends the unroll."""
+
+    def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
+        return Newest(epoch=1, version=1, global_steps=0, target_version=1, weights=None)
+
+    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
+        raise UnrollEnded
+
+    def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
+        pass
+
+
+def run_of(flags: Sequence[str]) -> RunSpec:
+    """The settings of the run that a worker with these flags would propose."""
+    return parse_with_run(WorkerSettings, flags, prog="rl-worker", default_preset="pong").run
+
+
+def steps_of_unroll(run: RunSpec) -> int:
+    return run.environment.envs * run.algorithm.unroll_length
+
+
+def worker_alone(flags: Sequence[str]) -> None:
+    """One gradient after another, each thrown away."""
+    run = run_of(flags)
+    environments = make_environments(run.environment, count=run.environment.envs)
+    algorithm = build_agent(run, environments, device=torch.device("cpu"), seed=0)
+    network, collector = FlatNetwork(algorithm.network), collector_for(algorithm, environments, seed=0)
+
+    def once() -> None:
+        with contextlib.suppress(UnrollEnded):
+            train(Nowhere(), network, collector, algorithm)
+
+    serve_commands(once)
+
+
+def environment_alone(pixels: int) -> None:
     """Random actions; 16 environments on two threads, frames as the worker sees them."""
     env = AtariVectorEnv(
         "pong",
         num_envs=ENVIRONMENTS,
         num_threads=2,
-        img_height=int(size),
-        img_width=int(size),
+        img_height=pixels,
+        img_width=pixels,
         reward_clipping=False,
     )
     env.reset(seed=0)
@@ -39,4 +93,9 @@ def steps_counted(server: str) -> int:
 
 
 if __name__ == "__main__":
-    environment_alone(sys.argv[2])
+    torch.set_num_threads(1)
+    match sys.argv[1:]:
+        case ["worker", *flags]:
+            worker_alone(flags)
+        case ["environment", pixels]:
+            environment_alone(int(pixels))
