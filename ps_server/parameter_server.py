@@ -6,7 +6,6 @@ what a push does to the weights. Neither knows sockets, files or clocks: the she
 `now`, in seconds of any monotonic clock.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +26,7 @@ from ps_server.guards import codec_for_weights, seed_of
 from ps_server.limits import Limits
 from ps_server.membership import Member, Membership, PeerId
 from ps_server.phases import ACCEPTS, ADMINS_ONLY, FROM_ANYBODY, Phase
-from ps_server.quarantine import OFFENCES, Quarantine
+from ps_server.refusals import Refusals
 from ps_server.replication import Replication
 from ps_server.reports import count_report
 from ps_server.room import Room
@@ -60,14 +59,13 @@ class ParameterServer:
         self.phase = Phase.SERVING if run and run.store else Phase.EMPTY
         self.membership = Membership(limits.lease_seconds)
         self.turns = Turns(run.spec.consistency if run else Consistency(), self._settled_through)
-        self.room = Room(limits.receive_bytes)
-        self.quarantine = Quarantine()
+        self.room = Room(limits.receive_bytes, self.membership)
+        self.refusals = Refusals(self.membership)
         self.replication = Replication(epoch)
         episodes = run.progress.episodes if run else 0
         self.checkpoints = CheckpointPlan(
             limits.checkpoint_seconds, saved_version=self.version, episodes=episodes, now=now
         )
-        self.refused: Counter[str] = Counter()  # by code; discarded pushes too
         self.not_modified = 0
         self.fenced = ""  # why this server is over, though the run is not
         self._overrides = overrides
@@ -94,9 +92,9 @@ class ParameterServer:
 
         `is_admin`: the peer has shown an admin's key, or nobody is asked for keys.
         """
-        if (left := self.quarantine.seconds_left(self._name_of(peer), now=now)) > 0:
+        if (left := self.refusals.seconds_left(peer, now=now)) > 0:
             reason = f"too much had to be refused; not heard for {left:.1f} s"
-            return self._refuse(peer, "quarantined", reason, message.request, now=now)
+            return [self.refusals.refuse(peer, "quarantined", reason, message.request, now=now)]
         member = self.membership.heard_from(peer, now=now)
         legal = type(message) in ACCEPTS[self.phase]
         try:
@@ -107,22 +105,23 @@ class ParameterServer:
             if not is_admin and type(message) in ADMINS_ONLY:
                 raise Denied("not_admin", "saving, stopping and following the run takes an admin's key")
             if is_fenced_by(message, self.run, epoch=self.epoch, is_admin=is_admin):
-                refusal = self._refuse(peer, "fenced", "the run is served in a later epoch", message.request, now=now)
-                return refusal + self.fence(message.address if isinstance(message, messages.Fence) else "")
+                reason = "the run is served in a later epoch"
+                refusal = self.refusals.refuse(peer, "fenced", reason, message.request, now=now)
+                return [refusal, *self.fence(message.address if isinstance(message, messages.Fence) else "")]
             if not legal and self.phase is Phase.FENCED:
                 raise Denied("fenced", self.fenced)
             if not legal:
                 raise Denied("no_weights", "the run has no weights yet; say SEED first")
             effects = self._answer(peer, member, message, vector, now=now)
         except Denied as denied:
-            return self._refuse(peer, denied.code, str(denied), message.request, now=now)
+            return [self.refusals.refuse(peer, denied.code, str(denied), message.request, now=now)]
         return effects + self._end_if_over(now=now)
 
     def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
         """A peer sent bytes that are no message."""
-        if self.quarantine.seconds_left(self._name_of(peer), now=now) > 0:
+        if self.refusals.seconds_left(peer, now=now) > 0:
             return []
-        return self._refuse(peer, "bad_message", reason, request=0, now=now)
+        return [self.refusals.refuse(peer, "bad_message", reason, request=0, now=now)]
 
     def tick(self, *, now: float) -> list[Effect]:
         """Time has passed. To be called at least once a second."""
@@ -186,26 +185,9 @@ class ParameterServer:
         self.run.progress.best_saved = None  # it may have been the one
         effects: list[Effect] = [Note(f"checkpoint failed: {reason}", warning=True)]
         for peer, asked in self.checkpoints.failed():
-            self.refused["checkpoint_failed"] += 1
+            self.refusals.counts["checkpoint_failed"] += 1
             effects.append(Send(peer, messages.Refused(request=asked, code="checkpoint_failed", reason=reason)))
         return effects
-
-    def _refuse(self, peer: PeerId, code: str, reason: str, request: int, *, now: float) -> list[Effect]:
-        """Tell a peer no, and remember it."""
-        self._count_refused(peer, code, now=now)
-        return [Send(peer, messages.Refused(request=request, code=code, reason=reason))]
-
-    def _count_refused(self, peer: PeerId, code: str, *, now: float) -> None:
-        self.refused[code] += 1
-        if (member := self.membership.known_at(peer)) is not None:
-            member.refused[code] += 1
-        if code in OFFENCES:
-            self.quarantine.offence(self._name_of(peer), now=now)
-
-    def _name_of(self, peer: PeerId) -> str | PeerId:
-        """Whom a peer is: a worker on any connection, or a stranger on this one."""
-        member = self.membership.known_at(peer)
-        return peer if member is None else member.worker_id
 
     # -- one answer for each message ------------------------------------------------------------------------------
 
@@ -343,7 +325,7 @@ class ParameterServer:
         push.member.push_settled(settled, steps=push.message.steps)
         settled = msgspec.structs.replace(settled, credit=self._credit())
         if settled.verdict == "discarded":
-            self._count_refused(push.peer, settled.code, now=now)
+            self.refusals.count(push.peer, settled.code, now=now)
         if isinstance(push.message, messages.PushPull):
             return self._newest(push.peer, push.message, settled)
         steps = run.progress.global_steps
@@ -366,13 +348,12 @@ class ParameterServer:
 
     def _credit(self, *, at_most: int = 0) -> int:
         """Bytes that a worker may have unanswered, as things are; with `at_most` no more than this."""
-        credit = self.room.credit(vector_bytes=self._vector_bytes(), workers=len(self.membership.alive()))
+        credit = self.room.credit(self._vector_bytes())
         return min(credit, at_most or credit)
 
     def _give_room(self, *, now: float) -> list[Effect]:
         """Tell those whose turn it is to push."""
-        turns = self.room.next_turns(lambda: {member.peer for member in self.membership.alive()}, now=now)
-        return [Send(peer, messages.Room(request=request)) for peer, request in turns]
+        return [Send(peer, messages.Room(request=request)) for peer, request in self.room.next_turns(now=now)]
 
     def _report(self, run: TrainingRun, member: Member, report: messages.Report, *, now: float) -> list[Effect]:
         effects: list[Effect] = [Send(member.peer, messages.Noted(request=report.request, sequence=report.sequence))]
@@ -405,7 +386,7 @@ class ParameterServer:
             self.membership.all(),
             phase=self.phase.value,
             epoch=self.epoch,
-            refused=dict(self.refused),
+            refused=dict(self.refusals.counts),
             not_modified=self.not_modified,
             checkpoint_version=self.checkpoints.saved_version,
             checkpoint_failures=self.checkpoints.failures,

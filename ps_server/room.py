@@ -6,9 +6,8 @@ When it does not, no worker has a credit: it asks before each push, and those wh
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection
 
-from ps_server.membership import PeerId
+from ps_server.membership import Membership, PeerId
 
 TURN_SECONDS = 30.0  # a worker that was given room and sends nothing for so long keeps the others waiting no more
 
@@ -20,17 +19,18 @@ class Room:
     Invariant: what was given and not yet used is within the budget, or is that of a single push.
     """
 
-    def __init__(self, budget_bytes: int) -> None:
+    def __init__(self, budget_bytes: int, membership: Membership) -> None:
         self._budget_bytes = budget_bytes
+        self._membership = membership
         self._waiting: OrderedDict[PeerId, tuple[int, int]] = OrderedDict()  # request, bytes
         self._given: dict[PeerId, tuple[int, float]] = {}  # bytes, when
 
     def __repr__(self) -> str:
         return f"<Room {self._budget_bytes} bytes given={len(self._given)} waiting={len(self._waiting)}>"
 
-    def credit(self, *, vector_bytes: int, workers: int) -> int:
-        """Bytes that each of the living workers may have unanswered without asking."""
-        share = self._budget_bytes // max(1, workers)
+    def credit(self, vector_bytes: int) -> int:
+        """Bytes that each of the living workers may have unanswered without asking, each vector being so large."""
+        share = self._budget_bytes // max(1, len(self._membership.alive()))
         return share if share >= vector_bytes else 0
 
     def ask(self, peer: PeerId, request: int, size: int) -> None:
@@ -45,12 +45,12 @@ class Room:
         """A push of this peer is here."""
         self._given.pop(peer, None)
 
-    def next_turns(self, alive: Callable[[], Collection[PeerId]], *, now: float) -> list[tuple[PeerId, int]]:
+    def next_turns(self, *, now: float) -> list[tuple[PeerId, int]]:
         """Who may push now, with the request that asked. Those who are gone, or do not use theirs, are passed by."""
         turns: list[tuple[PeerId, int]] = []
         if not self._waiting:
             return turns
-        living = alive()
+        living = {member.peer for member in self._membership.alive()}
         self._waiting = OrderedDict((peer, asked) for peer, asked in self._waiting.items() if peer in living)
         self._given = {
             peer: (size, when)

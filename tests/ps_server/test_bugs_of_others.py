@@ -109,7 +109,7 @@ def test_a_senseless_request_is_answered_and_the_next_is_served(server: Transcri
     assert server.refusal("nobody", messages.Heartbeat(request=1)).code == "unknown_worker"
     (send,) = sends(server.machine.unreadable(b"nobody", "not a message", now=server.now))
     assert (send.to, send.message.request) == (b"nobody", 0)
-    assert server.machine.refused == {"unknown_worker": 1, "bad_message": 1}
+    assert server.machine.refusals.counts == {"unknown_worker": 1, "bad_message": 1}
     assert server.push("a", 1).verdict == "applied"
 
 

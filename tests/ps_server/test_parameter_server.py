@@ -218,7 +218,7 @@ def test_pushpull_in_an_unknown_codec_is_refused_and_nothing_is_settled(server: 
     """The weights could not go back in it; a refusal must not hide what became of the push."""
     refused = server.refusal("a", server.push_pull_of(1, have=1, weight_codec="zip"), encoded([1, 2, 3]))
     assert refused.code == "unknown_codec"
-    assert server.machine.refused == {"unknown_codec": 1}
+    assert server.machine.refusals.counts == {"unknown_codec": 1}
     assert server.push("a", 1).verdict == "applied"
 
 

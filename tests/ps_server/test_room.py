@@ -1,88 +1,100 @@
 """Room for pushes: even shares while they hold a vector, and turns in order of asking when they do not."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from common import messages
+from ps_server.membership import Membership
 from ps_server.room import TURN_SECONDS, Room
 from tests.ps_server.transcripts import SCHEMA, Transcript, sends
 
 VECTOR_BYTES = 4 * SCHEMA.size
 
 
-def turns(room: Room, alive: Sequence[bytes] = (b"a", b"b", b"c"), *, now: float = 0.0) -> list[tuple[bytes, int]]:
-    return room.next_turns(lambda: alive, now=now)
+def members(*workers: str) -> Membership:
+    """Their connections have their names."""
+    membership = Membership(lease_seconds=5.0)
+    for number, worker in enumerate(workers):
+        hello = messages.Hello(request=1, worker_id=worker, incarnation=1, protocols=(1, 1))
+        membership.join(hello, worker.encode(), number=number, now=0.0)
+    return membership
+
+
+def room_for(budget_bytes: int) -> Room:
+    """With workers a, b and c."""
+    return Room(budget_bytes, members("a", "b", "c"))
 
 
 @pytest.mark.parametrize(("workers", "credit"), [(0, 100), (1, 100), (2, 50), (10, 10), (11, 0)])
 def test_a_credit_is_an_even_share_that_holds_a_vector_or_nothing(workers: int, credit: int) -> None:
-    assert Room(100).credit(vector_bytes=10, workers=workers) == credit
+    assert Room(100, members(*(f"w{number}" for number in range(workers)))).credit(10) == credit
 
 
 def test_room_is_given_in_the_order_of_asking_until_the_budget_is_full() -> None:
-    room = Room(25)
+    room = room_for(25)
     for number, peer in enumerate((b"b", b"a", b"c")):
         room.ask(peer, number, 10)
-    assert turns(room) == [(b"b", 0), (b"a", 1)]
+    assert room.next_turns(now=0.0) == [(b"b", 0), (b"a", 1)]
     assert room.waits(b"c")
     assert not room.waits(b"a")
-    assert turns(room) == []
+    assert room.next_turns(now=0.0) == []
     room.arrived(b"a")
-    assert turns(room) == [(b"c", 2)]
+    assert room.next_turns(now=0.0) == [(b"c", 2)]
 
 
 def test_a_small_push_does_not_overtake_a_large_one() -> None:
-    room = Room(25)
+    room = room_for(25)
     for peer, size in ((b"a", 20), (b"b", 20), (b"c", 1)):
         room.ask(peer, 1, size)
-    assert turns(room) == [(b"a", 1)]
+    assert room.next_turns(now=0.0) == [(b"a", 1)]
 
 
 def test_a_push_larger_than_the_budget_goes_alone() -> None:
-    room = Room(25)
+    room = room_for(25)
     room.ask(b"a", 1, 1000)
     room.ask(b"b", 2, 1)
-    assert turns(room) == [(b"a", 1)]
+    assert room.next_turns(now=0.0) == [(b"a", 1)]
     room.arrived(b"a")
-    assert turns(room) == [(b"b", 2)]
+    assert room.next_turns(now=0.0) == [(b"b", 2)]
 
 
 def test_who_asks_again_keeps_the_place_and_is_answered_under_the_new_number() -> None:
-    room = Room(10)
+    room = room_for(10)
     for peer, request in ((b"a", 1), (b"b", 2), (b"c", 3), (b"b", 4)):
         room.ask(peer, request, 10)
-    assert turns(room) == [(b"a", 1)]
+    assert room.next_turns(now=0.0) == [(b"a", 1)]
     room.arrived(b"a")
-    assert turns(room) == [(b"b", 4)]
+    assert room.next_turns(now=0.0) == [(b"b", 4)]
 
 
 def test_room_that_was_given_twice_counts_once() -> None:
     """The first answer was lost."""
-    room = Room(10)
+    room = room_for(10)
     for request in (1, 2):
         room.ask(b"a", request, 10)
-        assert turns(room) == [(b"a", request)]
+        assert room.next_turns(now=0.0) == [(b"a", request)]
     room.arrived(b"a")
     room.ask(b"b", 3, 10)
-    assert turns(room) == [(b"b", 3)]
+    assert room.next_turns(now=0.0) == [(b"b", 3)]
 
 
 def test_the_dead_keep_nobody_waiting() -> None:
-    room = Room(10)
+    membership = members("a", "b", "c")
+    room = Room(10, membership)
     for peer in (b"a", b"b", b"c"):
         room.ask(peer, 1, 10)
-    assert turns(room) == [(b"a", 1)]
-    assert turns(room, [b"c"]) == [(b"c", 1)]
+    assert room.next_turns(now=0.0) == [(b"a", 1)]
+    for member in membership.alive()[:2]:
+        membership.leave(member)
+    assert room.next_turns(now=0.0) == [(b"c", 1)]
 
 
 def test_room_that_is_not_used_goes_to_the_next() -> None:
-    room = Room(10)
+    room = room_for(10)
     room.ask(b"a", 1, 10)
     room.ask(b"b", 2, 10)
-    assert turns(room) == [(b"a", 1)]
-    assert turns(room, now=TURN_SECONDS) == []
-    assert turns(room, now=TURN_SECONDS + 0.1) == [(b"b", 2)]
+    assert room.next_turns(now=0.0) == [(b"a", 1)]
+    assert room.next_turns(now=TURN_SECONDS) == []
+    assert room.next_turns(now=TURN_SECONDS + 0.1) == [(b"b", 2)]
 
 
 def test_workers_are_told_their_credit_and_what_has_become_of_it() -> None:
