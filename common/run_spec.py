@@ -291,6 +291,9 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     leave out is added to the next gradient"""
     weight_codec: Literal["float32", "bfloat16", "float16"] = "float32"
     """weights as float32, or in half the bytes"""
+    prefetch: NotNegative = 0
+    """pushes that may be under way while a worker goes on with the weights it has; for slow links: each makes
+    gradients later"""
 
 
 class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,7 +1,8 @@
 """The parameters as the trainer sees them: vectors in and out, one call at a time, wherever the server is."""
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from torch import Tensor
@@ -12,6 +13,7 @@ from common.errors import Refused
 from common.messages import Episode, Settlement
 from common.run_spec import Wire
 from common.tensors import Schema
+from rl_worker.answer import Answer
 from rl_worker.compression import GradientEncoder
 from rl_worker.parameter_client import ParameterClient
 from rl_worker.zmq_client import Reply, ZmqClient
@@ -44,6 +46,8 @@ class RemoteParameters:
         self._schema = schema
         self._gradients = GradientEncoder(wire.gradient_codec, schema)
         self._weight_codec = wire.weight_codec
+        self._prefetch = wire.prefetch
+        self._under_way: deque[Answer[Reply]] = deque()  # to pushes, the oldest first
         self._discarded = 0
 
     def seed(self, weights: Tensor) -> None:
@@ -63,8 +67,9 @@ class RemoteParameters:
         """
         Push a gradient [P] and pull what is newer than the weights it was computed on.
 
-        `steps` environment steps are counted into T. The gradient must not change any more: it is
-        kept, and sent again, until the server has it on disk.
+        With `prefetch` so many pushes may be under way: what comes back is then the answer to an earlier one, or the
+        news that none has come yet. `steps` environment steps are counted into T. The gradient must not change any
+        more: it is kept, and sent again, until the server has it on disk.
         """
         call = partial(
             self._machine.push_pull,
@@ -75,8 +80,11 @@ class RemoteParameters:
             steps=steps,
             weight_codec=self._weight_codec,
         )
-        newest = self._newest(self._client.call(call).result())
-        self._check(newest.settled)
+        self._under_way.append(self._client.call(call))
+        newest = replace(computed_on, weights=None, settled=None)
+        while len(self._under_way) > self._prefetch:
+            newest = self._newest(self._under_way.popleft().result())
+            self._check(newest.settled)
         return newest
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:

@@ -116,6 +116,16 @@ def test_other_codecs_go_by_memory_too(here: Here, codec: str) -> None:
     assert [lent.segment.name for lent in here.shell._memory._lent.values()]
 
 
+def test_with_prefetch_each_push_is_applied_once_and_weights_stay_whole(here: Here) -> None:
+    worker = here.join("a", Wire(prefetch=2))
+    newest = worker.train(worker.parameters.pull(), 20)
+    assert newest.weights is not None
+    assert newest.weights.unique().tolist() == [-18.0], "two are under way"
+    last = worker.parameters.pull()
+    assert last.weights is not None
+    assert last.weights.unique().tolist() == [-20.0]
+
+
 def test_without_dev_shm_everything_goes_by_wire(here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shared_memory, "FOLDER", str(tmp_path / "none"))
     worker = here.join("a")

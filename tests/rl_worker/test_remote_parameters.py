@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -53,6 +54,23 @@ def remote(handler: Handler) -> tuple[RemoteParameters, ShortWire]:
     machine = joined_client(epoch=7)
     wire = ShortWire(machine, handler)
     return RemoteParameters(cast(ZmqClient, wire), machine, SCHEMA, Wire()), wire
+
+
+class SlowWire(ShortWire):
+    """Answers when the test says so."""
+
+    def __init__(self, machine: ParameterClient, handler: Handler) -> None:
+        super().__init__(machine, handler)
+        self._calls: list[tuple[Callable[..., Call], Future[Any]]] = []
+
+    def call(self, method: Callable[..., Call]) -> Future[Any]:
+        self._calls.append((method, Future()))
+        return self._calls[-1][1]
+
+    def answer(self) -> None:
+        """The oldest call."""
+        method, future = self._calls.pop(0)
+        future.set_result(super().call(method).result(0))
 
 
 def weights(request: int, *values: float, settled: Settlement | None = None) -> tuple[ToWorker, bytes]:
@@ -111,6 +129,29 @@ def test_a_gradient_is_pushed_with_the_version_it_was_computed_on() -> None:
     assert answer.weights is not None
     assert answer.weights.tolist() == [8, 9]
     assert answer.settled == settled
+
+
+def test_with_prefetch_a_push_is_not_waited_for_until_enough_are_under_way() -> None:
+    answers = iter([(1, 2), (3, 4)])
+
+    def settled(message: ToServer, vector: bytes) -> tuple[ToWorker, bytes]:
+        assert isinstance(message, messages.PushPull)
+        settlement = Settlement(sequence=message.sequence, verdict="applied", version=3)
+        return weights(message.request, *next(answers), settled=settlement)
+
+    machine = joined_client(epoch=7)
+    wire = SlowWire(machine, settled)
+    parameters = RemoteParameters(cast(ZmqClient, wire), machine, SCHEMA, Wire(prefetch=1))
+    held = newest(7, 2)
+    unknown = parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=held, steps=160)
+    assert unknown == replace(held, weights=None), "nothing newer is known, and the weights stay"
+    wire.answer()
+    first = parameters.push_pull(torch.tensor([1.5, -1.5]), computed_on=unknown, steps=160)
+    assert first.weights is not None
+    assert first.weights.tolist() == [1, 2]
+    assert first.settled == Settlement(sequence=1, verdict="applied", version=3)
+    wire.answer()
+    assert [np.frombuffer(gradient, dtype="<f4").tolist() for _, gradient in wire.heard] == [[0.5, -0.5], [1.5, -1.5]]
 
 
 def test_weights_of_the_wrong_size_are_an_error_and_not_weights() -> None:
