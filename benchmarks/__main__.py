@@ -1,10 +1,11 @@
 """
 `make bench`: one table, each row a ratio in the same run; also written to benchmarks/latest.json.
 
-With --full (`make bench-full`) more sizes over tcp; without it, it takes less than ten minutes. With NAMES, only the
-rows whose names contain one of them.
+With --full (`make bench-full`) also gRPC, Redis (where redis-server is installed), bare memory and more sizes over tcp;
+without it, it takes less than ten minutes. With NAMES, only the rows whose names contain one of them.
 """
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -27,6 +28,11 @@ WINDOW_SECONDS = 1.5
 TRAINING_WINDOW_SECONDS = 15.0
 SIZES = [700_000, 1_700_000]
 HOST_SIZES = [700_000, 1_700_000, 10_000_000]
+OTHERS = {
+    "grpc": "gRPC, bytes in and out, same update",
+    "redis": "Redis, and a process that applies the same update",
+    "memory": "shared memory and a byte to say so, same update: the ceiling",
+}
 SCRIPTS = Path(sys.executable).parent
 PONG = {  # by pixels of a side
     42: ["--preset", "pong-a3c"],
@@ -44,6 +50,10 @@ def main(arguments: list[str]) -> None:
     for size in [150_000, *SIZES] if is_full else SIZES:
         for clients in (1, 2):
             rows[f"push-pull {_size(size)}, {_clients(clients)}, tcp"] = partial(over_tcp, size, clients)
+    for kind in OTHERS:
+        if is_full and (kind != "redis" or shutil.which("redis-server")):
+            for size in HOST_SIZES:
+                rows[f"push-pull {_size(size)}, {kind}"] = partial(against_others, kind, size)
     for size in (150_000, 1_700_000):
         rows[f"push-pull {_size(size)}, pushes kept until durable"] = partial(kept, size)
     for size in SIZES:
@@ -69,7 +79,7 @@ def same_host(size: int, clients: int, name: str) -> Row:
         ours = _clients_of(server, "ours", size, clients)
         where = f"127.0.0.1:{_free_port()}"
         ranks = [
-            Measured("benchmarks.push_pull", "rpc", where, str(size), str(rank), str(clients))
+            Measured("benchmarks.alternatives", "rpc", where, str(size), str(rank), str(clients))
             for rank in range(clients + 1)
         ]
         try:
@@ -80,15 +90,18 @@ def same_host(size: int, clients: int, name: str) -> Row:
 
 def over_tcp(size: int, clients: int, name: str) -> Row:
     """The same, by the wire, against raw pyzmq."""
-    with _ps_server() as server, _raw_server(size) as raw_server:
-        ours, raw = (_clients_of(where, kind, size, clients) for where, kind in ((server, "wire"), (raw_server, "raw")))
-        return _compared(name, ours, raw, against="raw pyzmq, same bytes and update")
+    return _against("raw", size, clients, name, ours="wire", against="raw pyzmq, same bytes and update")
+
+
+def against_others(kind: str, size: int, name: str) -> Row:
+    """As we come, on one host, against others as they come."""
+    return _against(kind, size, 1, name, ours="ours", against=OTHERS[kind])
 
 
 def over_curve(size: int, name: str) -> Row:
     """The same, both encrypted."""
-    with _keys() as keys, _ps_server(*_locked(keys)) as server, _raw_server(size, keys) as raw_server:
-        ours, raw = _clients_of(server, "wire", size, 1, keys), _clients_of(raw_server, "raw", size, 1, keys)
+    with _keys() as keys, _ps_server(*_locked(keys)) as server, _other_server("raw", size, keys) as raw_server:
+        ours, raw = _clients_of(server, "wire", size, 1, keys), _others_of(raw_server, "raw", size, 1, keys)
         return _compared(name, ours, raw, against="raw pyzmq with CURVE, same bytes and update")
 
 
@@ -108,8 +121,8 @@ def kept(size: int, name: str) -> Row:
 
 def not_modified(percentile: str, name: str) -> Row:
     """What it takes, in microseconds, to hear that the weights that the client has are the newest."""
-    with _ps_server() as server, _raw_server(1) as raw_server:
-        ours, raw = _clients_of(server, "not-modified", 1, 1), _clients_of(raw_server, "raw", 1, 1)
+    with _ps_server() as server, _other_server("raw", 1) as raw_server:
+        ours, raw = _clients_of(server, "not-modified", 1, 1), _others_of(raw_server, "raw", 1, 1)
         figure = partial(_longest, percentile, WINDOW_SECONDS)
         return _compared(name, ours, raw, figure, unit="µs", against="raw pyzmq, 4 bytes each way")
 
@@ -173,6 +186,16 @@ def _clients_of(server: str, kind: str, size: int, count: int, keys: str = "") -
     return [Measured("benchmarks.push_pull", kind, server, str(size), keys) for _ in range(count)]
 
 
+def _others_of(server: str, kind: str, size: int, count: int, keys: str = "") -> list[Measured]:
+    return [Measured("benchmarks.alternatives", kind, server, str(size), keys) for _ in range(count)]
+
+
+def _against(kind: str, size: int, clients: int, name: str, *, ours: str, against: str) -> Row:
+    with _ps_server() as server, _other_server(kind, size) as other_server:
+        some, others = _clients_of(server, ours, size, clients), _others_of(other_server, kind, size, clients)
+        return _compared(name, some, others, against=against)
+
+
 def _rate(clients: list[Measured]) -> float:
     return total(clients, WINDOW_SECONDS)
 
@@ -230,13 +253,14 @@ def _ps_server(*flags: str) -> Iterator[str]:
 
 
 @contextmanager
-def _raw_server(size: int, keys: str = "") -> Iterator[str]:
+def _other_server(kind: str, size: int, keys: str = "") -> Iterator[str]:
     port = _free_port()
-    server = subprocess.Popen([sys.executable, "-m", "benchmarks.push_pull", "serve", port, str(size), keys])
+    server = subprocess.Popen([sys.executable, "-m", "benchmarks.alternatives", kind, "serve", port, str(size), keys])
     try:
         yield f"127.0.0.1:{port}"
     finally:
-        server.kill()
+        for process in [*psutil.Process(server.pid).children(), server]:
+            process.kill()
         server.wait()
 
 
