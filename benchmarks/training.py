@@ -49,7 +49,7 @@ class Nowhere:
 
 def run_of(flags: Sequence[str]) -> RunSpec:
     """The settings of the run that a worker with these flags would propose."""
-    return parse_with_run(WorkerSettings, flags, prog="rl-worker", default_preset="pong").run
+    return parse_with_run(WorkerSettings, ["--server", "none:1", *flags], prog="rl-worker", default_preset="pong").run
 
 
 def steps_of_unroll(run: RunSpec) -> int:
