@@ -20,7 +20,7 @@ from ps_server.admission import admit
 from ps_server.answers import how_it_is, newest, welcome
 from ps_server.checkpoint_plan import CheckpointPlan
 from ps_server.denied import Denied
-from ps_server.effects import Effect, Exit, Note, SaveCheckpoint, Send
+from ps_server.effects import Effect, Exit, Note, Send
 from ps_server.fencing import advice, is_fenced_by
 from ps_server.guards import codec_for_weights, seed_of
 from ps_server.limits import Limits
@@ -30,6 +30,7 @@ from ps_server.refusals import Refusals
 from ps_server.replication import Replication
 from ps_server.reports import count_report
 from ps_server.room import Room
+from ps_server.saving import Saving
 from ps_server.status_report import status_of
 from ps_server.training_run import TrainingRun
 from ps_server.turns import Held, Turns
@@ -66,6 +67,7 @@ class ParameterServer:
         self.checkpoints = CheckpointPlan(
             limits.checkpoint_seconds, saved_version=self.version, episodes=episodes, now=now
         )
+        self._saving = Saving(self.checkpoints, self.replication, self.refusals)
         self.not_modified = 0
         self.fenced = ""  # why this server is over, though the run is not
         self._overrides = overrides
@@ -136,8 +138,8 @@ class ParameterServer:
             effects += self._take_turns(self.run, now=now)
         effects += self._give_room(now=now)
         effects += self._end_if_over(now=now)
-        if self.checkpoints.is_due(self.version, now=now) or self._milestone() is not None:
-            effects += self.save(now=now)
+        if self.run is not None and not self.fenced:
+            effects += self._saving.tick(self.run, now=now)
         if self.phase is Phase.DRAINING and not self._exited and (not self.membership.alive() or now >= self._exit_due):
             self._exited = True
             effects.append(Exit(self._end_reason))
@@ -149,45 +151,17 @@ class ParameterServer:
 
     def save(self, *, now: float) -> list[Effect]:
         """Write a checkpoint now, unless there are no weights, one is being written, or the run is another's."""
-        if self.run is None or self.run.store is None or self.checkpoints.is_writing or self.fenced:
-            return []
-        best, milestone = self.run.progress.save_as_best(), self._milestone()
-        record = self.run.record(now=now)
-        self.checkpoints.started(
-            self.version, record["ledger"], milestone=milestone, number=self.replication.number, now=now
-        )
-        if not self.run.store.is_finite():  # sound checkpoints must not be pushed out by useless ones
-            return self.checkpoint_failed("the weights hold NaN or Inf; resume an earlier one with smaller steps")
-        keep = self.run.spec.records.keep_checkpoints
-        steps = self.run.progress.global_steps
-        return [SaveCheckpoint(self.run.store.vectors(), record, steps, best=best, keep=keep, milestone=milestone)]
-
-    def _milestone(self) -> int | None:
-        """Episodes so far, if a checkpoint begun now would be one of those that the run wants kept apart."""
-        if self.run is None:
-            return None
-        episodes = self.run.progress.episodes
-        is_one = self.checkpoints.is_milestone(episodes, every=self.run.spec.records.checkpoint_every_episodes)
-        return episodes if is_one else None
+        return [] if self.run is None or self.fenced else self._saving.begin(self.run, now=now)
 
     def checkpoint_saved(self, path: str) -> list[Effect]:
         """The shell has completed the checkpoint that was being written."""
         assert self.run is not None, "only a seeded run is written"
-        askers = self.checkpoints.completed(self.run.ledger, followed=self.replication.followed)
-        version = self.checkpoints.saved_version
-        return [
-            Send(peer, messages.CheckpointSaved(request=asked, path=path, version=version)) for peer, asked in askers
-        ]
+        return self._saving.completed(self.run, path)
 
     def checkpoint_failed(self, reason: str) -> list[Effect]:
-        """The shell could not write the checkpoint. Training goes on; the next one is tried when it is due."""
+        """The shell could not write the checkpoint."""
         assert self.run is not None, "only a seeded run is written"
-        self.run.progress.best_saved = None  # it may have been the one
-        effects: list[Effect] = [Note(f"checkpoint failed: {reason}", warning=True)]
-        for peer, asked in self.checkpoints.failed():
-            self.refusals.counts["checkpoint_failed"] += 1
-            effects.append(Send(peer, messages.Refused(request=asked, code="checkpoint_failed", reason=reason)))
-        return effects
+        return self._saving.failed(self.run, reason)
 
     # -- one answer for each message ------------------------------------------------------------------------------
 
