@@ -20,13 +20,14 @@ import psutil
 
 from benchmarks.command_loop import Measured, figures_of, total
 from benchmarks.table import Row, in_turn, show
-from benchmarks.training import ENVIRONMENTS, run_of, steps_counted, steps_of_unroll
+from benchmarks.training import ENVIRONMENTS, run_of, status_of, steps_of_unroll
 from common.curve import write_pair
 
 TURNS = 5
 WINDOW_SECONDS = 1.5
 TRAINING_WINDOW_SECONDS = 15.0
 SIZES = [700_000, 1_700_000]
+MANY_SIZE = 20_000
 HOST_SIZES = [700_000, 1_700_000, 10_000_000]
 OTHERS = {
     "grpc": "gRPC, bytes in and out, same update",
@@ -54,6 +55,8 @@ def main(arguments: list[str]) -> None:
         if is_full and (kind != "redis" or shutil.which("redis-server")):
             for size in HOST_SIZES:
                 rows[f"push-pull {_size(size)}, {kind}"] = partial(against_others, kind, size)
+    for count in (64, 256):
+        rows[f"push-pull {_size(MANY_SIZE)}, {count} workers, tcp"] = partial(many, count)
     for size in (150_000, 1_700_000):
         rows[f"push-pull {_size(size)}, pushes kept until durable"] = partial(kept, size)
     for size in SIZES:
@@ -119,6 +122,19 @@ def kept(size: int, name: str) -> Row:
         return _compared(name, ours, without, against="the same, none kept")
 
 
+def many(count: int, name: str) -> Row:
+    """Pushes a second of so many workers against those of eight; and whether each has as many as the others."""
+    with _ps_server() as server, _ps_server() as other_server:
+        ours, few = (
+            [Measured("benchmarks.many", where, str(MANY_SIZE), str(workers))]
+            for where, workers in ((server, count), (other_server, 8))
+        )
+        row = _compared(name, ours, few, unit="pushes/s", against="eight workers")
+        pushes = [worker.pushes for worker in status_of(server).workers]
+        print(f"{name}: fairness (Jain 1984) {sum(pushes) ** 2 / (len(pushes) * sum(n * n for n in pushes)):.3f}")
+        return row
+
+
 def not_modified(percentile: str, name: str) -> Row:
     """What it takes, in microseconds, to hear that the weights that the client has are the newest."""
     with _ps_server() as server, _other_server("raw", 1) as raw_server:
@@ -156,15 +172,15 @@ def _training(flags: list[str], alone: list[Measured], steps: int, name: str, *,
             for worker in workers:
                 psutil.Process(worker.pid).resume()
             _wait(TRAINING_WINDOW_SECONDS / 3)
-            before = steps_counted(server)
+            before = status_of(server).global_steps
             _wait(TRAINING_WINDOW_SECONDS)
-            rate = (steps_counted(server) - before) / TRAINING_WINDOW_SECONDS
+            rate = (status_of(server).global_steps - before) / TRAINING_WINDOW_SECONDS
             for worker in workers:
                 psutil.Process(worker.pid).suspend()
             return rate
 
         try:
-            while steps_counted(server) == 0:
+            while status_of(server).global_steps == 0:
                 _wait(0.5)
             return in_turn(
                 name,

@@ -19,6 +19,7 @@ from common import messages
 from common.flags import parse_with_run
 from common.messages import Episode
 from common.run_spec import RunSpec
+from common.status import Status
 from common.zmq_request import ask
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.environments import make_environments
@@ -85,11 +86,11 @@ def environment_alone(pixels: int) -> None:
     serve_commands(lambda: env.step(random.integers(0, 6, ENVIRONMENTS)) and None)
 
 
-def steps_counted(server: str) -> int:
-    """T of a live server."""
+def status_of(server: str) -> Status:
+    """Of a live server."""
     reply, _ = ask(server, messages.StatusRequest(request=1), timeout_seconds=30)
     assert isinstance(reply, messages.StatusReply)
-    return reply.status.global_steps
+    return reply.status
 
 
 if __name__ == "__main__":
