@@ -210,6 +210,8 @@ class ParameterServer:
             case messages.Heartbeat():
                 return [self._alive(self.run, member, message)]
             case messages.RoomRequest():
+                if message.bytes > self._vector_bytes():  # room for what never comes would be kept from the others
+                    raise Denied("wrong_size", f"no push of this run has {message.bytes} bytes")
                 self.room.ask(peer, message.request, message.bytes)
                 return self._give_room(now=now)
             case messages.Goodbye():

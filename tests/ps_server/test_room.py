@@ -125,6 +125,13 @@ def test_the_next_in_the_queue_hears_that_it_is_its_turn_when_a_push_has_come() 
     assert not server.heartbeat("b").holding
 
 
+def test_room_for_more_than_any_push_of_the_run_is_refused() -> None:
+    server = Transcript.seeded(receive_bytes=VECTOR_BYTES)
+    refused = server.refusal("a", messages.RoomRequest(request=50, bytes=VECTOR_BYTES + 1))
+    assert (refused.code, refused.request) == ("wrong_size", 50)
+    assert not server.heartbeat("a").holding
+
+
 def test_a_lease_that_ends_gives_its_room_to_the_next() -> None:
     server = Transcript.seeded(workers=("a", "b"), receive_bytes=VECTOR_BYTES)
     server.say("a", messages.RoomRequest(request=50, bytes=VECTOR_BYTES))
