@@ -6,7 +6,7 @@ The environment and the agent are built as in training, so that what is measured
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -14,6 +14,8 @@ from typing import NoReturn
 import msgspec
 import numpy as np
 import torch
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor
 
 from common import messages
@@ -104,7 +106,10 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     agent = build_agent(run, environments, device=torch.device("cpu"), seed=settings.seed)
     _load(agent, schema, weights, origin)
     agent.begin_unroll(global_steps)  # plays with as much chance as it was trained with then
-    scores = play(agent, environments, episodes=settings.episodes, greedy=settings.greedy, seed=settings.seed)
+    games = play(agent, environments, episodes=settings.episodes, greedy=settings.greedy, seed=settings.seed)
+    console = Console(stderr=True)
+    is_silent = not console.is_terminal
+    scores = list(track(games, "games", settings.episodes, console=console, transient=True, disable=is_silent))
     environments.close()
     result = summary(scores, environment=run.environment.id, greedy=settings.greedy)
     how = "greedy" if settings.greedy else "sampled"
@@ -123,15 +128,14 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def play(agent: Algorithm, environments: Environments, *, episodes: int, greedy: bool, seed: int) -> list[float]:
+def play(agent: Algorithm, environments: Environments, *, episodes: int, greedy: bool, seed: int) -> Iterator[float]:
     """
-    The true scores of so many full games.
+    The true scores of so many full games, as they end.
 
     Each environment plays its share and no more: the first games to end are the short ones, and would be too many.
     """
     share = np.full(environments.count, episodes // environments.count)
     share[: episodes % environments.count] += 1
-    scores: list[float] = []
     returns = np.zeros(environments.count)
     player = Player(agent, environments, greedy=greedy, seed=seed)
     while share.any():
@@ -140,9 +144,8 @@ def play(agent: Algorithm, environments: Environments, *, episodes: int, greedy:
         for row in np.flatnonzero(stepped.terminated | stepped.truncated):
             if share[row]:
                 share[row] -= 1
-                scores.append(float(returns[row]))
+                yield float(returns[row])
             returns[row] = 0.0
-    return scores
 
 
 def summary(scores: Sequence[float], *, environment: str, greedy: bool) -> Result:

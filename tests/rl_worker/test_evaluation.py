@@ -86,7 +86,7 @@ def games(length: int, *, end: Any = "terminated") -> list[Game]:
 def test_each_environment_plays_its_share_however_short_its_games(episodes: int, scores: list[float]) -> None:
     environments = ScriptedEnvironments(games(2), games(5), games(7, end="truncated"))
     player: Any = Player()
-    played = play(player, environments, episodes=episodes, greedy=True, seed=9)
+    played = list(play(player, environments, episodes=episodes, greedy=True, seed=9))
     assert sorted(played) == scores
     assert player.greedy == {True}
     assert environments.seeds == [9]
@@ -95,13 +95,13 @@ def test_each_environment_plays_its_share_however_short_its_games(episodes: int,
 def test_scores_are_of_whole_games_whatever_the_learner_may_clip() -> None:
     environments = ScriptedEnvironments([Game((100.0, -3.0, 0.5), "terminated", lives_lost=(0,))])
     player: Any = Player()
-    assert play(player, environments, episodes=2, greedy=False, seed=0) == [97.5, 97.5]
+    assert list(play(player, environments, episodes=2, greedy=False, seed=0)) == [97.5, 97.5]
     assert player.greedy == {False}
 
 
 def test_what_is_remembered_is_carried_through_a_game_and_no_further() -> None:
     player: Any = Player()
-    play(player, ScriptedEnvironments(games(2), games(3, end="truncated")), episodes=4, greedy=True, seed=0)
+    list(play(player, ScriptedEnvironments(games(2), games(3, end="truncated")), episodes=4, greedy=True, seed=0))
     assert player.states == [[1, 1], [2, 2], [1, 3], [2, 1], [1, 2], [2, 3]]
 
 

@@ -147,7 +147,7 @@ def test_a_maze_that_needs_a_memory_is_solved_with_one_and_cannot_be_without(lst
     agent = learned(
         TMaze(16), steps=16 * 6 * 300, learning_rate=0.01, algorithm=algorithm, network={"hidden": [8], "lstm": lstm}
     )
-    scores = play(agent, TMaze(10), episodes=100, greedy=True, seed=0)
+    scores = list(play(agent, TMaze(10), episodes=100, greedy=True, seed=0))
     if solves:
         assert np.mean(scores) == 1.0
     else:
@@ -167,6 +167,6 @@ def test_the_best_of_all_real_actions_is_found(goal: list[float], separate: bool
     agent = learned(
         Target(goal, count=16), steps=16 * 4 * 400, learning_rate=0.015, algorithm=algorithm, network=network
     )
-    assert np.mean(play(agent, Target(goal, count=4), episodes=4, greedy=True, seed=0)) > -0.02
-    sampled = play(agent, Target(goal, count=100), episodes=100, greedy=False, seed=0)
+    assert np.mean(list(play(agent, Target(goal, count=4), episodes=4, greedy=True, seed=0))) > -0.02
+    sampled = list(play(agent, Target(goal, count=100), episodes=100, greedy=False, seed=0))
     assert np.mean(sampled) > -0.15 * len(goal)

@@ -205,7 +205,7 @@ def test_each_game_of_an_evaluation_begins_with_nothing_remembered() -> None:
 
     watched: Any = Watched()
     games = OneState([Game((1.0,) * 3, "terminated")], [Game((1.0,) * 4, "truncated")])
-    play(watched, games, episodes=6, greedy=True, seed=0)
+    list(play(watched, games, episodes=6, greedy=True, seed=0))
     values = np.array(told)
     assert len(values) == 12
     for row, length in ((0, 3), (1, 4)):
