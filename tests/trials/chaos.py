@@ -103,7 +103,7 @@ def trial(*, seed: int, kills: int, swarm: int) -> dict[str, int]:
 
 
 def main() -> int:
-    told = trial(**figures.sizes(seed=0, kills=20, swarm=15))
+    told = trial(**figures.sizes(seed=0, kills=20, swarm=30))
     return figures.told(told, broken(told))
 
 
