@@ -11,7 +11,7 @@ import pytest
 from common import messages
 from common.errors import PsRlError, RunEnded, ServerUnreachable
 from common.messages import ToServer
-from rl_worker import parameter_client
+from rl_worker import parameter_client, silence
 from rl_worker.parameter_client import ParameterClient
 from rl_worker.zmq_client import ZmqClient
 from tests.rl_worker.client_transcripts import SCHEMA, new_client, vector, welcome
@@ -159,7 +159,7 @@ def test_a_connection_that_went_silent_is_replaced_by_another(monkeypatch: pytes
             self.deaf_to = self.deaf_to or peer
             return [] if peer == self.deaf_to else super().answers(peer, message, vector)
 
-    monkeypatch.setattr(parameter_client, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(silence, "SILENCE_SECONDS", 0.3)
     monkeypatch.setattr(parameter_client, "SLOWEST_HELLO_SECONDS", 0.05)
     machine = machine_now()
     with serving(DeafInOneEar()) as server, connected(server, machine) as client:
