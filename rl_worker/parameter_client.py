@@ -205,7 +205,11 @@ class ParameterClient:
             if epoch > self._welcome.epoch:
                 self._join_again(now=now)  # a server that came back: it does not know us
             return []  # its ledger is not the one that the answer is of
-        return [*self._answered(message, vector, now=now), *self._send_waiting(now=now)]
+        answered = self._answered(message, vector, now=now)
+        sent = [effect for effect in answered if isinstance(effect, Transmit)]
+        told = [effect for effect in answered if not isinstance(effect, Transmit)]
+        # What is sent goes first: what a caller asks for when he is told is sent after it, as it is counted.
+        return [*sent, *self._send_waiting(now=now), *told]
 
     def tick(self, *, now: float) -> list[Effect]:
         """Time has passed. To be called several times a second, after everything that has arrived was received."""

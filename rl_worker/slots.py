@@ -103,7 +103,9 @@ class Slots:
         # 0 is no number of its own.
         if self._segment is None or number == 0 or number in self._used or not (size or asks) or not self._has_slots():
             return None
-        used: list[int] = []
+        # Also when there is nothing free: if it is repeated, the answer to this one may come first, and free what the
+        # server may then still write to.
+        used = self._used[number] = []
         place: Place | None = None
         answer: Place | None = None
         if 0 < size <= self._slot_bytes and self._free:
@@ -115,7 +117,6 @@ class Slots:
             used.append(answer[0])
         if not used:
             return None
-        self._used[number] = used
         return Places(self._segment.name, place, answer)
 
     def _has_slots(self) -> bool:

@@ -168,8 +168,8 @@ def test_a_restored_server_is_sent_a_few_at_a_time() -> None:
     assert sequences(sent(client.receive(reply, now=1.1))) == [27]
 
 
-def test_a_reply_and_what_it_lets_go_come_in_this_order() -> None:
+def test_what_a_reply_lets_go_is_sent_before_its_caller_hears_and_sends_more() -> None:
     client = answered_pushes(0)
     tickets = [push(client, number, number)[0] for number in range(20)]
     effects = client.receive(settling(tickets[0], 1), vector(0, 0), now=0.1)
-    assert kinds(effects) == [Resolve, messages.PushPull]
+    assert kinds(effects) == [messages.PushPull, Resolve]
