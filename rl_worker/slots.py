@@ -101,11 +101,13 @@ class Slots:
         size = vector_bytes(vector)
         asks = isinstance(message, Pull | PushPull)
         # 0 is no number of its own.
-        if self._segment is None or number == 0 or number in self._used or not (size or asks) or not self._has_slots():
+        if self._segment is None or number == 0 or number in self._used or not (size or asks):
             return None
-        # Also when there is nothing free: if it is repeated, the answer to this one may come first, and free what the
-        # server may then still write to.
+        # Also when there is nothing free, or nothing yet: if it is repeated, the answer to this one may come first, and
+        # free what the server may then still write to.
         used = self._used[number] = []
+        if not self._has_slots():
+            return None
         place: Place | None = None
         answer: Place | None = None
         if 0 < size <= self._slot_bytes and self._free:
