@@ -52,6 +52,7 @@ class Membership:
         self.lease_seconds = lease_seconds
         self._by_id: dict[str, Member] = {}
         self._by_peer: dict[PeerId, Member] = {}
+        self._living: set[str] = set()  # ids of the members that are alive: thousands of the dead are remembered
 
     def join(self, hello: Hello, peer: PeerId, *, number: int, now: float) -> bool:
         """A worker said HELLO. Returns whether it is one we know, on another connection perhaps."""
@@ -65,6 +66,7 @@ class Membership:
             member = Member(hello.worker_id, hello.incarnation, number, hello.host, hello.environments, peer, now)
         member.peer, member.last_heard, member.alive = peer, now, True
         self._by_id[member.worker_id] = self._by_peer[peer] = member
+        self._living.add(member.worker_id)
         if len(self._by_id) > MAX_MEMBERS:
             self._forget(min(self._by_id.values(), key=lambda one: (one.alive, one.last_heard)))
         return known
@@ -79,17 +81,18 @@ class Membership:
         if member is not None:
             member.last_heard = now
             member.alive = True
+            self._living.add(member.worker_id)
         return member
 
     def leave(self, member: Member) -> None:
         """A worker said GOODBYE."""
-        member.alive = False
+        self._end_lease(member)
 
     def expire(self, *, now: float) -> list[Member]:
         """End the leases of members silent for longer than the lease; return them."""
         ended = [member for member in self.alive() if now - member.last_heard > self.lease_seconds]
         for member in ended:
-            member.alive = False
+            self._end_lease(member)
         return ended
 
     def prolong(self, seconds: float, *, now: float) -> None:
@@ -101,10 +104,20 @@ class Membership:
         """The members whose lease runs."""
         return [member for member in self._by_id.values() if member.alive]
 
+    @property
+    def alive_count(self) -> int:
+        """How many these are, without looking at every member that is remembered."""
+        return len(self._living)
+
     def all(self) -> list[Member]:
         """Every member that is remembered: the living first, then in order of joining."""
         return sorted(self._by_id.values(), key=lambda member: (not member.alive, member.number))
 
+    def _end_lease(self, member: Member) -> None:
+        member.alive = False
+        self._living.discard(member.worker_id)
+
     def _forget(self, member: Member) -> None:
+        self._living.discard(member.worker_id)
         self._by_id.pop(member.worker_id, None)
         self._by_peer.pop(member.peer, None)

@@ -22,6 +22,7 @@ def join(members: Membership, worker: str, peer: bytes, *, now: float, incarnati
 
 
 def alive(members: Membership) -> list[str]:
+    assert members.alive_count == len(members.alive())
     return sorted(member.worker_id for member in members.alive())
 
 
