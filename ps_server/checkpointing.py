@@ -8,6 +8,7 @@ import logging
 import os
 import queue
 import shutil
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from common.errors import CheckpointError, SettingsError
 from ps_server.effects import SaveCheckpoint
 
 BEST = "best.safetensors"
+WRITER_NICENESS = 10  # more than theirs who serve, and not so far that one who waits for its GIL is kept waiting
 NEWEST, MILESTONES = "checkpoint-*.safetensors", "episodes-*.safetensors"
 
 log = logging.getLogger("ps-server")
@@ -55,6 +57,7 @@ class CheckpointWriter:
         self._thread.join()
 
     def _run(self) -> None:
+        _yield_to_others()
         while (checkpoint := self._jobs.get()) is not None:
             path = self._folder / f"checkpoint-{checkpoint.global_steps:012d}.safetensors"
             try:
@@ -70,6 +73,14 @@ class CheckpointWriter:
             except Exception as error:  # whatever it is: the server waits for an answer to each checkpoint
                 self.results.put(Written(path, error=str(error) or type(error).__name__))
             del checkpoint  # its memory is used for the next one
+
+
+def _yield_to_others() -> None:
+    """Where cores are few the calling thread takes what is left of them: serving does not wait for checksums."""
+    if sys.platform == "linux":  # elsewhere a priority is the whole process's
+        here = threading.get_native_id()
+        niceness = os.getpriority(os.PRIO_PROCESS, here) + WRITER_NICENESS  # never less than it is: that takes a right
+        os.setpriority(os.PRIO_PROCESS, here, niceness)  # more than 19 is 19
 
 
 def newest_checkpoint(

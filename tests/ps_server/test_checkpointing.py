@@ -1,7 +1,10 @@
 """The writer's thread and its folder: what is kept, what is found again, and what a broken disk does."""
 
 import logging
+import os
 import shutil
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -214,3 +217,14 @@ def test_more_steps_than_twelve_digits_are_still_the_newest(writer: CheckpointWr
     write(writer, *[a_checkpoint(10**12 + more) for more in range(-5, 2)])
     assert newest_checkpoint(folder)[2] == {"version": 10**12 + 1}
     assert len(names(folder)) == 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is the whole process's")
+def test_the_writer_takes_only_what_serving_leaves_of_the_processor(writer: CheckpointWriter) -> None:
+    write(writer, a_checkpoint(1))
+    threads = [thread for thread in threading.enumerate() if thread.name == "checkpoint-writer"]
+    assert threads
+    here = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    for thread in threads:
+        assert thread.native_id is not None
+        assert os.getpriority(os.PRIO_PROCESS, thread.native_id) == min(here + 10, 19)
