@@ -11,6 +11,7 @@ from ps_server.ledger import Ledger
 from ps_server.membership import PeerId
 
 HURRY_SECONDS = 1.0  # at least, from the beginning of one checkpoint to that of the next which workers ask for early
+BEST_SHARE = 1 / 6  # of the usual time has to pass before one is begun because the run has never been better
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class CheckpointPlan:
         self._due = now + every_seconds
         self._hurried = False  # a worker wants one before it is due
         self._hurry_due = now
+        self._best_due = now
         self._writing: _Content | None = None
         self._unreleased: list[_Content] = []  # on disk, and not yet at the standby that follows
         self._milestone = episodes  # at the newest checkpoint that is kept apart
@@ -58,12 +60,13 @@ class CheckpointPlan:
         """A worker's pushes should be durable before their time: it can keep few more of them."""
         self._hurried = True
 
-    def is_due(self, version: int, *, now: float) -> bool:
-        """Whether to start one now: asked for, or time has come and something changed."""
+    def is_due(self, version: int, *, best: bool = False, now: float) -> bool:
+        """Whether to start one now: asked for, or time has come and something changed; sooner if it were the best."""
         if self.is_writing:
             return False
         # A full disk is not tried more often because somebody is in a hurry.
-        if self._hurried and not self.failing and now >= self._hurry_due:
+        early = (self._hurried and now >= self._hurry_due) or (best and now >= self._best_due)
+        if early and not self.failing:
             return True
         return bool(self._asked) or (now >= self._due and version != self.saved_version)
 
@@ -85,6 +88,7 @@ class CheckpointPlan:
         self._due = now + self._every_seconds
         self._hurried = False
         self._hurry_due = now + HURRY_SECONDS
+        self._best_due = now + self._every_seconds * BEST_SHARE
 
     def completed(self, ledger: Ledger, *, followed: int | None = None) -> list[tuple[PeerId, int]]:
         """It is on disk: what it holds is durable, once it is released. Returns who asked for it."""

@@ -69,8 +69,13 @@ class Progress:
         """Mean of the last 100 full games, of fewer at the beginning; None before the first."""
         return self._mean() if self._returns else None
 
+    @property
+    def is_better_than_saved(self) -> bool:
+        """Whether the mean over a whole 100 games is above that of the checkpoint that is kept as best."""
+        return len(self._returns) == EPISODES_IN_MEAN and (self.best_saved is None or self._mean() > self.best_saved)
+
     def save_as_best(self) -> bool:
-        """Whether a checkpoint made now is the best so far, by the mean over a whole 100 games. It counts as made."""
+        """Whether a checkpoint made now is the best so far, or as good: of two the later. It counts as made."""
         if len(self._returns) < EPISODES_IN_MEAN or (self.best_saved is not None and self._mean() < self.best_saved):
             return False
         self.best_saved = self._mean()

@@ -20,7 +20,8 @@ class Saving:
         """Begin one if it is due."""
         if run.store is None:
             return []
-        is_due = self._plan.is_due(run.store.version, now=now) or self._milestone(run) is not None
+        is_due = self._plan.is_due(run.store.version, best=run.progress.is_better_than_saved, now=now)
+        is_due = is_due or self._milestone(run) is not None
         return self.begin(run, now=now) if is_due else []
 
     def begin(self, run: TrainingRun, *, now: float) -> list[Effect]:

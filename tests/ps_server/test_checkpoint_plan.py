@@ -2,7 +2,7 @@
 
 import pytest
 
-from ps_server.checkpoint_plan import HURRY_SECONDS, CheckpointPlan
+from ps_server.checkpoint_plan import BEST_SHARE, HURRY_SECONDS, CheckpointPlan
 from ps_server.ledger import Ledger
 
 START, EVERY = 1000.0, 30.0
@@ -27,6 +27,19 @@ def test_a_checkpoint_is_due_when_its_time_has_come_and_something_changed(plan: 
     assert not plan.is_due(5, now=START + 29.9)
     assert plan.is_due(5, now=START + 30)
     assert not plan.is_due(0, now=START + 1000), "the version is the saved one"
+
+
+def test_the_best_so_far_is_saved_sooner_and_not_all_the_time(plan: CheckpointPlan, ledger: Ledger) -> None:
+    assert not plan.is_due(5, now=START)
+    assert plan.is_due(5, best=True, now=START)
+    plan.started(5, ledger.to_dict(), now=START)
+    assert not plan.is_due(6, best=True, now=START + 10), "one at a time"
+    plan.completed(ledger)
+    assert not plan.is_due(6, best=True, now=START + EVERY * BEST_SHARE - 0.1)
+    assert plan.is_due(6, best=True, now=START + EVERY * BEST_SHARE)
+    plan.started(6, ledger.to_dict(), now=START + 10)
+    plan.failed()
+    assert not plan.is_due(7, best=True, now=START + 30), "a full disk is not tried more often"
 
 
 def test_a_restored_run_is_not_saved_again_before_it_changed() -> None:

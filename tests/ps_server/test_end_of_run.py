@@ -154,6 +154,17 @@ def test_a_checkpoint_is_written_when_it_is_due(server: Transcript) -> None:
     assert checkpoint.record["version"] == 2
 
 
+def test_the_best_hundred_games_so_far_are_saved_before_the_next_checkpoint_is_due(server: Transcript) -> None:
+    server.push("a", 1, [1, 2, 3])
+    for game in range(100):
+        server.report("a", game + 1, 21.0)
+    checkpoint = only(SaveCheckpoint, server.after(CHECKPOINT_SECONDS / 6))
+    assert checkpoint.best
+    server.machine.checkpoint_saved("here.safetensors")
+    later = server.after(CHECKPOINT_SECONDS / 2)
+    assert [effect for effect in later if isinstance(effect, SaveCheckpoint)] == [], "the mean is no higher than that"
+
+
 def test_a_checkpoint_does_not_change_while_it_is_written(server: Transcript) -> None:
     server.push("a", 1, [1, 2, 3])
     checkpoint = server.save()

@@ -62,6 +62,18 @@ def test_the_best_mean_is_that_of_a_whole_hundred_games(progress: Progress) -> N
     assert progress.best_mean == 60.0
 
 
+def test_better_than_what_is_saved_is_a_higher_mean_of_a_whole_hundred_games(progress: Progress) -> None:
+    play(progress, *[50.0] * 99)
+    assert not progress.is_better_than_saved
+    play(progress, 50.0)
+    assert progress.is_better_than_saved
+    progress.save_as_best()
+    play(progress, *[50.0] * 5)
+    assert not progress.is_better_than_saved, "as good is not better"
+    play(progress, 51.0)
+    assert progress.is_better_than_saved
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_return_that_is_no_number_is_left_out(progress: Progress, value: float) -> None:
     play(progress, 3.0, value)
