@@ -21,8 +21,8 @@ from common.errors import CheckpointError, SettingsError
 from ps_server.effects import SaveCheckpoint
 
 BEST = "best.safetensors"
-WRITER_NICENESS = 10  # more than theirs who serve, and not so far that one who waits for its GIL is kept waiting
 NEWEST, MILESTONES = "checkpoint-*.safetensors", "episodes-*.safetensors"
+WRITER_NICENESS = 10  # more than theirs who serve, and not so far that one who waits for its GIL is kept waiting
 
 log = logging.getLogger("ps-server")
 
@@ -75,14 +75,6 @@ class CheckpointWriter:
             del checkpoint  # its memory is used for the next one
 
 
-def _yield_to_others() -> None:
-    """Where cores are few the calling thread takes what is left of them: serving does not wait for checksums."""
-    if sys.platform == "linux":  # elsewhere a priority is the whole process's
-        here = threading.get_native_id()
-        niceness = os.getpriority(os.PRIO_PROCESS, here) + WRITER_NICENESS  # never less than it is: that takes a right
-        os.setpriority(os.PRIO_PROCESS, here, niceness)  # more than 19 is 19
-
-
 def newest_checkpoint(
     run_folder: Path, checkpoint_folder: Path | None = None
 ) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
@@ -109,6 +101,14 @@ def check_unused(folder: Path) -> None:
     """Raises SettingsError when a run has left checkpoints there: a new run's, with fewer steps, would be removed."""
     if _newest_first(folder):
         raise SettingsError(f"{folder}: holds the checkpoints of a run; take another folder, or --resume that run")
+
+
+def _yield_to_others() -> None:
+    """Where cores are few the calling thread takes what is left of them: serving does not wait for checksums."""
+    if sys.platform == "linux":  # elsewhere a priority is the whole process's
+        here = threading.get_native_id()
+        niceness = os.getpriority(os.PRIO_PROCESS, here) + WRITER_NICENESS  # never less than it is: that takes a right
+        os.setpriority(os.PRIO_PROCESS, here, niceness)  # more than 19 is 19
 
 
 def _newest_first(folder: Path, kind: str = NEWEST) -> list[Path]:

@@ -52,7 +52,7 @@ class Membership:
         self.lease_seconds = lease_seconds
         self._by_id: dict[str, Member] = {}
         self._by_peer: dict[PeerId, Member] = {}
-        self._living: set[str] = set()  # ids of the members that are alive: thousands of the dead are remembered
+        self._living: dict[str, Member] = {}  # those that are alive, by id: thousands of the dead are remembered
 
     def join(self, hello: Hello, peer: PeerId, *, number: int, now: float) -> bool:
         """A worker said HELLO. Returns whether it is one we know, on another connection perhaps."""
@@ -65,8 +65,7 @@ class Membership:
         if member is None or not known:
             member = Member(hello.worker_id, hello.incarnation, number, hello.host, hello.environments, peer, now)
         member.peer, member.last_heard, member.alive = peer, now, True
-        self._by_id[member.worker_id] = self._by_peer[peer] = member
-        self._living.add(member.worker_id)
+        self._by_id[member.worker_id] = self._by_peer[peer] = self._living[member.worker_id] = member
         if len(self._by_id) > MAX_MEMBERS:
             self._forget(min(self._by_id.values(), key=lambda one: (one.alive, one.last_heard)))
         return known
@@ -81,7 +80,7 @@ class Membership:
         if member is not None:
             member.last_heard = now
             member.alive = True
-            self._living.add(member.worker_id)
+            self._living[member.worker_id] = member
         return member
 
     def leave(self, member: Member) -> None:
@@ -102,12 +101,7 @@ class Membership:
 
     def alive(self) -> list[Member]:
         """The members whose lease runs."""
-        return [member for member in self._by_id.values() if member.alive]
-
-    @property
-    def alive_count(self) -> int:
-        """How many these are, without looking at every member that is remembered."""
-        return len(self._living)
+        return list(self._living.values())
 
     def all(self) -> list[Member]:
         """Every member that is remembered: the living first, then in order of joining."""
@@ -115,9 +109,9 @@ class Membership:
 
     def _end_lease(self, member: Member) -> None:
         member.alive = False
-        self._living.discard(member.worker_id)
+        self._living.pop(member.worker_id, None)
 
     def _forget(self, member: Member) -> None:
-        self._living.discard(member.worker_id)
+        self._living.pop(member.worker_id, None)
         self._by_id.pop(member.worker_id, None)
         self._by_peer.pop(member.peer, None)

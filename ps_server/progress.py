@@ -48,8 +48,7 @@ class Progress:
             return False
         self.episodes += 1
         self._returns.append(episode.episode_return)
-        if len(self._returns) == EPISODES_IN_MEAN:
-            mean = self._mean()
+        if (mean := self._whole_mean()) is not None:
             self.best_mean = mean if self.best_mean is None else max(self.best_mean, mean)
             if budget.until_return is not None and mean >= budget.until_return and self.minutes_to_target is None:
                 self.minutes_to_target = self.minutes(now=now)
@@ -72,13 +71,15 @@ class Progress:
     @property
     def is_better_than_saved(self) -> bool:
         """Whether the mean over a whole 100 games is above that of the checkpoint that is kept as best."""
-        return len(self._returns) == EPISODES_IN_MEAN and (self.best_saved is None or self._mean() > self.best_saved)
+        mean = self._whole_mean()
+        return mean is not None and (self.best_saved is None or mean > self.best_saved)
 
     def save_as_best(self) -> bool:
         """Whether a checkpoint made now is the best so far, or as good: of two the later. It counts as made."""
-        if len(self._returns) < EPISODES_IN_MEAN or (self.best_saved is not None and self._mean() < self.best_saved):
+        mean = self._whole_mean()
+        if mean is None or (self.best_saved is not None and mean < self.best_saved):
             return False
-        self.best_saved = self._mean()
+        self.best_saved = mean
         return True
 
     def end_of(self, budget: Budget, *, now: float) -> str:
@@ -114,6 +115,10 @@ class Progress:
         self.best_saved = kept["best_saved"]
         self.staleness_sum = kept["staleness_sum"]
         self._minutes_before = kept["minutes"]
+
+    def _whole_mean(self) -> float | None:
+        """Of a whole 100 games; None before them."""
+        return self._mean() if len(self._returns) == EPISODES_IN_MEAN else None
 
     def _mean(self) -> float:
         return sum(self._returns) / len(self._returns)

@@ -30,7 +30,7 @@ class Room:
 
     def credit(self, vector_bytes: int) -> int:
         """Bytes that each of the living workers may have unanswered without asking, each vector being so large."""
-        share = self._budget_bytes // max(1, self._membership.alive_count)
+        share = self._budget_bytes // max(1, len(self._membership.alive()))
         return share if share >= vector_bytes else 0
 
     def ask(self, peer: PeerId, request: int, size: int) -> None:

@@ -156,8 +156,7 @@ def test_a_checkpoint_is_written_when_it_is_due(server: Transcript) -> None:
 
 def test_the_best_hundred_games_so_far_are_saved_before_the_next_checkpoint_is_due(server: Transcript) -> None:
     server.push("a", 1, [1, 2, 3])
-    for game in range(100):
-        server.report("a", game + 1, 21.0)
+    server.report("a", 1, *[21.0] * 100)
     checkpoint = only(SaveCheckpoint, server.after(CHECKPOINT_SECONDS / 6))
     assert checkpoint.best
     server.machine.checkpoint_saved("here.safetensors")

@@ -22,8 +22,9 @@ def join(members: Membership, worker: str, peer: bytes, *, now: float, incarnati
 
 
 def alive(members: Membership) -> list[str]:
-    assert members.alive_count == len(members.alive())
-    return sorted(member.worker_id for member in members.alive())
+    found = sorted(member.worker_id for member in members.alive())
+    assert found == sorted(member.worker_id for member in members.all() if member.alive)
+    return found
 
 
 def remembered(members: Membership) -> list[str]:
