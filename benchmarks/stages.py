@@ -23,6 +23,7 @@ from benchmarks.push_pull import our_parameters
 from common import shared_memory
 from common.codecs import Float32
 from ps_server import cli, training_run, zmq_server
+from ps_server.held_vector import HeldVector
 from ps_server.lent_memory import LentMemory
 from ps_server.parameter_server import ParameterServer
 from ps_server.weight_store import WeightStore
@@ -37,7 +38,7 @@ SERVER: list[tuple[str, Any, str]] = [
     ("server:   header to message", zmq_server, "read_to_server"),
     ("server:   the machine", ParameterServer, "receive"),
     ("server:     is the gradient sound", training_run, "gradient_of"),
-    ("server:     copy of the weights for the wire", WeightStore, "copied"),
+    ("server:     copy of the weights that somebody holds", HeldVector, "_move"),
     ("server:     RMSProp", WeightStore, "apply"),
     ("server:   reply", ZmqServer, "_send"),
     ("server:     weights into the slot", LentMemory, "answer"),

@@ -2,7 +2,7 @@
 The weights of one run: one flat vector, its target copy, and the snapshots of it that are sent.
 
 Invariants: `version` grows by exactly one for each applied gradient; a snapshot is never written to after it was handed
-out; there is at most one copy made for each (version, codec).
+out; for each version there is at most one copy, and one encoding for each codec.
 """
 
 from functools import cached_property
@@ -15,6 +15,7 @@ from torch import Tensor
 from common.buffer_pool import BufferPool
 from common.codecs import CODECS
 from common.tensors import Schema
+from ps_server.held_vector import HeldVector
 from ps_server.optimizers import Optimizer
 
 BUFFERS_KEPT = 8  # for the next copies; more than that were slow readers' and go back to the system
@@ -24,32 +25,35 @@ class Snapshot:
     """
     The encoded weights of one version, safe to send to any number of peers.
 
-    The copy is made when somebody asks for its bytes, or else, while somebody holds it, just before the weights change.
-    Whoever only writes it to a place of his own at once has the weights copied there and nowhere else.
+    As float32 these are the weights themselves, where they lie: they go on elsewhere if they change while the snapshot,
+    or a piece of it in a socket's queue, is held.
     """
 
-    def __init__(self, store: "WeightStore", version: int, codec: str, *, target: bool) -> None:
+    def __init__(self, store: "WeightStore", vector: Tensor, version: int, codec: str, *, target: bool) -> None:
         self.version = version
         self.codec = codec
         self.target = target
         self._store = store
+        self._vector: Tensor | None = vector  # that nobody writes to; None when it is encoded
 
     @cached_property
     def buffer(self) -> memoryview:
         """Its bytes, which never change."""
-        return self._store.copied(self)
+        assert self._vector is not None, "it is encoded once"
+        encoded = CODECS[self.codec].encode(self._vector, self._store.schema.statistics).toreadonly()
+        if self.codec != "float32":  # which is a view
+            self._vector = None
+            self._store.encoded(self)
+        return encoded
 
     @property
     def size(self) -> int:
         """In bytes."""
-        return 4 * self._store.schema.size if self.codec == "float32" else len(self.buffer)
+        return len(self.buffer)
 
     def write_to(self, place: np.ndarray) -> None:
         """Write its bytes to an array [size] of uint8."""
-        if self.codec == "float32" and "buffer" not in self.__dict__:
-            place.view("<f4")[:] = self._store.vector(target=self.target).numpy()
-        else:
-            place[:] = self.buffer
+        place[:] = self.buffer
 
 
 class WeightStore:
@@ -60,79 +64,79 @@ class WeightStore:
         self.schema = schema
         self.optimizer = optimizer
         self.version = 1
-        self.flat = vector.clone()
-        self.target = self.flat.clone()
         self.target_version = 1  # the version that the target is a copy of
-        self.copies = 0  # made for snapshots
-        self._snapshots: WeakValueDictionary[tuple[str, bool], Snapshot] = WeakValueDictionary()  # by codec, is target
-        self._copied: dict[tuple[str, bool], Snapshot] = {}  # those of them that others may still ask for
         self._pool = BufferPool(schema.size, kept=BUFFERS_KEPT)
+        self._weights = HeldVector(vector, self._pool)
+        self._target = HeldVector(vector, self._pool)
+        self._snapshots: WeakValueDictionary[tuple[str, bool], Snapshot] = WeakValueDictionary()  # by codec, is target
+        self._encoded: dict[tuple[str, bool], Snapshot] = {}  # those of them whose encoding others may still ask for
+        self._encodings = 0
+
+    @property
+    def flat(self) -> Tensor:
+        """θ [P], only to be read, and only until it changes."""
+        return self._weights.values
+
+    @property
+    def target(self) -> Tensor:
+        """θ⁻ [P], likewise."""
+        return self._target.values
+
+    @property
+    def copies(self) -> int:
+        """Made for snapshots, encodings among them."""
+        return self._weights.copies + self._target.copies + self._encodings
 
     def apply(self, gradient: Tensor, learning_rate: float) -> None:
         """One update; `gradient` [P] is only read. In the place of statistics it holds what is added to them."""
-        self._copy_what_is_held(target=False)
-        weights = self.schema.weights
-        self.optimizer.apply(self.flat[:weights], gradient[:weights], learning_rate)
-        self.flat[weights:] += gradient[weights:]
+        flat, weights = self._weights.to_change(), self.schema.weights
+        self.optimizer.apply(flat[:weights], gradient[:weights], learning_rate)
+        flat[weights:] += gradient[weights:]
         self.version += 1
 
     def refresh_target(self) -> None:
         """θ⁻ ← θ"""
-        self._copy_what_is_held(target=True)
-        self.target.copy_(self.flat)
+        self._target.replace(self.flat)
         self.target_version = self.version
 
     def snapshot(self, codec: str, *, target: bool = False) -> Snapshot:
-        """The weights (or target weights) of the newest version. Copied at most once for each version."""
+        """The weights (or target weights) of the newest version."""
         version = self.target_version if target else self.version
         known = self._snapshots.get((codec, target))
         if known is None or known.version != version:
-            known = self._snapshots[codec, target] = Snapshot(self, version, codec, target=target)
+            vector = (self._target if target else self._weights).hold()
+            known = self._snapshots[codec, target] = Snapshot(self, vector, version, codec, target=target)
         return known
 
-    def vector(self, *, target: bool) -> Tensor:
-        """The weights or target weights [P] themselves, only to be read."""
-        return self.target if target else self.flat
-
-    def copied(self, snapshot: Snapshot) -> memoryview:
-        """The bytes of a snapshot, whose version is the newest."""
-        vector = self.vector(target=snapshot.target)
-        if snapshot.codec == "float32":  # which is a view
-            vector = self._copy_of(vector)
-        encoded = CODECS[snapshot.codec].encode(vector, self.schema.statistics)
-        self._copied[snapshot.codec, snapshot.target] = snapshot
-        self.copies += 1
-        return encoded.toreadonly()
-
-    def _copy_what_is_held(self, *, target: bool) -> None:
-        """The weights are about to change."""
-        for snapshot in list(self._snapshots.values()):
-            if snapshot.target == target:
-                _ = snapshot.buffer
+    def encoded(self, snapshot: Snapshot) -> None:
+        """A snapshot has been encoded: it is kept for who asks next."""
+        self._encoded[snapshot.codec, snapshot.target] = snapshot
+        self._encodings += 1
 
     def is_finite(self) -> bool:
         """Whether training has not ruined the weights."""
         return bool(torch.isfinite(torch.linalg.vector_norm(self.flat)))
 
     def vectors(self) -> dict[str, Tensor]:
-        """Copies of everything a checkpoint keeps, by name."""
-        return {name: self._copy_of(vector) for name, vector in self._live().items()}
+        """Everything a checkpoint keeps, by name; it stays as it is."""
+        slots = {name: self._copy_of(slot) for name, slot in self._slots().items()}
+        return {"weights": self._weights.hold(), "target": self._target.hold(), **slots}
 
-    def _copy_of(self, vector: Tensor) -> Tensor:
+    def _copy_of(self, slot: Tensor) -> Tensor:
         """In memory that is used again: fresh pages cost several times what the copy does, while nobody is served."""
-        if vector.dim() == 0:
-            return vector.clone()
-        return torch.from_numpy(self._pool.take())[: vector.numel()].view(vector.shape).copy_(vector)
+        if slot.dim() == 0:
+            return slot.clone()
+        return torch.from_numpy(self._pool.take())[: slot.numel()].view(slot.shape).copy_(slot)
 
     def restore(self, vectors: dict[str, Tensor], *, version: int, target_version: int) -> None:
         """Back to what a checkpoint kept."""
-        self._copied.clear()
-        self._copy_what_is_held(target=False)
-        self._copy_what_is_held(target=True)
-        for name, vector in self._live().items():
-            vector.copy_(vectors[name])
+        self._snapshots.clear()
+        self._encoded.clear()
+        self._weights.replace(vectors["weights"])
+        self._target.replace(vectors["target"])
+        for name, slot in self._slots().items():
+            slot.copy_(vectors[name])
         self.version, self.target_version = version, target_version
 
-    def _live(self) -> dict[str, Tensor]:
-        slots = {f"optimizer.{name}": slot for name, slot in self.optimizer.slots.items()}
-        return {"weights": self.flat, "target": self.target, **slots}
+    def _slots(self) -> dict[str, Tensor]:
+        return {f"optimizer.{name}": slot for name, slot in self.optimizer.slots.items()}

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import zmq
 
 from common import shared_memory
 from common.run_spec import Wire, run_from_dict
@@ -18,6 +19,7 @@ from ps_server.checkpointing import CheckpointWriter
 from ps_server.limits import Limits
 from ps_server.parameter_server import ParameterServer
 from ps_server.training_run import TrainingRun
+from ps_server.weight_store import Snapshot
 from ps_server.zmq_server import ZmqServer
 from rl_worker.parameter_client import ParameterClient
 from rl_worker.remote_parameters import Newest, RemoteParameters
@@ -49,6 +51,7 @@ class Here:
     machine: ParameterServer
     shell: ZmqServer
     workers: list[Worker] = field(default_factory=list)
+    by_wire: int = 0  # snapshots that were sent so
 
     def join(self, name: str, wire: Wire | None = None) -> Worker:
         machine = ParameterClient(
@@ -61,14 +64,9 @@ class Here:
         worker.parameters.seed(torch.zeros(SIZE))
         return worker
 
-    @property
-    def copies(self) -> int:
-        """Of the weights, made for the wire."""
-        return self.machine.status(now=time.monotonic()).snapshots
-
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Here]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
     machine = ParameterServer(
         TrainingRun(RUN, epoch=1, now=time.monotonic()), epoch=1, overrides={},
         limits=Limits(lease_seconds=20.0, checkpoint_seconds=1e6), now=time.monotonic(),
@@ -79,6 +77,13 @@ def here(tmp_path: Path) -> Iterator[Here]:
     serve = threading.Thread(target=shell.serve, kwargs={"until": over.is_set, "on_tick": ignore, "on_report": ignore})
     serve.start()
     here = Here(machine, shell)
+    frames_of = shell._frames_of
+
+    def counted(snapshot: Snapshot) -> list[zmq.Frame]:
+        here.by_wire += 1
+        return frames_of(snapshot)
+
+    monkeypatch.setattr(shell, "_frames_of", counted)
     yield here
     for worker in here.workers:
         worker.client.close()
@@ -94,7 +99,7 @@ def test_every_vector_goes_by_memory(here: Here) -> None:
     newest = other.train(other.parameters.pull(), 20)
     assert newest.weights is not None
     assert newest.weights.unique().tolist() == [-40.0]
-    assert here.copies == 0
+    assert here.by_wire == 0
 
 
 def test_weights_that_somebody_keeps_are_not_written_over(here: Here) -> None:
@@ -104,7 +109,7 @@ def test_weights_that_somebody_keeps_are_not_written_over(here: Here) -> None:
         kept.append(worker.train(kept[-1], 1))
     values = [newest.weights.unique().tolist() for newest in kept if newest.weights is not None]
     assert values == [[-float(pushes)] for pushes in range(7)]
-    assert here.copies > 0, "there are fewer slots than weights that are kept: some came by wire"
+    assert here.by_wire > 0, "there are fewer slots than weights that are kept: some came by wire"
 
 
 @pytest.mark.parametrize("codec", ["bfloat16", "float16"])
@@ -130,7 +135,7 @@ def test_without_dev_shm_everything_goes_by_wire(here: Here, monkeypatch: pytest
     monkeypatch.setattr(shared_memory, "FOLDER", str(tmp_path / "none"))
     worker = here.join("a")
     worker.train(worker.parameters.pull(), 10)
-    assert here.copies > 10
+    assert here.by_wire > 10
     assert not here.shell._memory._lent
 
 
@@ -141,7 +146,7 @@ def test_a_worker_that_does_not_see_the_proof_goes_by_wire(
     monkeypatch.setattr(here.shell._memory, "proof", lambda peer: "the proof of another segment")
     worker = here.join("a")
     worker.train(worker.parameters.pull(), 10)
-    assert here.copies > 10
+    assert here.by_wire > 10
     assert "shared memory" not in caplog.text
 
 
@@ -155,7 +160,7 @@ def test_a_server_that_can_map_nothing_more_goes_on_by_wire(here: Here, monkeypa
     monkeypatch.setattr(lent.segment, "part", full)
     newest = worker.train(newest, 10)
     assert newest.version == 16
-    assert here.copies > 5
+    assert here.by_wire > 5
     assert not here.shell._memory._lent
 
 
@@ -163,8 +168,8 @@ def test_what_names_memory_that_is_not_lent_must_say_hello_again(here: Here) -> 
     worker = here.join("a")
     newest = worker.train(worker.parameters.pull(), 5)
     here.shell._memory.keep_only((), now=0.0)  # as after a lease
-    before = here.copies
+    before = here.by_wire
     newest = worker.train(newest, 10)
     assert newest.version == 16
-    assert here.copies <= before + 1
+    assert here.by_wire <= before + 1
     assert len(here.shell._memory._lent) == 1

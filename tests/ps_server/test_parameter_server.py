@@ -153,10 +153,13 @@ def test_the_target_has_versions_of_its_own(server: Transcript) -> None:
     assert target.message.version == 2
 
 
-def test_one_copy_serves_all_who_pull_a_version(server: Transcript) -> None:
+def test_one_copy_serves_all_who_hold_a_version(server: Transcript) -> None:
     snapshots = {server.pull(f"reader {number}").snapshot for number in range(20)}
     assert len(snapshots) == 1
     assert len({id(snapshot.buffer) for snapshot in snapshots if snapshot is not None}) == 1
+    assert server.machine.status(now=server.now).snapshots == 0
+    server.push("a", 1, [0, 0, 0])
+    server.push("a", 2, [0, 0, 0])
     assert server.machine.status(now=server.now).snapshots == 1
 
 

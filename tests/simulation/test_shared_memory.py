@@ -138,8 +138,6 @@ def test_on_a_good_network_every_vector_goes_by_memory(clusters: list[MemoryClus
     assert cluster.lost().tolist() == [0, 0, 0]
     assert cluster.by_memory >= 100
     assert cluster.by_wire == 0
-    assert cluster.server.run is not None
-    assert cluster.server.run.weights.copies == 0
 
 
 @pytest.mark.parametrize("seed", range(6))
