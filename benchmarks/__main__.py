@@ -74,7 +74,7 @@ def _short_rows() -> dict[str, Callable[[str], Row]]:
 
 def _long_rows() -> dict[str, Callable[[str], Row]]:
     rows: dict[str, Callable[[str], Row]] = {}
-    for size, clients in ((150_000, 1), (150_000, 2), (1_700_000, 2)):
+    for size, clients in ((150_000, 1), (150_000, 2), (1_700_000, 2), (10_000_000, 1), (10_000_000, 2)):
         rows[f"push-pull {_size(size)}, {_clients(clients)}, tcp"] = partial(over_tcp, size, clients)
     for kind, size in product(OTHERS, HOST_SIZES):
         if kind != "redis" or shutil.which("redis-server"):

@@ -123,11 +123,11 @@ def test_a_vector_stands_in_frames_or_in_the_header_not_in_both() -> None:
             read(to_frames(message, [b"1234"]))
 
 
-@pytest.mark.parametrize("size", [0, 1, 4 * 2**20, 4 * 2**20 + 1, 9 * 2**20])
-def test_a_vector_is_cut_into_frames_of_up_to_4_mib_and_not_copied(size: int) -> None:
+@pytest.mark.parametrize("size", [0, 1, 8 * 2**20, 8 * 2**20 + 1, 17 * 2**20])
+def test_a_vector_is_cut_into_frames_of_up_to_8_mib_and_not_copied(size: int) -> None:
     vector = bytearray(size)
     cut = chunks(vector)
-    assert [len(chunk) for chunk in cut] == [min(4 * 2**20, size - at) for at in range(0, size, 4 * 2**20)]
+    assert [len(chunk) for chunk in cut] == [min(8 * 2**20, size - at) for at in range(0, size, 8 * 2**20)]
     assert wire.CHUNK_BYTES <= wire.MAX_FRAME_BYTES
     if cut:
         vector[-1] = 7
