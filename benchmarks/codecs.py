@@ -35,6 +35,7 @@ def run(codec: str, seed: int, flags: Sequence[str]) -> tuple[int, float]:
         command += ["--run-dir", f"{folder}/run", "--json", str(summary), *flags]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         told = json.loads(summary.read_text())
+    print(f"{codec}, seed {seed}: {told['global_steps']:,} steps, {told['mean_return_100']:.1f}", flush=True)
     return told["global_steps"], told["mean_return_100"]
 
 

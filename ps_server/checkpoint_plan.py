@@ -10,7 +10,7 @@ from typing import Any
 from ps_server.ledger import Ledger
 from ps_server.membership import PeerId
 
-HURRY_SECONDS = 1.0  # at least, from the beginning of one checkpoint to that of the next which workers ask for early
+HURRY_SECONDS = 0.25  # at least, from the beginning of one checkpoint to that of the next which workers ask for early
 BEST_SHARE = 1 / 6  # of the usual time has to pass before one is begun because the run has never been better
 
 

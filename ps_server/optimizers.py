@@ -91,7 +91,7 @@ def fused_adam(
 ) -> None:  # fmt: skip
     """One step of Adam in one pass over memory; changes all but the gradient."""
     step.add_(1)
-    # torch.optim's functions around it sort tensors by device, which takes longer than the rest of a message's handling.
+    # torch.optim's functions around it first sort tensors by device, at each step.
     torch._fused_adam_(
         [weights], [gradient], [mean], [mean_square], [], [step],
         lr=learning_rate, beta1=beta1, beta2=beta2, eps=epsilon, weight_decay=0.0, amsgrad=False, maximize=False,
