@@ -10,6 +10,7 @@ from common.curve import ClientKeys
 from common.errors import WireError
 from common.messages import ToServer, ToWorker
 from common.wire import MAX_FRAME_BYTES, Buffer, read_to_worker, to_frames
+from common.zmq_frames import receive_frames
 
 BURST = 16  # messages between two looks at the clock and at other peers
 HIGH_WATER = 16  # whole messages, in either direction
@@ -49,7 +50,7 @@ class PrimaryLink:
         """What has arrived, but not without end: messages, each with the buffers of its vector."""
         for _ in range(BURST):
             try:
-                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                frames = receive_frames(self.socket)
             except zmq.Again:
                 return
             try:

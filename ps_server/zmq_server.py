@@ -19,6 +19,7 @@ from common.errors import SettingsError, WireError
 from common.messages import Hello, Refused, Welcome
 from common.status import Status
 from common.wire import MAX_FRAME_BYTES, Buffer, chunks, read_to_server, take_places, to_frames, with_places
+from common.zmq_frames import receive_frames
 from ps_server.checkpointing import CheckpointWriter, Written
 from ps_server.door import Door
 from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send, Tell
@@ -136,7 +137,7 @@ class ZmqServer:
     def _waiting(self) -> Iterator[list[zmq.Frame]]:
         for _ in range(BURST):
             try:
-                yield self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                yield receive_frames(self._socket)
             except zmq.Again:
                 return
 

@@ -24,6 +24,7 @@ from common.curve import ClientKeys
 from common.errors import PsRlError, WireError
 from common.messages import ToWorker, Welcome
 from common.wire import MAX_FRAME_BYTES, Buffer
+from common.zmq_frames import receive_frames
 from rl_worker.answer import Answer
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.parameter_client import Call, ParameterClient
@@ -156,7 +157,7 @@ class ZmqClient:
     def _receive(self) -> None:
         while True:
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                frames = receive_frames(self._socket)
             except zmq.Again:
                 return
             try:
