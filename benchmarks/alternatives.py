@@ -40,8 +40,8 @@ class TorchRmsProp:
 
 
 def vectors(size: int) -> tuple[Tensor, Tensor]:
-    """A client's gradient, and the place of its weights."""
-    return torch.full((size,), 1e-3), torch.zeros(size)
+    """The places of a client's gradient, which is filled anew each time, and of its weights."""
+    return torch.zeros(size), torch.zeros(size)
 
 
 # -- raw pyzmq ------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def raw_client(server: str, size: int, keys: str = "") -> None:
     gradient, weights = vectors(size)
 
     def once() -> None:
-        socket.send(gradient.numpy(), copy=False)
+        socket.send(gradient.fill_(1e-3).numpy(), copy=False)
         weights.copy_(torch.frombuffer(socket.recv(copy=False).buffer, dtype=torch.float32))
 
     serve_commands(once)
@@ -117,7 +117,7 @@ def grpc_client(server: str, size: int, _: str = "") -> None:
     gradient, weights = vectors(size)
 
     def once() -> None:
-        answer = call(gradient.numpy().tobytes(), wait_for_ready=True)
+        answer = call(gradient.fill_(1e-3).numpy().tobytes(), wait_for_ready=True)
         weights.numpy()[:] = np.frombuffer(answer, dtype=np.float32)
 
     serve_commands(once)
@@ -153,7 +153,7 @@ def redis_client(server: str, size: int, _: str = "") -> None:
     gradient, weights = vectors(size)
 
     def once() -> None:
-        database.rpush("gradients", name + gradient.numpy().tobytes())
+        database.rpush("gradients", name + gradient.fill_(1e-3).numpy().tobytes())
         weights.numpy()[:] = np.frombuffer(database.blpop([name])[1], dtype=np.float32)
 
     while True:
@@ -197,7 +197,7 @@ def memory_server(port: str, size: int, _: str = "") -> None:
 def memory_client(server: str, size: int, _: str = "") -> None:
     host, _, port = server.partition(":")
     shared_gradient, shared_weights = memory_of(str(os.getpid()), size, "w+")
-    gradient, weights = vectors(size)
+    _, weights = vectors(size)
     while True:
         try:
             connection = socket.create_connection((host, int(port)))
@@ -210,7 +210,7 @@ def memory_client(server: str, size: int, _: str = "") -> None:
     os.unlink(f"/dev/shm/bench-{os.getpid()}")
 
     def once() -> None:
-        shared_gradient.copy_(gradient)
+        shared_gradient.fill_(1e-3)
         connection.sendall(b".")
         connection.recv(1)
         weights.copy_(shared_weights)
@@ -247,7 +247,7 @@ def torch_rpc(server: str, size: int, number: str, clients: str) -> None:
     gradient, weights = vectors(size)
 
     def once() -> None:
-        weights.copy_(rpc.rpc_sync("rank0", rpc_push_pull, args=(gradient,)))
+        weights.copy_(rpc.rpc_sync("rank0", rpc_push_pull, args=(gradient.fill_(1e-3),)))
 
     serve_commands(once)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from benchmarks.alternatives import keys_in
 from benchmarks.command_loop import serve_commands
@@ -44,34 +45,38 @@ def our_parameters(server: str, size: int, *, resend_bytes: int, keys: str = "")
     return client, RemoteParameters(client, machine, Schema([TensorSpec("all", (size,))]), Wire())
 
 
+def gradients(client: ZmqClient, size: int) -> Callable[[], Tensor]:
+    """Makes one after another as a trainer does: filled anew, where a server of this host can read it."""
+    pool = BufferPool(size, kept=None)
+
+    def make() -> Tensor:
+        array = client.memory(size)
+        return torch.from_numpy(pool.take() if array is None else array).fill_(1e-3)
+
+    return make
+
+
 def our_client(
     server: str,
     size: int,
     keys: str = "",
     *,
     push: bool = True,
-    fresh: bool = False,
     by_memory: bool = False,
     resend_bytes: int = RESEND_BYTES,
 ) -> None:
-    """
-    The same with a worker's own parts; without `push`, it asks for weights that it has.
-
-    `fresh` fills memory of its own for each gradient, as a trainer does whose pushes are kept.
-    """
+    """The same with a worker's own parts; without `push`, it asks for weights that it has."""
     if not by_memory:
         shared_memory.FOLDER = "/nowhere"
-    _, parameters = our_parameters(server, size, resend_bytes=resend_bytes, keys=keys)
-    gradient, weights = torch.full((size,), 1e-3), torch.zeros(size)
+    client, parameters = our_parameters(server, size, resend_bytes=resend_bytes, keys=keys)
+    weights = torch.zeros(size)
     parameters.seed(weights)
     newest = parameters.pull()
-    pool = BufferPool(size, kept=None)
+    gradient = gradients(client, size)
 
     def once() -> None:
-        nonlocal newest, gradient
-        if fresh:
-            gradient = torch.from_numpy(pool.take()).fill_(1e-3)
-        newest = parameters.push_pull(gradient, computed_on=newest, steps=1) if push else parameters.pull(newest)
+        nonlocal newest
+        newest = parameters.push_pull(gradient(), computed_on=newest, steps=1) if push else parameters.pull(newest)
         if newest.weights is not None:
             weights.copy_(newest.weights)
 
@@ -85,8 +90,8 @@ if __name__ == "__main__":
         # What keeping costs is the business of `kept` and `not-kept`.
         "ours": partial(our_client, by_memory=True, resend_bytes=0),
         "wire": partial(our_client, resend_bytes=0),
-        "kept": partial(our_client, fresh=True),
-        "not-kept": partial(our_client, fresh=True, resend_bytes=0),
+        "kept": our_client,
+        "not-kept": partial(our_client, resend_bytes=0),
         "not-modified": partial(our_client, push=False),
     }
     programs[kind](where, int(float(parameters)), *more)

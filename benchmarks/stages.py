@@ -19,7 +19,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.push_pull import our_parameters
+from benchmarks.push_pull import gradients, our_parameters
 from common import shared_memory
 from common.codecs import Float32
 from ps_server import cli, training_run, zmq_server
@@ -46,7 +46,7 @@ SERVER: list[tuple[str, Any, str]] = [
 WORKER: list[tuple[str, Any, str]] = [
     ("worker: push_pull", None, "trip"),
     ("worker:   call and send", ZmqClient, "call"),
-    ("worker:     message to frames, gradient into the slot", Slots, "to_frames"),
+    ("worker:     message to frames", Slots, "to_frames"),
     ("worker:   frames to message", Slots, "read"),
     ("worker:   the machine", ParameterClient, "receive"),
     ("worker:   vector from buffers", Float32, "decode"),
@@ -100,13 +100,14 @@ def measure(size: int, *, by_memory: bool) -> dict[str, float]:
             time.sleep(0.05)
         times = clock_all(WORKER)
         client, parameters = our_parameters(endpoint.read_text().strip(), size, resend_bytes=0)
-        gradient, weights = torch.full((size,), 1e-3), torch.zeros(size)
+        weights = torch.zeros(size)
         parameters.seed(weights)
         newest = parameters.pull()
         push_pull = clocked(parameters.push_pull, times["worker: push_pull"])
+        gradient = clocked(gradients(client, size), times["worker: a gradient"])
         place = clocked(weights.copy_, times["worker: weights into place"])
         for _ in range(TRIPS):
-            newest = push_pull(gradient, computed_on=newest, steps=1)
+            newest = push_pull(gradient(), computed_on=newest, steps=1)
             place(newest.weights)
         client.close()
         server.terminate()

@@ -118,6 +118,12 @@ class Segment:
         os.close(self._descriptor)
 
 
+def is_half_free() -> bool:
+    """Whether others have room left."""
+    status = os.statvfs(FOLDER)
+    return 2 * status.f_bavail >= status.f_blocks
+
+
 def sweep() -> None:
     """Remove the names that killed workers of our user have left."""
     if not os.path.isdir(FOLDER):

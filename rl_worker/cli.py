@@ -89,7 +89,7 @@ def _train(
     algorithm = build_agent(run, environments, device=device, seed=seed)
     if not welcome.schema:
         measure_normalization(algorithm.network, environments, seed=first_seed)  # alike, whoever is the first
-    network = FlatNetwork(algorithm.network)
+    network = FlatNetwork(algorithm.network, client.memory)
     parameters = RemoteParameters(client, machine, network.schema, run.wire)
     for what, value in environments.description.items():
         log.info("%s: %s", what, value)

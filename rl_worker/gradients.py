@@ -5,8 +5,9 @@ Loading weights is one copy, and the gradient to push lies ready when the backwa
 memory of its own, because a push is kept until it is in a checkpoint.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,8 +19,10 @@ from rl_worker.normalization import take_added
 class FlatNetwork:
     """Ties a network to its flat vectors: first its parameters, which are weights, then its buffers, statistics."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, memory: Callable[[int], np.ndarray | None] = lambda _: None) -> None:
+        """`memory` has arrays of so many float32 for gradients, or None: then they lie in memory of our own."""
         self._network = network
+        self._memory = memory
         parameters, buffers = dict(network.named_parameters()), dict(network.named_buffers())
         tensors = parameters | buffers
         self.schema: Schema = schema_of(network)
@@ -64,7 +67,8 @@ class FlatNetwork:
         """[P], on the network's device; on the CPU in memory that comes back when nobody holds the gradient."""
         if self._weights.device.type != "cpu":
             return torch.zeros_like(self._weights)
-        return torch.from_numpy(self._pool.take()).zero_()
+        array = self._memory(self.schema.size)
+        return torch.from_numpy(self._pool.take() if array is None else array).zero_()
 
 
 def schema_of(network: nn.Module) -> Schema:

@@ -9,6 +9,10 @@ So weights are of one version, whole, whatever is lost or repeated: the server w
 and its answer, and a request that is repeated meanwhile lends none (the server forgets the slot of the first one then,
 see ps_server/lent_memory.py). An answer in memory of a former connection is not looked at.
 
+A vector may also be made in a slot, and goes without a copy. Such slots are apart from the others, as many as are held
+at a time: pushes are kept until they are durable. They are used again when nobody holds the vector, which whoever sends
+it does until it has been answered.
+
 What does not go by memory goes by the wire: no segment, no free slot, a vector that is too large.
 """
 
@@ -22,7 +26,7 @@ import numpy as np
 
 from common.errors import WireError
 from common.messages import Hello, Pull, PushPull, Refused, ToServer, ToWorker, Welcome
-from common.shared_memory import PAGE_BYTES, Bytes, Segment, sweep
+from common.shared_memory import PAGE_BYTES, Bytes, Segment, is_half_free, sweep
 from common.wire import Buffer, Place, Places, read_to_worker, take_places, to_frames, with_places
 from rl_worker.outbox import vector_bytes
 
@@ -43,6 +47,9 @@ class Slots:
         self._free: deque[int] = deque()  # where free slots begin
         self._used: dict[int, list[int]] = {}  # slots that the server may read or write, by the number of the request
         self._largest = 0  # bytes of a vector
+        self._made_here: dict[int, int] = {}  # slots that vectors are made in, by their address
+        self._to_make: deque[int] = deque()  # such slots that nobody holds
+        self._count = COUNT  # of all slots
 
     def to_frames(self, message: ToServer, vector: Sequence[Buffer]) -> list[Buffer]:
         """What to send: by memory what can go so."""
@@ -53,6 +60,22 @@ class Slots:
         if places is None:
             return to_frames(message, vector)
         return with_places(to_frames(message, vector if places.vector is None else ()), places)
+
+    def memory(self, size: int) -> np.ndarray | None:
+        """An array [size] of float32 in a slot, from which it can be sent without a copy; None where there is none."""
+        if self._segment is None or 4 * size > self._slot_bytes:
+            return None
+        try:
+            at = self._to_make.popleft() if self._to_make else self._one_more()
+            # Of a view an array would hold only what that is a view of, not the view.
+            array = np.frombuffer(self._segment.part(at, 4 * size).data, dtype=np.float32)
+        except (OSError, WireError) as error:
+            log.debug("no more memory can be shared: %s", error)
+            return None
+        address = array.ctypes.data
+        self._made_here[address] = at
+        weakref.finalize(array, _is_free_again, address, self._made_here, self._to_make).atexit = False
+        return array
 
     def read(self, frames: Sequence[Buffer]) -> tuple[ToWorker, Sequence[Buffer]] | None:
         """A message and its vector; None when that lies in memory that is no longer ours. Raises WireError."""
@@ -76,6 +99,7 @@ class Slots:
             self._segment.close()
         self._segment, self._is_proven, self._slot_bytes = None, False, 0
         self._free, self._used = deque(), {}
+        self._made_here, self._to_make, self._count = {}, deque(), COUNT
 
     def _with_offer(self, hello: Hello) -> Hello:
         """Each WELCOME ends what was offered before: another server may answer the next HELLO."""
@@ -110,14 +134,16 @@ class Slots:
             return None
         place: Place | None = None
         answer: Place | None = None
-        if 0 < size <= self._slot_bytes and self._free:
+        if (made_at := self._made_at(vector)) is not None:
+            place = (made_at, size)
+        elif 0 < size <= self._slot_bytes and self._free:
             place = (self._free.popleft(), size)
             used.append(place[0])
             _copy(vector, self._segment.part(*place))
         if asks and self._free:
             answer = (self._free.popleft(), self._slot_bytes)
             used.append(answer[0])
-        if not used:
+        if place is None and answer is None:
             return None
         return Places(self._segment.name, place, answer)
 
@@ -139,6 +165,21 @@ class Slots:
         log.info("vectors go through shared memory")
         return True
 
+    def _one_more(self) -> int:
+        """Where another slot begins. Raises OSError when it would leave others too little."""
+        assert self._segment is not None, "it has slots"
+        if not is_half_free():
+            raise OSError("half of it is in use")
+        self._segment.reserve((self._count + 1) * self._slot_bytes)
+        self._count += 1
+        return PAGE_BYTES + (self._count - 1) * self._slot_bytes
+
+    def _made_at(self, vector: Sequence[Buffer]) -> int | None:
+        """The slot that it was made in, if it was."""
+        if len(vector) != 1 or not self._made_here:
+            return None
+        return self._made_here.get(np.frombuffer(vector[0], dtype=np.uint8).ctypes.data)
+
     def _answer(self, place: Place, used: list[int]) -> memoryview:
         """The bytes of an answer, whose slot is free again when nobody reads them any more. Raises WireError."""
         at, size = place
@@ -149,6 +190,10 @@ class Slots:
         array = self._segment.part(at, size)
         weakref.finalize(array, self._free.append, at).atexit = False
         return array.data
+
+
+def _is_free_again(address: int, made_here: dict[int, int], to_make: deque[int]) -> None:
+    to_make.append(made_here.pop(address))
 
 
 def _copy(vector: Sequence[Buffer], into: Bytes) -> None:

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import zmq
 
 from common.curve import ClientKeys
@@ -86,6 +87,14 @@ class ZmqClient:
             else:
                 self._guarded(self._call, method, answer)
         return answer
+
+    def memory(self, size: int) -> np.ndarray | None:
+        """
+        An array [size] of float32 that the server of this host can read, so that a push of it is not copied; None where
+        there is none. Its content is undefined, and must not change any more once it was pushed.
+        """
+        with self._undisturbed(), self._lock:
+            return self._slots.memory(size)
 
     def close(self, reason: str = "") -> None:
         """Say GOODBYE, wait a moment for the answer, and end the thread."""

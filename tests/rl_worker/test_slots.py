@@ -1,8 +1,10 @@
 """What lends a slot of shared memory, and what must not."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import msgpack
+import numpy as np
 import pytest
 
 from common import messages
@@ -50,3 +52,64 @@ def test_a_request_that_went_without_a_slot_lends_none_when_it_is_repeated(prove
     assert proven.read(to_frames(answer)) is not None
     assert places_of(proven.to_frames(push_pull(30), VECTOR)) is None
     assert places_of(proven.to_frames(push_pull(40), VECTOR)) is not None
+
+
+def sent_once(proven: Slots) -> None:
+    """How large slots must be is known when the first vector has been sent."""
+    proven.to_frames(push_pull(10), VECTOR)
+
+
+def test_a_vector_that_was_made_in_a_slot_is_sent_from_there(proven: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert proven.memory(3) is None
+    sent_once(proven)
+    made = proven.memory(3)
+    assert made is not None
+    made[:] = [1, 2, 3]
+    monkeypatch.setattr(slots, "_copy", lambda *_: pytest.fail("it was copied"))
+    places = places_of(proven.to_frames(push_pull(20), [made.data.cast("B")]))
+    assert places is not None
+    assert places.vector is not None
+    seen = Segment.part(proven._segment, *places.vector)  # type: ignore[arg-type]
+    assert seen.view(np.float32).tolist() == [1, 2, 3]
+
+
+def test_such_a_slot_is_used_again_only_when_no_view_of_it_is_held(proven: Slots) -> None:
+    sent_once(proven)
+
+    def slot_of(array: np.ndarray | None) -> int:
+        assert array is not None
+        places = places_of(proven.to_frames(push_pull(next(numbers)), [array.data.cast("B")]))
+        assert places is not None
+        assert places.vector is not None
+        return places.vector[0]
+
+    numbers = itertools.count(20)
+    first, second = proven.memory(3), proven.memory(3)
+    assert first is not None
+    where, view = slot_of(first), memoryview(first).cast("B")[4:]
+    others = [second, proven.memory(3)]
+    del first
+    others.append(proven.memory(3))
+    assert where not in map(slot_of, others)
+    del view
+    assert slot_of(proven.memory(3)) == where
+
+
+def test_what_was_made_for_a_connection_that_is_no_more_is_copied(proven: Slots) -> None:
+    sent_once(proven)
+    made = proven.memory(3)
+    assert made is not None
+    proven.let_go()
+    assert proven.memory(3) is None
+    assert places_of(proven.to_frames(push_pull(20), [made.data.cast("B")])) is None
+
+
+def test_no_slot_is_made_where_others_would_lack_room(proven: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent_once(proven)
+    held = proven.memory(3)
+    monkeypatch.setattr(slots, "is_half_free", lambda: False)
+    assert held is not None
+    assert proven.memory(3) is None
+    del held
+    assert proven.memory(3) is not None, "one that is there"
+    assert proven.memory(10_000) is None, "larger than a slot"

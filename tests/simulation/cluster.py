@@ -99,6 +99,7 @@ class SimulatedWorker:
     incarnation: int
     in_flight: int = 1
     pulls: bool = True
+    placed: Callable[[np.ndarray], np.ndarray] = lambda gradient: gradient  # where it lies from now on
     made: int = 0
     total: np.ndarray = field(default_factory=lambda: np.zeros(3))  # the sum of all gradients it made
     peer: bytes = b""
@@ -161,7 +162,7 @@ class SimulatedWorker:
         gradient = self.gradient(self.weights).astype(np.float32)
         self.total += gradient
         epoch, version = self.have
-        vector = [CODECS["float32"].encode(torch.from_numpy(gradient))]
+        vector = [CODECS["float32"].encode(torch.from_numpy(self.placed(gradient)))]
         push = self.machine.push_pull if self.pulls else self.machine.push
         return push("float32", vector, epoch=epoch, computed_on=version, steps=2, now=now)[1]
 

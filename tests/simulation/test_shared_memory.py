@@ -36,11 +36,26 @@ def _nothing_is_too_small_and_nothing_stays(monkeypatch: pytest.MonkeyPatch) -> 
 
 @dataclass
 class Memory:
-    """Of one worker; and the newest weights, which it reads for as long as its trainer would."""
+    """
+    Of one worker; the newest weights, which it reads for as long as its trainer would; and where its next gradient will
+    be, in which there is none until then: a server that still read there would discard it.
+    """
 
     slots: Slots = field(default_factory=Slots)
     held: Any = None
     of_version: int = 0
+    next: np.ndarray | None = None
+    made_here: int = 0  # gradients
+
+    def placed(self, gradient: np.ndarray) -> np.ndarray:
+        array, self.next = self.next, None
+        if array is not None:
+            array[:] = gradient
+            self.made_here += 1
+        self.next = self.slots.memory(len(gradient))
+        if self.next is not None:
+            self.next.fill(np.nan)
+        return gradient if array is None else array
 
     def check(self) -> None:
         if self.held is not None:
@@ -56,6 +71,11 @@ class MemoryCluster(SimulatedCluster):
         self.memories: dict[tuple[str, int], Memory] = {}
         self.by_memory = self.by_wire = 0  # answers with weights
         super().__init__(gradient=ones, settings=settings.pop("settings", SETTINGS), **settings)
+
+    def _new_worker(self, worker_id: str, *, incarnation: int) -> SimulatedWorker:
+        worker = super()._new_worker(worker_id, incarnation=incarnation)
+        worker.placed = self.memory_of(worker).placed
+        return worker
 
     def memory_of(self, worker: SimulatedWorker) -> Memory:
         return self.memories.setdefault((worker.worker_id, worker.incarnation), Memory())
@@ -138,6 +158,7 @@ def test_on_a_good_network_every_vector_goes_by_memory(clusters: list[MemoryClus
     assert cluster.lost().tolist() == [0, 0, 0]
     assert cluster.by_memory >= 100
     assert cluster.by_wire == 0
+    assert sum(memory.made_here for memory in cluster.memories.values()) >= 98
 
 
 @pytest.mark.parametrize("seed", range(6))
