@@ -30,7 +30,7 @@ def trial(*, pulls: int, size: int, kills: int) -> dict[str, float]:
             programs.start("tests.trials.constant_worker", "push", endpoint, f"pusher-{number}", str(size))
         wait_for(lambda: status_of(endpoint).version > 100, program=server)
         began = time.monotonic()
-        of_each = ["pull", endpoint, str(size), str(pulls // PULLERS)]
+        of_each = ["pull", endpoint, str(size), str(-(-pulls // PULLERS))]
         pullers = [programs.start("tests.trials.constant_worker", *of_each) for _ in range(PULLERS)]
         for _ in range(kills):
             goal = status_of(endpoint).version + 1000
