@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import zmq
 
+MOST_CONNECTIONS = 10_000  # workers that die never say so here
+
 
 @dataclass(frozen=True)
 class Faults:
@@ -28,6 +30,7 @@ class Proxy:
         self._random = random.Random(seed)
         self._server = server
         self._context = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, MOST_CONNECTIONS)
         self._front = self._context.socket(zmq.ROUTER)
         self.endpoint = f"127.0.0.1:{self._front.bind_to_random_port('tcp://127.0.0.1')}"
         self._upstream: dict[bytes, zmq.Socket[bytes]] = {}  # a connection to the server for each worker's
