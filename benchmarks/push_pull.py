@@ -47,13 +47,8 @@ def our_parameters(server: str, size: int, *, resend_bytes: int, keys: str = "")
 
 def gradients(client: ZmqClient, size: int) -> Callable[[], Tensor]:
     """Makes one after another as a trainer does: filled anew, where a server of this host can read it."""
-    pool = BufferPool(size, kept=None)
-
-    def make() -> Tensor:
-        array = client.memory(size)
-        return torch.from_numpy(pool.take() if array is None else array).fill_(1e-3)
-
-    return make
+    pool = BufferPool(size, kept=None, elsewhere=client.memory)
+    return lambda: torch.from_numpy(pool.take()).fill_(1e-3)
 
 
 def our_client(

@@ -7,19 +7,29 @@ buffer comes back when the last view of it, maybe inside a socket's queue, is dr
 
 import weakref
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
 
 class BufferPool:
-    """Buffers of `size` float32. Up to `kept` of them wait to be used again; with None as many as were ever in use."""
+    """
+    Buffers of `size` float32. Up to `kept` of them wait to be used again; with None as many as were ever in use.
 
-    def __init__(self, size: int, *, kept: int | None) -> None:
+    Those that `elsewhere` has, and takes back, are used first.
+    """
+
+    def __init__(
+        self, size: int, *, kept: int | None, elsewhere: Callable[[int], np.ndarray | None] = lambda _: None
+    ) -> None:
         self._size = size
+        self._elsewhere = elsewhere
         self._free: deque[np.ndarray] = deque(maxlen=kept)
 
     def take(self) -> np.ndarray:
-        """A float32 array [size] of undefined content that returns to the pool by itself."""
+        """A float32 array [size] of undefined content that returns by itself to where it is from."""
+        if (array := self._elsewhere(self._size)) is not None:
+            return array
         try:
             buffer = self._free.pop()
         except IndexError:

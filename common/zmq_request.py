@@ -10,6 +10,7 @@ from common.errors import Refused, ServerUnreachable
 from common.messages import Refused as RefusedMessage
 from common.messages import ToServer, ToWorker
 from common.wire import Buffer, read_to_worker, to_frames
+from common.zmq_frames import receive_frames
 
 
 def ask(
@@ -33,8 +34,7 @@ def ask(
         deadline = time.monotonic() + timeout_seconds
         # Other messages may come first (STOP comes unasked); they do not prolong the patience.
         while (left := deadline - time.monotonic()) > 0 and socket.poll(int(1000 * left) + 1):
-            frames = socket.recv_multipart(copy=False)
-            reply, vector = read_to_worker([frame.buffer for frame in frames])
+            reply, vector = read_to_worker([frame.buffer for frame in receive_frames(socket)])
             if isinstance(reply, RefusedMessage):
                 raise Refused(reply.code, reply.reason)
             if reply.request == message.request:

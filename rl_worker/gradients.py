@@ -22,14 +22,13 @@ class FlatNetwork:
     def __init__(self, network: nn.Module, memory: Callable[[int], np.ndarray | None] = lambda _: None) -> None:
         """`memory` has arrays of so many float32 for gradients, or None: then they lie in memory of our own."""
         self._network = network
-        self._memory = memory
         parameters, buffers = dict(network.named_parameters()), dict(network.named_buffers())
         tensors = parameters | buffers
         self.schema: Schema = schema_of(network)
         device = next(iter(parameters.values())).device
         self._weights = flatten(tensors).to(device)
         self._parameters = parameters
-        self._pool = BufferPool(self.schema.size, kept=None)
+        self._pool = BufferPool(self.schema.size, kept=None, elsewhere=memory)
         for name, view in self.schema.views(self._weights).items():
             tensors[name].data = view
 
@@ -67,8 +66,7 @@ class FlatNetwork:
         """[P], on the network's device; on the CPU in memory that comes back when nobody holds the gradient."""
         if self._weights.device.type != "cpu":
             return torch.zeros_like(self._weights)
-        array = self._memory(self.schema.size)
-        return torch.from_numpy(self._pool.take() if array is None else array).zero_()
+        return torch.from_numpy(self._pool.take()).zero_()
 
 
 def schema_of(network: nn.Module) -> Schema:
