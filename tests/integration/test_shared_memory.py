@@ -15,6 +15,7 @@ from tests.segment_names import left_behind, name_that_is_open, names
 
 PARAMETERS = 50_000  # large enough for memory to be worth it
 UPDATES = 200
+MOST_SAVED = 20  # checkpoints in the few seconds of a test
 NOBODY = 65534
 ROOT = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and `unshare`")
 
@@ -55,6 +56,7 @@ def test_two_workers_of_one_host_push_and_pull_without_a_copy_for_the_wire(progr
     server, endpoint = programs.start_server()
     workers = [worker(programs, endpoint, name) for name in ("a", "bb")]
     total = sum(pushed(one) for one in workers)
+    assert status_of(endpoint).snapshots <= MOST_SAVED, "of 400 versions only those that a checkpoint held"
     assert kept_by(server) > 0
     assert not any(name_that_is_open(one.process.pid) for one in workers), "a segment has a name only until WELCOME"
     np.testing.assert_array_equal(weights_of(endpoint, PARAMETERS).numpy(), -total)

@@ -7,7 +7,7 @@ from tests.trials.soak import slope, trial
 
 @pytest.mark.timeout(300)  # 12 seconds of churn, and programs that import torch
 def test_workers_that_come_and_go_leave_no_descriptors() -> None:
-    figures = trial(seed=2, minutes=0.2, workers=40, names=400, bare=500)
+    figures = trial(seed=2, minutes=0.2, workers=40, names=400)
     assert figures["leaked"] == 0, figures
     assert figures["joined"] > 40
     assert figures["killed_processes"] == 1

@@ -1,14 +1,12 @@
 """
 Does the server grow? Workers join and leave all the time, and its memory and its descriptors are watched.
 
-Run it as a module, with sizes in the environment: SEED=, MINUTES=, WORKERS= (at a time), NAMES= (theirs), BARE=.
+Run it as a module, with sizes in the environment: SEED=, MINUTES=, WORKERS= (at a time), NAMES= (that they go by).
 They leave with GOODBYE, without a word, after nonsense, or because the process they live in is killed with −9. The
 first third of the time fills the tables that have an end; after it, memory grows by less than a mebibyte an hour.
 
-Resident memory follows what is in use only where the allocator gives back what is free: it is told to. What ZeroMQ
-leaves in it for connections that come and go has an end too, after some 240,000 of them (a bare ROUTER grows by 26 MiB
-until then, and by nothing with 400,000 more): BARE= connections that say nothing of worth come first. On a machine that
-is busy with other things messages queue up, which shows as growth when more of them do than ever before.
+Resident memory follows what is in use only where the allocator gives back what is free: it is told to. On a machine
+that is busy with other things messages queue up, which shows as growth when more of them do than ever before.
 """
 
 import os
@@ -21,15 +19,11 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-import zmq
 
-from common.messages import StatusRequest
-from common.wire import to_frames
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
 from tests.trials import figures
 
 HERDS = 4  # processes that the workers live in
-AT_ONCE = 50  # bare connections
 KILL_SECONDS = 10.0  # from one killed process to the next
 SAMPLE_SECONDS = 1.0
 MOST_GROWTH_MIB = 1.0  # an hour
@@ -67,28 +61,12 @@ class Herds:
         return self._programs.start("tests.trials.herd", self._endpoint, *map(str, sizes))
 
 
-def come_and_go(endpoint: str, connections: int) -> None:
-    """Connections that say one thing, hear the answer, and end."""
-    with zmq.Context() as context:
-        context.set(zmq.MAX_SOCKETS, 100 * AT_ONCE)  # ended ones count for a moment
-        for _ in range(connections // AT_ONCE):
-            sockets = [context.socket(zmq.DEALER) for _ in range(AT_ONCE)]
-            for socket in sockets:
-                socket.setsockopt(zmq.LINGER, 0)
-                socket.connect(f"tcp://{endpoint}")
-                socket.send_multipart(to_frames(StatusRequest(request=1)))
-            for socket in sockets:
-                socket.poll(1000)
-                socket.close()
-
-
-def trial(*, seed: int, minutes: float, workers: int, names: int, bare: int) -> dict[str, float]:
+def trial(*, seed: int, minutes: float, workers: int, names: int) -> dict[str, float]:
     """Figures by name; `leaked` descriptors must be 0. Children inherit GIVE_BACK."""
     os.environ.update(GIVE_BACK)
     with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
         server, endpoint = programs.start_server("--checkpoint-seconds", "5", "--lease-seconds", "2")
         process = psutil.Process(server.process.pid)
-        come_and_go(endpoint, bare)
         herds = Herds(programs, endpoint, seed=seed, workers=workers, names=names)
         # An answer with weights starts pyzmq's thread that frees what it sends, with descriptors of its own.
         wait_for(lambda: status_of(endpoint).updates >= workers, program=server)
@@ -141,7 +119,7 @@ def slope(samples: Sequence[tuple[float, float, int]]) -> float:
 
 
 def main() -> int:
-    told = trial(**figures.sizes(seed=0, minutes=60, workers=200, names=2000, bare=300_000))
+    told = trial(**figures.sizes(seed=0, minutes=60, workers=200, names=2000))
     return figures.told(
         told,
         {
