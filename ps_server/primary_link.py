@@ -31,7 +31,7 @@ class PrimaryLink:
         self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         # A primary that comes back is to hear at once that it was replaced.
         self.socket.setsockopt(zmq.RECONNECT_IVL, 100)
-        self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
         self.socket.setsockopt(zmq.CONNECT_TIMEOUT, 5000)
         # A host that vanished and came back: the kernel must not wait for minutes to find out.
         self.socket.setsockopt(zmq.TCP_MAXRT, DEAD_MILLISECONDS)

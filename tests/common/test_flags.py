@@ -1,5 +1,7 @@
 import dataclasses
+import gc
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +194,14 @@ def test_help_shows_every_flag_and_ends_well(capsys: pytest.CaptureFixture[str])
         assert re.search(rf"{flag}\b(?!-)", told), flag
 
 
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """Leaves nothing frozen for the tests that follow."""
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("thawed")
 @pytest.mark.parametrize(("outcome", "status"), [(0, 0), (3, 3), (KeyboardInterrupt(), 130)])
 def test_a_program_ends_with_the_status_of_its_main(outcome: Any, status: int) -> None:
     def main() -> int:
@@ -204,6 +214,16 @@ def test_a_program_ends_with_the_status_of_its_main(outcome: Any, status: int) -
     assert exit_.value.code == status
 
 
+@pytest.mark.usefixtures("thawed")
+def test_a_program_does_not_look_for_garbage_in_what_it_imported() -> None:
+    imported = len(gc.get_objects())
+    seen: list[int] = []
+    with pytest.raises(SystemExit):
+        run_program(lambda: seen.append(len(gc.get_objects())), "oven")
+    assert seen[0] < imported / 100
+
+
+@pytest.mark.usefixtures("thawed")
 def test_a_fault_of_ours_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         run_program(lambda: 1 // 0, "oven")
