@@ -27,7 +27,7 @@ MAX_HEADER_BYTES = 64 * 1024  # to the server, whose peers may be anybody
 MAX_REPLY_HEADER_BYTES = 1024 * 1024  # from the server: a status names many workers
 CHUNK_BYTES = 8 * 1024 * 1024  # one frame of 40 MB is two to three times slower than five of 8 MiB
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-MAX_FRAMES = 2 + 512  # 2 GiB of vector
+MAX_FRAMES = 2 + 512  # 4 GiB of vector
 
 Place = tuple[Annotated[int, msgspec.Meta(ge=0, le=2**40)], Annotated[int, msgspec.Meta(ge=1, le=2**40)]]
 

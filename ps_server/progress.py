@@ -50,9 +50,15 @@ class Progress:
         self._returns.append(episode.episode_return)
         if (mean := self._whole_mean()) is not None:
             self.best_mean = mean if self.best_mean is None else max(self.best_mean, mean)
-            if budget.until_return is not None and mean >= budget.until_return and self.minutes_to_target is None:
-                self.minutes_to_target = self.minutes(now=now)
+        self.judge(budget, now=now)
         return True
+
+    def judge(self, budget: Budget, *, now: float) -> None:
+        """Whether the target is reached; then the minute in which it was seen to be is kept."""
+        if budget.until_return is None or self.best_mean is None or self.minutes_to_target is not None:
+            return
+        if self.best_mean >= budget.until_return:
+            self.minutes_to_target = self.minutes(now=now)
 
     def tick(self, *, now: float) -> None:
         """Keep the rates fresh."""

@@ -64,6 +64,7 @@ class TrainingRun:
             run._keep_for_late_gradients()
             run.ledger.restore(record["ledger"])
             run.progress.restore(record["progress"])
+            run.progress.judge(run.spec.budget, now=now)  # it may have been reached, or be another now
         except (KeyError, RuntimeError, SchemaMismatch, msgspec.ValidationError) as error:
             raise CheckpointError(f"the checkpoint is of another version of ps-rl: {error!r}") from error
         return run

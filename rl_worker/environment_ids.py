@@ -41,7 +41,7 @@ def spec_of(environment: str) -> EnvSpec:
 def not_installed(environment: str, place: str, error: Exception) -> SettingsError:
     """The sentence for an environment whose package is missing; `place` is where EXTRAS is looked up."""
     extra = next((extra for beginning, extra in EXTRAS.items() if place.startswith(beginning)), None)
-    remedy = f"; pip install 'ps-rl[{extra}]'" if extra else ""
+    remedy = f"; in a checkout of ps-rl: pip install -c constraints.txt '.[{extra}]'" if extra else ""
     return SettingsError(f"--environment {environment}: {error}{remedy}")
 
 

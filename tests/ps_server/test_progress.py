@@ -157,6 +157,16 @@ def test_a_restored_progress_goes_on_where_the_checkpoint_was_made(progress: Pro
     assert again.mean_return == progress.mean_return
 
 
+def test_a_target_that_was_reached_before_a_restart_is_reached_after_it_unless_it_is_raised(progress: Progress) -> None:
+    play(progress, *[18.0] * 100, *[-21.0] * 50, budget=Budget(until_return=18))
+    for target, over in ((18, True), (19, False)):
+        again, budget = Progress(now=0.0), Budget(until_return=target)
+        again.restore(progress.to_dict(now=START + 120))
+        again.judge(budget, now=0.0)
+        assert (again.end_of(budget, now=0.0) != "") is over
+        assert again.minutes_to_target == (2.0 if over else None)
+
+
 def test_the_minutes_of_all_epochs_count_towards_the_budget(progress: Progress) -> None:
     again = Progress(now=0.0)
     again.restore(progress.to_dict(now=START + 120))

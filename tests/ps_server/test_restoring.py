@@ -167,3 +167,10 @@ def test_a_restored_epoch_can_be_restored_in_its_turn(server: Transcript, tmp_pa
     assert server.weights() == [-4, -8, -12]
     assert server.machine.version == 5
     server.check()
+
+
+def test_a_run_that_had_reached_its_target_is_over_as_soon_as_it_is_resumed() -> None:
+    original = a_run_of({"name": "sgd"}, budget={"until_return": 18.0})
+    original.report("a", 1, *[18.0] * 100)
+    again = restored(original.save(), tmp_path)
+    assert again.machine.phase is Phase.DRAINING

@@ -202,5 +202,5 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(
     monkeypatch.setitem(sys.modules, module, None)
     if name in gymnasium.registry and extra == "minatar":
         monkeypatch.delitem(gymnasium.registry, name)
-    with pytest.raises(SettingsError, match=rf"^--environment {name}: .*; pip install 'ps-rl\[{extra}\]'$"):
+    with pytest.raises(SettingsError, match=rf"^--environment {name}: .*; .*pip install .*'.\[{extra}\]'$"):
         make_environments(Environment(id=name), count=1)
