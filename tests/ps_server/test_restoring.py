@@ -172,5 +172,6 @@ def test_a_restored_epoch_can_be_restored_in_its_turn(server: Transcript, tmp_pa
 def test_a_run_that_had_reached_its_target_is_over_as_soon_as_it_is_resumed() -> None:
     original = a_run_of({"name": "sgd"}, budget={"until_return": 18.0})
     original.report("a", 1, *[18.0] * 100)
-    again = restored(original.save(), tmp_path)
-    assert again.machine.phase is Phase.DRAINING
+    vectors, record = original.run.weights.vectors(), original.run.record(now=START)
+    again = TrainingRun.restored(vectors, record, epoch=EPOCH + 1, now=START)
+    assert again.end_reason(now=START) == "mean return of the last 100 episodes reached 18"
