@@ -118,17 +118,19 @@ class Segment:
         os.close(self._descriptor)
 
 
-def is_half_free() -> bool:
-    """Whether others have room left."""
+def leaves_half_free(size: int) -> bool:
+    """Whether others have room left when so many bytes more are reserved."""
     status = os.statvfs(FOLDER)
-    return 2 * status.f_bavail >= status.f_blocks
+    return 2 * (status.f_bavail * status.f_frsize - size) >= status.f_blocks * status.f_frsize
 
 
 def sweep() -> None:
     """Remove the names that killed workers of our user have left."""
-    if not os.path.isdir(FOLDER):
+    try:
+        names = os.listdir(FOLDER)
+    except OSError:  # there is no such folder, it may not be listed, or too many files are open
         return
-    for name in filter(NAME.fullmatch, os.listdir(FOLDER)):
+    for name in filter(NAME.fullmatch, names):
         with contextlib.suppress(OSError):  # it is gone meanwhile, or somebody else's
             descriptor = _open(name)
             try:

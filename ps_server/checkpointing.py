@@ -4,6 +4,7 @@ Checkpoints on disk: a thread that writes them, the newest few and the best kept
 The thread gets immutable copies and answers through a queue; it never touches the machine.
 """
 
+import contextlib
 import logging
 import os
 import queue
@@ -107,8 +108,10 @@ def _yield_to_others() -> None:
     """Where cores are few the calling thread takes what is left of them: serving does not wait for checksums."""
     if sys.platform == "linux":  # elsewhere a priority is the whole process's
         here = threading.get_native_id()
-        niceness = os.getpriority(os.PRIO_PROCESS, here) + WRITER_NICENESS  # never less than it is: that takes a right
-        os.setpriority(os.PRIO_PROCESS, here, niceness)  # more than 19 is 19
+        with contextlib.suppress(OSError):  # there are sandboxes in which nobody may
+            # Never less than it is: that takes a right.
+            niceness = os.getpriority(os.PRIO_PROCESS, here) + WRITER_NICENESS
+            os.setpriority(os.PRIO_PROCESS, here, niceness)  # more than 19 is 19
 
 
 def _newest_first(folder: Path, kind: str = NEWEST) -> list[Path]:

@@ -59,7 +59,12 @@ class Door:
         if key == self._own.public:  # our standby, or our primary: they have the same pair
             self._admins = self._admins | {key.decode()}
             return True
-        for path in self._files():
+        try:
+            files = self._files()
+        except OSError as error:  # too many are open; raised, it would end the thread: nobody could ever come in again
+            log.warning("--authorized-keys %s cannot be read now: %s", self._authorized, error)
+            files = []
+        for path in files:
             try:
                 if read_public("--authorized-keys", path) != key:
                     continue

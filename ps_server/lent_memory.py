@@ -35,7 +35,7 @@ class LentMemory:
         self._offered: dict[PeerId, str] = {}  # names
         self._lent: dict[PeerId, Lent] = {}
         self._next_sweep = 0.0
-        self._fails = False  # nothing more can be mapped: too many files are open, or too much memory is mapped
+        self._fails = False  # of late nothing could be mapped: too many files were open, or too much memory was mapped
 
     def offered(self, peer: PeerId, hello: Hello) -> None:
         """A worker has said HELLO, and is not a member yet."""
@@ -105,6 +105,7 @@ class LentMemory:
             del self._offered[peer]
         if now >= self._next_sweep:
             self._next_sweep = now + SWEEP_SECONDS
+            self._fails = False
             sweep()
 
     def _let_go(self, peer: PeerId) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 
 from common.errors import WireError
 from common.messages import Hello, Pull, PushPull, Refused, ToServer, ToWorker, Welcome
-from common.shared_memory import PAGE_BYTES, Bytes, Segment, is_half_free, sweep
+from common.shared_memory import PAGE_BYTES, Bytes, Segment, leaves_half_free, sweep
 from common.wire import Buffer, Place, Places, read_to_worker, take_places, to_frames, with_places
 from rl_worker.outbox import vector_bytes
 
@@ -66,12 +66,14 @@ class Slots:
         if self._segment is None or 4 * size > self._slot_bytes:
             return None
         try:
-            at = self._to_make.popleft() if self._to_make else self._one_more()
+            if not self._to_make:
+                self._make_more()
             # Of a view an array would hold only what that is a view of, not the view.
-            array = np.frombuffer(self._segment.part(at, 4 * size).data, dtype=np.float32)
+            array = np.frombuffer(self._segment.part(self._to_make[0], 4 * size).data, dtype=np.float32)
         except (OSError, WireError) as error:
             log.debug("no more memory can be shared: %s", error)
             return None
+        at = self._to_make.popleft()
         address = array.ctypes.data
         self._made_here[address] = at
         weakref.finalize(array, _is_free_again, address, self._made_here, self._to_make).atexit = False
@@ -165,14 +167,20 @@ class Slots:
         log.info("vectors go through shared memory")
         return True
 
-    def _one_more(self) -> int:
-        """Where another slot begins. Raises OSError when it would leave others too little."""
+    def _make_more(self) -> None:
+        """
+        More slots to make vectors in. Raises OSError when it would leave others too little.
+
+        A quarter more at a time: each time the whole file is mapped anew, and a mapping with its descriptor lives as
+        long as any vector that was made in it.
+        """
         assert self._segment is not None, "it has slots"
-        if not is_half_free():
+        more = max(1, self._count // 4)
+        if not leaves_half_free(more * self._slot_bytes):
             raise OSError("half of it is in use")
-        self._segment.reserve((self._count + 1) * self._slot_bytes)
-        self._count += 1
-        return PAGE_BYTES + (self._count - 1) * self._slot_bytes
+        self._segment.reserve((self._count + more) * self._slot_bytes)
+        self._to_make.extend(PAGE_BYTES + at * self._slot_bytes for at in range(self._count, self._count + more))
+        self._count += more
 
     def _made_at(self, vector: Sequence[Buffer]) -> int | None:
         """The slot that it was made in, if it was."""

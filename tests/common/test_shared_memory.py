@@ -13,6 +13,7 @@ import pytest
 from common import shared_memory
 from common.errors import WireError
 from common.shared_memory import PAGE_BYTES, Segment, sweep
+from tests.descriptors import none_left
 
 pytestmark = pytest.mark.skipif(not os.path.isdir(shared_memory.FOLDER), reason="there is no /dev/shm")
 
@@ -162,3 +163,14 @@ def test_without_dev_shm_there_are_no_segments(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(FileNotFoundError):
         Segment.make()
     sweep()
+
+
+def test_a_folder_that_cannot_be_listed_is_swept_later(folder: Path) -> None:
+    """A server sweeps every few seconds, also when connections have taken every descriptor."""
+    left = folder / f"ps-rl-{32 * '0'}"
+    left.touch(mode=0o600)
+    with none_left():
+        sweep()
+    assert left.exists()
+    sweep()
+    assert not left.exists()

@@ -228,3 +228,17 @@ def test_the_writer_takes_only_what_serving_leaves_of_the_processor(writer: Chec
     for thread in threads:
         assert thread.native_id is not None
         assert os.getpriority(os.PRIO_PROCESS, thread.native_id) == min(here + 10, 19)
+
+
+def test_where_no_thread_may_be_nicer_checkpoints_are_written_nevertheless(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: int) -> None:
+        raise PermissionError("not in this sandbox")
+
+    monkeypatch.setattr(os, "setpriority", refused)
+    writer = CheckpointWriter(folder)
+    try:
+        assert [written.error for written in write(writer, a_checkpoint(1))] == [""]
+    finally:
+        writer.close()

@@ -1,6 +1,7 @@
 """What lends a slot of shared memory, and what must not."""
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 
 import msgpack
@@ -12,6 +13,7 @@ from common.shared_memory import Segment
 from common.wire import Buffer, Places, take_places, to_frames
 from rl_worker import slots
 from rl_worker.slots import COUNT, Slots
+from tests.descriptors import none_left
 
 VECTOR = [memoryview(bytes(12))]
 
@@ -107,9 +109,27 @@ def test_what_was_made_for_a_connection_that_is_no_more_is_copied(proven: Slots)
 def test_no_slot_is_made_where_others_would_lack_room(proven: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
     sent_once(proven)
     held = proven.memory(3)
-    monkeypatch.setattr(slots, "is_half_free", lambda: False)
+    monkeypatch.setattr(slots, "leaves_half_free", lambda _: False)
     assert held is not None
     assert proven.memory(3) is None
     del held
     assert proven.memory(3) is not None, "one that is there"
     assert proven.memory(10_000) is None, "larger than a slot"
+
+
+def test_thousands_of_vectors_that_are_held_take_few_descriptors(proven: Slots) -> None:
+    sent_once(proven)
+    before = len(os.listdir("/proc/self/fd"))
+    held = [proven.memory(3) for _ in range(1000)]
+    assert all(array is not None for array in held)
+    assert len({array.ctypes.data for array in held if array is not None}) == 1000
+    assert len(os.listdir("/proc/self/fd")) - before < 50
+
+
+def test_a_slot_that_could_not_be_mapped_is_not_lost(proven: Slots) -> None:
+    sent_once(proven)
+    with none_left():
+        assert [proven.memory(3) for _ in range(100)] == [None] * 100
+    reserved = os.fstat(proven._segment._descriptor).st_size  # type: ignore[union-attr]
+    assert proven.memory(3) is not None
+    assert os.fstat(proven._segment._descriptor).st_size == reserved  # type: ignore[union-attr]

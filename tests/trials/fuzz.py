@@ -3,7 +3,8 @@ A real server among liars: spoilt messages and spoilt connections, while two hon
 
 Run it as a module, with sizes in the environment: SEED=, MESSAGES=, RATE= (messages a second; 0: as fast as they go).
 At the end the server lives, has the sum of what the honest pushed, no descriptor and little memory more than before.
-How much longer the honest waited is a promise only at a rate that leaves cores idle for most of the time.
+How much longer the honest waited is a promise only at a rate that leaves cores idle for most of the time; so it is also
+measured while the same lies are told to a socket of nobody (sink.py).
 """
 
 import random
@@ -53,8 +54,10 @@ class Honest:
             wait_for(lambda p=path: p.exists() and len(times_of(p)) >= pushes, program=program)  # type: ignore[misc]
 
     def p99_seconds(self, since: float, until: float) -> float:
+        """Of the pushes answered in that time; NaN when there was none."""
         times = np.concatenate([times_of(path) for path in self._times])
-        return float(np.percentile(times[(times[:, 0] >= since) & (times[:, 0] < until), 1], 99))
+        took = times[(times[:, 0] >= since) & (times[:, 0] < until), 1]
+        return float(np.percentile(took, 99)) if len(took) else np.nan
 
     def finish(self) -> np.ndarray:
         """What both have pushed, in sum."""
@@ -127,6 +130,8 @@ def trial(*, seed: int, messages: int, rate: int) -> dict[str, float]:
         honest.wait_until_served(100 + QUIET_PUSHES)
         process = psutil.Process(server.process.pid)
         rss, descriptors = process.memory_info().rss, process.num_fds()
+        beside = time.monotonic()
+        _lie_to_nobody(programs, seed, messages // STRETCHES, rate=rate)
         loud = time.monotonic()
         liars, resident = Liars(endpoint, seed), []
         for _ in range(STRETCHES):
@@ -149,10 +154,22 @@ def trial(*, seed: int, messages: int, rate: int) -> dict[str, float]:
             "leaked": _leaked(process, descriptors),
             "rss_growth_mib": max(resident),
             "rss_late_growth_mib": _late_growth(resident),
-            "p99_ms_before": 1000 * honest.p99_seconds(quiet, loud),
+            "p99_ms_before": 1000 * honest.p99_seconds(quiet, beside),
+            "p99_ms_beside": 1000 * honest.p99_seconds(beside, loud),
             "p99_ms": 1000 * honest.p99_seconds(loud, over),
-            "p99_ratio": honest.p99_seconds(loud, over) / honest.p99_seconds(quiet, loud),
+            "p99_ratio": honest.p99_seconds(loud, over) / honest.p99_seconds(quiet, beside),
         }
+
+
+def _lie_to_nobody(programs: Programs, seed: int, messages: int, *, rate: int) -> None:
+    """What the lies cost the machine, without what they cost the server."""
+    endpoint = programs.folder / "sink"
+    sink = programs.start("tests.trials.sink", str(endpoint))
+    wait_for(lambda: endpoint.exists() and endpoint.read_text(), program=sink)
+    liars = Liars(endpoint.read_text(), seed)
+    liars.say(messages, rate=rate)
+    liars.close()
+    sink.kill()
 
 
 def _lost(pushed: np.ndarray, endpoint: str) -> int:

@@ -1,0 +1,22 @@
+"""
+A socket that takes everything and answers nothing: what it costs to lie, when nobody is lied to.
+
+Run it as a module: sink ENDPOINT; the file gets its HOST:PORT.
+"""
+
+import sys
+from pathlib import Path
+
+import zmq
+
+
+def main(endpoint: Path) -> None:
+    socket = zmq.Context().socket(zmq.ROUTER)
+    port = socket.bind_to_random_port("tcp://127.0.0.1")
+    endpoint.write_text(f"127.0.0.1:{port}")
+    while True:
+        socket.recv_multipart(copy=False)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
