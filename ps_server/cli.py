@@ -1,6 +1,8 @@
 """`ps-server`: flags to parts, then serve until the run ends or a signal comes."""
 
+import contextlib
 import logging
+import resource
 import signal
 import socket
 import time
@@ -51,6 +53,7 @@ def serve(argv: Sequence[str] | None = None) -> int:
     flags = parse_with_run(ServerSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
     settings = flags.program
     torch.set_num_threads(settings.threads)
+    take_every_descriptor_allowed()
     stop = _StopSignal()
     machine, folder = _machine(flags, epoch=time.time_ns(), now=time.monotonic())
     door = _door(settings)
@@ -202,6 +205,13 @@ def _address(host: str) -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return socket.gethostname()
+
+
+def take_every_descriptor_allowed() -> None:
+    """A worker takes up to three; the 1024 that are usual are for programs that use `select`, which knows no more."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):  # where what is allowed is more than the system has
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class _StopSignal:

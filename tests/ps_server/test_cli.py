@@ -1,5 +1,6 @@
 """What `ps-server` does before it serves: mistakes about folders end in a sentence, and in no thread that lives on."""
 
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -64,3 +65,13 @@ def test_a_standby_has_its_run_from_the_primary(serve: Serve, tmp_path: Path) ->
 def test_a_run_without_checkpoints_cannot_be_resumed(serve: Serve, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=f"--resume {tmp_path}: it has no checkpoints"):
         serve("--resume", tmp_path)
+
+
+def test_a_server_may_have_as_many_connections_as_the_system_allows() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1] - 1, before[1]))
+    try:
+        cli.take_every_descriptor_allowed()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
