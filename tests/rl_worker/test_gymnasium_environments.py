@@ -202,5 +202,6 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(
     monkeypatch.setitem(sys.modules, module, None)
     if name in gymnasium.registry and extra == "minatar":
         monkeypatch.delitem(gymnasium.registry, name)
-    with pytest.raises(SettingsError, match=rf"^--environment {name}: .*; .*pip install .*'.\[{extra}\]'$"):
+    remedy = rf"; in a checkout of ps-rl: pip install -c constraints\.txt '\.\[{extra}\]'$"
+    with pytest.raises(SettingsError, match=rf"^--environment {name}: .*{remedy}"):
         make_environments(Environment(id=name), count=1)
