@@ -1,6 +1,7 @@
 """Both shells, in one process, over a real socket: where vectors go."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from ps_server.zmq_server import ZmqServer
 from rl_worker.parameter_client import ParameterClient
 from rl_worker.remote_parameters import Newest, RemoteParameters
 from rl_worker.zmq_client import ZmqClient
+from tests.integration.processes import wait_for
 
 SIZE = 20_000  # large enough for memory to be worth it
 SCHEMA = Schema([TensorSpec("all", (SIZE,))])
@@ -157,11 +159,17 @@ def test_a_server_that_can_map_nothing_more_goes_on_by_wire(here: Here, monkeypa
     worker = here.join("a")
     newest = worker.train(worker.parameters.pull(), 5)
     (lent,) = here.shell._memory._lent.values()
+    monkeypatch.setattr(here.shell._memory, "_next_sweep", math.inf)  # with the next one it would try again
     monkeypatch.setattr(lent.segment, "part", full)
     newest = worker.train(newest, 10)
     assert newest.version == 16
     assert here.by_wire > 5
     assert not here.shell._memory._lent
+    monkeypatch.setattr(here.shell._memory, "_next_sweep", 0.0)
+    wait_for(lambda: not here.shell._memory._fails)
+    another = here.join("b")
+    another.train(another.parameters.pull(), 5)
+    assert len(here.shell._memory._lent) == 1
 
 
 def test_what_names_memory_that_is_not_lent_must_say_hello_again(here: Here) -> None:
