@@ -9,11 +9,11 @@ import zmq
 from common.curve import ClientKeys
 from common.errors import WireError
 from common.messages import ToServer, ToWorker
-from common.wire import MAX_FRAME_BYTES, Buffer, read_to_worker, to_frames
+from common.wire import Buffer, read_to_worker, to_frames
+from common.zmq_dealer import dealer
 from common.zmq_frames import receive_frames
 
 BURST = 16  # messages between two looks at the clock and at other peers
-HIGH_WATER = 16  # whole messages, in either direction
 DEAD_MILLISECONDS = 5000  # in which nothing that was sent has arrived
 
 log = logging.getLogger("ps-server")
@@ -24,19 +24,9 @@ class PrimaryLink:
 
     def __init__(self, context: zmq.Context[Any], address: str, keys: ClientKeys | None) -> None:
         self._address = address
-        self.socket = context.socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.IMMEDIATE, 1)
-        self.socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
-        self.socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
-        self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
-        # A primary that comes back is to hear at once that it was replaced.
-        self.socket.setsockopt(zmq.RECONNECT_IVL, 100)
-        self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
-        self.socket.setsockopt(zmq.CONNECT_TIMEOUT, 5000)
+        self.socket = dealer(context, keys)
         # A host that vanished and came back: the kernel must not wait for minutes to find out.
         self.socket.setsockopt(zmq.TCP_MAXRT, DEAD_MILLISECONDS)
-        if keys is not None:
-            keys.lock(self.socket)
         self.socket.connect(f"tcp://{address}")
 
     def tell(self, message: ToServer) -> None:

@@ -175,8 +175,10 @@ class Slots:
         long as any vector that was made in it.
         """
         assert self._segment is not None, "it has slots"
-        more = max(1, self._count // 4)
-        if not leaves_half_free(more * self._slot_bytes):
+        for more in (max(1, self._count // 4), 1):
+            if leaves_half_free(more * self._slot_bytes):
+                break
+        else:
             raise OSError("half of it is in use")
         self._segment.reserve((self._count + more) * self._slot_bytes)
         self._to_make.extend(PAGE_BYTES + at * self._slot_bytes for at in range(self._count, self._count + more))

@@ -24,14 +24,14 @@ import zmq
 from common.curve import ClientKeys
 from common.errors import PsRlError, WireError
 from common.messages import ToWorker, Welcome
-from common.wire import MAX_FRAME_BYTES, Buffer
+from common.wire import Buffer
+from common.zmq_dealer import dealer
 from common.zmq_frames import receive_frames
 from rl_worker.answer import Answer
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.parameter_client import Call, ParameterClient
 from rl_worker.slots import Slots
 
-HIGH_WATER = 16  # whole messages, in either direction
 GOODBYE_SECONDS = 1.0
 LOOK_SECONDS = 0.05  # between two looks while nobody waits
 
@@ -215,25 +215,8 @@ class ZmqClient:
             answer.set_exception(error)
 
     def _dealer(self) -> zmq.Socket[bytes]:
-        """
-        A DEALER with every option set on purpose, all of them before connect.
-
-        It has no routing id of its own: the server gives each connection a new one, and HELLO tells who we are.
-        """
-        socket = self._context.socket(zmq.DEALER)
-        # Nothing is queued for a connection that does not stand: it would arrive before HELLO, or twice.
-        socket.setsockopt(zmq.IMMEDIATE, 1)
-        socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
-        socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
-        socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
-        # From 0.1 s, doubling to 0.5 s: a hundred workers must not knock ten times a second each, and a server that
-        # came back, which takes some two seconds, must not wait for them as long again.
-        socket.setsockopt(zmq.RECONNECT_IVL, 100)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
-        socket.setsockopt(zmq.CONNECT_TIMEOUT, 5000)
+        socket = dealer(self._context, self._keys)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
-        if self._keys is not None:
-            self._keys.lock(socket)
         socket.connect(f"tcp://{self._servers[0]}")
         return socket

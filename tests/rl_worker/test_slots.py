@@ -117,6 +117,15 @@ def test_no_slot_is_made_where_others_would_lack_room(proven: Slots, monkeypatch
     assert proven.memory(10_000) is None, "larger than a slot"
 
 
+def test_where_a_quarter_more_slots_find_no_room_one_may(proven: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent_once(proven)
+    held = [proven.memory(3) for _ in range(10)]
+    slot_bytes = proven._slot_bytes
+    monkeypatch.setattr(slots, "leaves_half_free", lambda size: size <= slot_bytes)
+    held += [proven.memory(3) for _ in range(10)]
+    assert all(array is not None for array in held)
+
+
 def test_thousands_of_vectors_that_are_held_take_few_descriptors(proven: Slots) -> None:
     sent_once(proven)
     before = len(os.listdir("/proc/self/fd"))
