@@ -24,6 +24,7 @@ import zmq
 from torch import Tensor
 
 from benchmarks.command_loop import serve_commands
+from common.allocator import keep_freed_memory
 from common.curve import ClientKeys, read_pair
 
 
@@ -57,6 +58,7 @@ def keys_in(folder: str) -> ClientKeys | None:
 
 def raw_server(port: str, size: int, keys: str = "") -> None:
     """One frame of gradient in, RMSProp, one frame of the live weights out; no header."""
+    keep_freed_memory()  # as our programs do
     server = TorchRmsProp(size)
     socket = zmq.Context().socket(zmq.ROUTER)
     if (lock := keys_in(keys)) is not None:
@@ -73,6 +75,7 @@ def raw_server(port: str, size: int, keys: str = "") -> None:
 
 def raw_client(server: str, size: int, keys: str = "") -> None:
     """Sends a gradient and copies the weights that come back into place."""
+    keep_freed_memory()
     socket = zmq.Context().socket(zmq.DEALER)
     if (lock := keys_in(keys)) is not None:
         lock.lock(socket)

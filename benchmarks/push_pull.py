@@ -17,6 +17,7 @@ from torch import Tensor
 from benchmarks.alternatives import keys_in
 from benchmarks.command_loop import serve_commands
 from common import shared_memory
+from common.allocator import keep_freed_memory
 from common.buffer_pool import BufferPool
 from common.run_spec import Wire
 from common.tensors import Schema, TensorSpec
@@ -80,6 +81,7 @@ def our_client(
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    keep_freed_memory()
     kind, where, parameters, *more = sys.argv[1:]
     programs: dict[str, Callable[..., None]] = {
         # What keeping costs is the business of `kept` and `not-kept`.

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Generic, NoReturn, TypeVar
 
 import tyro
 
+from common.allocator import keep_freed_memory
 from common.errors import PsRlError, SettingsError
 from common.run_spec import (
     ALGORITHM_SETTINGS,
@@ -102,6 +103,7 @@ def run_program(main: Any, prog: str) -> NoReturn:
     # What was imported is never garbage. Were it looked through with each full collection, nobody would be served for
     # the tenth of a second that torch's 180,000 objects take.
     gc.freeze()
+    keep_freed_memory()
     try:
         sys.exit(main())
     except PsRlError as error:
