@@ -1,18 +1,18 @@
 """
 One checkpoint is one safetensors file: the vectors as tensors, everything else as JSON in its metadata.
 
-It appears whole or not at all (written beside, flushed to disk, renamed), and carries a SHA-256 over its content, so
-that a half-written or damaged file is recognised when it is read.
+It appears whole or not at all (written beside, flushed to disk, renamed), and carries a checksum over its content, so
+that a half-written or damaged file is recognised when it is read. (It is no signature: who may write the file may.)
 """
 
 import contextlib
-import hashlib
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import xxhash
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -20,7 +20,7 @@ from common.errors import CheckpointError, SchemaMismatch
 from common.run_spec import RunSpec, run_from_dict
 from common.tensors import Schema
 
-FORMAT = "ps-rl checkpoint 1"
+FORMAT = "ps-rl checkpoint 2"
 
 
 def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: dict[str, Any]) -> None:
@@ -30,7 +30,7 @@ def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: dict[str, A
     Raises CheckpointError when the disk refuses; then `path` is as it was.
     """
     text = json.dumps(record)
-    metadata = {"format": FORMAT, "record": text, "sha256": _digest(vectors, text)}
+    metadata = {"format": FORMAT, "record": text, "xxh3_128": _digest(vectors, text)}
     beside = path.with_name(f".{path.name}.tmp")
     try:
         safetensors.torch.save_file(vectors, beside, metadata)
@@ -53,7 +53,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 raise CheckpointError(f"{path}: is not a {FORMAT}")
             vectors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
             text = metadata.get("record", "")
-            if metadata.get("sha256") != _digest(vectors, text):
+            if metadata.get("xxh3_128") != _digest(vectors, text):
                 raise CheckpointError(f"{path}: is damaged: its content does not match its checksum")
             record: dict[str, Any] = json.loads(text)
             return vectors, record
@@ -73,7 +73,7 @@ def read_weights(path: Path) -> tuple[RunSpec, Schema, Tensor, dict[str, Any]]:
 
 
 def _digest(vectors: dict[str, Tensor], record: str) -> str:
-    digest = hashlib.sha256(record.encode())
+    digest = xxhash.xxh3_128(record.encode())
     for name, vector in sorted(vectors.items()):
         digest.update(f"{name} {vector.dtype} {list(vector.shape)}".encode())
         digest.update(vector.contiguous().reshape(-1).numpy().data.cast("B"))

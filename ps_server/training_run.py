@@ -99,7 +99,8 @@ class TrainingRun:
     def seed(self, schema: Schema, weights: Tensor) -> None:
         """The first weights [P]."""
         self.seeded_in = self.epoch
-        self.store = WeightStore(schema, weights, optimizer_for(self.spec.optimizer, schema.weights))
+        optimizer = optimizer_for(self.spec.optimizer, schema.weights)
+        self.store = WeightStore(schema, weights, optimizer, has_target=self._target_interval > 0)
         self._keep_for_late_gradients()
 
     def is_new(self, worker_id: str, push: Push | PushPull) -> bool:
@@ -162,10 +163,15 @@ class TrainingRun:
 
     def _refresh_target(self, steps_before: int) -> None:
         """θ⁻ ← θ whenever T has passed a multiple of the interval; once, however many a push has passed."""
-        settings = self.spec.algorithm
-        interval = settings.target_interval if isinstance(settings, ActionValues) else 0
+        interval = self._target_interval
         if interval and self.progress.global_steps // interval > steps_before // interval:
             self.weights.refresh_target()
+
+    @property
+    def _target_interval(self) -> int:
+        """Steps from one refresh of θ⁻ to the next; 0 where θ⁻ is θ."""
+        settings = self.spec.algorithm
+        return settings.target_interval if isinstance(settings, ActionValues) else 0
 
     def note_report(self, worker_id: str, report: Report, *, now: float) -> tuple[Episode, ...] | None:
         """Count the episodes of a report and return them; None when it was counted before."""

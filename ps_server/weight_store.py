@@ -59,15 +59,15 @@ class Snapshot:
 class WeightStore:
     """Weights θ [P], target weights θ⁻ [P] and the optimizer that moves them."""
 
-    def __init__(self, schema: Schema, vector: Tensor, optimizer: Optimizer) -> None:
-        """`vector` [P] float32 is copied; it is version 1."""
+    def __init__(self, schema: Schema, vector: Tensor, optimizer: Optimizer, *, has_target: bool = True) -> None:
+        """`vector` [P] float32 is copied; it is version 1. Without a target of its own, θ⁻ is θ."""
         self.schema = schema
         self.optimizer = optimizer
         self.version = 1
-        self.target_version = 1  # the version that the target is a copy of
         self._pool = BufferPool(schema.size, kept=BUFFERS_KEPT)
         self._weights = HeldVector(vector, self._pool)
-        self._target = HeldVector(vector, self._pool)
+        self._target = HeldVector(vector, self._pool) if has_target else self._weights
+        self._refreshed = 1  # the version that a target of its own is a copy of
         self._snapshots: WeakValueDictionary[tuple[str, bool], Snapshot] = WeakValueDictionary()  # by codec, is target
         self._encoded: dict[tuple[str, bool], Snapshot] = {}  # those of them whose encoding others may still ask for
         self._encodings = 0
@@ -83,9 +83,14 @@ class WeightStore:
         return self._target.values
 
     @property
+    def target_version(self) -> int:
+        """The version that the target is."""
+        return self._refreshed if self._has_target else self.version
+
+    @property
     def copies(self) -> int:
         """Made for snapshots, encodings among them."""
-        return self._weights.copies + self._target.copies + self._encodings
+        return sum(held.copies for held in {self._weights, self._target}) + self._encodings
 
     def apply(self, gradient: Tensor, learning_rate: float) -> None:
         """One update; `gradient` [P] is only read. In the place of statistics it holds what is added to them."""
@@ -96,8 +101,9 @@ class WeightStore:
 
     def refresh_target(self) -> None:
         """θ⁻ ← θ"""
+        assert self._has_target, "it is the weights"
         self._target.replace(self.flat)
-        self.target_version = self.version
+        self._refreshed = self.version
 
     def snapshot(self, codec: str, *, target: bool = False) -> Snapshot:
         """The weights (or target weights) of the newest version."""
@@ -119,8 +125,9 @@ class WeightStore:
 
     def vectors(self) -> dict[str, Tensor]:
         """Everything a checkpoint keeps, by name; it stays as it is."""
+        target = {"target": self._target.hold()} if self._has_target else {}
         slots = {name: self._copy_of(slot) for name, slot in self._slots().items()}
-        return {"weights": self._weights.hold(), "target": self._target.hold(), **slots}
+        return {"weights": self._weights.hold(), **target, **slots}
 
     def _copy_of(self, slot: Tensor) -> Tensor:
         """In memory that is used again: fresh pages cost several times what the copy does, while nobody is served."""
@@ -133,10 +140,15 @@ class WeightStore:
         self._snapshots.clear()
         self._encoded.clear()
         self._weights.replace(vectors["weights"])
-        self._target.replace(vectors["target"])
+        if self._has_target:
+            self._target.replace(vectors["target"])
         for name, slot in self._slots().items():
             slot.copy_(vectors[name])
-        self.version, self.target_version = version, target_version
+        self.version, self._refreshed = version, target_version
+
+    @property
+    def _has_target(self) -> bool:
+        return self._target is not self._weights
 
     def _slots(self) -> dict[str, Tensor]:
         return {f"optimizer.{name}": slot for name, slot in self.optimizer.slots.items()}

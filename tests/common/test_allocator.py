@@ -8,7 +8,7 @@ import pytest
 
 from common.allocator import WISHES
 
-# What the page faults of each round are once the heap has grown: three blocks at a time, more than are kept as it comes.
+# Page faults of a round once the heap has grown: three blocks at a time, more than is kept as it comes.
 ROUNDS = """
 import resource
 from common.allocator import keep_freed_memory

@@ -117,10 +117,10 @@ def test_other_names_and_shapes_for_the_same_bytes_are_recognised(sound: Path, t
     [
         (None, f"is not a {FORMAT}"),
         ({"format": "pt"}, f"is not a {FORMAT}"),
-        ({"format": "ps-rl checkpoint 2"}, f"is not a {FORMAT}"),
+        ({"format": "ps-rl checkpoint 1"}, f"is not a {FORMAT}"),
         ({"format": FORMAT}, "damaged"),
         ({"format": FORMAT, "record": "{}"}, "damaged"),
-        ({"format": FORMAT, "record": "{}", "sha256": "0" * 64}, "damaged"),
+        ({"format": FORMAT, "record": "{}", "xxh3_128": "0" * 32}, "damaged"),
     ],
 )
 def test_a_file_of_another_format_is_told_from_a_damaged_one(

@@ -123,7 +123,7 @@ def test_a_pull_brings_the_newest_weights_and_what_they_are(server: Transcript) 
     server.push("a", 1, [1, 2, 3])
     pulled = server.pull("b")
     assert pulled.message == Weights(
-        request=pulled.message.request, epoch=EPOCH, version=2, global_steps=20, target_version=1
+        request=pulled.message.request, epoch=EPOCH, version=2, global_steps=20, target_version=2
     )
     assert received(pulled) == [-1, -2, -3]
 
@@ -142,7 +142,8 @@ def test_only_who_has_this_version_of_this_epoch_is_sent_nothing(
     assert server.machine.not_modified == (0 if modified else 1)
 
 
-def test_the_target_has_versions_of_its_own(server: Transcript) -> None:
+def test_the_target_has_versions_of_its_own() -> None:
+    server = Transcript.seeded(workers=("a", "b"), algorithm={"name": "n_step_q"})
     server.push("a", 1)
     assert received(server.pull("b", target=True, epoch=0)) == [0, 0, 0]
     assert isinstance(server.pull("b", target=True, have=1).message, NotModified)

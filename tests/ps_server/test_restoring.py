@@ -41,6 +41,7 @@ def restored(
 
 def a_run_of(optimizer: dict[str, Any], **sections: Any) -> Transcript:
     schedule = {"learning_rate": 0.1, "final_learning_rate": 0.01, "anneal_steps": 1200}
+    sections = {"algorithm": {"name": "n_step_q"}} | sections
     return Transcript.seeded(workers=("a", "b"), optimizer=optimizer, schedule=schedule, **sections)
 
 

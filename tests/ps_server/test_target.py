@@ -56,10 +56,13 @@ def test_a_push_that_is_repeated_or_refused_does_not_refresh() -> None:
     assert server.run.weights.target_version == 3
 
 
-def test_a_run_without_one_keeps_its_first_weights_there() -> None:
+def test_in_a_run_without_one_the_weights_are_their_target_and_kept_once() -> None:
     for server in (Transcript.seeded(algorithm={"name": "a3c"}), a_run_with(0)):
         server.push("a", 1, steps=10**6)
-        assert server.run.weights.target_version == 1
+        store = server.run.weights
+        assert store.target_version == store.version == 2
+        assert received(server.pull("a", target=True)) == store.flat.tolist() == [-1.0] * 3
+        assert "target" not in server.save().vectors
 
 
 def test_it_survives_a_restart_and_keeps_its_beat(tmp_path: Path) -> None:
