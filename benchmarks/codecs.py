@@ -33,7 +33,7 @@ def run(codec: str, seed: int, flags: Sequence[str]) -> tuple[int, float]:
         command = [str(Path(sys.executable).parent / "rl-cluster"), "--workers", "2", "--seed", str(seed)]
         command += ["--gradient-codec", codec, "--weight-codec", weight_codec]
         command += ["--run-dir", f"{folder}/run", "--json", str(summary), *flags]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         told = json.loads(summary.read_text())
     print(f"{codec}, seed {seed}: {told['global_steps']:,} steps, {told['mean_return_100']:.1f}", flush=True)
     return told["global_steps"], told["mean_return_100"]
