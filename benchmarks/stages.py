@@ -21,6 +21,7 @@ from rich.table import Table
 
 from benchmarks.push_pull import gradients, our_parameters
 from common import shared_memory
+from common.allocator import keep_freed_memory
 from common.codecs import Float32
 from ps_server import cli, training_run, zmq_server
 from ps_server.held_vector import HeldVector
@@ -129,6 +130,7 @@ def main(size: int) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    keep_freed_memory()  # as both programs do
     match sys.argv[1:]:
         case ["serve", result, *flags]:
             serve(result, *flags)

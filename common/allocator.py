@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import sys
 
 # Of glibc's <malloc.h>, and what its documentation calls them in the environment.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -18,8 +19,8 @@ def keep_freed_memory() -> None:
     the system back what is free at a heap's end beyond twice the largest message seen, and each page of the next
     message is a fault again: a round trip of 0.7 M parameters over CURVE took up to 2,000 of them, and a third longer.
     """
-    if not WISHES & os.environ.keys():
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc alone
+    if sys.platform == "linux" and not WISHES & os.environ.keys():
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not every Linux has glibc
         if mallopt is not None:
             mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
             mallopt(_MMAP_THRESHOLD, LARGEST_BYTES)

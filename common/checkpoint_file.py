@@ -2,7 +2,7 @@
 One checkpoint is one safetensors file: the vectors as tensors, everything else as JSON in its metadata.
 
 It appears whole or not at all (written beside, flushed to disk, renamed), and carries a checksum over its content, so
-that a half-written or damaged file is recognised when it is read. (It is no signature: who may write the file may.)
+that a half-written or damaged file is recognised when it is read. (It keeps nobody from forging one.)
 """
 
 import contextlib
