@@ -11,7 +11,7 @@ from rl_worker.children import Child
 
 LOOK_SECONDS = 0.5  # between two looks at the run
 ANSWER_SECONDS = 2.0
-START_SECONDS = 60.0  # for the server to come up
+START_SECONDS = 300.0  # for the server to come up; on a machine with fifty busy processes it has taken over 60
 LEAVE_SECONDS = 10.0  # for the children to leave when the run has ended
 QUICK_DEATH_SECONDS = 15.0  # a child that dies sooner would die again
 
