@@ -5,7 +5,8 @@ float32     little-endian IEEE 754, 4 bytes an element; no copy on little-endian
 bfloat16    the upper half of that, rounded to nearest even; 2 bytes
 float16     IEEE 754 half precision; 2 bytes; beyond ±65504 infinite
 int8        blocks of 256 elements: a float32 scale each, then all elements in 127ths of their scale; 1.02 bytes
-topk        the 16th of the elements that is largest, the others are 0: uint32 places, then bfloat16 values; 0.375 bytes
+topk        the eighth of the elements that is largest, the others are 0: a bit for each element, which says whether it
+            is sent, then bfloat16 values; 0.375 bytes
 
 The last ones drop so much that a sender has to make up for it later: see rl_worker/compression.py.
 
@@ -25,7 +26,6 @@ from common.errors import WireError
 from common.wire import Buffer
 
 BLOCK = 256  # elements with one scale in int8
-SHARE = 16  # one element of so many is sent by topk
 
 
 class Float32:
@@ -114,23 +114,25 @@ def _unpack_int8(data: np.ndarray, size: int) -> Tensor:
 
 
 def _pack_topk(elements: Tensor) -> list[np.ndarray]:
-    largest = elements.abs().topk(_kept(len(elements)), sorted=False).indices
-    places = largest.sort().values
-    return [places.numpy().astype("<u4"), *_pack_bfloat16(elements[places])]
+    sent = np.zeros(len(elements), dtype=np.bool_)
+    sent[elements.abs().topk(_eighth(len(elements)), sorted=False).indices.numpy()] = True
+    values = elements[torch.from_numpy(np.flatnonzero(sent))]
+    return [np.packbits(sent, bitorder="little"), *_pack_bfloat16(values)]
 
 
 def _unpack_topk(data: np.ndarray, size: int) -> Tensor:
-    count = _kept(size)
-    places = torch.from_numpy(data[: 4 * count].view("<u4").astype(np.int64))
-    if count and (places[-1] >= size or bool((places[1:] <= places[:-1]).any())):
-        raise WireError(f"the places of a topk vector of {size} elements must grow, and be below {size}")
+    count = _eighth(size)
+    places = np.flatnonzero(np.unpackbits(data[:count], bitorder="little").view(np.bool_))
+    if len(places) != count or (count and places[-1] >= size):
+        raise WireError(f"the bits of a topk vector of {size} elements must say of {count} that they are sent")
     elements = torch.zeros(size)
-    elements[places] = _unpack_bfloat16(data[4 * count :], count)
+    elements[torch.from_numpy(places)] = _unpack_bfloat16(data[count:], count)
     return elements
 
 
-def _kept(size: int) -> int:
-    return math.ceil(size / SHARE)
+def _eighth(size: int) -> int:
+    """As many elements are sent by topk; and so many bytes are a bit for each element."""
+    return math.ceil(size / 8)
 
 
 def _views(name: str, buffers: Sequence[Buffer], size: int, length: int) -> list[memoryview]:
@@ -157,5 +159,5 @@ CODECS: dict[str, Codec] = {
     "bfloat16": Packed("bfloat16", _pack_bfloat16, _unpack_bfloat16, lambda size: 2 * size, for_weights=True),
     "float16": Packed("float16", _pack_float16, _unpack_float16, lambda size: 2 * size, for_weights=True),
     "int8": Packed("int8", _pack_int8, _unpack_int8, lambda size: 4 * math.ceil(size / BLOCK) + size, makes_up=True),
-    "topk": Packed("topk", _pack_topk, _unpack_topk, lambda size: 6 * _kept(size), makes_up=True),
+    "topk": Packed("topk", _pack_topk, _unpack_topk, lambda size: 3 * _eighth(size), makes_up=True),
 }

@@ -129,15 +129,24 @@ def test_topk_keeps_the_largest_as_bfloat16_and_nothing_else() -> None:
     vector = torch.randn(640)
     decoded = there_and_back("topk", vector)
     kept = decoded != 0
-    assert kept.sum() == 40
+    assert kept.sum() == 80
     assert torch.equal(decoded[kept], vector[kept].to(torch.bfloat16).to(torch.float32))
     assert vector[kept].abs().min() >= vector[~kept].abs().max()
 
 
-@pytest.mark.parametrize("places", [[3, 3], [4, 3], [3, 32], [3, 2**32 - 1]])
-def test_places_that_are_none_are_refused(places: list[int]) -> None:
-    with pytest.raises(WireError, match="must grow, and be below 32"):
-        CODECS["topk"].decode([struct.pack("<2I2H", *places, 0x3F80, 0x3F80)], 32)
+@pytest.mark.parametrize(
+    ("bits", "why"),
+    [(0b0, "too few"), (0b1, "too few"), (0b111, "too many"), (0b1 | 1 << 10, "behind the last"), (2**16 - 1, "all")],
+)
+def test_bits_that_do_not_mark_what_follows_are_refused(bits: int, why: str) -> None:
+    with pytest.raises(WireError, match="bits of a topk vector of 10 elements must say of 2 that they are sent"):
+        CODECS["topk"].decode([struct.pack("<3H", bits, 0x3F80, 0x3F80)], 10)
+
+
+def test_bits_of_topk_begin_with_the_lowest_of_the_first_byte() -> None:
+    sent = struct.pack("<3H", 0b10_0000_0010, 0x3F80, 0x4000)
+    assert CODECS["topk"].decode([sent], 10).tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 0, 2]
+    assert bytes(CODECS["topk"].encode(torch.tensor([0.5, 1, 0, 0, 0, 0, 0, 0, 0, -2])))[:2] == sent[:2]
 
 
 @pytest.mark.skipif(sys.byteorder == "big", reason="swapping bytes takes a copy")
