@@ -224,6 +224,15 @@ def test_a_program_does_not_look_for_garbage_in_what_it_imported() -> None:
 
 
 @pytest.mark.usefixtures("thawed")
+def test_a_program_looks_for_garbage_from_then_on() -> None:
+    gc.disable()  # as ps_server/__main__.py does before it imports
+    seen: list[bool] = []
+    with pytest.raises(SystemExit):
+        run_program(lambda: seen.append(gc.isenabled()), "oven")
+    assert seen == [True]
+
+
+@pytest.mark.usefixtures("thawed")
 def test_a_fault_of_ours_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         run_program(lambda: 1 // 0, "oven")
