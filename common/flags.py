@@ -103,7 +103,7 @@ def run_program(main: Any, prog: str) -> NoReturn:
     # What was imported is never garbage. Were it looked through with each full collection, nobody would be served for
     # the tenth of a second that torch's 180,000 objects take.
     gc.freeze()
-    gc.enable()
+    gc.enable()  # ps_server/__main__.py and rl_worker/__main__.py import without it
     keep_freed_memory()
     try:
         sys.exit(main())
