@@ -113,7 +113,7 @@ class A3C(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     normalize_advantages: bool = False
     """give the advantages of each unroll mean 0 and deviation 1"""
     surrogate: Literal["none", "clip"] = "none"
-    """none: the policy gradient; clip: the clipped ratio of Schulman et al. 2017, which lets trajectories be reused"""
+    """none: the policy gradient; clip: the clipped ratio (Schulman et al. 2017) to the newest policy; reuses unrolls"""
     clip_range: Amount = 0.1
     """how far the clipped ratio may leave 1"""
     epochs: Positive = 1

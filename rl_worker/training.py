@@ -47,6 +47,9 @@ def train(
         algorithm.begin_unroll(newest.global_steps)
         with reporter.time("collect"):
             trajectory = collector.collect()
+        if algorithm.learns_with_newest:
+            with reporter.time("server"):
+                newest = _load_newest(network, parameters.pull(newest))
         observe(algorithm.network, trajectory.observations[:-1].flatten(0, 1))
         steps = trajectory.steps
         if target is not None:

@@ -6,6 +6,11 @@ Each unroll becomes one gradient of  −log π(a|s) A − β H(π(·|s)) + c ½ 
 Named options: advantages by GAE (λ < 1) or V-trace; and the clipped ratio (Schulman et al. 2017, equation 7), with
 which an unroll becomes a few epochs of minibatches, each one push. A gradient then costs less fresh experience, which
 makes few cores enough.
+
+While one worker plays, the others' pushes move the weights: with two workers and 48 pushes an unroll a third of the
+steps had left the clip range before their own worker learned from them. So the ratio is to the policy π₀ that it begins
+to learn with, whose values judge the unroll too; and a step counts min(1, π₀/μ), where μ is the policy that acted
+(Hilton, Cobbe, Schulman 2022 take the two policies apart; Espeholt et al. 2018 truncate at 1).
 """
 
 from collections.abc import Callable, Iterator
@@ -22,6 +27,10 @@ from rl_worker.policies import Policy
 from rl_worker.returns import Steps, lambda_returns, vtrace
 from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
 
+JUDGED_TOGETHER = (
+    128  # observations: as many at once as stay near the core; a thousand images take 2.5 times as long each
+)
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -30,7 +39,8 @@ class Batch:
     observations: Tensor
     starts: Tensor
     actions: Tensor
-    log_probabilities: Tensor  # under the behaviour policy
+    log_probabilities: Tensor  # under the policy that judged the steps
+    weights: Tensor  # how likely that policy is to take the actions, against the one that took them; at most 1
     advantages: Tensor  # A
     value_targets: Tensor
     state: State  # before the first step
@@ -49,6 +59,7 @@ class A3C:
         self.unroll_length = settings.unroll_length
         self.discount = settings.discount
         self.gradient_clip = settings.gradient_clip
+        self.learns_with_newest = settings.surrogate == "clip" or settings.off_policy == "vtrace"
         self._policy = policy
         self._settings = settings
         self._device = device
@@ -99,9 +110,9 @@ class A3C:
         if settings.surrogate == "clip":
             ratio = (log_probabilities - batch.log_probabilities).exp()
             clipped = ratio.clamp(1 - settings.clip_range, 1 + settings.clip_range)
-            policy_loss = -torch.minimum(ratio * batch.advantages, clipped * batch.advantages)
+            policy_loss = -batch.weights * torch.minimum(ratio * batch.advantages, clipped * batch.advantages)
         else:
-            policy_loss = -log_probabilities * batch.advantages
+            policy_loss = -batch.weights * log_probabilities * batch.advantages
         value_loss = 0.5 * (batch.value_targets - values).square()
         each = policy_loss - self._entropy_weight * entropy + settings.value_weight * value_loss
         total = each.sum() if settings.loss == "sum" else each.mean()
@@ -124,11 +135,12 @@ class A3C:
         observations = trajectory.observations.to(self._device)
         starts, actions = trajectory.starts.to(self._device), trajectory.actions.to(self._device)
         behaviour = trajectory.recorded["log_probabilities"]
-        values, log_ratios = trajectory.recorded["values"], None
-        if settings.off_policy == "vtrace":
-            parameters, newest, _ = self.network(observations[:-1], trajectory.initial_state, starts[:-1])
-            values = newest.cpu()
-            log_ratios = self._policy.log_probability(parameters, actions).cpu() - behaviour
+        values, log_probabilities = trajectory.recorded["values"], behaviour
+        if self.learns_with_newest:
+            values, log_probabilities = self._newest_opinion(
+                observations[:-1], trajectory.initial_state, starts[:-1], actions
+            )
+        log_ratios = log_probabilities - behaviour
         advantages, targets = self._estimates(steps, values, self._next_values(trajectory, values), log_ratios)
         if settings.normalize_advantages and advantages.numel() > 1:  # one alone has no deviation
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
@@ -136,31 +148,42 @@ class A3C:
             observations=observations[:-1],
             starts=starts[:-1],
             actions=actions,
-            log_probabilities=behaviour.to(self._device),
+            log_probabilities=log_probabilities.to(self._device),
+            weights=log_ratios.exp().clamp(max=1.0).to(self._device),
             advantages=advantages.to(self._device),
             value_targets=targets.to(self._device),
             state=trajectory.initial_state,
         )
         return whole if trajectory.initial_state else _as_single_steps(whole)
 
+    def _newest_opinion(
+        self, observations: Tensor, state: State, starts: Tensor, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Values and log π(a|s) of the weights as they are now, [T, B]."""
+        parts = min(max(1, starts.numel() // JUDGED_TOGETHER), len(starts))
+        split = (tensor.tensor_split(parts) for tensor in (observations, starts, actions))
+        values, log_probabilities = [], []
+        for seen, started, taken in zip(*split, strict=True):
+            parameters, some, state = self.network(seen, state, started)
+            values.append(some.cpu())
+            log_probabilities.append(self._policy.log_probability(parameters, taken).cpu())
+        return torch.cat(values), torch.cat(log_probabilities)
+
     def _estimates(
-        self, steps: Steps, values: Tensor, next_values: Tensor, log_ratios: Tensor | None
+        self, steps: Steps, values: Tensor, next_values: Tensor, log_ratios: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Advantages and value targets, [T, B]; `log_ratios` for V-trace."""
         settings = self._settings
         returns, advantages = self._returns(steps, values, next_values, log_ratios, settings.gae_lambda)
-        if log_ratios is not None and settings.surrogate == "none":
-            advantages = advantages * log_ratios.exp().clamp(max=1.0)
         if settings.value_target == "n_step" and settings.gae_lambda != 1:
             returns, _ = self._returns(steps, values, next_values, log_ratios, 1.0)
         return advantages, returns
 
-    @staticmethod
     def _returns(
-        steps: Steps, values: Tensor, next_values: Tensor, log_ratios: Tensor | None, lambda_: float
+        self, steps: Steps, values: Tensor, next_values: Tensor, log_ratios: Tensor, lambda_: float
     ) -> tuple[Tensor, Tensor]:
         """Returns and what they are above the values, [T, B]."""
-        if log_ratios is not None:
+        if self._settings.off_policy == "vtrace":
             return vtrace(steps, values, next_values, log_ratios, lambda_)
         returns = lambda_returns(steps, next_values, lambda_)
         return returns, returns - values

@@ -30,6 +30,7 @@ class ActionValueLearner:
     """ε-greedy play, and the squared error of Q(s, a). `network`: observations [N, ...] → Q [N, A]."""
 
     commits_next_action = False
+    learns_with_newest = False
 
     def __init__(
         self, network: ActionValueNetwork, settings: run_spec.ActionValues, *, device: torch.device, seed: int

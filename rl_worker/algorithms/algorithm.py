@@ -28,6 +28,7 @@ class Algorithm(Protocol):
     target_network: nn.Module | None  # θ⁻, of the same schema; None where nothing is bootstrapped from it
     unroll_length: int  # steps of each environment between two updates
     commits_next_action: bool  # the action after an unroll is decided in it, and really taken (Sarsa)
+    learns_with_newest: bool  # it allows for another policy than the one that acted: newer weights are pulled first
     discount: float
     gradient_clip: float  # greatest norm of a gradient; 0: any
 

@@ -136,7 +136,7 @@ def test_v_trace_weighs_what_another_policy_has_done(value_target: str) -> None:
     (batch,) = learner.batches(trajectory)
     weights = torch.exp(-half).double()
     errors = trajectory.rewards - trajectory.recorded["values"]
-    torch.testing.assert_close(batch.advantages.view(4, 1), weights * errors)
+    torch.testing.assert_close((batch.weights * batch.advantages).view(4, 1), weights * errors)
     torch.testing.assert_close(batch.value_targets.view(4, 1), trajectory.recorded["values"] + weights * errors)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from common.run_spec import Network, RunSpec, run_from_dict
 from rl_worker.agent import build_agent
+from rl_worker.algorithms import a3c
 from rl_worker.evaluation import play
 from rl_worker.networks import PolicyValueNetwork
 from rl_worker.rollouts import Decision, RolloutCollector, State, Trajectory
@@ -124,6 +125,21 @@ def test_learning_from_an_unroll_sees_the_values_that_acting_saw() -> None:
         torch.testing.assert_close(values, unroll.recorded["values"])
         logs = parameters.log_softmax(-1).gather(-1, unroll.actions.unsqueeze(-1)).squeeze(-1)
         torch.testing.assert_close(logs, unroll.recorded["log_probabilities"])
+
+
+@pytest.mark.parametrize("together", [1, 8, 1000])
+def test_the_newest_weights_judge_an_unroll_with_what_was_remembered(
+    together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing has moved yet: whole or a step at a time, they see what acting saw."""
+    monkeypatch.setattr(a3c, "JUDGED_TOGETHER", together)
+    agent, collector = agent_and_collector(run_of(surrogate="clip"), scripts())
+    collector.collect()
+    unroll = collector.collect()
+    (batch,) = agent.batches(unroll)
+    torch.testing.assert_close(batch.log_probabilities, unroll.recorded["log_probabilities"])
+    torch.testing.assert_close(batch.value_targets - batch.advantages, unroll.recorded["values"])
+    torch.testing.assert_close(batch.weights, torch.ones_like(batch.weights))
 
 
 def test_what_is_carried_into_the_next_unroll_is_detached_and_not_zero() -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from common.run_spec import A3C as Settings
+from rl_worker.algorithms import a3c
 from rl_worker.algorithms.a3c import A3C, Batch
 from rl_worker.policies import Categorical
 from rl_worker.rollouts import Trajectory
@@ -13,6 +14,7 @@ from tests.rl_worker.experience import ACTIONS, DISCOUNT, Experience, experience
 from tests.rl_worker.written_out_a3c import LinearActorCritic
 
 MODEL = LinearActorCritic(seed=0)
+WEIGHT = 0.75
 PARTS = [field for field in Batch.__dataclass_fields__ if field != "state"]
 
 
@@ -41,6 +43,32 @@ def test_before_the_weights_have_moved_it_is_the_policy_gradient() -> None:
     torch.testing.assert_close(gradient_of(algorithm(), clipped), gradient_of(algorithm(surrogate="none"), plain))
 
 
+def test_what_others_have_moved_since_is_not_taken_from_the_clip_range() -> None:
+    """The ratio is to the policy that learning begins with; the step counts min(1, π₀/μ) of the one that acted, μ."""
+    trajectory = unroll(steps=4, environments=2)
+    drift = torch.tensor([0.5, -0.5, 2.0, -2.0], dtype=torch.float64)[:, None].expand(4, 2)
+    (before,) = algorithm().batches(trajectory)
+    trajectory.recorded["log_probabilities"] -= drift
+    trajectory.recorded["values"] += 10.0
+    (after,) = algorithm().batches(trajectory)
+    torch.testing.assert_close(after.weights.view(4, 2), drift.exp().clamp(max=1.0))
+    torch.testing.assert_close(before.weights, torch.ones_like(before.weights))
+    for field in set(PARTS) - {"weights"}:
+        torch.testing.assert_close(getattr(after, field), getattr(before, field), msg=field)
+
+
+@pytest.mark.parametrize("together", [1, 6, 7, 1000])
+def test_an_unroll_is_judged_alike_however_many_observations_are_looked_at_at_once(
+    together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trajectory = unroll(steps=7, environments=2)
+    (whole,) = algorithm().batches(trajectory)
+    monkeypatch.setattr(a3c, "JUDGED_TOGETHER", together)
+    (in_parts,) = algorithm().batches(trajectory)
+    for field in PARTS:
+        torch.testing.assert_close(getattr(in_parts, field), getattr(whole, field), msg=field)
+
+
 @pytest.mark.parametrize(
     ("ratio", "advantage", "moves"),
     [
@@ -53,7 +81,7 @@ def test_before_the_weights_have_moved_it_is_the_policy_gradient() -> None:
     ],
 )
 def test_what_has_moved_far_enough_is_left_alone(ratio: float, advantage: float, moves: bool) -> None:
-    """Schulman et al. 2017, figure 1. By hand: the gradient of −ρ A is −ρ A ∂ log π."""
+    """Schulman et al. 2017, figure 1. By hand: the gradient of −w ρ A is −w ρ A ∂ log π."""
     learner = algorithm(value_weight=0.0, entropy_weight=0.0)
     x, action = np.array([0.3, -0.7, 1.1]), 2
     probability = MODEL.policy(x)[action]
@@ -62,11 +90,12 @@ def test_what_has_moved_far_enough_is_left_alone(ratio: float, advantage: float,
         starts=torch.ones(1, 1, dtype=torch.bool),
         actions=torch.tensor([[action]]),
         log_probabilities=torch.tensor([[np.log(probability / ratio)]]),
+        weights=torch.tensor([[WEIGHT]], dtype=torch.float64),
         advantages=torch.tensor([[advantage]], dtype=torch.float64),
         value_targets=torch.zeros(1, 1, dtype=torch.float64),
         state=(),
     )
-    by_logits = -ratio * advantage * (np.eye(4)[action] - MODEL.policy(x)) * moves
+    by_logits = -WEIGHT * ratio * advantage * (np.eye(4)[action] - MODEL.policy(x)) * moves
     expected = np.concatenate([np.outer(by_logits, x).ravel(), by_logits, np.zeros(4)])
     np.testing.assert_allclose(gradient_of(learner, batch).numpy(), expected, atol=1e-12)
 
@@ -97,7 +126,8 @@ def test_each_epoch_has_every_transition_once_in_minibatches_of_about_one_size(
 
 def test_the_parts_of_a_transition_stay_together() -> None:
     trajectory = unroll(steps=6, environments=2)
-    (whole,) = algorithm(surrogate="none").batches(trajectory)
+    trajectory.recorded["log_probabilities"] += torch.arange(12.0).view(6, 2)
+    (whole,) = algorithm().batches(trajectory)
     place = {tuple(x): column for column, x in enumerate(whole.observations[0].tolist())}
     for batch in algorithm(minibatches=3).batches(trajectory):
         columns = [place[tuple(x)] for x in batch.observations[0].tolist()]
@@ -111,7 +141,7 @@ def test_each_epoch_is_shuffled_anew() -> None:
 
 
 def test_what_minibatches_learn_from_does_not_change_with_the_weights() -> None:
-    """The advantages of an unroll are those under the weights that collected it."""
+    """An unroll is judged once, by the weights that learning begins with."""
     learner = algorithm(epochs=2)
     batches = learner.batches(unroll(steps=10, environments=1))
     first = next(batches)

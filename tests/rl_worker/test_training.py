@@ -40,6 +40,7 @@ class Trial:
     gradient_clip: float = 0.0
     speed: float = 1.0  # of everything that takes time
     server_is_slow: bool = True
+    learns_with_newest: bool = False
     clock: Clock = field(default_factory=Clock)
     learned_with: list[Tensor] = field(default_factory=list)  # weights at each loss
     acted_with: list[Tensor] = field(default_factory=list)  # weights at the beginning of each unroll
@@ -49,7 +50,7 @@ class Trial:
     def run(self) -> "TrialParameters":
         network = nn.Linear(3, 1, bias=False)
         flat = FlatNetwork(network)
-        parameters = TrialParameters(torch.tensor([1.0, 2.0, 3.0]), 0.01, self.updates)
+        parameters = TrialParameters(torch.tensor([0.0, 1.0, 2.0]), 0.01, self.updates)
         parameters.trial = self
         algorithm = TrialAlgorithm(self, network, flat)
         games = [Game((1.0, 2.0), "terminated")]
@@ -71,6 +72,12 @@ class TrialParameters(LocalParameters):
 
     trial: Trial
     given: list[Tensor]
+
+    def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
+        """Another worker has just pushed."""
+        self.weights = self.weights + 1
+        self.version += 1
+        return super().pull(have, target=target)
 
     def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
         if self.trial.server_is_slow:
@@ -96,6 +103,7 @@ class TrialAlgorithm(ScriptedActor):
         super().__init__()
         self.network = network
         self.gradient_clip = trial.gradient_clip
+        self.learns_with_newest = trial.learns_with_newest
         self._trial = trial
         self._flat = flat
 
@@ -135,8 +143,16 @@ def test_each_gradient_is_computed_on_the_newest_weights_and_says_so(batches: in
     parameters = trial.run()
     assert equal(trial.learned_with, parameters.given)
     assert equal(trial.acted_with, parameters.given[::batches])
-    assert [computed_on for _, computed_on, _ in parameters.pushed] == [1, 2, 3, 4, 5, 6]
+    assert [computed_on for _, computed_on, _ in parameters.pushed] == [2, 3, 4, 5, 6, 7]
     assert not torch.equal(parameters.given[0], parameters.given[1])
+
+
+def test_who_allows_for_it_learns_with_newer_weights_than_those_that_acted() -> None:
+    trial = Trial(updates=3, learns_with_newest=True)
+    parameters = trial.run()
+    assert equal(trial.acted_with, parameters.given[::2])
+    assert equal(trial.learned_with, parameters.given[1::2])
+    assert [computed_on for _, computed_on, _ in parameters.pushed] == [3, 5, 7]
 
 
 def test_the_gradient_that_is_pushed_is_that_of_the_loss() -> None:
