@@ -67,8 +67,8 @@ class RemoteParameters:
         """
         Push a gradient [P] and pull what is newer than the weights it was computed on.
 
-        With `prefetch` so many pushes may be under way: what comes back is then the answer to an earlier one, or the
-        news that none has come yet. `steps` environment steps are counted into T. The gradient must not change any
+        With `prefetch` so many pushes may be under way: what comes back is then the answer to an earlier one, without
+        weights if newer ones were pulled since, or the news that none has come yet. `steps` environment steps are counted into T. The gradient must not change any
         more: it is kept, and sent again, until the server has it on disk.
         """
         call = partial(
@@ -83,8 +83,10 @@ class RemoteParameters:
         self._under_way.append(self._client.call(call))
         newest = replace(computed_on, weights=None, settled=None)
         while len(self._under_way) > self._prefetch:
-            newest = self._newest(self._under_way.popleft().result())
-            self._check(newest.settled)
+            answer = self._newest(self._under_way.popleft().result())
+            self._check(answer.settled)
+            outdated = answer.epoch == newest.epoch and answer.version < newest.version
+            newest = replace(newest, settled=answer.settled) if outdated else answer
         return newest
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:

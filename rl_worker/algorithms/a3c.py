@@ -27,9 +27,7 @@ from rl_worker.policies import Policy
 from rl_worker.returns import Steps, lambda_returns, vtrace
 from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
 
-JUDGED_TOGETHER = (
-    128  # observations: as many at once as stay near the core; a thousand images take 2.5 times as long each
-)
+JUDGED_TOGETHER = 128  # observations, which stay near the core: of a thousand at once each takes 2.5 times as long
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,18 @@ def test_with_prefetch_a_push_is_not_waited_for_until_enough_are_under_way() -> 
     assert [np.frombuffer(gradient, dtype="<f4").tolist() for _, gradient in wire.heard] == [[0.5, -0.5], [1.5, -1.5]]
 
 
+def test_an_answer_that_is_older_than_what_was_pulled_since_brings_no_weights() -> None:
+    settlement = Settlement(sequence=1, verdict="applied", version=3)
+    machine = joined_client(epoch=7)
+    wire = SlowWire(machine, lambda message, _: weights(message.request, 1, 2, settled=settlement))
+    parameters = RemoteParameters(cast(ZmqClient, wire), machine, SCHEMA, Wire(prefetch=1))
+    parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=newest(7, 2), steps=160)
+    wire.answer()
+    pulled = newest(7, 4)
+    answer = parameters.push_pull(torch.tensor([1.5, -1.5]), computed_on=pulled, steps=160)
+    assert answer == replace(pulled, settled=settlement)
+
+
 def test_weights_of_the_wrong_size_are_an_error_and_not_weights() -> None:
     parameters, _ = remote(lambda message, _: weights(message.request, 1, 2, 3))
     with pytest.raises(WireError, match="2 elements takes 8 bytes, not 12"):

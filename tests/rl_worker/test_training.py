@@ -50,7 +50,7 @@ class Trial:
     def run(self) -> "TrialParameters":
         network = nn.Linear(3, 1, bias=False)
         flat = FlatNetwork(network)
-        parameters = TrialParameters(torch.tensor([0.0, 1.0, 2.0]), 0.01, self.updates)
+        parameters = TrialParameters(torch.tensor([1.0, 2.0, 3.0]), 0.01, self.updates)
         parameters.trial = self
         algorithm = TrialAlgorithm(self, network, flat)
         games = [Game((1.0, 2.0), "terminated")]
@@ -74,9 +74,10 @@ class TrialParameters(LocalParameters):
     given: list[Tensor]
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
-        """Another worker has just pushed."""
-        self.weights = self.weights + 1
-        self.version += 1
+        """Since the first one another worker has just pushed."""
+        if have is not None:
+            self.weights = self.weights + 1
+            self.version += 1
         return super().pull(have, target=target)
 
     def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
@@ -143,7 +144,7 @@ def test_each_gradient_is_computed_on_the_newest_weights_and_says_so(batches: in
     parameters = trial.run()
     assert equal(trial.learned_with, parameters.given)
     assert equal(trial.acted_with, parameters.given[::batches])
-    assert [computed_on for _, computed_on, _ in parameters.pushed] == [2, 3, 4, 5, 6, 7]
+    assert [computed_on for _, computed_on, _ in parameters.pushed] == [1, 2, 3, 4, 5, 6]
     assert not torch.equal(parameters.given[0], parameters.given[1])
 
 
@@ -152,7 +153,7 @@ def test_who_allows_for_it_learns_with_newer_weights_than_those_that_acted() -> 
     parameters = trial.run()
     assert equal(trial.acted_with, parameters.given[::2])
     assert equal(trial.learned_with, parameters.given[1::2])
-    assert [computed_on for _, computed_on, _ in parameters.pushed] == [3, 5, 7]
+    assert [computed_on for _, computed_on, _ in parameters.pushed] == [2, 4, 6]
 
 
 def test_the_gradient_that_is_pushed_is_that_of_the_loss() -> None:
