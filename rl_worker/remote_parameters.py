@@ -68,8 +68,9 @@ class RemoteParameters:
         Push a gradient [P] and pull what is newer than the weights it was computed on.
 
         With `prefetch` so many pushes may be under way: what comes back is then the answer to an earlier one, without
-        weights if newer ones were pulled since, or the news that none has come yet. `steps` environment steps are counted into T. The gradient must not change any
-        more: it is kept, and sent again, until the server has it on disk.
+        weights if newer ones were pulled since, or the news that none has come yet. `steps` environment steps are
+        counted into T. The gradient must not change any more: it is kept, and sent again, until the server has it on
+        disk.
         """
         call = partial(
             self._machine.push_pull,

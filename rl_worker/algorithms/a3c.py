@@ -27,7 +27,8 @@ from rl_worker.policies import Policy
 from rl_worker.returns import Steps, lambda_returns, vtrace
 from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
 
-JUDGED_TOGETHER = 128  # observations, which stay near the core: of a thousand at once each takes 2.5 times as long
+# Observations. As many stay near the core: of a thousand at once each takes 2.5 times as long.
+JUDGED_TOGETHER = 128
 
 
 @dataclass(frozen=True)
