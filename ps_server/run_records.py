@@ -76,10 +76,15 @@ class _Summaries:
             frames_per_step=spec.environment.frames_per_step,
         )
         self._file = SummaryFile(folder)
+        self._global_steps = 0  # when the last report came
 
     def add(self, report: Reported) -> None:
+        self._global_steps = report.global_steps
         if point := self._points.add(report):
             self._file.add(point, global_steps=report.global_steps)
 
     def close(self) -> None:
+        """The last reports have a point too: a short run may have no other."""
+        if point := self._points.rest():
+            self._file.add(point, global_steps=self._global_steps)
         self._file.close()

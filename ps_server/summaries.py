@@ -88,6 +88,10 @@ class SummaryPoints:
         if report.updates < self._due:
             return {}
         self._due = report.updates + self._every_updates
+        return self.rest()
+
+    def rest(self) -> dict[str, float]:
+        """The point of what was reported since the last; nothing if nothing was."""
         point = {self._style.names[name]: sum(seen) / len(seen) for name, seen in self._seen.items() if seen}
         self._seen.clear()
         return point

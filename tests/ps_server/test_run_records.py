@@ -30,6 +30,14 @@ def test_a_run_leaves_its_settings_its_episodes_and_its_summaries(tmp_path: Path
     assert not (tmp_path / "endpoint").exists()
 
 
+def test_a_run_that_ends_before_a_point_is_due_has_one(tmp_path: Path) -> None:
+    records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
+    records.reported(a_report(updates=9, global_steps=80, meters={"entropy": 0.5}))
+    records.close(a_status())
+    event = events_in(tmp_path)[-1]
+    assert (event.step, values(event)) == (80, {"Losses/Entropy": 0.5})
+
+
 def test_a_run_that_wants_no_summaries_has_none(tmp_path: Path) -> None:
     records = RunRecords(tmp_path, RunSpec, endpoint="host:5555")
     records.reported(a_report())

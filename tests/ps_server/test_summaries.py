@@ -81,6 +81,15 @@ def test_a_point_is_the_mean_of_what_was_reported_since_the_last() -> None:
     assert point == {"Losses/Entropy": 3.0, "Perf/Reward": 30.0, "Perf/Length": 8.0}
     assert made.add(a_report(updates=21, meters={"entropy": 9.0})) == {}
     assert made.add(a_report(updates=22, meters={"entropy": 11.0})) == {"Losses/Entropy": 10.0}, "no game ended"
+    assert made.rest() == {}
+
+
+def test_the_rest_is_a_point_of_what_no_point_had() -> None:
+    made = points("perf")
+    made.add(a_report(updates=1, meters={"entropy": 2.0}, episodes=(Episode(20.0, 200),)))
+    made.add(a_report(updates=2, meters={"entropy": 4.0}))
+    assert made.rest() == {"Losses/Entropy": 3.0, "Perf/Reward": 20.0, "Perf/Length": 200.0}
+    assert made.rest() == {}
 
 
 def test_the_style_model_is_of_worker_0_and_the_style_perf_of_all() -> None:
