@@ -14,6 +14,7 @@ from rl_worker.gradients import FlatNetwork
 from rl_worker.networks import PolicyValueNetwork
 from rl_worker.normalization import (
     ENOUGH,
+    LARGE_BATCH,
     LARGEST,
     SMALLEST_DEVIATION,
     RandomPlayNormalization,
@@ -50,8 +51,10 @@ def test_mean_and_deviation_are_those_of_random_play(measured: RandomPlayNormali
     assert float((1 / measured.scale).min()) == pytest.approx(SMALLEST_DEVIATION)
 
 
-def test_pixels_become_deviations_from_the_mean_and_are_clipped(measured: RandomPlayNormalization) -> None:
-    pixels = torch.randint(0, 256, (2, 4, 42, 42), dtype=torch.uint8)
+@pytest.mark.parametrize("count", [2, LARGE_BATCH])
+def test_pixels_become_deviations_from_the_mean_and_are_clipped(measured: RandomPlayNormalization, count: int) -> None:
+    """Few in the order they come in, many with their channels last."""
+    pixels = torch.randint(0, 256, (count, 4, 42, 42), dtype=torch.uint8)
     out = measured(pixels)
     expected = (pixels.double() - measured.mean.double()) * measured.scale.double()
     torch.testing.assert_close(out.double(), expected.clamp(-LARGEST, LARGEST), atol=1e-4, rtol=1e-4)
