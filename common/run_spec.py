@@ -292,8 +292,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     weight_codec: Literal["float32", "bfloat16", "float16"] = "float32"
     """weights as float32, or in half the bytes"""
     prefetch: NotNegative = 0
-    """pushes that may be under way while a worker goes on with the weights it has; for slow links: each makes
-    gradients later"""
+    """pushes that may be under way while a worker goes on with the weights it has: it waits less, and each makes its
+    gradients a version later"""
 
 
 class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
