@@ -129,7 +129,7 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None, smoothing: float
     Draw the learning curves of run folders as a PNG: returns against steps, minutes and episodes.
 
     Several runs of one preset, or of one preset in one experiment, become their mean and a band from the lowest to the
-    highest.
+    highest as far as the shortest goes; each is a thin line to its own end.
 
     Args:
         runs: run folders

@@ -2,7 +2,7 @@
 Learning curves of run folders, drawn from their metrics and episodes.
 
 Runs of one experiment and preset are drawn together: their mean over the stretch that all of them cover, and between
-their lowest and highest a band. Each is interpolated on the points of a common grid.
+their lowest and highest a band, interpolated on the points of a common grid. Each goes to its own end as a thin line.
 """
 
 from collections.abc import Sequence
@@ -102,7 +102,7 @@ def running_return(returns: Sequence[float], smoothing: float) -> Numbers:
 
 
 def _draw(axes: Axes, curves: Sequence[_Curve], label: str, color: str) -> None:
-    """One curve as it is; the mean of several, with a band from their lowest to their highest."""
+    """One curve as it is; of several the mean, a band from their lowest to their highest, and each as a thin line."""
     curves = [curve for curve in curves if len(curve.x)]
     start = max((curve.x[0] for curve in curves), default=0.0)
     end = min((curve.x[-1] for curve in curves), default=0.0)
@@ -113,6 +113,8 @@ def _draw(axes: Axes, curves: Sequence[_Curve], label: str, color: str) -> None:
     grid = np.linspace(start, end, GRID_POINTS)
     heights = np.stack([np.interp(grid, curve.x, curve.y) for curve in curves])
     axes.plot(grid, heights.mean(axis=0), label=label, color=color)
+    for curve in curves:  # also where others have ended: who reaches the goal first ends first
+        axes.plot(curve.x, curve.y, color=color, alpha=0.5, linewidth=0.7)
     axes.fill_between(grid, heights.min(axis=0), heights.max(axis=0), color=color, alpha=0.2, linewidth=0)
 
 

@@ -48,17 +48,24 @@ def some_episodes(folder: Path, *returns: float) -> None:
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[float], list[float]]]:
-    """(label, x, y) of every line, in the order of drawing: for each run by steps, by minutes, by episode."""
-    lines: list[tuple[str, list[float], list[float]]] = []
+def lines(monkeypatch: pytest.MonkeyPatch) -> dict[bool, list[Any]]:
+    """(label, x, y) of every line, those that have a label and those that have none, in the order of drawing."""
+    lines: dict[bool, list[Any]] = {True: [], False: []}
     plot = Axes.plot
 
     def watched(axes: Axes, x: list[float], y: list[float], **options: Any) -> Any:
-        lines.append((options["label"], list(x), list(y)))
+        label = options.get("label")
+        lines[label is not None].append((label, list(x), list(y)))
         return plot(axes, x, y, **options)
 
     monkeypatch.setattr(Axes, "plot", watched)
     return lines
+
+
+@pytest.fixture
+def drawn(lines: dict[bool, list[Any]]) -> list[Any]:
+    """(label, x, y) of the lines that the legend names: for each run, or family of runs, by steps, minutes, episode."""
+    return lines[True]
 
 
 @pytest.fixture
@@ -124,6 +131,16 @@ def test_runs_of_one_preset_become_their_mean_and_a_band(
     assert lowest == pytest.approx([step / 10 for step in steps])
     assert highest == pytest.approx([step * 0.3 for step in steps])
     assert drawn[1][1][0] == 0.5, "minutes have a grid of their own"
+
+
+def test_each_of_several_runs_is_drawn_to_its_own_end(tmp_path: Path, lines: dict[bool, list[Any]]) -> None:
+    """The first to reach the goal ends first, and must not hide how the others go on."""
+    quick, slow = a_run(tmp_path / "quick", [0.0, 20.0]), a_run(tmp_path / "slow", [0.0, 5.0, 10.0, 20.0])
+    plot_runs([quick, slow], tmp_path / "curve.png", smoothing=0.9)
+    assert [(x, y) for _, x, y in lines[False][:2]] == [
+        ([0, 100], [0.0, 20.0]),
+        ([0, 100, 200, 300], [0.0, 5.0, 10.0, 20.0]),
+    ]
 
 
 def test_experiments_are_kept_apart_and_named(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
