@@ -37,7 +37,9 @@ class Program:
 
     @property
     def output(self) -> str:
-        return self.log.read_text(errors="replace")
+        """The whole lines that it has printed: of one that is being written, a number may have half its digits."""
+        lines, newline, _ = self.log.read_text(errors="replace").rpartition("\n")
+        return lines + newline
 
     def wait(self, within_seconds: float = DEADLINE_SECONDS) -> int:
         """Its exit status; fails the test with its output when it does not exit in time."""
