@@ -93,11 +93,14 @@ class Programs:
 
 @contextmanager
 def programs_in(folder: Path) -> Iterator[Programs]:
+    """Programs that end with the block, and when SIGTERM ends this process: it is an interrupt here, as Ctrl-C is."""
     programs = Programs(folder)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield programs
     finally:
         programs.end_all()
+        signal.signal(signal.SIGTERM, before)
 
 
 def wait_for(
