@@ -287,8 +287,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """How vectors travel: smaller and less exact where links are slow."""
 
     gradient_codec: Literal["float32", "bfloat16", "float16", "int8", "topk"] = "float32"
-    """gradients as float32; in half the bytes; in a quarter; or the quarter of them that is largest. What int8 and topk
-    leave out is added to the next gradient"""
+    """gradients as float32; in half the bytes; in a quarter; or in a tenth, only the quarter of their elements that is
+    largest. What int8 and topk leave out is added to the next gradient"""
     weight_codec: Literal["float32", "bfloat16", "float16"] = "float32"
     """weights as float32, or in half the bytes"""
     prefetch: NotNegative = 0
