@@ -387,3 +387,10 @@ ToWorker = (
 Message = ToServer | ToWorker
 
 CARRIES_VECTOR = (Seed, Push, PushPull, Weights, State, Update)
+
+
+def settlement_of(message: Message) -> Settlement | None:
+    """What a reply says of a push; None when it says nothing of one."""
+    if isinstance(message, Settled):
+        return message.settlement
+    return message.settled if isinstance(message, Weights | NotModified) else None

@@ -96,7 +96,7 @@ class ParameterServer:
         """
         if (left := self.refusals.seconds_left(peer, now=now)) > 0:
             reason = f"too much had to be refused; not heard for {left:.1f} s"
-            return [self.refusals.refuse(peer, "quarantined", reason, message.request, now=now)]
+            return self.refusals.refuse(peer, "quarantined", reason, message.request, now=now)
         member = self.membership.heard_from(peer, now=now)
         legal = type(message) in ACCEPTS[self.phase]
         try:
@@ -109,21 +109,21 @@ class ParameterServer:
             if is_fenced_by(message, self.run, epoch=self.epoch, is_admin=is_admin):
                 reason = "the run is served in a later epoch"
                 refusal = self.refusals.refuse(peer, "fenced", reason, message.request, now=now)
-                return [refusal, *self.fence(message.address if isinstance(message, messages.Fence) else "")]
+                return [*refusal, *self.fence(message.address if isinstance(message, messages.Fence) else "")]
             if not legal and self.phase is Phase.FENCED:
                 raise Denied("fenced", self.fenced)
             if not legal:
                 raise Denied("no_weights", "the run has no weights yet; say SEED first")
             effects = self._answer(peer, member, message, vector, now=now)
         except Denied as denied:
-            return [self.refusals.refuse(peer, denied.code, str(denied), message.request, now=now)]
+            return self.refusals.refuse(peer, denied.code, str(denied), message.request, now=now)
         return effects + self._end_if_over(now=now)
 
     def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
         """A peer sent bytes that are no message."""
         if self.refusals.seconds_left(peer, now=now) > 0:
             return []
-        return [self.refusals.refuse(peer, "bad_message", reason, request=0, now=now)]
+        return self.refusals.refuse(peer, "bad_message", reason, request=0, now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
         """Time has passed. To be called at least once a second."""

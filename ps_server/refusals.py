@@ -3,9 +3,11 @@
 from collections import Counter
 
 from common.messages import Refused
-from ps_server.effects import Send
+from ps_server.effects import Effect, Note, Send
 from ps_server.membership import Membership, PeerId
 from ps_server.quarantine import OFFENCES, Quarantine
+
+TOLD = {10**power for power in range(1, 16)}  # refusals of one member with one code, in its log
 
 
 class Refusals:
@@ -28,10 +30,15 @@ class Refusals:
         if code in OFFENCES:
             self._quarantine.offence(self._name_of(peer), now=now)
 
-    def refuse(self, peer: PeerId, code: str, reason: str, request: int, *, now: float) -> Send:
-        """Tell a peer no, and remember it."""
+    def refuse(self, peer: PeerId, code: str, reason: str, request: int, *, now: float) -> list[Effect]:
+        """Tell a peer no, and remember it. A member that is told so again and again is named in the log."""
         self.count(peer, code, now=now)
-        return Send(peer, Refused(request=request, code=code, reason=reason))
+        refused: list[Effect] = [Send(peer, Refused(request=request, code=code, reason=reason))]
+        member = self._membership.known_at(peer)
+        if member is not None and member.refused[code] in TOLD:
+            times = f"{member.worker_id} was refused {member.refused[code]} times ({code})"
+            refused.append(Note(f"{times}: {reason}", warning=True))
+        return refused
 
     def _name_of(self, peer: PeerId) -> str | PeerId:
         member = self._membership.known_at(peer)

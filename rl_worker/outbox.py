@@ -6,12 +6,15 @@ reply to a later request proves that an earlier unanswered one, or its reply, wa
 clock, and that is the client's.
 
 Few pushes are under way at a time: the server takes a push only when it is near the oldest one that it has not settled,
-and a restored server may be sent thousands.
+and a restored server may be sent thousands. Each push says, whenever it is sent, which pushes may still come: a server
+that has lost its ledger learns from that where the window begins now.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from common.messages import NO_LIMIT, Heartbeat, Push, PushPull, RoomRequest, ToServer
 from common.wire import Buffer
@@ -33,10 +36,12 @@ class Outbox:
     """
     Requests on their way. They go out in the order of their numbers; those that overtake are said so.
 
-    Invariants: a request is either waiting or under way; every waiting one is newer than every push under way.
+    `oldest` tells the lowest sequence that may still be sent. Invariants: a request is either waiting or under way;
+    every waiting one is newer than every push under way.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, oldest: Callable[[], int]) -> None:
+        self._oldest = oldest
         self._waiting: OrderedDict[int, Request] = OrderedDict()  # by number, the lowest first
         self._under_way: dict[int, Request] = {}
         self._last_order = 0
@@ -126,6 +131,8 @@ class Outbox:
         return vector_bytes(request.vector) if isinstance(request.message, Push | PushPull) else 0
 
     def _send(self, request: Request) -> Transmit:
+        if isinstance(request.message, Push | PushPull):
+            request.message = msgspec.structs.replace(request.message, oldest=self._oldest())
         self._last_order += 1
         request.order = self._last_order
         self._under_way[request.message.request] = request

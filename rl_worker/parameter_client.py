@@ -5,7 +5,7 @@ It joins, repeats what was lost, rejoins a server that came back, and knows when
 sockets, threads or clocks; the shell (zmq_client.py) owns those and passes `now`, in seconds of any monotonic clock.
 
 outbox.py decides what is sent when, and what was lost; unsaved.py which pushes a server that came back is sent again;
-silence.py when a connection is dead.
+silence.py when a connection is dead; stuck.py when answers lead nowhere.
 """
 
 import enum
@@ -15,12 +15,13 @@ from typing import Any
 from common import messages
 from common.codecs import CODECS
 from common.errors import PsRlError, Refused, RunEnded, SchemaMismatch, ServerUnreachable
-from common.messages import Episode, ToServer, ToWorker, Welcome
+from common.messages import Episode, ToServer, ToWorker, Welcome, settlement_of
 from common.tensors import Schema
 from common.wire import Buffer
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.outbox import Outbox, vector_bytes
 from rl_worker.silence import Silence
+from rl_worker.stuck import Stuck
 from rl_worker.unsaved import UnsavedPushes
 
 FIRST_HELLO_SECONDS = 0.05  # until HELLO is said again; doubles up to the next number
@@ -87,8 +88,9 @@ class ParameterClient:
         self._turned_away_why = ""
         self._schema: Schema | None = None  # of the trainer's network, once it is known
         self._newest: tuple[str, Sequence[Buffer]] | None = None  # codec and bytes of the newest weights
-        self._outbox = Outbox()
         self._unsaved = UnsavedPushes(resend_bytes)
+        self._outbox = Outbox(self._oldest)
+        self._stuck = Stuck()
         self._last_ticket = 0
         self._pushes = self._reports = 0
         self._reached = now  # anything at all, or the first try
@@ -187,15 +189,8 @@ class ParameterClient:
                 return self._end(RunEnded(message.reason))
             case Welcome():
                 return self._welcomed(message, now=now)
-            case messages.Refused(code="unknown_worker" | "no_weights"):
-                # The server has forgotten us, or (it came back empty, and our SEED was lost) the weights.
-                self._join_again(now=now)
-                return []
-            case messages.Refused(code="quarantined" | "outside_window"):
-                # Not the last word: what was asked is in the outbox still, and is sent again. The outbox keeps to the
-                # window; a push outside it was sent before WELCOME, to a server with a shorter ledger than its former
-                # life had.
-                return []
+            case messages.Refused(code="unknown_worker" | "no_weights" | "quarantined" | "outside_window"):
+                return self._try_again(message, now=now)
             case messages.Refused() if message.request == self._hello_ticket or message.code == "bad_message":
                 return self._end(Refused(message.code, message.reason))
         if (
@@ -220,6 +215,9 @@ class ParameterClient:
             why = self._turned_away_why or "is it running, are --server and keys right?"
             return self._end(ServerUnreachable(f"no answer for {silence:.0f} s; {why}"))
         effects: list[Effect] = []
+        if complaint := self._stuck.complaint:
+            self._stuck.complaint = ""
+            effects.append(Note(complaint))
         if now >= self._note_due:
             self._note_due = now + NOTE_SECONDS
             effects.append(Note(f"no answer for {silence:.0f} s; {self._turned_away_why or 'still trying'}"))
@@ -234,7 +232,7 @@ class ParameterClient:
                 request=self._hello_ticket,
                 **self._who,
                 proposal=self._proposal,
-                oldest=self._unsaved.oldest or self._pushes + 1,
+                oldest=self._oldest(),
                 seeded_in=self._seeded_in,
                 latest_epoch=self._latest_epoch,
             )
@@ -309,21 +307,31 @@ class ParameterClient:
                     return effects  # its caller had the answer of a former life of the server
         if isinstance(message, messages.Refused):
             return [*effects, Fail(message.request, Refused(message.code, message.reason))]
+        self._stuck.answered()
+        settlement = settlement_of(message)
+        if settlement is not None and (error := self._stuck.settled(settlement.verdict)) is not None:
+            return self._end(error)
         return [*effects, Resolve(message.request, message, vector)]
+
+    def _try_again(self, refused: messages.Refused, *, now: float) -> list[Effect]:
+        """Not the last word: what was asked is in the outbox still. A conversation of nothing else is ended."""
+        if (error := self._stuck.refused(refused.code, refused.reason, now=now)) is not None:
+            return self._end(error)
+        if refused.code in ("unknown_worker", "no_weights"):
+            # The server has forgotten us, or (it came back empty, and our SEED was lost) the weights.
+            self._join_again(now=now)
+        # The outbox keeps to the window: a push outside it was sent before WELCOME, to a server with a shorter ledger
+        # than its former life had.
+        return []
 
     def _learn(self, message: ToWorker) -> None:
         """What the server says by the way: how much is durable, and how much may be under way."""
-        match message:
-            case messages.Alive(durable=durable, saving=saving, credit=credit):
-                self._unsaved.saved(durable, saving=saving)
-                self._outbox.credit = credit
-            case (
-                messages.Settled(settlement=settled)
-                | messages.Weights(settled=messages.Settlement() as settled)
-                | messages.NotModified(settled=messages.Settlement() as settled)
-            ):
-                self._unsaved.saved(settled.durable)
-                self._outbox.credit = settled.credit
+        if isinstance(message, messages.Alive):
+            self._unsaved.saved(message.durable, saving=message.saving)
+            self._outbox.credit = message.credit
+        elif (settled := settlement_of(message)) is not None:
+            self._unsaved.saved(settled.durable)
+            self._outbox.credit = settled.credit
 
     def _join_again(self, *, now: float) -> None:
         """The server does not know us, or not any more."""
@@ -397,13 +405,11 @@ class ParameterClient:
     def _push_fields(self) -> dict[str, Any]:
         assert self._schema is not None, "a push comes after `seed`, which tells the schema"
         self._pushes += 1
-        oldest = self._unsaved.oldest or self._pushes
-        return {
-            "request": self._ticket(),
-            "sequence": self._pushes,
-            "schema_hash": self._schema.hash,
-            "oldest": oldest,
-        }
+        return {"request": self._ticket(), "sequence": self._pushes, "schema_hash": self._schema.hash}
+
+    def _oldest(self) -> int:
+        """The lowest sequence that may still be sent."""
+        return self._unsaved.oldest or self._pushes + 1
 
     def _ticket(self) -> int:
         self._last_ticket += 1

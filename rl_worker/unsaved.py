@@ -155,5 +155,4 @@ def _without_pull(push: Push | PushPull) -> Push:
         schema_hash=push.schema_hash,
         steps=push.steps,
         codec=push.codec,
-        oldest=push.oldest,
     )

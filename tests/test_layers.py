@@ -52,6 +52,8 @@ PURE = [
     "rl_worker/parameter_client.py",
     "rl_worker/outbox.py",
     "rl_worker/unsaved.py",
+    "rl_worker/silence.py",
+    "rl_worker/stuck.py",
     "rl_worker/effects.py",
     "rl_worker/returns.py",
 ]

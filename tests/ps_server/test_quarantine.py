@@ -14,7 +14,7 @@ from ps_server.quarantine import (
     STRIKES,
     Quarantine,
 )
-from tests.ps_server.transcripts import Transcript, encoded, sends
+from tests.ps_server.transcripts import Transcript, encoded, notes, sends
 
 NAN = [math.nan, 0, 0]
 
@@ -101,3 +101,14 @@ def test_a_stranger_who_talks_nonsense_is_answered_a_few_times(server: Transcrip
 @pytest.mark.parametrize("code", ["too_stale", "outside_window", "unknown_worker", "no_weights", "contradiction"])
 def test_what_honest_workers_may_hear_is_no_offence(code: str) -> None:
     assert code not in OFFENCES
+
+
+def test_a_worker_that_is_refused_again_and_again_is_named_in_the_log(server: Transcript) -> None:
+    told = []
+    for _ in range(100):
+        effects = server.say("a", server.push_of(1000), encoded([1, 1, 1]))
+        told += notes(effects)
+    assert [line.partition(":")[0] for line in told] == [
+        "a was refused 10 times (outside_window)",
+        "a was refused 100 times (outside_window)",
+    ]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from common import messages
-from common.messages import Settlement
+from common.messages import Settlement, settlement_of
 from ps_server.effects import Effect
-from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, encoded, sends, settlement_of
+from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, encoded, sends
 
 Answers = list[tuple[str, int, str]]  # worker, sequence, verdict
 

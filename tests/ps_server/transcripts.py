@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from common import messages
-from common.messages import NO_LIMIT, Episode, Message, Push, PushPull, Settlement, ToServer
+from common.messages import NO_LIMIT, Episode, Message, Push, PushPull, Settlement, ToServer, settlement_of
 from common.run_spec import RunSpec, run_from_dict
 from common.tensors import Schema, TensorSpec
 from common.wire import Buffer
@@ -214,13 +214,6 @@ def received(send: Send) -> list[float]:
     assert send.snapshot is not None
     assert send.message.codec == "float32"
     return [float(value) for value in np.frombuffer(bytes(send.snapshot.buffer), dtype="<f4")]
-
-
-def settlement_of(message: Message) -> Settlement | None:
-    """What a reply says of a push; None when it says nothing of one."""
-    if isinstance(message, messages.Settled):
-        return message.settlement
-    return message.settled if isinstance(message, messages.Weights | messages.NotModified) else None
 
 
 def sends(effects: Sequence[Effect]) -> list[Send]:

@@ -21,13 +21,13 @@ def send_all(outbox: Outbox) -> list[ToServer]:
     sent = []
     while (message := outbox.next()) is not None:
         transmit = outbox.send_next()
-        assert transmit.message is message
+        assert transmit.message == message
         sent.append(message)
     return sent
 
 
 def an_outbox(*messages: ToServer) -> Outbox:
-    outbox = Outbox()
+    outbox = Outbox(lambda: 1)
     for message in messages:
         outbox.put(message)
     return outbox
@@ -39,7 +39,7 @@ def test_requests_go_out_in_order() -> None:
 
 
 def test_a_vector_travels_with_its_request() -> None:
-    outbox = Outbox()
+    outbox = Outbox(lambda: 1)
     outbox.put(push(1), vector(1, 2))
     assert outbox.next() == push(1)
     assert outbox.send_next() == Transmit(push(1), vector(1, 2))
@@ -90,7 +90,7 @@ def test_an_answer_proves_that_what_was_sent_before_it_is_lost() -> None:
 
 
 def test_a_lost_heartbeat_is_forgotten() -> None:
-    outbox = Outbox()
+    outbox = Outbox(lambda: 1)
     outbox.overtake(messages.Heartbeat(request=1))
     outbox.put(pull(2))
     send_all(outbox)
@@ -133,7 +133,7 @@ def test_a_cleared_outbox_has_nothing() -> None:
 
 
 def test_pushes_wait_when_the_credit_is_used_up() -> None:
-    outbox = Outbox()
+    outbox = Outbox(lambda: 1)
     outbox.credit = 20
     for sequence in (1, 2, 3):
         outbox.put(push(sequence), vector(1, 2))
@@ -147,7 +147,7 @@ def test_pushes_wait_when_the_credit_is_used_up() -> None:
 
 
 def test_a_push_larger_than_the_credit_asks_once_and_goes_when_room_is_given() -> None:
-    outbox = Outbox()
+    outbox = Outbox(lambda: 1)
     outbox.credit = 0
     outbox.put(push(1), vector(1, 2))
     outbox.put(push(2), vector(3, 4))
@@ -170,7 +170,7 @@ def test_what_has_no_vector_needs_no_room() -> None:
 
 
 def test_room_of_a_former_connection_is_not_room_on_this_one() -> None:
-    outbox = Outbox()
+    outbox = Outbox(lambda: 1)
     outbox.credit = 0
     outbox.put(push(1), vector(1, 2))
     outbox.room_given(8)
@@ -179,3 +179,17 @@ def test_room_of_a_former_connection_is_not_room_on_this_one() -> None:
     assert outbox.next() == push(1)
     assert not outbox.has_room()
     assert outbox.room_to_ask_for() == 8
+
+
+def test_a_push_says_whenever_it_is_sent_which_may_still_come() -> None:
+    oldest = 1
+    outbox = Outbox(lambda: oldest)
+    for sequence in (1, 2):
+        outbox.put(push(sequence))
+    first = outbox.send_next().message
+    assert isinstance(first, messages.Push)
+    oldest = 2
+    outbox.start_over([])
+    again = outbox.send_next().message
+    assert isinstance(again, messages.Push)
+    assert (first.oldest, again.oldest) == (1, 2)

@@ -136,9 +136,12 @@ def rejoin(client: ParameterClient, **changes: Any) -> list[Effect]:
 
 def test_an_empty_server_that_came_back_gets_the_newest_weights_before_anything_else() -> None:
     client = client_with_weights(5, 6)
-    _, [pushed] = push(client, 3, 4)
-    seed = messages.Seed(request=0, schema=SCHEMA.specs)
-    assert rejoin(client) == [Transmit(seed, vector(5, 6)), pushed]
+    push(client, 3, 4)
+    first, again = rejoin(client)
+    assert first == Transmit(messages.Seed(request=0, schema=SCHEMA.specs), vector(5, 6))
+    assert isinstance(again, Transmit)
+    assert isinstance(again.message, messages.PushPull)
+    assert (again.message.sequence, again.message.oldest) == (2, 2), "the first is part of these weights"
     assert client.receive(messages.Seeded(request=0, accepted=True, version=1), now=1.1) == []
 
 
