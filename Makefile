@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .PHONY: train test check format bench bench-full nightly explore chaos fuzz soak torn learn-chaos partition scaling
-.PHONY: docker-test clean
+.PHONY: docker-test clean help
 
 train: $(READY)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
@@ -64,8 +64,11 @@ scaling: $(READY)  ## steps to a score with 1 to 16 workers, for each method: Ta
 docker-test: $(READY)  ## the image and the compose file in use: scaled, killed, cut off (as root it starts its own engine)
 	tests/integration/docker_scenario.sh
 
-clean:
+clean:  ## remove the virtual environment
 	rm -rf $(VENV)
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt
 	$(or $(shell command -v $(PYTHON)),python3) -m venv $(VENV)

@@ -7,6 +7,7 @@ in TOML (`[algorithm] unroll_length`), its path in an error (`algorithm.unroll_l
 its own.
 """
 
+import itertools
 import re
 import tomllib
 from collections.abc import Mapping
@@ -32,8 +33,6 @@ Score = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 # Part of a path: no slashes, and nothing hidden.
 ExperimentName = Annotated[str, msgspec.Meta(max_length=60, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?\Z")]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=10**9)]  # plus a worker's own number it must fit 31 bits (ALE)
-
-_SECTION = tyro.conf.arg(name="")  # the settings of a section are flags without a prefix
 
 # Settings that a worker may choose for itself without contradicting the run.
 LOCAL_SETTINGS = {"environment.envs", "seed"}
@@ -327,21 +326,25 @@ OPTIMIZER_SETTINGS: dict[str, type[Optimizer]] = {"sgd": Sgd, "momentum": Moment
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one run. `preset` is the name it started from."""
 
-    preset: Annotated[str, tyro.conf.Fixed, tyro.conf.Suppress] = "custom"
-    experiment: ExperimentName = ""
-    """name of what is tried: the folder of its runs, and how plots call them"""
-    seed: Seed | None = None
-    """seed of weights, environments and sampling; worker k of a run adds its own number"""
-    environment: Annotated[Environment, _SECTION] = Environment()
-    algorithm: Annotated[Algorithm, _SECTION] = A3C()
-    network: Annotated[Network, _SECTION] = Network()
-    optimizer: Annotated[Optimizer, _SECTION] = RmsProp()
-    schedule: Annotated[Schedule, _SECTION] = Schedule()
-    staleness: Annotated[Staleness, _SECTION] = Staleness()
-    consistency: Annotated[Consistency, _SECTION] = Consistency()
-    budget: Annotated[Budget, _SECTION] = Budget()
-    wire: Annotated[Wire, _SECTION] = Wire()
-    records: Annotated[Records, _SECTION] = Records()
+    preset: str = "custom"
+    experiment: Annotated[
+        ExperimentName,
+        tyro.conf.arg(help="name of what is tried: the folder of its runs, and how plots call them"),
+    ] = ""
+    seed: Annotated[
+        Seed | None,
+        tyro.conf.arg(help="seed of weights, environments and sampling; worker k of a run adds its own number"),
+    ] = None
+    environment: Environment = Environment()
+    algorithm: Algorithm = A3C()
+    network: Network = Network()
+    optimizer: Optimizer = RmsProp()
+    schedule: Schedule = Schedule()
+    staleness: Staleness = Staleness()
+    consistency: Consistency = Consistency()
+    budget: Budget = Budget()
+    wire: Wire = Wire()
+    records: Records = Records()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested dictionaries, as they travel in WELCOME and stand in a checkpoint."""
@@ -429,6 +432,14 @@ def contradiction(run: RunSpec, wishes: Mapping[str, Any]) -> str:
 def presets() -> list[str]:
     """Names of the presets that come with ps-rl."""
     return sorted(path.name.removesuffix(".toml") for path in _preset_folder().iterdir() if path.name.endswith(".toml"))
+
+
+def what_preset_is(name: str) -> str:
+    """The sentence that its file begins with."""
+    lines = (_preset_folder() / f"{name}.toml").read_text().splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    sentences = re.split(r"(?<=\.) (?=[A-Z])", " ".join(line.removeprefix("#").strip() for line in comment))
+    return sentences[0]
 
 
 def load_preset(name: str) -> RunSpec:

@@ -52,6 +52,8 @@ def serve(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     flags = parse_with_run(ServerSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
     settings = flags.program
+    if flags.remark:
+        log.info(flags.remark)
     torch.set_num_threads(settings.threads)
     take_every_descriptor_allowed()
     stop = _StopSignal()

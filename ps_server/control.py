@@ -1,5 +1,6 @@
 """`ps-ctl`: look at a running server, have it save or stop, and draw what runs have left behind."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from common import messages
 from common.addresses import check_address
 from common.curve import read_client_keys
 from common.errors import SettingsError
-from common.flags import run_program
+from common.flags import answer_version, run_program
 from common.messages import ToServer, ToWorker
 from common.status import Status
 from common.zmq_request import ask
@@ -37,6 +38,7 @@ def main() -> NoReturn:
 
 def control(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
+    answer_version(sys.argv[1:] if argv is None else argv, PROGRAM)
     app.cli(args=argv, prog=PROGRAM, description=__doc__)
     return 0
 

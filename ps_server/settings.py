@@ -9,7 +9,21 @@ from common.errors import SettingsError
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """Hold the weights of a run, apply the gradients that workers push, and remember both."""
+    """
+    Hold the weights of a run, apply the gradients that workers push, and remember both.
+
+    The flags that matter first:
+      --preset NAME            what to train (rl-cluster --list); else the first worker decides
+      --environment ID         a game of your choice; with --preset it is played with that preset's settings
+      --port N                 where to listen, and --host ADDRESS
+      --resume RUN_DIR         go on with a run from its newest sound checkpoint
+      --run-dir PATH           where the run is kept
+      --standby-of HOST:PORT   follow that server, and take its place when it is gone
+      --checkpoint-seconds S   between two checkpoints
+      --curve-secret PATH      lock the port, with --authorized-keys FOLDER: see ps-ctl keygen
+      --max-minutes M          end after so many minutes; --max-steps N after so many environment steps
+      --until-return R         end when the last 100 games have this mean
+    """
 
     port: int = 5555
     """TCP port to listen on; 0: a free one"""

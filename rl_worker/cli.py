@@ -44,6 +44,8 @@ def work(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     flags = parse_with_run(WorkerSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
     settings = flags.program
+    if flags.remark:
+        log.info(flags.remark)
     torch.set_num_threads(settings.threads)
     interrupts = Interrupts()
     interrupts.listen()

@@ -30,8 +30,24 @@ DEFAULT_PRESET = "pong"
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """Train on this machine: start a server and workers, show progress, end at the first limit reached."""
+    """
+    Train on this machine: a server and workers, progress to watch, an end at the first limit reached.
 
+    The flags that matter first:
+      --list             the presets and environments that there are; trains nothing
+      --preset NAME      a run that is known to learn: game, method, settings, target
+      --environment ID   a game of your choice; with --preset it is played with that preset's settings
+      --algorithm NAME   a3c, n_step_q, one_step_q or one_step_sarsa
+      --workers N        worker processes; one for each CPU when not given
+      --learning-rate X  the optimizer's step size at first
+      --max-minutes M    end after so many minutes; --max-steps N after so many environment steps
+      --until-return R   end when the last 100 games have this mean
+      --seed N           of weights, environments and sampling
+      --experiment NAME  runs of one experiment share a folder, and a curve in plots
+    """
+
+    list: bool = False
+    """print the presets and environments that there are; trains nothing"""
     workers: int | Literal["auto"] = "auto"
     """worker processes; auto: one for each CPU"""
     run_dir: Path | None = None
@@ -57,9 +73,16 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     flags = parse_with_run(ClusterSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
     settings, run = flags.program, flags.run
+    if settings.list:
+        from rl_worker.catalogue import print_catalogue  # takes a second to load, and nothing else needs it
+
+        print_catalogue()
+        return 0
     workers = len(os.sched_getaffinity(0)) if settings.workers == "auto" else settings.workers
     folder = _run_folder(settings, run)
     stop = _StopSignal()
+    if flags.remark:
+        print(flags.remark)
     print(f"{run.preset}: a server and {workers} workers train {run.environment.id}; what they leave is in {folder}")
     cluster = LocalCluster(run, folder, workers=workers, device=settings.device, render=settings.render)
     try:

@@ -29,7 +29,7 @@ def spec_of(environment: str) -> EnvSpec:
         except ImportError as error:
             raise SettingsError(f"--environment {environment}: {module} cannot be imported here: {error}") from error
     try:
-        _register(name)
+        register_family(name)
     except ImportError as error:
         raise not_installed(environment, name, error) from error
     try:
@@ -52,7 +52,7 @@ def action_table(settings: Environment, count: int) -> NDArray[np.int64]:
     return np.array(settings.actions or range(count), dtype=np.int64)
 
 
-def _register(name: str) -> None:
+def register_family(name: str) -> None:
     """Packages that Gymnasium does not register by itself."""
     if name.startswith("ALE/"):
         import ale_py

@@ -10,7 +10,21 @@ from common.errors import SettingsError
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings:
-    """Step environments, compute gradients, push them to a server. Needs no flag but --server."""
+    """
+    Step environments, compute gradients, push them to a server. It gets the run from there.
+
+    The flags that matter first:
+      --server HOST:PORT       where ps-server listens: the only flag that is needed
+      --name NAME              of this worker
+      --envs N                 environments that this worker steps in lockstep
+      --device cuda            have the network on a GPU
+      --render                 show the first game in a window, if this is worker 0
+      --curve-server-key PATH  public key of a locked server; --curve-secret PATH is the worker's own
+      --patience-minutes M     how long to look for a server that is gone
+      --preset NAME            what to train, where the server was started without a run
+      --environment ID         likewise
+      --gif-dir PATH           where GIFs go, if this is worker 0 of a run that asks for them
+    """
 
     server: str
     """HOST:PORT of ps-server, which may be started later; HOST:PORT,HOST:PORT where it has a standby"""

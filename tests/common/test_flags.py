@@ -2,14 +2,32 @@ import dataclasses
 import gc
 import re
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from common.another_game import for_another_game
 from common.errors import SettingsError
-from common.flags import Parsed, parse_program, parse_with_run, run_program
-from common.run_spec import RunSpec, Sgd, contradiction, flag_of, flat_settings, load_preset, with_settings
+from common.flags import Parsed, StartingPoint, parse_program, parse_with_run, run_program
+from common.names_elsewhere import NAMES_ELSEWHERE
+from common.run_spec import (
+    ALGORITHM_SETTINGS,
+    OPTIMIZER_SETTINGS,
+    RunSpec,
+    Sgd,
+    contradiction,
+    flag_of,
+    flat_settings,
+    load_preset,
+    presets,
+    with_settings,
+)
+from ps_server.settings import ServerSettings
+from rl_worker.cluster import ClusterSettings
+from rl_worker.evaluation import EvaluationSettings
+from rl_worker.settings import WorkerSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,15 +111,28 @@ def test_every_setting_of_a_config_file_is_a_wish(config: str) -> None:
 
 def test_another_environment_starts_from_the_defaults_and_not_from_settings_tuned_for_pong() -> None:
     flags = parsed("--environment", "CartPole-v1")
-    assert flags.run == with_settings(RunSpec(), {"environment.id": "CartPole-v1"}, source="a test")
+    expected = {"preset": "CartPole-v1", "environment.id": "CartPole-v1"}
+    assert flags.run == with_settings(RunSpec(), expected, source="a test")
     assert flags.wishes == {"environment.id": "CartPole-v1"}
     assert flags.names_a_run
 
 
-def test_another_environment_of_a_preset_keeps_the_preset() -> None:
-    flags = parsed("--preset", "pong", "--environment", "ALE/Freeway-v5")
-    assert flags.run == with_settings(load_preset("pong"), {"environment.id": "ALE/Freeway-v5"}, source="a test")
-    assert flags.wishes == {"preset": "pong", "environment.id": "ALE/Freeway-v5"}
+def test_a_preset_on_another_game_leaves_its_own_behind_and_says_so(config: str) -> None:
+    flags = parsed("--preset", "pong", "--environment", "ALE/Freeway-v5", "--actions", "0", "1")
+    expected, _ = for_another_game(load_preset("pong"), "ALE/Freeway-v5")
+    assert flags.run == with_settings(expected, {"environment.actions": (0, 1)}, source="a test")
+    assert flags.wishes == {
+        "preset": "pong-on-Freeway-v5",
+        "environment.id": "ALE/Freeway-v5",
+        "environment.actions": (0, 1),
+    }
+    assert flags.remark.endswith("leaves out what belongs to the game of pong: --until-return 18.0"), (
+        "actions were typed"
+    )
+    assert parsed("--preset", "pong", "--environment", "ALE/Pong-v5").remark == ""
+    of_a_file = parsed("--config", config, "--environment=Acrobot-v1")
+    assert of_a_file.run.preset == "mine-on-Acrobot-v1"
+    assert of_a_file.remark == "--environment Acrobot-v1: this run is called mine-on-Acrobot-v1"
 
 
 @pytest.mark.parametrize("start", [[], ["--preset", "cartpole"], ["--environment", "CartPole-v1"], ["--config"]])
@@ -159,6 +190,10 @@ def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(
         (["--algorithm", "dqn"], "--algorithm dqn: no such algorithm; there are a3c"),
         (["--optimizer", "newton"], "--optimizer newton: no such optimizer; there are sgd, momentum, rmsprop, adam"),
         (["--environment"], "--environment: expected one argument"),
+        (["--lr", "3e-4"], "--lr: here it is called --learning-rate"),
+        (["--total-timesteps=1000"], "--total-timesteps: here it is called --max-steps"),
+        (["--num_envs", "4"], "--num-envs: here it is called --envs"),
+        (["--gamma", "0.9"], "--gamma: here it is called --discount"),
     ],
 )
 def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(
@@ -192,6 +227,59 @@ def test_help_shows_every_flag_and_ends_well(capsys: pytest.CaptureFixture[str])
     assert "A program with settings of its own." in told
     for flag in ("--degrees", *map(flag_of, flat_settings(load_preset("pong").to_dict()))):
         assert re.search(rf"{flag}\b(?!-)", told), flag
+
+
+def test_help_has_a_group_for_each_section_and_names_the_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed("--help")
+    told = capsys.readouterr().out
+    for section in ("environment", "algorithm", "network", "optimizer", "schedule", "consistency", "budget", "records"):
+        assert re.search(rf"\W{section} options\W", told)
+    words = set(re.findall(r"[\w-]+", told))
+    assert words >= {*presets(), *ALGORITHM_SETTINGS, *OPTIMIZER_SETTINGS}
+    assert "seed of weights" in told
+    assert "name of what is tried" in told
+
+
+def test_help_shows_the_defaults_of_the_run_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, name, unroll in ([], "pong", 128), (["--preset", "cartpole-a3c"], "cartpole-a3c", 16):
+        with pytest.raises(SystemExit):
+            parsed(*arguments, "--help")
+        told = capsys.readouterr().out
+        assert f"defaults are those of {name}:" in told
+        assert re.search(rf"\(t_max\)[\s│]*\(default: {unroll}\)", told)
+
+
+def test_short_help_is_the_first_flags_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parsed("-h")
+    assert exit_.value.code == 0
+    told = capsys.readouterr().out
+    assert "A program with settings of its own." in told
+    assert "oven --help" in told
+    assert len(told.splitlines()) < 10
+
+
+@pytest.mark.parametrize("parse", [parsed, lambda *typed: parse_program(Oven, typed, prog="oven")])
+def test_the_version_is_that_of_the_package(parse: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parse("--version")
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == f"oven {version('ps-rl')}\n"
+
+
+def test_no_flag_of_ours_is_called_as_elsewhere() -> None:
+    """Each algorithm and optimizer has flags of its own."""
+    runs = [
+        with_settings(RunSpec(), {"algorithm.name": algorithm, "optimizer.name": optimizer}, source="a test")
+        for algorithm in ALGORITHM_SETTINGS
+        for optimizer in OPTIMIZER_SETTINGS
+    ]
+    flags = {flag_of(key) for run in runs for key in flat_settings(run.to_dict())}
+    programs = (StartingPoint, ServerSettings, WorkerSettings, ClusterSettings, EvaluationSettings)
+    flags |= {"--" + field.name.replace("_", "-") for program in programs for field in dataclasses.fields(program)}
+    assert not flags & NAMES_ELSEWHERE.keys()
+    assert flags >= set(NAMES_ELSEWHERE.values()), "a hint names a flag that is not there"
 
 
 @pytest.fixture

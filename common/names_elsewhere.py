@@ -1,0 +1,86 @@
+"""
+What other libraries call a flag of ours: Stable-Baselines3, CleanRL, RLlib, Sample Factory, and the A3C programs.
+
+Each name here is none of our own flags (a test looks); whoever types one is told ours.
+"""
+
+from collections.abc import Collection, Sequence
+
+NAMES_ELSEWHERE = {
+    "--agent": "--algorithm",
+    "--algo": "--algorithm",
+    "--anneal-lr": "--anneal-steps",
+    "--checkpoint-path": "--checkpoint",
+    "--clip-coef": "--clip-range",
+    "--clip-epsilon": "--clip-range",
+    "--ent-coef": "--entropy-weight",
+    "--entropy-coef": "--entropy-weight",
+    "--entropy-coeff": "--entropy-weight",
+    "--env": "--environment",
+    "--env-id": "--environment",
+    "--env-name": "--environment",
+    "--eps": "--epsilon",
+    "--exp-name": "--experiment",
+    "--frameskip": "--frame-skip",
+    "--framestack": "--frame-stack",
+    "--gae": "--gae-lambda",
+    "--game": "--environment",
+    "--gamma": "--discount",
+    "--gpu": "--device",
+    "--gym-id": "--environment",
+    "--hidden-size": "--hidden",
+    "--hidden-sizes": "--hidden",
+    "--learning-starts": "--epsilon-anneal-steps",
+    "--load": "--checkpoint",
+    "--load-model": "--checkpoint",
+    "--log-dir": "--run-dir",
+    "--logdir": "--run-dir",
+    "--lr": "--learning-rate",
+    "--lr-final": "--final-learning-rate",
+    "--max-grad-norm": "--gradient-clip",
+    "--max-timesteps": "--max-steps",
+    "--model-path": "--checkpoint",
+    "--n-envs": "--envs",
+    "--n-epochs": "--epochs",
+    "--n-stack": "--frame-stack",
+    "--n-steps": "--unroll-length",
+    "--n-timesteps": "--max-steps",
+    "--n-workers": "--workers",
+    "--nsteps": "--unroll-length",
+    "--num-envs": "--envs",
+    "--num-envs-per-worker": "--envs",
+    "--num-epochs": "--epochs",
+    "--num-minibatches": "--minibatches",
+    "--num-processes": "--workers",
+    "--num-rollout-workers": "--workers",
+    "--num-steps": "--unroll-length",
+    "--num-timesteps": "--max-steps",
+    "--num-workers": "--workers",
+    "--optim": "--optimizer",
+    "--output-dir": "--run-dir",
+    "--rollout": "--unroll-length",
+    "--rollout-length": "--unroll-length",
+    "--save-dir": "--run-dir",
+    "--t-max": "--unroll-length",
+    "--target-network-frequency": "--target-interval",
+    "--target-update-interval": "--target-interval",
+    "--timesteps": "--max-steps",
+    "--timesteps-total": "--max-steps",
+    "--total-steps": "--max-steps",
+    "--total-timesteps": "--max-steps",
+    "--train-for-env-steps": "--max-steps",
+    "--update-epochs": "--epochs",
+    "--value-loss-coef": "--value-weight",
+    "--vf-coef": "--value-weight",
+    "--vf-loss-coeff": "--value-weight",
+    "--with-lstm": "--lstm",
+}
+
+
+def name_here(arguments: Sequence[str], flags: Collection[str]) -> str:
+    """A sentence on the first argument that one of `flags`, a program's own, is called elsewhere; "" without one."""
+    for argument in arguments:
+        name = argument.partition("=")[0].replace("_", "-")
+        if (ours := NAMES_ELSEWHERE.get(name)) in flags and name not in flags:
+            return f"{name}: here it is called {ours}"
+    return ""

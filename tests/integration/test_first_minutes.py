@@ -1,0 +1,86 @@
+"""What a newcomer types first at the real programs: for help, for versions, for what there is, with TAB."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.run_spec import presets
+
+PROGRAMS = ["ps-server", "ps-ctl", "rl-worker", "rl-cluster", "rl-eval"]
+DEADLINE_SECONDS = 60
+
+
+def script(program: str) -> str:
+    return str(Path(sys.executable).with_name(program))
+
+
+def bash(line: str) -> subprocess.CompletedProcess[str]:
+    """Runs a line as typed; a pipe's status is that of its first program that fails."""
+    command = ["bash", "-o", "pipefail", "-c", line]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [*(f"{program} --help" for program in PROGRAMS), "ps-ctl status --help", "rl-cluster --list", "rl-cluster --lr 1"],
+)
+def test_a_reader_that_leaves_early_is_no_fault(arguments: str) -> None:
+    """The reader is gone before the first byte: each write fails, and the last flush of the interpreter too."""
+    program, rest = arguments.split(" ", 1)
+    done = bash(f"{{ sleep 0; {script(program)} {rest} 2>&1; echo $? >&3; }} 3>&2 | true")
+    assert done.stderr == ("1\n" if "--lr" in rest else "0\n"), done.stderr
+
+
+def test_a_full_disk_is_told_without_a_traceback() -> None:
+    done = bash(f"{script('rl-cluster')} --help > /dev/full")
+    assert done.stderr == "rl-cluster: some of the output is lost: No space left on device\n"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_program_tells_its_version(program: str) -> None:
+    done = bash(f"{script(program)} --version")
+    assert (done.returncode, done.stdout) == (0, f"{program} 0.1.0\n")
+
+
+@pytest.mark.parametrize("program", ["ps-server", "rl-worker", "rl-cluster"])
+def test_the_flags_that_matter_first_come_first(program: str) -> None:
+    short, long = bash(f"{script(program)} -h").stdout, bash(f"{script(program)} --help").stdout
+    (first,) = (part for part in short.split("\n\n") if part.startswith("The flags that matter first:"))
+    flags = [line.split()[0] for line in first.splitlines()[1:]]
+    assert len(flags) == 10
+    assert first in long[: len(short) + 100], "they come before the groups"
+    everything = long.replace(first, "")
+    assert all(f"{flag} " in everything or f"{flag}," in everything for flag in flags), "one is no flag of the program"
+
+
+def test_a_list_names_every_preset_and_environments_of_every_family() -> None:
+    done = bash(f"{script('rl-cluster')} --list")
+    assert done.returncode == 0
+    assert {line.split()[0] for line in done.stdout.splitlines() if line.strip()} >= set(presets())
+    for environment in ("ALE/Pong-v5", "CartPole-v1", "InvertedPendulum-v5", "MinAtar/Breakout-v1", "VizdoomBasic-v1"):
+        assert environment in done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("rl-cluster --preset pong-", {"pong-a3c", "pong-mlp", "pong-one-step-sarsa"}),
+        ("rl-cluster --algorithm one", {"one_step_q", "one_step_sarsa"}),
+        ("rl-cluster --max-s", {"--max-staleness", "--max-steps"}),
+        ("ps-ctl ke", {"keygen"}),
+    ],
+)
+def test_tab_completes_presets_and_flags(typed: str, expected: set[str], tmp_path: Path) -> None:
+    """In a real bash, with the script that the program writes."""
+    words = typed.split()
+    file = tmp_path / words[0]
+    written = bash(f"{script(words[0])} --tyro-write-completion bash {file}")
+    assert written.returncode == 0, written.stderr
+    quoted = " ".join(f"'{word}'" for word in words)
+    last = len(words) - 1
+    ask = f"COMP_WORDS=({quoted}); COMP_CWORD={last}; COMP_LINE='{typed}'; COMP_POINT={len(typed)}"
+    call = f"$(complete -p {words[0]} | sed 's/.*-F \\([^ ]*\\).*/\\1/') {words[0]} '{words[-1]}' '{words[-2]}'"
+    done = bash(f"source {file}; {ask}; {call}; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
+    assert {reply.strip() for reply in done.stdout.splitlines()} == expected, done.stderr
