@@ -1,17 +1,71 @@
-"""The folder of a run: the one that the user names, or runs/EXPERIMENT/PRESET-DATE-seedN."""
+"""
+The folder of a run: what each file in it is called, and how the folder is made.
 
+The user names it, or it is runs/EXPERIMENT/PRESET-DATE-seedN. No two runs that choose their own names share a folder,
+though they start in the same second.
+"""
+
+import itertools
 import time
 from pathlib import Path
 
 from common.errors import SettingsError
 
+SETTINGS = "run.toml"
+ENDPOINT = "endpoint"  # HOST:PORT of the server while it serves
+LOCK = "server.lock"
+METRICS = "metrics.jsonl"
+EPISODES = "episodes.jsonl"
+TENSORBOARD = "tensorboard"
+CHECKPOINTS = "checkpoints"
+GIFS = "gifs"
+CURVE = "curve.png"
+SERVER_LOG = "server.log"
+
+
+def worker_log(number: int) -> str:
+    """The log of one of rl-cluster's workers."""
+    return f"worker-{number}.log"
+
 
 def make_run_folder(given: Path | None, *, experiment: str, preset: str, seed: int | None) -> Path:
-    """`experiment` may be empty, and left out then; so is a seed of None. Raises SettingsError."""
+    """
+    The given folder, made if need be; without one a new folder.
+
+    `experiment` may be empty, and is left out then; so is a seed of None. A name that is taken gets a suffix: -2, -3, …
+    Raises SettingsError.
+    """
     name = f"{preset}-{time.strftime('%Y%m%d-%H%M%S')}" + ("" if seed is None else f"-seed{seed}")
     folder = given or Path("runs") / experiment / name
     try:
+        if given is None:
+            return _make_new(folder)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingsError(f"--run-dir {folder}: cannot be made: {error.strerror}") from error
     return folder
+
+
+def claim_run_folder(folder: Path) -> None:
+    """Make the folder's settings file, empty. Of several who try one succeeds; the others get a SettingsError."""
+    try:
+        (folder / SETTINGS).touch(exist_ok=False)
+    except FileExistsError:
+        raise SettingsError(
+            f"--run-dir {folder}: holds a run already; take another, or continue it: ps-server --resume {folder}"
+        ) from None
+    except OSError as error:
+        raise SettingsError(f"--run-dir {folder}: cannot be written to: {error.strerror}") from error
+
+
+def _make_new(folder: Path) -> Path:
+    """Make the folder, which nobody else has made. Raises OSError."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        new = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        try:
+            new.mkdir()
+        except FileExistsError:
+            continue
+        return new
+    raise AssertionError("there are numbers without end")

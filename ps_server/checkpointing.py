@@ -19,6 +19,7 @@ from torch import Tensor
 
 from common.checkpoint_file import read_checkpoint, write_checkpoint
 from common.errors import CheckpointError, SettingsError
+from common.run_folder import CHECKPOINTS
 from ps_server.effects import SaveCheckpoint
 
 BEST = "best.safetensors"
@@ -85,8 +86,7 @@ def newest_checkpoint(
     They are in `checkpoint_folder` if that is given, in the run folder's `checkpoints`, or in the run folder itself.
     Raises CheckpointError when there is none.
     """
-    inside = run_folder / "checkpoints"
-    paths = _newest_first(checkpoint_folder or (inside if inside.is_dir() else run_folder))
+    paths = _newest_first(checkpoint_folder or run_folder / CHECKPOINTS) or _newest_first(run_folder)
     for path in paths:
         try:
             vectors, record = read_checkpoint(path)

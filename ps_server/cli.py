@@ -19,12 +19,13 @@ from common.messages import StatusReply, StatusRequest
 from common.run_folder import make_run_folder
 from common.run_spec import flag_of, run_from_dict, with_settings
 from common.zmq_request import ask
-from ps_server.checkpointing import CheckpointWriter, check_unused, newest_checkpoint
+from ps_server.checkpointing import CheckpointWriter, newest_checkpoint
 from ps_server.door import Door
 from ps_server.fencing import advice
 from ps_server.limits import Limits
 from ps_server.parameter_server import ParameterServer
 from ps_server.run_records import RunRecords
+from ps_server.run_storage import RunStorage
 from ps_server.settings import ServerSettings
 from ps_server.standby import STANDBY_PHASE, Standby
 from ps_server.training_run import TrainingRun
@@ -57,9 +58,22 @@ def serve(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(settings.threads)
     take_every_descriptor_allowed()
     stop = _StopSignal()
-    machine, folder = _machine(flags, epoch=time.time_ns(), now=time.monotonic())
     door = _door(settings)
-    writer = _checkpoint_writer(settings, folder)
+    with contextlib.closing(_storage(flags)) as storage:
+        machine = _machine(flags, epoch=time.time_ns(), now=time.monotonic())
+        _serve(machine, storage, settings, door, stop)
+    return 0
+
+
+def _serve(
+    machine: ParameterServer | Standby,
+    storage: RunStorage,
+    settings: ServerSettings,
+    door: Door | None,
+    stop: "_StopSignal",
+) -> None:
+    """Until the run ends or a signal comes; then save it."""
+    writer = CheckpointWriter(storage.checkpoints)
     try:
         shell = ZmqServer(
             machine, writer, host=settings.host, port=settings.port, door=door, primary_keys=_peer_keys(settings)
@@ -73,6 +87,7 @@ def serve(argv: Sequence[str] | None = None) -> int:
     print(_first_line(settings, shell.port, address), flush=True)
     if door is None and not address.startswith("127."):
         log.warning(UNLOCKED)
+    folder = storage.folder
     try:
         records = RunRecords(
             folder, lambda: machine.run.spec if machine.run else None, endpoint=f"{address}:{shell.port}"
@@ -87,11 +102,27 @@ def serve(argv: Sequence[str] | None = None) -> int:
         records.close(machine.status(now=time.monotonic()))
     if shell.served is not None:
         _check_saved(shell.served, folder)
-    return 0
 
 
-def _machine(flags: Parsed[ServerSettings], *, epoch: int, now: float) -> tuple[ParameterServer | Standby, Path]:
-    """What is to be served, and the run folder, which is made."""
+def _storage(flags: Parsed[ServerSettings]) -> RunStorage:
+    """The run's folders, made and locked. Raises SettingsError."""
+    settings, run = flags.program, flags.run
+    if settings.standby_of is not None and flags.wishes:
+        typed = ", ".join(flag_of(key) for key in flags.wishes)
+        raise SettingsError(f"--standby-of: the run is that of {settings.standby_of}; leave out {typed}")
+    # A run that its first worker decides has no name and no seed yet; the experiment is named by whoever runs it.
+    named = "standby" if settings.standby_of else run.preset if flags.names_a_run else "run"
+    folder = settings.resume or make_run_folder(
+        settings.run_dir,
+        experiment="" if settings.standby_of else run.experiment,
+        preset=named,
+        seed=run.seed if flags.names_a_run else None,
+    )
+    return RunStorage(folder, checkpoints=settings.checkpoint_dir, is_resumed=settings.resume is not None)
+
+
+def _machine(flags: Parsed[ServerSettings], *, epoch: int, now: float) -> ParameterServer | Standby:
+    """What is to be served."""
     settings = flags.program
     limits = Limits(
         lease_seconds=settings.lease_seconds,
@@ -99,23 +130,12 @@ def _machine(flags: Parsed[ServerSettings], *, epoch: int, now: float) -> tuple[
         receive_bytes=int(settings.receive_mib * 2**20),
     )
     if settings.standby_of is not None:
-        if flags.wishes:
-            typed = ", ".join(flag_of(key) for key in flags.wishes)
-            raise SettingsError(f"--standby-of: the run is that of {settings.standby_of}; leave out {typed}")
-        standby = Standby(
+        return Standby(
             primary=settings.standby_of, epoch=epoch, takeover_seconds=settings.takeover_seconds, limits=limits, now=now
         )
-        return standby, make_run_folder(settings.run_dir, experiment="", preset="standby", seed=None)
     run, overrides = _starting_run(flags, epoch=epoch, now=now)
-    # A run that its first worker decides has no name and no seed yet; the experiment is named by whoever runs it.
-    folder = settings.resume or make_run_folder(
-        settings.run_dir,
-        experiment=flags.run.experiment,
-        preset=run.spec.preset if run else "run",
-        seed=run.spec.seed if run else None,
-    )
     epoch = run.epoch if run else epoch
-    return ParameterServer(run, epoch=epoch, overrides=overrides, limits=limits, now=now), folder
+    return ParameterServer(run, epoch=epoch, overrides=overrides, limits=limits, now=now)
 
 
 def _check_saved(server: ParameterServer, folder: Path) -> None:
@@ -146,16 +166,6 @@ def _starting_run(
     if flags.names_a_run:
         return TrainingRun(flags.run, epoch=epoch, now=now), {}
     return None, flags.wishes
-
-
-def _checkpoint_writer(settings: ServerSettings, run_folder: Path) -> CheckpointWriter:
-    folder = settings.checkpoint_dir or run_folder / "checkpoints"
-    if settings.resume is None:
-        check_unused(folder)
-    try:
-        return CheckpointWriter(folder)
-    except OSError as error:
-        raise SettingsError(f"{folder}: checkpoints cannot be kept there: {error.strerror}") from error
 
 
 def _door(settings: ServerSettings) -> Door | None:

@@ -20,6 +20,7 @@ from common.curve import read_client_keys
 from common.errors import SettingsError
 from common.flags import answer_version, run_program
 from common.messages import ToServer, ToWorker
+from common.run_folder import CURVE
 from common.status import Status
 from common.zmq_request import ask
 from ps_server.keys import add_keys, make_keys
@@ -144,7 +145,7 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None, smoothing: float
         raise SettingsError("plot: say which run folders to draw")
     from ps_server.plots import plot_runs  # matplotlib takes a second to load, and the other commands do without
 
-    print(plot_runs(runs, out or runs[0] / "curve.png", smoothing=smoothing))
+    print(plot_runs(runs, out or runs[0] / CURVE, smoothing=smoothing))
 
 
 def _ask(server: Server, message: ToServer, timeout_seconds: float) -> ToWorker:

@@ -18,7 +18,7 @@ import msgspec
 
 from common.errors import ServerUnreachable, SettingsError
 from common.flags import parse_with_run, run_program
-from common.run_folder import make_run_folder
+from common.run_folder import METRICS, claim_run_folder, make_run_folder
 from common.run_spec import RunSpec
 from common.status import Status
 from rl_worker.local_cluster import LocalCluster
@@ -143,17 +143,14 @@ def _summary(status: Status, run: RunSpec, *, head_start_minutes: float) -> dict
 
 def _last_status(folder: Path) -> Status:
     """The last row of the metrics, which the server writes when it exits."""
-    row = msgspec.json.decode((folder / "metrics.jsonl").read_bytes().splitlines()[-1])
+    row = msgspec.json.decode((folder / METRICS).read_bytes().splitlines()[-1])
     del row["time"]
     return msgspec.convert(row, Status)
 
 
 def _run_folder(settings: ClusterSettings, run: RunSpec) -> Path:
     folder = make_run_folder(settings.run_dir, experiment=run.experiment, preset=run.preset, seed=run.seed)
-    if (folder / "metrics.jsonl").exists():
-        raise SettingsError(
-            f"--run-dir {folder}: holds a run already; take another, or continue it: ps-server --resume"
-        )
+    claim_run_folder(folder)
     return folder
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from common import messages
 from common.errors import PsRlError, Refused, ServerUnreachable
+from common.run_folder import ENDPOINT, GIFS, SERVER_LOG, SETTINGS, worker_log
 from common.run_spec import RunSpec
 from common.status import Status
 from common.zmq_request import ask
@@ -25,8 +26,8 @@ class LocalCluster:
     def __init__(self, run: RunSpec, folder: Path, *, workers: int, device: str, render: bool) -> None:
         """Starts everything; `folder` gets logs, checkpoints and metrics. Raises PsRlError when that fails."""
         self._folder = folder
-        self._flags = ["--device", device, "--gif-dir", str(folder / "gifs"), *(["--render"] if render else [])]
-        config = folder / "run.toml"
+        self._flags = ["--device", device, "--gif-dir", str(folder / GIFS), *(["--render"] if render else [])]
+        config = folder / SETTINGS
         config.write_text(run.to_toml())
         self._workers: list[Child] = []
         self._server = self._start_server("--config", str(config), "--run-dir", str(folder), "--port", "0")
@@ -66,16 +67,16 @@ class LocalCluster:
             child.end(within_seconds=LEAVE_SECONDS)
 
     def _start_server(self, *flags: str) -> Child:
-        return Child("ps_server", ["--host", "127.0.0.1", *flags], self._folder / "server.log")
+        return Child("ps_server", ["--host", "127.0.0.1", *flags], self._folder / SERVER_LOG)
 
     def _start_worker(self, number: int) -> Child:
         # Named, so that one who takes the place of another has its number too: records are made of worker 0.
         flags = ["--server", self.endpoint, "--name", f"worker-{number}", *self._flags]
-        return Child("rl_worker", flags, self._folder / f"worker-{number}.log")
+        return Child("rl_worker", flags, self._folder / worker_log(number))
 
     def _wait_for_endpoint(self) -> str:
         """HOST:PORT, which the server writes down when it listens."""
-        path = self._folder / "endpoint"
+        path = self._folder / ENDPOINT
         while self._server.age_seconds < START_SECONDS:
             if path.exists() and (endpoint := path.read_text().strip()):
                 return endpoint

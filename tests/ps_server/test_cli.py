@@ -1,5 +1,6 @@
 """What `ps-server` does before it serves: mistakes about folders end in a sentence, and in no thread that lives on."""
 
+import os
 import resource
 import threading
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import CheckpointError, SettingsError
+from common.folder_lock import FolderLocks
 from ps_server import cli
 from ps_server.metrics import FILE_NAME
 
@@ -21,7 +23,8 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     monkeypatch.setattr(cli, "_StopSignal", object)  # it would take over the signals of this process
 
     def start(*flags: str | Path) -> None:
-        cli.serve(["--environment", "CartPole-v1", "--host", "127.0.0.1", "--port", "0", *map(str, flags)])
+        what = [] if "--standby-of" in flags else ["--environment", "CartPole-v1"]
+        cli.serve([*what, "--host", "127.0.0.1", "--port", "0", *map(str, flags)])
 
     yield start
     assert set(threading.enumerate()) == before
@@ -59,7 +62,7 @@ def test_a_standby_has_its_run_from_the_primary(serve: Serve, tmp_path: Path) ->
     with pytest.raises(
         SettingsError, match=r"--standby-of: the run is that of 127\.0\.0\.1:5; leave out --environment"
     ):
-        serve("--standby-of", "127.0.0.1:5", "--run-dir", tmp_path)
+        serve("--standby-of", "127.0.0.1:5", "--run-dir", tmp_path, "--environment", "CartPole-v1")
 
 
 def test_a_run_without_checkpoints_cannot_be_resumed(serve: Serve, tmp_path: Path) -> None:
@@ -75,3 +78,32 @@ def test_a_server_may_have_as_many_connections_as_the_system_allows() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+WAYS = [
+    "--run-dir {0}/run",
+    "--resume {0}/run",
+    "--resume {0}/run/checkpoints",
+    "--run-dir {0}/other --checkpoint-dir {0}/run/checkpoints",
+    "--run-dir {0}/other --checkpoint-dir {0}/run",
+    "--run-dir {0}/run --checkpoint-dir {0}/other",
+    "--standby-of 127.0.0.1:9 --run-dir {0}/run",
+]
+
+
+@pytest.mark.parametrize("flags", WAYS)
+def test_a_folder_that_another_server_uses_is_refused_by_whatever_flag(
+    serve: Serve, tmp_path: Path, flags: str
+) -> None:
+    """The older checkpoints of two would be removed as soon as they are written."""
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    locks = FolderLocks([tmp_path / "run", tmp_path / "run" / "checkpoints"])
+    with pytest.raises(SettingsError, match=f"{tmp_path}/run.*another ps-server keeps a run there .pid {os.getpid()} "):
+        serve(*flags.format(tmp_path).split())
+    locks.close()
+
+
+def test_a_server_that_fails_to_start_lets_go_of_its_folders(serve: Serve, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot listen there"):
+        serve("--run-dir", tmp_path, "--host", "203.0.113.1")
+    FolderLocks([tmp_path, tmp_path / "checkpoints"]).close()

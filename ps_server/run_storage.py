@@ -1,0 +1,40 @@
+"""
+Where a server keeps its run: a run folder and a folder of checkpoints, which no other server uses meanwhile.
+
+It knows nothing of what is written there.
+"""
+
+from pathlib import Path
+
+from common.errors import SettingsError
+from common.folder_lock import FolderLocks
+from common.run_folder import CHECKPOINTS
+from ps_server.checkpointing import check_unused
+
+
+class RunStorage:
+    """Both folders, locked until `close`. The run folder exists; the other is made if need be."""
+
+    def __init__(self, folder: Path, *, checkpoints: Path | None, is_resumed: bool) -> None:
+        """
+        Checkpoints go to FOLDER/checkpoints unless another folder is given.
+
+        Raises SettingsError when a folder cannot be used, or a new run would find another run's checkpoints there.
+        """
+        self.folder = folder
+        self.checkpoints = checkpoints or folder / CHECKPOINTS
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsError(f"{self.checkpoints}: checkpoints cannot be kept there: {error.strerror}") from error
+        self._locks = FolderLocks([folder, self.checkpoints])
+        try:
+            if not is_resumed:
+                check_unused(self.checkpoints)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let other servers have the folders."""
+        self._locks.close()
