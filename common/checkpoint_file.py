@@ -1,13 +1,15 @@
 """
 One checkpoint is one safetensors file: the vectors as tensors, everything else as JSON in its metadata.
 
-It appears whole or not at all (written beside, flushed to disk, renamed), and carries a checksum over its content, so
-that a half-written or damaged file is recognised when it is read. (It keeps nobody from forging one.)
+It appears whole or not at all (written in a hidden folder, flushed to disk, renamed), and carries a checksum over its
+content, so that a damaged file is recognised when it is read. (It keeps nobody from forging one.) What a killed process
+leaves half-written lies in the hidden folder, and nowhere else.
 """
 
 import contextlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,12 @@ import xxhash
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from common.errors import CheckpointError, SchemaMismatch
+from common.errors import CheckpointError, DamagedCheckpoint, SchemaMismatch
 from common.run_spec import RunSpec, run_from_dict
 from common.tensors import Schema
 
 FORMAT = "ps-rl checkpoint 2"
+WRITING = ".writing"  # the folder, beside the checkpoints, of files that are not whole yet
 
 
 def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: dict[str, Any]) -> None:
@@ -31,21 +34,32 @@ def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: dict[str, A
     """
     text = json.dumps(record)
     metadata = {"format": FORMAT, "record": text, "xxh3_128": _digest(vectors, text)}
-    beside = path.with_name(f".{path.name}.tmp")
+    beside = path.parent / WRITING / path.name
     try:
+        with contextlib.suppress(FileExistsError):
+            beside.parent.mkdir()
         safetensors.torch.save_file(vectors, beside, metadata)
         beside.chmod(0o644)  # the library makes it for its owner alone; the run's other files are for everybody
         _flush(beside)
         beside.rename(path)
         _flush(path.parent)
     except (OSError, SafetensorError) as error:
-        with contextlib.suppress(OSError):  # a disk that takes no file may take no removal either
-            beside.unlink()
         raise CheckpointError(f"{path}: cannot be written: {error}") from error
+    finally:
+        remove_unfinished(path.parent)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what was not written to its end in a folder of checkpoints; nobody may be writing there meanwhile."""
+    shutil.rmtree(folder / WRITING, ignore_errors=True)  # a disk that takes no file may take no removal either
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The vectors and the record. Raises CheckpointError when the file is missing, damaged or something else."""
+    """
+    The vectors and the record.
+
+    Raises DamagedCheckpoint, or another CheckpointError when the file cannot be read or is something else.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -54,11 +68,13 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             vectors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
             text = metadata.get("record", "")
             if metadata.get("xxh3_128") != _digest(vectors, text):
-                raise CheckpointError(f"{path}: is damaged: its content does not match its checksum")
+                raise DamagedCheckpoint(f"{path}: is damaged: its content does not match its checksum")
             record: dict[str, Any] = json.loads(text)
             return vectors, record
-    except (OSError, SafetensorError, ValueError) as error:
+    except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
+    except (SafetensorError, ValueError) as error:
+        raise DamagedCheckpoint(f"{path}: is damaged, cannot be read: {error}") from error
 
 
 def read_weights(path: Path) -> tuple[RunSpec, Schema, Tensor, dict[str, Any]]:

@@ -9,6 +9,7 @@ PsRlError
     ServerUnreachable      no answer within the named patience
     RunEnded               the run is over; not a failure
     CheckpointError        a checkpoint that cannot be written or read
+        DamagedCheckpoint  a file whose content is not what was written
     Fenced                 another server has taken over the run
 """
 
@@ -48,6 +49,10 @@ class RunEnded(PsRlError):
 
 class CheckpointError(PsRlError):
     """A checkpoint that cannot be written or read."""
+
+
+class DamagedCheckpoint(CheckpointError):
+    """A file whose content is not what was written; the file itself can be read."""
 
 
 class Fenced(PsRlError):

@@ -1,5 +1,6 @@
 """
-Checkpoints on disk: a thread that writes them, the newest few and the best kept, the newest sound one found again.
+Checkpoints on disk: a thread that writes them, the newest few sound ones and the best kept, the newest sound one found
+again. A damaged one is moved aside, and never counted among those that are kept.
 
 The thread gets immutable copies and answers through a queue; it never touches the machine.
 """
@@ -17,13 +18,22 @@ from typing import Any
 
 from torch import Tensor
 
-from common.checkpoint_file import read_checkpoint, write_checkpoint
-from common.errors import CheckpointError, SettingsError
-from common.run_folder import CHECKPOINTS
+from common.checkpoint_file import WRITING, read_checkpoint, remove_unfinished, write_checkpoint
+from common.checkpoint_folder import (
+    BEST,
+    MILESTONES,
+    NEWEST,
+    checkpoint_name,
+    checkpoints_of,
+    first_sound,
+    milestone_name,
+    newest_first,
+    older_than,
+)
+from common.errors import CheckpointError, DamagedCheckpoint, SettingsError
 from ps_server.effects import SaveCheckpoint
 
-BEST = "best.safetensors"
-NEWEST, MILESTONES = "checkpoint-*.safetensors", "episodes-*.safetensors"
+ASIDE = ".aside"  # added to the name of a checkpoint that cannot be used
 WRITER_NICENESS = 10  # more than theirs who serve, and not so far that one who waits for its GIL is kept waiting
 
 log = logging.getLogger("ps-server")
@@ -41,10 +51,16 @@ class CheckpointWriter:
     """Writes one checkpoint after another into `folder`, in a thread of its own."""
 
     def __init__(self, folder: Path) -> None:
-        """Makes the folder. Raises OSError."""
+        """
+        Makes the folder, and removes what a killed server has left half-written. No other server may use the folder.
+
+        Raises OSError.
+        """
         folder.mkdir(parents=True, exist_ok=True)
+        remove_unfinished(folder)
         self.results: queue.SimpleQueue[Written] = queue.SimpleQueue()
         self._folder = folder
+        self._sound: set[Path] = set()  # written or read by this process
         self._jobs: queue.SimpleQueue[SaveCheckpoint | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="checkpoint-writer")
         self._thread.start()
@@ -61,46 +77,89 @@ class CheckpointWriter:
     def _run(self) -> None:
         _yield_to_others()
         while (checkpoint := self._jobs.get()) is not None:
-            path = self._folder / f"checkpoint-{checkpoint.global_steps:012d}.safetensors"
+            path = self._folder / checkpoint_name(checkpoint.global_steps)
             try:
-                write_checkpoint(path, checkpoint.vectors, checkpoint.record)
-                if checkpoint.best:
-                    _replace_with_link(self._folder / BEST, path)
-                if checkpoint.milestone is not None:
-                    _replace_with_link(self._folder / f"episodes-{checkpoint.milestone:09d}.safetensors", path)
-                for kind in (NEWEST, MILESTONES):
-                    for old in _newest_first(self._folder, kind)[checkpoint.keep :]:
-                        old.unlink()
+                self._write(path, checkpoint)
                 self.results.put(Written(path))
             except Exception as error:  # whatever it is: the server waits for an answer to each checkpoint
                 self.results.put(Written(path, error=str(error) or type(error).__name__))
             del checkpoint  # its memory is used for the next one
+
+    def _write(self, path: Path, checkpoint: SaveCheckpoint) -> None:
+        write_checkpoint(path, checkpoint.vectors, checkpoint.record)
+        self._sound.add(path)
+        if checkpoint.best:
+            _replace_with_link(self._folder / BEST, path)
+        self._remove_older(path, NEWEST, keep=checkpoint.keep)
+        if checkpoint.milestone is not None:
+            milestone = self._folder / milestone_name(checkpoint.milestone)
+            _replace_with_link(milestone, path)
+            self._sound.add(milestone)
+            self._remove_older(milestone, MILESTONES, keep=checkpoint.keep)
+
+    def _remove_older(self, path: Path, kind: str, *, keep: int) -> None:
+        """This one and the newest sound ones before it are kept. One that cannot be read takes nobody's place."""
+        kept = 1
+        for older in older_than(path, kind):
+            if kept == keep:
+                self._remove(older)
+            elif older in self._sound or self._is_sound(older):
+                kept += 1
+
+    def _remove(self, path: Path) -> None:
+        self._sound.discard(path)
+        try:
+            path.unlink()
+        except OSError as error:
+            log.warning("%s: cannot be removed: %s", path, error.strerror)
+
+    def _is_sound(self, path: Path) -> bool:
+        """Reads it; a damaged one is moved aside."""
+        try:
+            read_checkpoint(path)
+        except CheckpointError as error:
+            log.warning("%s", error)
+            if isinstance(error, DamagedCheckpoint):
+                _move_aside(path)
+            return False
+        self._sound.add(path)
+        return True
 
 
 def newest_checkpoint(
     run_folder: Path, checkpoint_folder: Path | None = None
 ) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
     """
-    The newest sound checkpoint of a run; damaged ones are passed over, aloud.
+    The newest sound checkpoint of a run. Newer ones, damaged or unreadable, are passed over, aloud, and moved aside:
+    the run goes on from the one before them, and must never go back to them.
 
     They are in `checkpoint_folder` if that is given, in the run folder's `checkpoints`, or in the run folder itself.
     Raises CheckpointError when there is none.
     """
-    paths = _newest_first(checkpoint_folder or run_folder / CHECKPOINTS) or _newest_first(run_folder)
-    for path in paths:
-        try:
-            vectors, record = read_checkpoint(path)
-        except CheckpointError as error:
-            log.warning("%s; trying the one before it", error)
-        else:
-            return path, vectors, record
-    found = f"none of its {len(paths)} checkpoints is sound" if paths else "it has no checkpoints"
-    raise CheckpointError(f"--resume {run_folder}: {found}")
+    paths = newest_first(checkpoint_folder) if checkpoint_folder else checkpoints_of(run_folder)
+    found = first_sound(paths, read_checkpoint, lambda error: log.warning("%s; trying the one before it", error))
+    if found is None:
+        why = f"none of its {len(paths)} checkpoints is sound" if paths else "it has no checkpoints"
+        raise CheckpointError(f"--resume {run_folder}: {why}")
+    path, (vectors, record) = found
+    for newer in paths[: paths.index(path)]:
+        _move_aside(newer)
+    return path, vectors, record
+
+
+def _move_aside(path: Path) -> None:
+    aside = path.with_name(path.name + ASIDE)
+    try:
+        path.rename(aside)
+    except OSError as error:
+        log.warning("%s: cannot be moved aside: %s", path, error.strerror)
+    else:
+        log.warning("%s: moved aside, to %s", path, aside.name)
 
 
 def check_unused(folder: Path) -> None:
     """Raises SettingsError when a run has left checkpoints there: a new run's, with fewer steps, would be removed."""
-    if _newest_first(folder):
+    if newest_first(folder):
         raise SettingsError(f"{folder}: holds the checkpoints of a run; take another folder, or --resume that run")
 
 
@@ -114,16 +173,13 @@ def _yield_to_others() -> None:
             os.setpriority(os.PRIO_PROCESS, here, niceness)  # more than 19 is 19
 
 
-def _newest_first(folder: Path, kind: str = NEWEST) -> list[Path]:
-    # By number: names of more digits than usual are longer.
-    return sorted(folder.glob(kind), key=lambda path: (len(path.name), path.name), reverse=True)
-
-
 def _replace_with_link(link: Path, target: Path) -> None:
-    beside = link.with_name(f".{link.name}.tmp")
-    beside.unlink(missing_ok=True)
+    beside = link.parent / WRITING / link.name
+    with contextlib.suppress(FileExistsError):
+        beside.parent.mkdir()
     try:
         os.link(target, beside)
     except OSError:  # not every file system has hard links
         shutil.copyfile(target, beside)
     beside.rename(link)
+    remove_unfinished(link.parent)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
@@ -21,10 +21,12 @@ from torch import Tensor
 from common import messages
 from common.addresses import check_address
 from common.checkpoint_file import read_weights
+from common.checkpoint_folder import BEST, checkpoints_of, first_sound
 from common.codecs import CODECS
 from common.curve import ClientKeys, read_client_keys
 from common.errors import CheckpointError, SettingsError
 from common.flags import parse_program, run_program
+from common.run_folder import CHECKPOINTS
 from common.run_spec import RunSpec, run_from_dict
 from common.tensors import Schema
 from common.zmq_request import ask
@@ -47,7 +49,7 @@ class EvaluationSettings:
     """Play full games with trained weights and print their true scores. Give --checkpoint or --server."""
 
     checkpoint: Path | None = None
-    """a checkpoint file, or a run folder: its best checkpoint, or its newest when it has no best yet"""
+    """a checkpoint file, or a run folder: its best checkpoint, or its newest when it has no sound best"""
     server: str | None = None
     """HOST:PORT of a running ps-server"""
     curve_server_key: Path | None = None
@@ -188,8 +190,7 @@ def _weights(settings: EvaluationSettings) -> tuple[RunSpec, Schema, Tensor, int
         keys = read_client_keys(settings.curve_server_key, settings.curve_secret)
         return _weights_of_server(settings.server, keys)
     assert settings.checkpoint is not None, "the settings have either"
-    path = _checkpoint_in(settings.checkpoint) if settings.checkpoint.is_dir() else settings.checkpoint
-    run, schema, weights, record = read_weights(path)
+    path, (run, schema, weights, record) = _read(settings.checkpoint)
     steps = record["progress"]["global_steps"]
     return run, schema, weights, steps, f"{path}, step {steps}"
 
@@ -207,14 +208,17 @@ def _weights_of_server(server: str, keys: ClientKeys | None) -> tuple[RunSpec, S
     return run, schema, weights, reply.global_steps, f"{server}, version {reply.version}"
 
 
-def _checkpoint_in(folder: Path) -> Path:
-    """The best checkpoint of a run folder, or its newest."""
-    inside = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
-    if (best := inside / "best.safetensors").exists():
-        return best
-    if found := sorted(inside.glob("checkpoint-*.safetensors")):
-        return found[-1]
-    raise CheckpointError(f"--checkpoint {folder}: there are no checkpoints in it")
+def _read(path: Path) -> tuple[Path, tuple[RunSpec, Schema, Tensor, dict[str, Any]]]:
+    """A checkpoint and its path; of a run folder the best, or its newest sound one."""
+    if not path.is_dir():
+        return path, read_weights(path)
+    best = [folder / BEST for folder in (path / CHECKPOINTS, path) if (folder / BEST).exists()]
+    found = first_sound(
+        [*best, *checkpoints_of(path)], read_weights, lambda error: log.warning("%s; trying another", error)
+    )
+    if found is None:
+        raise CheckpointError(f"--checkpoint {path}: there are no sound checkpoints in it")
+    return found
 
 
 def _load(agent: Algorithm, schema: Schema, weights: Tensor, origin: str) -> None:

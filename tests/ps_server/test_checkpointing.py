@@ -1,10 +1,13 @@
 """The writer's thread and its folder: what is kept, what is found again, and what a broken disk does."""
 
+import contextlib
 import logging
 import os
 import shutil
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,10 @@ from typing import Any
 import pytest
 import torch
 
-from common.checkpoint_file import read_checkpoint
+from common.checkpoint_file import WRITING, read_checkpoint
+from common.checkpoint_folder import BEST
 from common.errors import CheckpointError
-from ps_server.checkpointing import BEST, CheckpointWriter, Written, newest_checkpoint
+from ps_server.checkpointing import CheckpointWriter, Written, newest_checkpoint
 from ps_server.effects import SaveCheckpoint
 
 PATIENCE_SECONDS = 20.0  # for a disk that is busy with something else
@@ -186,9 +190,61 @@ def test_a_damaged_newest_is_passed_over_with_a_warning_that_names_it(
     with caplog.at_level(logging.WARNING):
         path, _, record = newest_checkpoint(folder)
     assert (path.name, record) == (file_name(2), {"version": 2})
-    (warning,) = caplog.records
-    assert file_name(3) in warning.getMessage()
-    assert warning.levelno == logging.WARNING
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+    assert f"{folder / file_name(3)}: is damaged" in caplog.text
+    assert f"{folder / file_name(3)}: moved aside, to {file_name(3)}.aside" in caplog.text
+    assert names(folder) == [file_name(1), file_name(2), f"{file_name(3)}.aside"]
+
+
+def test_damaged_checkpoints_push_out_no_sound_ones(folder: Path) -> None:
+    """With three damaged of five, and three to be kept, the two sound ones were removed first."""
+    with contextlib.closing(CheckpointWriter(folder)) as writer:
+        write(writer, *[a_checkpoint(steps) for steps in range(1, 6)])
+    for steps in (3, 4, 5):
+        damage(folder / file_name(steps), "cut short")
+    assert newest_checkpoint(folder)[0].name == file_name(2)
+    with contextlib.closing(CheckpointWriter(folder)) as writer:
+        write(writer, a_checkpoint(4, keep=3))
+    sound, aside = [file_name(steps) for steps in (1, 2, 4)], [f"{file_name(steps)}.aside" for steps in (3, 4, 5)]
+    assert names(folder) == sorted(sound + aside)
+    assert newest_checkpoint(folder)[0].name == file_name(4)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_one_among_the_older_ones_is_not_counted_among_the_kept(
+    folder: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    milestones = {1: 10, 2: 20, 3: 30, 4: 40}
+    with contextlib.closing(CheckpointWriter(folder)) as writer:
+        write(writer, *[a_checkpoint(steps, milestone=milestones[steps]) for steps in milestones])
+    kept_apart = {steps: f"episodes-{episodes:09d}.safetensors" for steps, episodes in milestones.items()}
+    damage(folder / file_name(3), how)  # a hard link: the one that is kept apart has the same content
+    with contextlib.closing(CheckpointWriter(folder)) as writer:
+        write(writer, a_checkpoint(5, keep=3, milestone=50))
+    assert set(names(folder)) == {
+        *(file_name(steps) for steps in (2, 4, 5)),
+        *(kept_apart[steps] for steps in (2, 4)),
+        "episodes-000000050.safetensors",
+        f"{file_name(3)}.aside",
+        f"{kept_apart[3]}.aside",
+    }
+    assert f"{file_name(3)}: is damaged" in caplog.text
+
+
+def test_a_newer_one_that_cannot_be_read_is_never_gone_back_to(folder: Path) -> None:
+    """It may be readable again tomorrow; the run has gone on from the one before it by then."""
+    with contextlib.closing(CheckpointWriter(folder)) as writer:
+        write(writer, a_checkpoint(1), a_checkpoint(9))
+    (folder / file_name(9)).unlink()
+    (folder / file_name(9)).mkdir()  # nobody can read it as a file
+    assert newest_checkpoint(folder)[0].name == file_name(1)
+    assert names(folder) == [file_name(1), f"{file_name(9)}.aside"]
+
+
+def test_one_that_was_just_written_is_never_removed(folder: Path) -> None:
+    with contextlib.closing(CheckpointWriter(folder)) as writer:
+        write(writer, a_checkpoint(9), a_checkpoint(2, keep=1))
+    assert names(folder) == [file_name(2), file_name(9)]
 
 
 def test_a_run_without_a_sound_checkpoint_cannot_be_resumed(
@@ -207,10 +263,36 @@ def test_a_run_that_saved_nothing_cannot_be_resumed(tmp_path: Path) -> None:
         newest_checkpoint(tmp_path)
 
 
-def test_the_remains_of_an_interrupted_write_are_no_checkpoint(writer: CheckpointWriter, folder: Path) -> None:
-    write(writer, a_checkpoint(1))
-    (folder / f".{file_name(2)}.tmp").write_bytes(b"half of i")
-    assert newest_checkpoint(folder)[0].name == file_name(1)
+KILLED_WHILE_IT_WRITES = """
+import sys, torch
+from pathlib import Path
+from common.checkpoint_file import write_checkpoint
+
+for steps in range(10**6):
+    write_checkpoint(Path(sys.argv[1]) / f"checkpoint-{steps:012d}.safetensors", {"weights": torch.ones(2**23)}, {})
+"""
+
+
+def test_what_a_killed_server_has_left_half_written_is_removed_at_the_next_start(folder: Path) -> None:
+    """It is as large as a checkpoint, and each kill left another one."""
+    folder.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", KILLED_WHILE_IT_WRITES, str(folder)]) as killed:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not list(folder.rglob(".tmp*")):
+            assert time.monotonic() < deadline
+            assert killed.poll() is None
+        killed.kill()
+    left = {path for path in folder.rglob("*") if path.is_file()} - set(folder.glob("checkpoint-*.safetensors"))
+    assert {path.parent for path in left} == {folder / WRITING}
+    CheckpointWriter(folder).close()
+    assert set(folder.iterdir()) == set(folder.glob("checkpoint-*.safetensors"))
+
+
+def test_hidden_files_of_others_stay_where_they_are(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / ".tmpAbCdEf").write_bytes(b"of another program")
+    CheckpointWriter(folder).close()
+    assert names(folder) == [".tmpAbCdEf"]
 
 
 def test_more_steps_than_twelve_digits_are_still_the_newest(writer: CheckpointWriter, folder: Path) -> None:

@@ -206,6 +206,18 @@ def test_of_a_run_folder_the_best_checkpoint_is_played_or_the_newest(
     assert f"/{chosen}, step {STEP}" in caplog.text
 
 
+def test_a_damaged_best_checkpoint_is_passed_over_aloud(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "run" / "checkpoints"
+    damaged(folder / "best.safetensors")
+    damaged(folder / "checkpoint-000000001100.safetensors")
+    checkpoint(folder / "checkpoint-000000001000.safetensors")
+    with caplog.at_level("INFO"):
+        evaluate(["--checkpoint", str(tmp_path / "run"), "--episodes", "1"])
+    assert "best.safetensors: is damaged" in caplog.text
+    assert f"/checkpoint-000000001000.safetensors, step {STEP}" in caplog.text
+    assert len(list(folder.iterdir())) == 3, "it is not rl-eval's to move files"
+
+
 class WithStatus(Polite):
     """A server that trains CartPole."""
 
@@ -270,7 +282,7 @@ def folder(path: Path) -> Path:
         (lambda path: path, "cannot be read: "),
         (text, "cannot be read: "),
         (damaged, "is damaged"),
-        (folder, "there are no checkpoints in it"),
+        (folder, "there are no sound checkpoints in it"),
     ],
 )
 def test_what_is_no_checkpoint_is_said_in_one_sentence(make: Any, sentence: str, tmp_path: Path) -> None:
