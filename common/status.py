@@ -28,8 +28,12 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seeded_in: int = 0  # the epoch in which the run was given its first weights; what it is known by
     preset: str = ""
     experiment: str = ""
+    environment: str = ""  # its id
     frames_per_step: int = 1
     max_steps: int = 0  # of the budget; 0: no limit
+    max_minutes: float = 0.0  # likewise
+    until_return: float | None = None  # the target of the budget; None: none
+    ending: str = ""  # why the run is over; "" while it is not
     version: int = 0
     parameters: int = 0
     snapshots: int = 0  # copies made of the weights to send them

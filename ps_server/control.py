@@ -161,16 +161,16 @@ def _print_status(status: Status) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = PIPE_WIDTH
-    returns = "-" if status.mean_return_100 is None else f"{status.mean_return_100:.2f}"
-    best = "-" if status.best_mean_return_100 is None else f"{status.best_mean_return_100:.2f}"
+    scores = (status.mean_return_100, status.best_mean_return_100, status.until_return)
+    returns, best, target = ("-" if score is None else f"{score:.2f}" for score in scores)
     # Text, not markup: workers and presets are named by strangers.
     told = Text(status.preset or "undecided", style="bold")
     told.append(
-        f" is {status.phase}, version {status.version}, "
+        f"{status.environment and ' on '}{status.environment} is {status.phase}, version {status.version}, "
         f"{status.parameters} parameters, {status.minutes:.1f} minutes\n"
         f"T {status.global_steps}   {status.steps_per_second:.0f} steps/s   "
         f"{status.updates_per_second:.1f} updates/s   learning rate {status.learning_rate:.3g}\n"
-        f"{status.episodes} episodes   mean return of the last 100: {returns}   best: {best}\n"
+        f"{status.episodes} episodes   mean return of the last 100: {returns}   best: {best}   target: {target}\n"
         f"staleness {status.staleness_recent:.2f} now, {status.staleness_mean:.2f} over the run   "
         f"gradient norm {status.gradient_norm:.3g}\n"
         f"checkpoint at version {status.checkpoint_version}, {status.checkpoint_failures} failed   "

@@ -362,6 +362,7 @@ class ParameterServer:
             self.membership.all(),
             phase=self.phase.value,
             epoch=self.epoch,
+            ending=self._end_reason,
             refused=dict(self.refusals.counts),
             not_modified=self.not_modified,
             checkpoint_version=self.checkpoints.saved_version,

@@ -23,6 +23,7 @@ from common.run_spec import RunSpec
 from common.status import Status
 from rl_worker.local_cluster import LocalCluster
 from rl_worker.progress_display import ProgressDisplay
+from rl_worker.run_ending import how_it_ended, what_next
 
 PROGRAM = "rl-cluster"
 DEFAULT_PRESET = "pong"
@@ -86,18 +87,21 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     print(f"{run.preset}: a server and {workers} workers train {run.environment.id}; what they leave is in {folder}")
     cluster = LocalCluster(run, folder, workers=workers, device=settings.device, render=settings.render)
     try:
-        with ProgressDisplay(run.budget) as display:
+        with ProgressDisplay() as display:
             head_start = _watch(cluster, display, stop, started)
+            status = _last_status(folder)
+            display.finish(status, minutes=status.minutes + head_start)
     finally:
         cluster.end()
-    summary = _summary(_last_status(folder), run, head_start_minutes=head_start)
+    summary = _summary(status, run, head_start_minutes=head_start)
     if settings.json is not None:
         try:
             settings.json.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
         except OSError as error:
             print(f"--json {settings.json}: cannot be written: {error.strerror}", file=sys.stderr)
-    print("  ".join(f"{name} {_short(value)}" for name, value in summary.items()))
-    if summary["episodes"]:
+    print(how_it_ended(status, head_start_minutes=head_start))
+    print(*what_next(status, folder), sep="\n")
+    if status.episodes:
         drawn = subprocess.run([sys.executable, "-m", "ps_server.control", "plot", str(folder)], check=False)
         return drawn.returncode
     return 0
@@ -137,6 +141,7 @@ def _summary(status: Status, run: RunSpec, *, head_start_minutes: float) -> dict
         "mean_return_100": status.mean_return_100,
         "best_mean_return_100": status.best_mean_return_100,
         "minutes_to_target": None if reached is None else reached + head_start_minutes,
+        "ending": status.ending,
         "staleness_mean": status.staleness_mean,
     }
 
@@ -152,10 +157,6 @@ def _run_folder(settings: ClusterSettings, run: RunSpec) -> Path:
     folder = make_run_folder(settings.run_dir, experiment=run.experiment, preset=run.preset, seed=run.seed)
     claim_run_folder(folder)
     return folder
-
-
-def _short(value: Any) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 class _StopSignal:

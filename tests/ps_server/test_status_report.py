@@ -36,6 +36,16 @@ def test_a_status_tells_what_the_run_is() -> None:
     assert (status.version, status.parameters, status.learning_rate) == (1, 3, 0.5)
 
 
+def test_a_status_tells_the_budget_and_why_the_run_is_over() -> None:
+    budget = {"max_minutes": 5.0, "until_return": 7.5, "max_steps": 60}
+    server = Transcript.seeded(environment={"id": "ALE/Pong-v5"}, budget=budget)
+    status = status_of(server)
+    assert (status.environment, status.ending) == ("ALE/Pong-v5", "")
+    assert (status.max_minutes, status.until_return, status.max_steps) == (5.0, 7.5, 60)
+    server.push("a", 1, steps=60)
+    assert status_of(server).ending == "max_steps 60 reached"
+
+
 def test_a_status_counts_what_happened(server: Transcript) -> None:
     server.push("a", 1, [3, 0, 4], steps=10)
     server.push("a", 2, [0, 0, 1], steps=30, computed_on=1)
