@@ -12,21 +12,30 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from common.names import LONGEST_TEXT, Address, Name, Sentence, Text, is_text
 from common.status import Status
 from common.tensors import TensorSpec
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Sequence = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
-# What strangers say ends in logs and on terminals: no control characters.
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]
-Text = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]
 # Settings nest no deeper than this: what nests without end cannot even be printed.
+# Their texts are checked by `_check_run`: msgspec 0.22 crashes on a union of a container and a text with a pattern.
 Setting = bool | int | float | str | tuple[bool | int | float | str, ...] | None
 Settings = dict[str, Setting]
 Run = dict[str, Setting | Settings]
 
 NO_LIMIT = 2**62  # bytes
 PROTOCOL_VERSION = 1  # of the messages; the framing has a version of its own in wire.py
+
+
+def _check_run(field: str, run: Run | Settings) -> None:
+    """Raises ValueError when a name or a value in it is a text that no peer may say."""
+    for name, value in run.items():
+        if isinstance(value, dict):
+            _check_run(field, value)
+        for text in (name, *(value if isinstance(value, tuple) else (value,))):
+            if isinstance(text, str) and not is_text(text):
+                raise ValueError(f"{field}: names and values have up to {LONGEST_TEXT} characters of printable ASCII")
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
@@ -52,6 +61,10 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
     memory: Text = ""  # the name of a segment of shared memory that this worker offers
     seeded_in: Count = 0  # of the run that this worker has been a member of; 0: of none yet
     latest_epoch: Count = 0  # the highest of that run that it has seen: a server of an earlier one is over
+
+    def __post_init__(self) -> None:
+        _check_run("wishes", self.wishes)
+        _check_run("proposal", self.proposal or {})
 
 
 class Seed(Struct, frozen=True, kw_only=True, tag="SEED"):
@@ -170,7 +183,7 @@ class Follow(Struct, frozen=True, kw_only=True, tag="FOLLOW"):
     """I want to be this server's standby. Answered by STATE, and UPDATEs after it, or REFUSED."""
 
     request: Count  # grows with each new wish; the same in a repetition
-    address: Name  # HOST:PORT where the standby listens
+    address: Address  # HOST:PORT where the standby listens
 
 
 class Followed(Struct, frozen=True, kw_only=True, tag="FOLLOWED"):
@@ -187,7 +200,7 @@ class Fence(Struct, frozen=True, kw_only=True, tag="FENCE"):
     request: Count
     seeded_in: Count  # which run
     latest_epoch: Count  # in which it is served now
-    address: Name  # where
+    address: Address  # where
 
 
 # -- server to worker ---------------------------------------------------------------------------------------------
@@ -208,9 +221,12 @@ class Welcome(Struct, frozen=True, kw_only=True, tag="WELCOME"):
     settled_through: int  # every push up to this sequence of this incarnation is settled
     reported_through: int  # every report up to this sequence of this incarnation is counted
     lease_seconds: float  # silence after which the worker is taken for dead
-    codecs: tuple[str, ...]
-    memory: str = ""  # what stands in the segment that the worker offers, if the server sees it
+    codecs: tuple[Name, ...]
+    memory: Text = ""  # what stands in the segment that the worker offers, if the server sees it
     credit: int = NO_LIMIT  # bytes of vectors of pushes that the worker may have unanswered without asking for room
+
+    def __post_init__(self) -> None:
+        _check_run("run", self.run)
 
 
 class Seeded(Struct, frozen=True, kw_only=True, tag="SEEDED"):
@@ -233,8 +249,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     staleness: int = 0
     durable: int = 0  # every push of this worker up to this sequence is inside a completed checkpoint
     credit: int = NO_LIMIT  # as in WELCOME, from now on
-    code: str = ""  # of a discarded push: why
-    reason: str = ""
+    code: Text = ""  # of a discarded push: why
+    reason: Sentence = ""
 
 
 class Settled(Struct, frozen=True, kw_only=True, tag="SETTLED"):
@@ -255,7 +271,7 @@ class Weights(Struct, frozen=True, kw_only=True, tag="WEIGHTS"):
     global_steps: int
     target_version: int = 0
     settled: Settlement | None = None
-    codec: str = "float32"
+    codec: Name = "float32"
     inline: bytes = b""
 
 
@@ -305,7 +321,7 @@ class Farewell(Struct, frozen=True, kw_only=True, tag="FAREWELL"):
 class Stop(Struct, frozen=True, kw_only=True, tag="STOP"):
     """The run is over: say GOODBYE and exit. Unasked for, and repeated in answer to whatever comes after."""
 
-    reason: str
+    reason: Sentence
     request: int = 0
 
 
@@ -313,8 +329,8 @@ class Refused(Struct, frozen=True, kw_only=True, tag="REFUSED"):
     """The server did not do what was asked. `request` is 0 when the message could not be read."""
 
     request: int
-    code: str
-    reason: str
+    code: Name
+    reason: Sentence
 
 
 class StatusReply(Struct, frozen=True, kw_only=True, tag="STATUS"):
@@ -325,12 +341,15 @@ class StatusReply(Struct, frozen=True, kw_only=True, tag="STATUS"):
     run: Run
     schema: tuple[TensorSpec, ...]
 
+    def __post_init__(self) -> None:
+        _check_run("run", self.run)
+
 
 class CheckpointSaved(Struct, frozen=True, kw_only=True, tag="CHECKPOINT_SAVED"):
     """The answer to CHECKPOINT_REQUEST."""
 
     request: int
-    path: str
+    path: Sentence
     version: int
 
 

@@ -20,6 +20,7 @@ import tomli_w
 import tyro
 
 from common.errors import SettingsError
+from common.names import Text, as_text
 
 # All numbers have two ends: an integer beyond 64 bits cannot travel, and Inf or NaN would pass an open end.
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
@@ -41,7 +42,7 @@ LOCAL_SETTINGS = {"environment.envs", "seed"}
 class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The game, and how its frames become observations."""
 
-    id: Annotated[str, tyro.conf.arg(name="environment")] = "ALE/Pong-v5"
+    id: Annotated[Text, tyro.conf.arg(name="environment")] = "ALE/Pong-v5"
     """Gymnasium id; an ALE game is ALE/NAME-v5"""
     envs: Positive = 8
     """environments that each worker steps in lockstep"""
@@ -326,7 +327,7 @@ OPTIMIZER_SETTINGS: dict[str, type[Optimizer]] = {"sgd": Sgd, "momentum": Moment
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one run. `preset` is the name it started from."""
 
-    preset: str = "custom"
+    preset: Text = "custom"
     experiment: Annotated[
         ExperimentName,
         tyro.conf.arg(help="name of what is tried: the folder of its runs, and how plots call them"),
@@ -458,7 +459,7 @@ def load_config(path: Path) -> RunSpec:
         raise SettingsError(f"--config {path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"--config {path}: not TOML: {error}") from error
-    return run_from_dict({"preset": path.stem, **settings}, source=f"--config {path}")
+    return run_from_dict({"preset": as_text(path.stem), **settings}, source=f"--config {path}")
 
 
 def _preset_folder() -> Any:

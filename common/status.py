@@ -2,38 +2,40 @@
 
 import msgspec
 
+from common.names import Name, Sentence, Text
+
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One member of the run, or one that was."""
 
-    worker_id: str
+    worker_id: Name
     number: int
-    host: str
+    host: Text
     environments: int
     alive: bool
     silent_seconds: float  # since anything was heard of it
     pushes: int  # applied
     discarded: int
-    refused: dict[str, int] = {}  # by code; discarded pushes too
+    refused: dict[Name, int] = {}  # by code; discarded pushes too
     steps: int  # environment steps counted into T
     staleness: float  # mean over its newest pushes
-    meters: dict[str, float]  # the newest it reported
+    meters: dict[Name, float]  # the newest it reported
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The run at one moment. Rates are over about the last ten seconds."""
 
-    phase: str
+    phase: Name
     epoch: int
     seeded_in: int = 0  # the epoch in which the run was given its first weights; what it is known by
-    preset: str = ""
-    experiment: str = ""
-    environment: str = ""  # its id
+    preset: Text = ""
+    experiment: Text = ""
+    environment: Text = ""  # its id
     frames_per_step: int = 1
     max_steps: int = 0  # of the budget; 0: no limit
     max_minutes: float = 0.0  # likewise
     until_return: float | None = None  # the target of the budget; None: none
-    ending: str = ""  # why the run is over; "" while it is not
+    ending: Sentence = ""  # why the run is over; "" while it is not
     version: int = 0
     parameters: int = 0
     snapshots: int = 0  # copies made of the weights to send them
@@ -51,7 +53,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     staleness_recent: float = 0.0
     gradient_norm: float = 0.0  # mean over the newest pushes
     duplicates: int = 0
-    refused: dict[str, int]  # by code; discarded pushes too
+    refused: dict[Name, int]  # by code; discarded pushes too
     not_modified: int
     checkpoint_version: int  # of the newest completed checkpoint
     checkpoint_failures: int

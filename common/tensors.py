@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # programs that only ask questions must not wait for torch
 MAX_TENSORS = 1024
 MAX_AXES = 8
 MAX_ELEMENTS = 2**28  # 1 GiB of float32
+NAME = r"^[!-~]{1,200}\Z"  # printable ASCII without blanks: it stands in errors, logs and the text that is hashed
 
 
 class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,7 +33,7 @@ class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     its place is added to it.
     """
 
-    name: str
+    name: Annotated[str, msgspec.Meta(pattern=NAME)]
     shape: tuple[int, ...]
     dtype: Literal["float32"] = "float32"
     role: Literal["weight", "statistic"] = "weight"
@@ -62,8 +63,8 @@ class Schema:
         if len({spec.name for spec in self.specs}) != len(self.specs):
             raise SchemaMismatch("two tensors of the schema have the same name")
         for spec in self.specs:
-            if not re.fullmatch(r"\S{1,200}", spec.name):
-                raise SchemaMismatch(f"tensor {spec} must have a name of 1 to 200 characters without white space")
+            if not re.match(NAME, spec.name):
+                raise SchemaMismatch(f"tensor {spec} must have a name of 1 to 200 ASCII characters without blanks")
             if len(spec.shape) > MAX_AXES or any(not 0 < axis <= MAX_ELEMENTS for axis in spec.shape):
                 raise SchemaMismatch(f"tensor {spec} must have up to {MAX_AXES} axes, each of 1 or more")
         self.size = sum(spec.size for spec in self.specs)

@@ -18,6 +18,7 @@ import msgspec
 
 from common.errors import WireError
 from common.messages import CARRIES_VECTOR, Message, ToServer, ToWorker
+from common.names import as_text
 
 Buffer = bytes | bytearray | memoryview
 
@@ -68,7 +69,7 @@ def take_places(frames: Sequence[Buffer]) -> tuple[Sequence[Buffer], Places | No
     try:
         places = _PLACES.decode(frames[2])
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise WireError(f"bad places in memory: {error}") from error
+        raise WireError(as_text(f"bad places in memory: {error}")) from error
     if places.vector is not None and len(frames) > 3:
         raise WireError("a vector may stand in memory or in frames, not in both")
     return [PROTOCOL_TAG, frames[1], *frames[3:]], places
@@ -106,7 +107,7 @@ def _read(frames: Sequence[Buffer], decoder: Any, max_header_bytes: int) -> tupl
         raise
     # msgpack has no base class of its errors, and deep nesting, bad UTF-8 or odd keys show as any of these.
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException, msgspec.MsgspecError) as e:
-        raise WireError(f"bad header: {e or type(e).__name__}") from e
+        raise WireError(as_text(f"bad header: {e or type(e).__name__}")) from e  # it may quote what was sent
     vector = list(frames[2:])
     inline = getattr(message, "inline", b"")
     if inline and vector:

@@ -1,6 +1,7 @@
 """What a checkpoint of the run holds, and who hears what has become of it. When one is due: checkpoint_plan.py."""
 
 from common.messages import CheckpointSaved, Refused
+from common.names import LONGEST_SENTENCE, as_text
 from ps_server.checkpoint_plan import CheckpointPlan
 from ps_server.effects import Effect, Note, SaveCheckpoint, Send
 from ps_server.refusals import Refusals
@@ -40,16 +41,17 @@ class Saving:
     def completed(self, run: TrainingRun, path: str) -> list[Effect]:
         """The shell has completed the checkpoint that was being written."""
         askers = self._plan.completed(run.ledger, followed=self._replication.followed)
-        version = self._plan.saved_version
-        return [Send(peer, CheckpointSaved(request=asked, path=path, version=version)) for peer, asked in askers]
+        version, where = self._plan.saved_version, as_text(path, LONGEST_SENTENCE)
+        return [Send(peer, CheckpointSaved(request=asked, path=where, version=version)) for peer, asked in askers]
 
     def failed(self, run: TrainingRun, reason: str) -> list[Effect]:
         """The shell could not write the checkpoint. Training goes on; the next one is tried when it is due."""
         run.progress.best_saved = None  # it may have been the one
         effects: list[Effect] = [Note(f"checkpoint failed: {reason}", warning=True)]
+        told = as_text(reason, LONGEST_SENTENCE)
         for peer, asked in self._plan.failed():
             self._refusals.counts["checkpoint_failed"] += 1
-            effects.append(Send(peer, Refused(request=asked, code="checkpoint_failed", reason=reason)))
+            effects.append(Send(peer, Refused(request=asked, code="checkpoint_failed", reason=told)))
         return effects
 
     def _milestone(self, run: TrainingRun) -> int | None:

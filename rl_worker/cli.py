@@ -15,6 +15,7 @@ from common.curve import read_client_keys
 from common.errors import RunEnded, SettingsError
 from common.flags import Parsed, parse_with_run, run_program
 from common.messages import Episode, Welcome
+from common.names import as_name, as_text
 from common.run_spec import RunSpec, run_from_dict
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.environments import Environments, make_environments
@@ -132,11 +133,11 @@ def _gif_recorder(folder: Path | None, run: RunSpec, environments: Environments,
 def _machine(flags: Parsed[WorkerSettings]) -> ParameterClient:
     host = socket.gethostname()
     return ParameterClient(
-        worker_id=flags.program.name or f"{host}-{os.getpid()}",
+        worker_id=flags.program.name or as_name(f"{host}-{os.getpid()}"),
         incarnation=time.time_ns(),
         wishes=flags.wishes,
         proposal=flags.run.to_dict(),
-        host=host,
+        host=as_text(host),
         environments=flags.run.environment.envs,
         patience_seconds=60 * flags.program.patience_minutes,
         addresses=len(flags.program.addresses),

@@ -16,6 +16,7 @@ from common import messages
 from common.codecs import CODECS
 from common.errors import PsRlError, Refused, RunEnded, SchemaMismatch, ServerUnreachable
 from common.messages import Episode, ToServer, ToWorker, Welcome, settlement_of
+from common.names import as_text
 from common.tensors import Schema
 from common.wire import Buffer
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
@@ -169,7 +170,7 @@ class ParameterClient:
     def leave(self, reason: str, *, now: float) -> Call:
         """Say GOODBYE; answered by Farewell. Said even when the run is over."""
         ticket = self._ticket()
-        return ticket, [self._outbox.overtake(messages.Goodbye(request=ticket, reason=reason))]
+        return ticket, [self._outbox.overtake(messages.Goodbye(request=ticket, reason=as_text(reason)))]
 
     # -- what the shell calls -----------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from common.addresses import check_address
 from common.errors import SettingsError
+from common.names import LONGEST_NAME, as_name, is_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,5 +62,8 @@ class WorkerSettings:
             raise SettingsError(f"--patience-minutes {self.patience_minutes}: must be more than 0")
         if not 0 <= self.resend_mib < 2**40:  # NaN is not
             raise SettingsError(f"--resend-mib {self.resend_mib}: must be 0 or more")
-        if self.name is not None and not 0 < len(self.name) <= 100:
-            raise SettingsError("--name: must have 1 to 100 characters")
+        if self.name is not None and not is_name(self.name):
+            raise SettingsError(
+                f"--name {self.name!r}: must have 1 to {LONGEST_NAME} letters, digits and _.:@/+-, and begin with "
+                f"a letter, a digit or _; for example {as_name(self.name)}"
+            )

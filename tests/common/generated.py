@@ -9,7 +9,8 @@ from msgspec import inspect
 
 from common.run_spec import ActionValues
 
-PLAIN = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=8)
+PRINTABLE = st.characters(min_codepoint=32, max_codepoint=126)  # what peers may say
+PLAIN = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(PRINTABLE, max_size=8)
 
 
 @functools.cache
@@ -23,7 +24,9 @@ def _values(info: inspect.Type) -> st.SearchStrategy[Any]:
         case inspect.Metadata():
             return _values(info.type)
         case inspect.AnyType():
-            return PLAIN | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_size=8), PLAIN, max_size=3)
+            return (
+                PLAIN | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(PRINTABLE, max_size=8), PLAIN, max_size=3)
+            )
         case inspect.NoneType():
             return st.none()
         case inspect.BoolType():
@@ -41,7 +44,7 @@ def _values(info: inspect.Type) -> st.SearchStrategy[Any]:
             if info.pattern:
                 matching = st.from_regex(info.pattern, alphabet=letters)
                 return matching.map(lambda text: text[:most]).filter(lambda text: len(text) >= least)
-            return st.text(letters, min_size=least, max_size=most)
+            return st.text(PRINTABLE, min_size=least, max_size=most)
         case inspect.BytesType():
             return st.binary(max_size=12)
         case inspect.LiteralType():

@@ -1,15 +1,17 @@
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import msgpack
 import msgspec
 import pytest
+from msgspec import inspect
 
 import common
 from common.errors import WireError
 from common.messages import CARRIES_VECTOR, Heartbeat, Message, State, ToServer, ToWorker, Update
-from common.wire import PROTOCOL_TAG, read_to_server
+from common.wire import PROTOCOL_TAG, read_to_server, read_to_worker
 
 PAGE = (Path(common.__file__).parent / "PROTOCOL.md").read_text()
 EVERY_MESSAGE = get_args(ToServer) + get_args(ToWorker)
@@ -48,13 +50,28 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "GOODBYE": {"reason": ""},
 }  # fmt: skip
 
+WELCOME = {
+    "type": "WELCOME", "request": 1, "protocol": 1, "epoch": 1, "number": 0, "schema": [], "version": 0, "codecs": [],
+    "global_steps": 0, "seeded_in": 0, "settled_through": 0, "reported_through": 0, "lease_seconds": 5.0,
+}  # fmt: skip
+STATUS = {
+    "type": "STATUS", "request": 1, "schema": [],
+    "status": {
+        "phase": "empty", "epoch": 1, "refused": {}, "not_modified": 0, "checkpoint_version": 0,
+        "checkpoint_failures": 0, "workers_alive": 0, "workers": [],
+    },
+}  # fmt: skip
+
 COUNTS = [0, 1, 2**62]
 NO_COUNTS = [-1, 2**62 + 1, 2**64 - 1, -(2**63), 1.0, 0.5, float("nan"), float("inf"), 1e30, True, "1", b"1", None, [1]]
-NAMES = ["a", "x" * 100, "ö" * 100]
-CONTROL = ["a\0", "a\n", "\x1b[2J", "two\nlines", "\x7f", "\x9b"]
-NO_NAMES = ["", "x" * 101, b"a", 1, None, *CONTROL]
-TEXTS = ["", "x" * 200]
-NO_TEXTS = ["x" * 201, b"", None, *CONTROL]
+NAMES = ["a", "x" * 100, "_host.example:5555/a@b+c-1"]
+# Control, format and direction characters, line separators, a private one, none at all, a look-alike of "a".
+UNSAFE = ["a\0", "a\n", "\x1b[2J", "two\nlines", "\x7f", "\x9b", "a\u202eb", "a\u2066b", "a\u200bb", "a\u2028b"]
+UNSAFE += ["\u00ad", "\ufeff", "\ue000", "\U000e0041", "\U0010ffff", "\u0430"]
+NO_NAMES = ["", "x" * 101, b"a", 1, None, "a b", "-rf", ".hidden", "a'b", *UNSAFE]
+CHECKED_APART = {"wishes", "proposal", "run"}  # by the test after that of all the others
+TEXTS = ["", "x" * 200, ' !~ it\'s <100 % (of it) \\ ["a"]']
+NO_TEXTS = ["x" * 201, b"", None, *UNSAFE]
 
 
 def read(tag: str, **fields: Any) -> ToServer:
@@ -81,19 +98,27 @@ def fields_of(kind: type[Message]) -> list[str]:
         ("HELLO", "oldest", [1, 2**62], [0, *NO_COUNTS]),
         ("HELLO", "worker_id", NAMES, NO_NAMES),
         ("HELLO", "host", TEXTS, NO_TEXTS),
+        ("HELLO", "memory", TEXTS, NO_TEXTS),
+        ("HELLO", "wishes", [{text: text} for text in TEXTS], [*({"a": bad} for bad in UNSAFE), {UNSAFE[7]: 1}]),
+        ("HELLO", "proposal", [{"preset": "a"}], [{"environment": {"id": bad}} for bad in UNSAFE]),
         ("HELLO", "protocols", [[0, 2**62]], [[], [1], [1, 1, 1], [1, -1], 1, None]),
         ("HELLO", "codecs", [[], ["float32"] * 32], [["float32"] * 33, [""], "float32", None]),
         *((tag, "codec", NAMES, NO_NAMES) for tag in ("SEED", "PULL", "PUSH", "PUSHPULL")),
         *((tag, "schema_hash", NAMES, NO_NAMES) for tag in ("PUSH", "PUSHPULL")),
         *((tag, "reason", TEXTS, NO_TEXTS) for tag in ("GOODBYE", "STOP_REQUEST")),
+        *((tag, "address", ["a:1", "[::1]:5555"], ["", "a b", *UNSAFE]) for tag in ("FOLLOW", "FENCE")),
         ("PULL", "target", [True, False], [1, 0, "true", None]),
         ("REPORT", "episodes", [[[-21.5, 0]], [[3, 2**62]] * 100], [[[1.0, -1]], [[1.0]], [["1", 1]], [[1, 1, 1]], 1]),
-        ("REPORT", "meters", [{}, {str(n): n / 3 for n in range(32)}], [{str(n): 1.0 for n in range(33)}, {"": 1.0}]),
+        (
+            "REPORT", "meters", [{}, {str(n): n / 3 for n in range(32)}],
+            [{str(n): 1.0 for n in range(33)}, *({bad: 1.0} for bad in ["", *UNSAFE])],
+        ),
         (
             "SEED", "schema",
             [[], [{"name": "w", "shape": []}], [{"name": "w", "shape": [2], "dtype": "float32"}]],
             [[{"name": "w"}], [{"name": "w", "shape": [2], "dtype": "float64"}], [{"name": "w", "shape": [1.5]}],
-             [{"name": "w", "shape": [2], "stride": 1}], {"w": [2]}, None],
+             [{"name": "w", "shape": [2], "stride": 1}], {"w": [2]}, None,
+             *([{"name": bad, "shape": [2]}] for bad in ["", "a b", "x" * 201, *UNSAFE])],
         ),
     ],
 )  # fmt: skip
@@ -132,6 +157,55 @@ def test_the_page_and_the_code_agree_on_who_carries_a_vector() -> None:
     }  # fmt: skip
     from_workers = [kind for kind in CARRIES_VECTOR if kind not in (State, Update)]
     assert all("codec" in fields_of(kind) and "inline" in fields_of(kind) for kind in from_workers)
+
+
+@pytest.mark.parametrize("kind", EVERY_MESSAGE)
+def test_no_message_can_carry_a_character_that_fools_its_reader(kind: type[Message]) -> None:
+    """Whoever adds a text to a message says which characters it may have: `common/names.py`."""
+    for text in texts_in(inspect.type_info(kind)):
+        assert text.pattern is not None, f"{kind.__name__} has a text of any characters"
+        assert not any(re.search(text.pattern, unsafe) for unsafe in UNSAFE), text.pattern
+
+
+@pytest.mark.parametrize("unsafe", UNSAFE)
+def test_nor_can_a_run_in_any_place(unsafe: str) -> None:
+    runs: list[dict[str, Any]] = [
+        {"preset": unsafe},
+        {unsafe: 1},
+        {"network": {"name": unsafe}},
+        {"network": {unsafe: 1}},
+    ]
+    for run in [*runs, {"environment": {"actions": [1, unsafe]}}]:
+        for field in ("wishes", "proposal"):
+            with pytest.raises(WireError, match="bad header"):
+                read("HELLO", **{field: run})
+        for reply in (WELCOME, STATUS):
+            with pytest.raises(WireError, match="run: names and values"):
+                read_to_worker([PROTOCOL_TAG, msgpack.packb(reply | {"run": run})])
+
+
+def texts_in(info: Any) -> Iterator[inspect.StrType]:
+    """The types of all texts that a value of this type may hold."""
+    match info:
+        case inspect.StrType():
+            yield info
+        case inspect.StructType():
+            for field in info.fields:
+                if field.name not in CHECKED_APART:
+                    yield from texts_in(field.type)
+        case inspect.DictType():
+            yield from texts_in(info.key_type)
+            yield from texts_in(info.value_type)
+        case inspect.UnionType():
+            for one in info.types:
+                yield from texts_in(one)
+        case inspect.TupleType():
+            for one in info.item_types:
+                yield from texts_in(one)
+        case inspect.VarTupleType():
+            yield from texts_in(info.item_type)
+        case inspect.Metadata():
+            yield from texts_in(info.type)
 
 
 def test_every_message_has_a_request_and_a_type_of_its_own() -> None:

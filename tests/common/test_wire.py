@@ -18,6 +18,7 @@ WELCOME = {
     "type": "WELCOME", "request": 1, "protocol": 1, "epoch": 1, "number": 0, "schema": [], "version": 0, "codecs": [],
     "global_steps": 0, "seeded_in": 0, "settled_through": 0, "reported_through": 0, "lease_seconds": 5.0, "run": {},
 }  # fmt: skip
+WEIGHTS = {"type": "WEIGHTS", "request": 1, "epoch": 1, "version": 1, "global_steps": 0}
 
 
 def framed(header: Any, *vector: bytes) -> list[bytes]:
@@ -80,16 +81,16 @@ def test_header_bytes_that_are_no_proper_map_are_refused(header: bytes) -> None:
 @pytest.mark.parametrize(
     ("read", "header", "limit"),
     [
-        (read_to_server, HELLO | {"wishes": {"a": ""}}, 65_536),
-        (read_to_worker, {"type": "STOP", "reason": ""}, 1_048_576),
+        (read_to_server, PUSH | {"inline": b""}, 65_536),
+        (read_to_worker, WEIGHTS | {"inline": b""}, 1_048_576),
     ],
 )
 def test_a_header_may_have_just_its_limit(read: Read, header: dict[str, Any], limit: int) -> None:
-    # The header ends with an empty text, one byte long: it is replaced by one that takes five bytes and its content.
-    start = msgpack.packb(header)[:-1]
+    # The header ends with empty bytes, which take two: they are replaced by five and a content.
+    start = msgpack.packb(header)[:-2]
     for size in (limit, limit + 1):
         content = size - len(start) - 5
-        frames = [PROTOCOL_TAG, start + b"\xdb" + content.to_bytes(4, "big") + b"x" * content]
+        frames = [PROTOCOL_TAG, start + b"\xc6" + content.to_bytes(4, "big") + b"x" * content]
         assert len(frames[1]) == size
         if size == limit:
             read(frames)
@@ -156,3 +157,14 @@ def test_a_setting_is_a_plain_value_or_a_list_of_them() -> None:
     wishes = {"budget.until_return": None, "network.hidden": (), "environment.actions": (1, 2)}
     hello = Hello(request=1, worker_id="a", incarnation=1, protocols=(1, 1), wishes=wishes, proposal=run)
     assert read_to_server(to_frames(hello))[0] == hello
+
+
+@pytest.mark.parametrize(
+    "header", [PULL | {"\u202edoow": 1}, {"type": "\u202eLLUP", "request": 1}, PULL | {"\x1b[2J": 1}]
+)
+def test_an_error_quotes_nothing_that_could_fool_its_reader(header: dict[str, Any]) -> None:
+    for read in (read_to_server, read_to_worker):
+        with pytest.raises(WireError) as refused:
+            read(framed(header))
+        assert str(refused.value).isascii()
+        assert str(refused.value).isprintable()

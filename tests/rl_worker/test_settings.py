@@ -55,8 +55,10 @@ def test_every_flag_can_be_given() -> None:
         ({"patience_minutes": 0.0}, "--patience-minutes 0.0: must be more than 0"),
         ({"resend_mib": -1.0}, "--resend-mib -1.0: must be 0 or more"),
         ({"resend_mib": float("nan")}, "--resend-mib nan: must be 0 or more"),
-        ({"name": ""}, "--name: must have 1 to 100 characters"),
-        ({"name": "x" * 101}, "--name: must have 1 to 100 characters"),
+        ({"name": ""}, "--name '': must have 1 to 100 letters"),
+        ({"name": "x" * 101}, "--name 'x+': must have 1 to 100 letters"),
+        ({"name": "my worker"}, "--name 'my worker': must have .* for example my-worker"),
+        ({"name": "a\u202eb"}, r"--name 'a\\u202eb': must have .* for example a-b"),
     ],
 )
 def test_what_makes_no_sense_is_said_with_the_flag(flags: dict[str, object], sentence: str) -> None:
