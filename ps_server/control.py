@@ -127,25 +127,22 @@ def keygen(folder: Path, /, *, name: str | None = None, admin: bool = False) -> 
 
 
 @app.command
-def plot(runs: tuple[Path, ...], /, *, out: Path | None = None, smoothing: float = 0.99) -> None:
+def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
     """
-    Draw the learning curves of run folders as a PNG: returns against steps, minutes and episodes.
+    Draw learning curves as a PNG: the mean return of the last 100 episodes against steps, minutes and episodes.
 
-    Several runs of one preset, or of one preset in one experiment, become their mean and a band from the lowest to the
-    highest as far as the shortest goes; each is a thin line to its own end.
+    Runs that differ in no setting but their seed become their mean and a band from the lowest to the highest as far as
+    the shortest goes; each is a thin line to its own end. The legend names the settings in which others differ.
 
     Args:
-        runs: run folders
-        out: the file to write; curve.png in the first run folder when not given
-        smoothing: share of the running return by episode that each episode leaves as it was
+        runs: run folders, or folders with run folders below them
+        out: the file to write; curve.png in the first folder when not given
     """
-    if not 0 <= smoothing < 1:
-        raise SettingsError(f"--smoothing {smoothing}: must be 0 or more, and less than 1")
     if not runs:
         raise SettingsError("plot: say which run folders to draw")
     from ps_server.plots import plot_runs  # matplotlib takes a second to load, and the other commands do without
 
-    print(plot_runs(runs, out or runs[0] / CURVE, smoothing=smoothing))
+    print(plot_runs(runs, out or runs[0] / CURVE))
 
 
 def _ask(server: Server, message: ToServer, timeout_seconds: float) -> ToWorker:

@@ -10,6 +10,8 @@ from matplotlib.axes import Axes
 
 from common.errors import SettingsError
 from common.messages import Episode
+from common.run_folder import SETTINGS
+from common.run_spec import load_preset, with_settings
 from ps_server.episodes import EpisodesFile
 from ps_server.metrics import FILE_NAME, MetricsFile
 from ps_server.plots import GRID_POINTS, plot_runs
@@ -24,9 +26,20 @@ def run_folder(tmp_path: Path) -> Path:
     return a_run(tmp_path / "pong-1", SCORES)
 
 
-def a_run(folder: Path, scores: list[float | None], *, preset: str = "pong", experiment: str = "") -> Path:
-    """A run folder with a row for each score, 100 steps and half a minute apart."""
-    folder.mkdir()
+def a_run(
+    folder: Path,
+    scores: list[float | None],
+    *,
+    preset: str = "pong",
+    experiment: str = "",
+    workers: int = 2,
+    settings: dict[str, Any] | None = None,
+) -> Path:
+    """A run folder with a row for each score, 100 steps, ten episodes and half a minute apart."""
+    folder.mkdir(parents=True)
+    if settings is not None:
+        run = with_settings(load_preset(preset), settings | {"experiment": experiment}, source="a test")
+        (folder / SETTINGS).write_text(run.to_toml())
     metrics = MetricsFile(folder)
     for number, score in enumerate(scores):
         status = a_status(
@@ -34,7 +47,9 @@ def a_run(folder: Path, scores: list[float | None], *, preset: str = "pong", exp
             experiment=experiment,
             mean_return_100=score,
             global_steps=100 * number,
+            episodes=10 * number,
             minutes=number / 2,
+            workers_alive=workers if number else 0,
         )
         metrics.add(status, now=1000.0 * number)
     metrics.close(a_status(preset=preset, mean_return_100=None))
@@ -92,20 +107,21 @@ def picture_size(path: Path) -> tuple[int, int]:
 
 def test_a_picture_appears(run_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "curve.png"
-    assert plot_runs([run_folder], out, smoothing=0.9) == out
+    assert plot_runs([run_folder], out) == out
     width, height = picture_size(out)
     assert width > height > 300
     assert pyplot.get_fignums() == []
 
 
-def test_returns_are_drawn_against_steps_and_against_minutes(
+def test_returns_are_drawn_against_steps_minutes_and_episodes(
     run_folder: Path, tmp_path: Path, drawn: list[Any]
 ) -> None:
-    plot_runs([run_folder], tmp_path / "curve.png", smoothing=0.9)
+    plot_runs([run_folder], tmp_path / "curve.png")
     returns = [-21.0, -20.5, 3.0]
     assert drawn == [
         ("pong (pong-1)", [100, 200, 300], returns),
         ("pong (pong-1)", [0.5, 1.0, 1.5], returns),
+        ("pong (pong-1)", [10, 20, 30], returns),
     ]
 
 
@@ -113,8 +129,8 @@ def test_runs_of_different_presets_are_drawn_into_one_picture(
     run_folder: Path, tmp_path: Path, drawn: list[Any]
 ) -> None:
     other = a_run(tmp_path / "one", [5.0], preset="breakout")
-    plot_runs([run_folder, other], tmp_path / "curve.png", smoothing=0.9)
-    assert [label for label, _, _ in drawn] == ["pong (pong-1)"] * 2 + ["breakout (one)"] * 2
+    plot_runs([run_folder, other], tmp_path / "curve.png")
+    assert [label for label, _, _ in drawn] == ["pong (pong-1)"] * 3 + ["breakout (one)"] * 3
 
 
 def test_runs_of_one_preset_become_their_mean_and_a_band(
@@ -122,7 +138,7 @@ def test_runs_of_one_preset_become_their_mean_and_a_band(
 ) -> None:
     """Over the stretch that all cover: steps 100 to 200. In between they are straight lines."""
     low, high = a_run(tmp_path / "low", [0.0, 10.0, 20.0]), a_run(tmp_path / "high", [None, 30.0, 60.0, 90.0])
-    plot_runs([low, high], tmp_path / "curve.png", smoothing=0.9)
+    plot_runs([low, high], tmp_path / "curve.png")
     label, steps, mean = drawn[0]
     assert label == "pong (2 runs)"
     assert (steps[0], steps[-1], len(steps)) == (100, 200, GRID_POINTS)
@@ -136,7 +152,7 @@ def test_runs_of_one_preset_become_their_mean_and_a_band(
 def test_each_of_several_runs_is_drawn_to_its_own_end(tmp_path: Path, lines: dict[bool, list[Any]]) -> None:
     """The first to reach the goal ends first, and must not hide how the others go on."""
     quick, slow = a_run(tmp_path / "quick", [0.0, 20.0]), a_run(tmp_path / "slow", [0.0, 5.0, 10.0, 20.0])
-    plot_runs([quick, slow], tmp_path / "curve.png", smoothing=0.9)
+    plot_runs([quick, slow], tmp_path / "curve.png")
     assert [(x, y) for _, x, y in lines[False][:2]] == [
         ([0, 100], [0.0, 20.0]),
         ([0, 100, 200, 300], [0.0, 5.0, 10.0, 20.0]),
@@ -145,20 +161,24 @@ def test_each_of_several_runs_is_drawn_to_its_own_end(tmp_path: Path, lines: dic
 
 def test_experiments_are_kept_apart_and_named(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
     runs = [a_run(tmp_path / name, SCORES, experiment="slow") for name in ("1", "2")]
-    plot_runs([run_folder, *runs], tmp_path / "curve.png", smoothing=0.9)
-    assert [label for label, _, _ in drawn[::2]] == ["pong (pong-1)", "slow: pong (2 runs)"]
+    plot_runs([run_folder, *runs], tmp_path / "curve.png")
+    assert [label for label, _, _ in drawn[::3]] == ["pong (pong-1)", "slow: pong (2 runs)"]
 
 
 def test_runs_that_cover_no_common_stretch_are_drawn_one_by_one(tmp_path: Path, drawn: list[Any]) -> None:
     early, late = a_run(tmp_path / "early", [1.0, 2.0]), a_run(tmp_path / "late", [None, None, 3.0, 4.0])
-    plot_runs([early, late], tmp_path / "curve.png", smoothing=0.9)
+    plot_runs([early, late], tmp_path / "curve.png")
     assert [x for _, x, _ in drawn[:2]] == [[0, 100], [200, 300]]
 
 
-def test_the_running_return_is_drawn_by_episode(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
-    some_episodes(run_folder, 10.0, 20.0, 0.0)
-    plot_runs([run_folder], tmp_path / "curve.png", smoothing=0.9)
-    assert drawn[2] == ("pong (pong-1)", [1, 2, 3], pytest.approx([10.0, 11.0, 9.9]))
+def test_the_mean_of_the_last_hundred_is_drawn_by_episode(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
+    """Of fewer at the beginning; where each of the last hundred games came to 500, so does their mean."""
+    some_episodes(run_folder, *[10.0, 20.0, 0.0], *[500.0] * 100)
+    plot_runs([run_folder], tmp_path / "curve.png")
+    label, episodes, means = drawn[2]
+    assert (label, episodes) == ("pong (pong-1)", list(range(1, 104)))
+    assert means[:4] == pytest.approx([10.0, 15.0, 10.0, 132.5])
+    assert means[-2:] == pytest.approx([495.0, 500.0])
 
 
 def test_what_a_killed_server_had_done_after_its_checkpoint_is_left_out(tmp_path: Path, drawn: list[Any]) -> None:
@@ -166,7 +186,7 @@ def test_what_a_killed_server_had_done_after_its_checkpoint_is_left_out(tmp_path
     folder = a_run(tmp_path / "pong-1", [1.0, 2.0, 3.0, 4.0])
     lines = (folder / FILE_NAME).read_bytes().splitlines(keepends=True)
     (folder / FILE_NAME).write_bytes(b"".join([*lines[:4], lines[1], lines[2]]))
-    plot_runs([folder], tmp_path / "curve.png", smoothing=0.9)
+    plot_runs([folder], tmp_path / "curve.png")
     assert drawn[0][1] == [0, 100, 100, 200]
 
 
@@ -174,7 +194,7 @@ def test_a_run_is_named_by_its_folder_from_inside_too(
     run_folder: Path, drawn: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(run_folder)
-    plot_runs([Path()], Path("curve.png"), smoothing=0.9)
+    plot_runs([Path()], Path("curve.png"))
     assert drawn[0][0] == "pong (pong-1)"
 
 
@@ -187,7 +207,7 @@ def test_a_last_line_cut_short_anywhere_is_left_out(run_folder: Path, tmp_path: 
     for cut in cuts:
         drawn.clear()
         path.write_bytes(whole + last[:cut])
-        plot_runs([run_folder], tmp_path / "curve.png", smoothing=0.9)
+        plot_runs([run_folder], tmp_path / "curve.png")
         assert drawn[0][2] == [-21.0, -20.5]
 
 
@@ -195,21 +215,21 @@ def test_a_damaged_line_in_the_middle_is_left_out(run_folder: Path, tmp_path: Pa
     path = run_folder / FILE_NAME
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], b'{"mean_return_100": 7, {}}\n', b"\xff\xfe\n", b"3\n", *lines[2:]]))
-    plot_runs([run_folder], tmp_path / "curve.png", smoothing=0.9)
+    plot_runs([run_folder], tmp_path / "curve.png")
     assert drawn[0][2] == [-21.0, -20.5, 3.0]
 
 
 def test_a_run_without_a_score_yet_has_nothing_to_draw(tmp_path: Path) -> None:
     young = a_run(tmp_path / "young", [None, None])
     with pytest.raises(SettingsError, match="young: no episode has ended yet"):
-        plot_runs([young], tmp_path / "curve.png", smoothing=0.9)
+        plot_runs([young], tmp_path / "curve.png")
     assert not (tmp_path / "curve.png").exists()
     assert pyplot.get_fignums() == [], "a figure that is not closed is kept for ever"
 
 
 def test_a_folder_without_metrics_is_no_run_folder(run_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=f"{tmp_path}/nowhere: is not a run folder"):
-        plot_runs([run_folder, tmp_path / "nowhere"], tmp_path / "curve.png", smoothing=0.9)
+    with pytest.raises(SettingsError, match=f"{tmp_path}/nowhere: is no run folder"):
+        plot_runs([run_folder, tmp_path / "nowhere"], tmp_path / "curve.png")
     assert pyplot.get_fignums() == []
 
 
@@ -218,5 +238,5 @@ def test_a_picture_that_cannot_be_written_there_is_told_with_the_flag(
     run_folder: Path, tmp_path: Path, name: str
 ) -> None:
     with pytest.raises(SettingsError, match=f"--out {tmp_path / name}"):
-        plot_runs([run_folder], tmp_path / name, smoothing=0.9)
+        plot_runs([run_folder], tmp_path / name)
     assert pyplot.get_fignums() == []
