@@ -24,6 +24,7 @@ from common.another_game import for_another_game, game_name, left_behind_in_word
 from common.errors import PsRlError, SettingsError
 from common.names_elsewhere import name_here
 from common.program_output import lenient_output
+from common.run_folder import SETTINGS
 from common.run_spec import (
     ALGORITHM_SETTINGS,
     OPTIMIZER_SETTINGS,
@@ -135,7 +136,7 @@ def run_program(main: Any, prog: str) -> NoReturn:
     # What was imported is never garbage. Were it looked through with each full collection, nobody would be served for
     # the tenth of a second that torch's 180,000 objects take.
     gc.freeze()
-    gc.enable()  # ps_server/__main__.py and rl_worker/__main__.py import without it
+    gc.enable()  # common/program_start.py imports without it
     keep_freed_memory()
     with lenient_output(prog):
         try:
@@ -152,7 +153,7 @@ def _starting_run(arguments: list[str], default_preset: str) -> tuple[RunSpec, d
     The run before its own flags, the wishes that --preset, --config, --algorithm and --optimizer express, and a remark.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for name in ("--preset", "--config", "--environment", "--algorithm", "--optimizer"):
+    for name in ("--preset", "--config", "--environment", "--algorithm", "--optimizer", "--resume"):
         parser.add_argument(name)
     try:
         known, _ = parser.parse_known_args(arguments)
@@ -167,6 +168,8 @@ def _starting_run(arguments: list[str], default_preset: str) -> tuple[RunSpec, d
         if run is not file:
             left = {key: value for key, value in left.items() if not _is_typed(flag_of(key), arguments)}
             remark = left_behind_in_words(run, file.preset, left)
+    elif known.resume is not None and (kept := Path(known.resume) / SETTINGS).exists():
+        run = load_config(kept)  # of which only what is typed beside it is a wish
     elif known.environment is not None:
         # Another environment than a preset's starts from the defaults, not from settings tuned for Pong.
         run = RunSpec(preset=game_name(known.environment))

@@ -52,7 +52,7 @@ def claim_run_folder(folder: Path) -> None:
         (folder / SETTINGS).touch(exist_ok=False)
     except FileExistsError:
         raise SettingsError(
-            f"--run-dir {folder}: holds a run already; take another, or continue it: ps-server --resume {folder}"
+            f"--run-dir {folder}: holds a run already; take another, or continue it: rl-cluster --resume {folder}"
         ) from None
     except OSError as error:
         raise SettingsError(f"--run-dir {folder}: cannot be written to: {error.strerror}") from error

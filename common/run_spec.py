@@ -7,6 +7,7 @@ in TOML (`[algorithm] unroll_length`), its path in an error (`algorithm.unroll_l
 its own.
 """
 
+import difflib
 import itertools
 import re
 import tomllib
@@ -66,6 +67,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """truncate episodes after this many steps; 0: as the environment says"""
     lost_game_reward: Score | None = None
     """learn from this in place of the last reward of a game lost with a score below 0; scores stay true"""
+
+    @property
+    def module(self) -> str:
+        """The module that stands before the id, as Gymnasium has it: it registers the id. "" when none does."""
+        return self.id.rpartition(":")[0]
 
     @property
     def family(self) -> Literal["ale", "doom", "gymnasium"]:
@@ -414,6 +420,21 @@ def flag_of(setting: str) -> str:
     return "--" + (section if name in ("id", "name", "rule") else name).replace("_", "-")
 
 
+def flags_for(settings: Mapping[str, Any]) -> list[str]:
+    """The flags that say these settings, given flat, on the command line of a program."""
+    flags: list[str] = []
+    for key, value in settings.items():
+        flag = flag_of(key)
+        match value:
+            case bool():
+                flags.append(flag if value else flag.replace("--", "--no-", 1))
+            case list() | tuple():
+                flags += [flag, *map(str, value)]
+            case _:
+                flags += [flag, str(value)]
+    return flags
+
+
 def contradiction(run: RunSpec, wishes: Mapping[str, Any]) -> str:
     """One sentence on the first of a worker's own settings that is not this run's; "" when all agree."""
     settings = flat_settings(run.to_dict())
@@ -446,7 +467,9 @@ def what_preset_is(name: str) -> str:
 def load_preset(name: str) -> RunSpec:
     """Raises SettingsError when there is no such preset."""
     if name not in presets():
-        raise SettingsError(f"--preset {name}: no such preset; there are {', '.join(presets())}")
+        near = difflib.get_close_matches(name, presets(), n=1, cutoff=0.5)
+        meant = f"did you mean {near[0]}? There are" if near else "there are"
+        raise SettingsError(f"--preset {name}: no such preset; {meant} {', '.join(presets())}")
     settings = tomllib.loads((_preset_folder() / f"{name}.toml").read_text())
     return run_from_dict({"preset": name, **settings}, source=f"preset {name}")
 

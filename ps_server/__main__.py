@@ -1,15 +1,28 @@
-"""`ps-server`, which is `python -m ps_server` too."""
+"""Where the programs `ps-server`, which is `python -m ps_server` too, and `ps-ctl` start."""
 
-import gc
+import os
+import sys
 from typing import NoReturn
+
+OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def main() -> NoReturn:
-    """Start without looking for garbage among what is imported: a fifth of the time. run_program begins to look."""
-    gc.disable()
-    from ps_server import cli
+    _start("ps_server.cli")
 
-    cli.main()
+
+def control() -> NoReturn:
+    _start("ps_server.control")
+
+
+def _start(module: str) -> NoReturn:
+    sys.path.insert(0, OURS)
+    import common  # noqa: F401  (the one beside this package, whatever else has its name)
+
+    del sys.path[0]
+    from common.program_start import start
+
+    start(module)
 
 
 if __name__ == "__main__":

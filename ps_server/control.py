@@ -191,7 +191,3 @@ def _print_status(status: Status) -> None:
             f"{worker.meters.get('steps_per_second', 0):.0f}",
         )
     console.print(table)
-
-
-if __name__ == "__main__":
-    main()

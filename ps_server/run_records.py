@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from common.run_folder import SETTINGS
 from common.run_spec import RunSpec
 from common.status import Status
 from ps_server.effects import Reported
@@ -60,7 +61,7 @@ class RunRecords:
             return
         self._written = spec
         try:
-            (self._folder / "run.toml").write_text(spec.to_toml())
+            (self._folder / SETTINGS).write_text(spec.to_toml())
             self._summaries = _Summaries(self._folder, spec) if spec.records.summaries != "none" else None
         except OSError as error:
             log.warning("%s: cannot be written, the run goes on without: %s", error.filename, error.strerror)

@@ -1,15 +1,37 @@
-"""`rl-worker`, which is `python -m rl_worker` too."""
+"""Where the programs `rl-worker`, which is `python -m rl_worker` too, `rl-cluster` and `rl-eval` start."""
 
-import gc
+import os
+import sys
 from typing import NoReturn
+
+OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def main() -> NoReturn:
-    """Start without looking for garbage among what is imported: a fifth of the time. run_program begins to look."""
-    gc.disable()
-    from rl_worker import cli
+    _start("rl_worker.cli")
 
-    cli.main()
+
+def cluster() -> NoReturn:
+    _start("rl_worker.cluster")
+
+
+def evaluate() -> NoReturn:
+    _start("rl_worker.evaluation")
+
+
+def check() -> NoReturn:
+    """What rl-cluster has done before it starts anything."""
+    _start("rl_worker.run_check")
+
+
+def _start(module: str) -> NoReturn:
+    sys.path.insert(0, OURS)
+    import common  # noqa: F401  (the one beside this package, whatever else has its name)
+
+    del sys.path[0]
+    from common.program_start import start
+
+    start(module)
 
 
 if __name__ == "__main__":

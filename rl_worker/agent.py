@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from common import run_spec
-from common.errors import SettingsError
 from common.run_spec import RunSpec
 from rl_worker.algorithms.a3c import A3C
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.algorithms.n_step_q import NStepQ
 from rl_worker.algorithms.one_step_q import OneStepQ
 from rl_worker.algorithms.one_step_sarsa import OneStepSarsa
+from rl_worker.compatibility import check_algorithm
 from rl_worker.environments import DiscreteActions, Environments
 from rl_worker.networks import ActionValueNetwork, PolicyValueNetwork
 from rl_worker.policies import policy_for
@@ -44,15 +44,8 @@ def build_agent(run: RunSpec, environments: Environments, *, device: torch.devic
         policy = policy_for(actions)
         network = PolicyValueNetwork(run.network, shape, pixels=pixels, policy_parameters=policy.parameters)
         return A3C(network.to(device), policy, settings, device=device, seed=seed)
-    name = type(settings).__struct_config__.tag
-    if not isinstance(actions, DiscreteActions):
-        raise SettingsError(
-            f"--algorithm {name}: needs a choice of actions, and {run.environment.id} has real vectors; a3c takes both"
-        )
-    if run.network.lstm or run.network.separate:
-        raise SettingsError(
-            f"--algorithm {name}: its network has no memory and one torso; leave --lstm, --separate out"
-        )
+    check_algorithm(run, environments)
+    assert isinstance(actions, DiscreteActions), "just checked"
     values = ActionValueNetwork(run.network, shape, pixels=pixels, actions=actions.count)
     return ACTION_VALUE_METHODS[type(settings)](values.to(device), settings, device=device, seed=seed)
 

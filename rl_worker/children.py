@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+LAST_BYTES = 65_536  # of a log: its last line is looked for in these
 
 
 class Child:
@@ -20,14 +21,15 @@ class Child:
         self.log = log
         self.started = time.monotonic()
         with log.open("ab") as output:
+            self._log_start = output.tell()  # lines before it are of children that had this log before
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [sys.executable, "-P", "-m", module, *arguments],  # -P: nothing is taken from the working folder first
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
                 start_new_session=True,  # Ctrl-C is for the parent, which ends the run in order
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
 
     @property
@@ -45,9 +47,20 @@ class Child:
         return time.monotonic() - self.started
 
     def last_line(self) -> str:
-        """The last line of its log: where it says why it left."""
-        lines = self.log.read_text(errors="replace").strip().splitlines()
+        """The last line that it has written to its log: where it says why it left; "" when it has written none."""
+        with self.log.open("rb") as log:
+            log.seek(max(self._log_start, self.log.stat().st_size - LAST_BYTES))
+            lines = log.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
+
+    def last_words(self) -> str:
+        """Why it has ended: what it said last, or the signal that killed it, which it could not tell."""
+        assert self.exit_status is not None, "it has ended"
+        return (
+            how_it_ended(self.exit_status)
+            if self.exit_status < 0
+            else self.last_line() or how_it_ended(self.exit_status)
+        )
 
     def end(self, *, within_seconds: float) -> None:
         """Ask it to leave, and make it leave when it has not by then."""
@@ -68,7 +81,17 @@ class Child:
         return True
 
 
-def _die_with_parent() -> None:
+def how_it_ended(status: int) -> str:
+    """An exit status in words."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:  # one without a name
+        return f"killed by signal {-status}"
+
+
+def die_with_parent() -> None:
     """Runs in the child: have the kernel end it should the parent be killed. Linux only; elsewhere nothing happens."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -12,7 +12,7 @@ from typing import NoReturn, cast
 import torch
 
 from common.curve import read_client_keys
-from common.errors import RunEnded, SettingsError
+from common.errors import RunEnded
 from common.flags import Parsed, parse_with_run, run_program
 from common.messages import Episode, Welcome
 from common.names import as_name, as_text
@@ -21,10 +21,12 @@ from rl_worker.agent import build_agent, collector_for
 from rl_worker.environments import Environments, make_environments
 from rl_worker.gifs import GifRecorder
 from rl_worker.gradients import FlatNetwork
+from rl_worker.imports import import_modules
 from rl_worker.interrupts import Interrupted, Interrupts
 from rl_worker.normalization import measure_normalization
 from rl_worker.parameter_client import ParameterClient
 from rl_worker.remote_parameters import Newest, RemoteParameters
+from rl_worker.run_check import check_device, check_run
 from rl_worker.settings import WorkerSettings
 from rl_worker.training import train
 from rl_worker.zmq_client import ZmqClient
@@ -48,9 +50,12 @@ def work(argv: Sequence[str] | None = None) -> int:
     if flags.remark:
         log.info(flags.remark)
     torch.set_num_threads(settings.threads)
+    check_device(settings.device)
+    if flags.names_a_run:  # else it would be found out when the server has taken the run from here
+        with_screen = settings.gif_dir is not None and flags.run.records.gif_every_episodes > 0
+        check_run(flags.run, imports=settings.imports, with_screen=with_screen)
     interrupts = Interrupts()
     interrupts.listen()
-    device = _device(settings.device)
     keys = read_client_keys(settings.curve_server_key, settings.curve_secret)
     machine = _machine(flags)
     reason = ""
@@ -58,8 +63,11 @@ def work(argv: Sequence[str] | None = None) -> int:
     try:
         log.info("joining %s", settings.server)
         welcome = client.welcome.result()
-        run = run_from_dict(welcome.run, source=f"the server at {settings.server}")
-        _train(flags, run, welcome, client, machine, device)
+        source = f"the server at {settings.server}"
+        run = run_from_dict(welcome.run, source=source)
+        named = [*settings.imports, *filter(None, [flags.run.environment.module])]
+        import_modules(named, run.environment, source=source, is_trusted=keys is not None)
+        _train(flags, run, welcome, client, machine, torch.device(settings.device))
     except RunEnded as ended:
         reason = str(ended)
         log.info("the run is over: %s", ended)
@@ -144,9 +152,3 @@ def _machine(flags: Parsed[WorkerSettings]) -> ParameterClient:
         resend_bytes=int(flags.program.resend_mib * 2**20),
         now=time.monotonic(),
     )
-
-
-def _device(name: str) -> torch.device:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise SettingsError("--device cuda: torch sees no GPU here; use --device cpu, or install a CUDA build of torch")
-    return torch.device(name)

@@ -12,21 +12,24 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
+from tyro.conf import arg
 
 from common.errors import ServerUnreachable, SettingsError
-from common.flags import parse_with_run, run_program
-from common.run_folder import METRICS, claim_run_folder, make_run_folder
-from common.run_spec import RunSpec
+from common.flags import Parsed, parse_with_run, run_program
+from common.run_folder import METRICS, SETTINGS, claim_run_folder, make_run_folder
+from common.run_spec import RunSpec, flags_for
 from common.status import Status
 from rl_worker.local_cluster import LocalCluster
 from rl_worker.progress_display import ProgressDisplay
+from rl_worker.run_check import check_apart
 from rl_worker.run_ending import how_it_ended, what_next
 
 PROGRAM = "rl-cluster"
 DEFAULT_PRESET = "pong"
+PS_CTL = [sys.executable, "-P", "-c", "from ps_server.__main__ import control; control()"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,14 @@ class ClusterSettings:
     """worker processes; auto: one for each CPU"""
     run_dir: Path | None = None
     """folder for what the run leaves behind; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
+    resume: Path | None = None
+    """continue the run in this folder from its newest sound checkpoint; other flags change its settings"""
+    host: str = "127.0.0.1"
+    """address to listen on; 0.0.0.0 is every interface: workers on other machines can help"""
+    port: int = 0
+    """TCP port to listen on; 0: a free one"""
+    imports: Annotated[tuple[str, ...], arg(name="import")] = ()
+    """modules that workers import first, because they register environments"""
     render: bool = False
     """show worker 0's game in a window"""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -63,6 +74,12 @@ class ClusterSettings:
     def __post_init__(self) -> None:
         if self.workers != "auto" and self.workers < 1:
             raise SettingsError(f"--workers {self.workers}: must be 1 or more, or auto")
+        if not 0 <= self.port <= 65535:
+            raise SettingsError(f"--port {self.port}: a port is 0 to 65535")
+        if self.resume is not None and self.run_dir is not None:
+            raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
+        if self.resume is not None and not (self.resume / SETTINGS).is_file():
+            raise SettingsError(f"--resume {self.resume}: holds no run: there is no {SETTINGS} in it")
 
 
 def main() -> NoReturn:
@@ -79,21 +96,20 @@ def train_here(argv: Sequence[str] | None = None) -> int:
 
         print_catalogue()
         return 0
-    workers = len(os.sched_getaffinity(0)) if settings.workers == "auto" else settings.workers
-    folder = _run_folder(settings, run)
+    check_apart(run, imports=settings.imports, device=settings.device, render=settings.render)
     stop = _StopSignal()
     if flags.remark:
         print(flags.remark)
-    print(f"{run.preset}: a server and {workers} workers train {run.environment.id}; what they leave is in {folder}")
-    cluster = LocalCluster(run, folder, workers=workers, device=settings.device, render=settings.render)
+    cluster, folder = _start(flags)
+    deaths = 0
     try:
         with ProgressDisplay() as display:
-            head_start = _watch(cluster, display, stop, started)
+            head_start, deaths = _watch(cluster, display, stop, started)
             status = _last_status(folder)
             display.finish(status, minutes=status.minutes + head_start)
     finally:
         cluster.end()
-    summary = _summary(status, run, head_start_minutes=head_start)
+    summary = _summary(status, run, head_start_minutes=head_start) | {"deaths": deaths}
     if settings.json is not None:
         try:
             settings.json.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
@@ -102,15 +118,51 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     print(how_it_ended(status, head_start_minutes=head_start))
     print(*what_next(status, folder), sep="\n")
     if status.episodes:
-        drawn = subprocess.run([sys.executable, "-m", "ps_server.control", "plot", str(folder)], check=False)
-        return drawn.returncode
+        return subprocess.run([*PS_CTL, "plot", str(folder)], check=False).returncode
     return 0
 
 
-def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: "_StopSignal", started: float) -> float:
-    """Show progress until the run has ended. Returns the minutes that passed before the server's clock started."""
+def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
+    """The run's processes, and its folder."""
+    settings, run = flags.program, flags.run
+    workers = len(os.sched_getaffinity(0)) if settings.workers == "auto" else settings.workers
+    if settings.resume is None:
+        folder = _run_folder(settings, run)
+        (folder / SETTINGS).write_text(run.to_toml())
+        server_flags = ["--config", str(folder / SETTINGS), "--run-dir", str(folder)]
+    else:
+        folder = settings.resume
+        server_flags = ["--resume", str(folder), *flags_for(flags.wishes)]
+    worker_flags = ["--device", settings.device, *(["--render"] if settings.render else [])]
+    # What this user has named may be imported. A worker does not take a server's word for it.
+    if imports := [*settings.imports, *filter(None, [run.environment.module])]:
+        worker_flags += ["--import", *imports]
+    print(f"{run.preset}: a server and {workers} workers train {run.environment.id}; what they leave is in {folder}")
+    cluster = LocalCluster(
+        folder,
+        workers=workers,
+        server_flags=server_flags,
+        worker_flags=worker_flags,
+        host=settings.host,
+        port=settings.port,
+    )
+    if not cluster.endpoint.startswith("127."):
+        print(f"workers on other machines can help: rl-worker --server {cluster.endpoint}")
+        print(
+            "whoever reaches this port can read the weights and push gradients; ps-server alone can be locked by keys"
+        )
+    return cluster, folder
+
+
+def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: "_StopSignal", started: float) -> tuple[float, int]:
+    """
+    Show progress until the run has ended.
+
+    Returns the minutes that passed before the server's clock started, and how many processes died meanwhile.
+    """
     head_start = None
     told = False
+    deaths = 0
     while True:
         if stop.signalled and not told:
             told = True
@@ -119,8 +171,12 @@ def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: "_StopSignal",
             status = cluster.look()
         except ServerUnreachable:
             continue  # it was killed or is about to exit: the next look will tell
+        finally:
+            for death in cluster.take_deaths():
+                deaths += 1
+                display.say(str(death))
         if status is None:
-            return head_start or 0.0
+            return head_start or 0.0, deaths
         minutes = (time.monotonic() - started) / 60
         if head_start is None:
             head_start = minutes - status.minutes

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
+from tyro.conf import arg
 
 from common import messages
 from common.addresses import check_address
@@ -34,6 +35,7 @@ from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments import Environments, make_environments
 from rl_worker.gradients import FlatNetwork
+from rl_worker.imports import import_modules
 from rl_worker.playing import Player
 from rl_worker.recording import record_game, record_gif
 
@@ -56,6 +58,9 @@ class EvaluationSettings:
     """the server's public key, where it asks for keys"""
     curve_secret: Path | None = None
     """a secret key whose public half the server knows"""
+    imports: Annotated[tuple[str, ...], arg(name="import")] = ()
+    """modules to import first, because they register environments; what a server's run needs beside them is refused,
+    unless it is known by --curve-server-key"""
     episodes: int = 100
     """full games to play"""
     greedy: bool = False
@@ -103,6 +108,8 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     torch.manual_seed(settings.seed)
     run, schema, weights, global_steps, origin = _weights(settings)
     log.info("%s from %s", run.environment.id, origin)
+    is_trusted = settings.checkpoint is not None or settings.curve_server_key is not None
+    import_modules(settings.imports, run.environment, source=origin, is_trusted=is_trusted)
     count = min(settings.episodes, MOST_ENVIRONMENTS)
     environments = make_environments(run.environment, count=count)
     agent = build_agent(run, environments, device=torch.device("cpu"), seed=settings.seed)

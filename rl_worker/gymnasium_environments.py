@@ -49,6 +49,10 @@ class GymnasiumEnvironments:
             raise not_installed(settings.id, str(spec.entry_point), error) from error
         except gymnasium.error.Error as error:
             raise SettingsError(f"--environment {settings.id}: {error}") from error
+        except TypeError as error:
+            if not with_screen or "render_mode" not in str(error):
+                raise
+            raise SettingsError(f"--environment {settings.id}: has no screen to show (render_mode): {error}") from error
         self.count = count
         self._space: Any = self._env.single_action_space
         self.actions: ActionSpace

@@ -1,11 +1,18 @@
-"""A server and its workers as child processes on this machine, kept alive until the run ends."""
+"""
+A server and its workers as child processes on this machine, kept alive until the run ends.
 
+A child that dies is started again, the server from its newest checkpoint. One that keeps dying without having worked
+for a while ends the run: what killed it would kill it for ever. Each death is told to whoever looks.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from common import messages
 from common.errors import PsRlError, Refused, ServerUnreachable
-from common.run_folder import ENDPOINT, GIFS, SERVER_LOG, SETTINGS, worker_log
-from common.run_spec import RunSpec
+from common.run_folder import ENDPOINT, GIFS, SERVER_LOG, worker_log
 from common.status import Status
 from common.zmq_request import ask
 from rl_worker.children import Child
@@ -14,84 +21,164 @@ LOOK_SECONDS = 0.5  # between two looks at the run
 ANSWER_SECONDS = 2.0
 START_SECONDS = 300.0  # for the server to come up; on a machine with fifty busy processes it has taken over 60
 LEAVE_SECONDS = 10.0  # for the children to leave when the run has ended
-QUICK_DEATH_SECONDS = 15.0  # a child that dies sooner would die again
+MOST_DEATHS = 3  # in a row, of one child, without progress between them
+PROGRESS_SECONDS = 60.0  # of work: a life that had so much of it was progress
+EVERYWHERE = ("0.0.0.0", "*")
+
+
+@dataclass(frozen=True)
+class Death:
+    """A child has died, and another one has taken its place."""
+
+    who: str  # "the server" or the name of a worker
+    why: str  # the last line of its traceback, or the signal that killed it
+    log: Path
+    in_a_row: int  # deaths of this child, this one included, since one that had worked for a while
+
+    def __str__(self) -> str:
+        return f"{self.who} died: {self.why} (its log: {self.log}); it is started again"
+
+
+class Place:
+    """One of the run's processes, whichever child has the place just now."""
+
+    def __init__(self, name: str, start: Callable[[], Child]) -> None:
+        self.name = name
+        self.start = start  # a child for this place; may be changed
+        self.child = start()
+        self._worked_at: float | None = None  # age at which the child was first seen to have done something
+        self._deaths = 0  # in a row
+
+    def works(self) -> None:
+        """The child has done something."""
+        if self._worked_at is None:
+            self._worked_at = self.child.age_seconds
+
+    def replace(self) -> Death:
+        """Start another child for the one that died. Raises PsRlError when the last few came to nothing."""
+        worked = self._worked_at is not None and self.child.age_seconds - self._worked_at >= PROGRESS_SECONDS
+        self._deaths = 1 if worked else self._deaths + 1
+        death = Death(self.name, self.child.last_words(), self.child.log, self._deaths)
+        if self._deaths >= MOST_DEATHS:
+            raise PsRlError(
+                f"{death.who} died {self._deaths} times in a row, each within {PROGRESS_SECONDS:.0f} s of work: "
+                f"{death.why} (its log: {death.log})"
+            )
+        self.child, self._worked_at = self.start(), None
+        return death
 
 
 class LocalCluster:
-    """
-    One run. A child that dies after a while is replaced, the server from its newest checkpoint; one that dies at once
-    ends the run with what it said last.
-    """
+    """One run; see above."""
 
-    def __init__(self, run: RunSpec, folder: Path, *, workers: int, device: str, render: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        workers: int,
+        server_flags: Sequence[str],
+        worker_flags: Sequence[str],
+        host: str,
+        port: int,
+    ) -> None:
         """Starts everything; `folder` gets logs, checkpoints and metrics. Raises PsRlError when that fails."""
         self._folder = folder
-        self._flags = ["--device", device, "--gif-dir", str(folder / GIFS), *(["--render"] if render else [])]
-        config = folder / SETTINGS
-        config.write_text(run.to_toml())
-        self._workers: list[Child] = []
-        self._server = self._start_server("--config", str(config), "--run-dir", str(folder), "--port", "0")
+        self._host = host
+        self._worker_flags = [*worker_flags, "--gif-dir", str(folder / GIFS)]
+        self._deaths: list[Death] = []
+        self._workers: list[Place] = []
+        written_before = self._endpoint_written()  # by a server that was killed, or one that holds the folder
+        self._server = Place("the server", partial(self._start_server, *server_flags, "--port", str(port)))
         try:
-            self.endpoint = self._wait_for_endpoint()
-            self._workers = [self._start_worker(number) for number in range(workers)]
+            self.endpoint = self._wait_for_endpoint(written_before)
+            again = ("--resume", str(folder), "--port", self.endpoint.rpartition(":")[2])
+            self._server.start = partial(self._start_server, *again)
+            self._workers = [
+                Place(_worker_name(number), partial(self._start_worker, number)) for number in range(workers)
+            ]
         except BaseException:
             self.end()
             raise
 
+    def take_deaths(self) -> list[Death]:
+        """Those since the last call."""
+        deaths, self._deaths = self._deaths, []
+        return deaths
+
     def look(self) -> Status | None:
         """Wait a moment, replace the dead, and ask how the run is; None when the run has ended. Raises PsRlError."""
-        self._server.wait(within_seconds=LOOK_SECONDS)
-        if self._server.exit_status == 0:
+        self._server.child.wait(within_seconds=LOOK_SECONDS)
+        if self._server.child.exit_status == 0:
             return None
-        if self._server.exit_status is not None:
-            self._check_age(self._server, "the server")
-            port = self.endpoint.rpartition(":")[2]
-            self._server = self._start_server("--resume", str(self._folder), "--port", port)
-        reply, _ = ask(self.endpoint, messages.StatusRequest(request=1), timeout_seconds=ANSWER_SECONDS)
+        if self._server.child.exit_status is not None:
+            self._deaths.append(self._server.replace())
+        reply, _ = ask(self._local_endpoint, messages.StatusRequest(request=1), timeout_seconds=ANSWER_SECONDS)
         assert isinstance(reply, messages.StatusReply)
+        self._server.works()
         if reply.status.phase != "draining":
+            self._note_work(reply.status)
             self._replace_dead_workers()
         return reply.status
 
     def stop(self, reason: str) -> None:
         """End the run in order: workers leave, the server saves and exits."""
+        request = messages.StopRequest(request=1, reason=reason)
         try:
-            ask(self.endpoint, messages.StopRequest(request=1, reason=reason), timeout_seconds=ANSWER_SECONDS)
+            ask(self._local_endpoint, request, timeout_seconds=ANSWER_SECONDS)
         except (ServerUnreachable, Refused):
-            self._server.end(within_seconds=LEAVE_SECONDS)
+            self._server.child.end(within_seconds=LEAVE_SECONDS)
 
     def end(self) -> None:
         """Whatever happened: no child is left after this."""
-        for child in [*self._workers, self._server]:
-            child.wait(within_seconds=LEAVE_SECONDS if self._server.exit_status == 0 else 0)
+        server = self._server.child
+        for child in [*(place.child for place in self._workers), server]:
+            child.wait(within_seconds=LEAVE_SECONDS if server.exit_status == 0 else 0)
             child.end(within_seconds=LEAVE_SECONDS)
 
+    @property
+    def _local_endpoint(self) -> str:
+        """Where the server is for processes of this machine."""
+        return "127.0.0.1:" + self.endpoint.rpartition(":")[2] if self._host in EVERYWHERE else self.endpoint
+
     def _start_server(self, *flags: str) -> Child:
-        return Child("ps_server", ["--host", "127.0.0.1", *flags], self._folder / SERVER_LOG)
+        return Child("ps_server", ["--host", self._host, *flags], self._folder / SERVER_LOG)
 
     def _start_worker(self, number: int) -> Child:
-        # Named, so that one who takes the place of another has its number too: records are made of worker 0.
-        flags = ["--server", self.endpoint, "--name", f"worker-{number}", *self._flags]
+        # Named, so that one who takes the place of another has its number too.
+        flags = ["--server", self._local_endpoint, "--name", _worker_name(number), *self._worker_flags]
         return Child("rl_worker", flags, self._folder / worker_log(number))
 
-    def _wait_for_endpoint(self) -> str:
-        """HOST:PORT, which the server writes down when it listens."""
+    def _endpoint_written(self) -> int:
+        """When a server has written down where it listens; 0: none has."""
         path = self._folder / ENDPOINT
-        while self._server.age_seconds < START_SECONDS:
-            if path.exists() and (endpoint := path.read_text().strip()):
+        return path.stat().st_mtime_ns if path.exists() else 0
+
+    def _wait_for_endpoint(self, written_before: int) -> str:
+        """HOST:PORT, which our server writes down when it listens."""
+        server = self._server.child
+        while server.age_seconds < START_SECONDS:
+            is_ours = self._endpoint_written() not in (0, written_before)
+            if is_ours and (endpoint := (self._folder / ENDPOINT).read_text().strip()):
                 return endpoint
-            if self._server.wait(within_seconds=0.05):
-                raise PsRlError(f"the server failed: {self._server.last_line()}")
-        raise PsRlError(f"the server did not come up within {START_SECONDS:.0f} s; see {self._server.log}")
+            if server.wait(within_seconds=0.05):
+                raise PsRlError(f"the server failed: {server.last_words()}")
+        raise PsRlError(f"the server did not come up within {START_SECONDS:.0f} s; see {server.log}")
+
+    def _note_work(self, status: Status) -> None:
+        workers = {worker.worker_id: worker for worker in status.workers}
+        for place in self._workers:
+            worker = workers.get(place.name)
+            # One that was last heard before this child was started is the child before it.
+            if worker is not None and worker.pushes and worker.silent_seconds < place.child.age_seconds:
+                place.works()
 
     def _replace_dead_workers(self) -> None:
-        for number, worker in enumerate(self._workers):
-            if worker.exit_status not in (None, 0):
-                self._check_age(worker, f"worker {number}")
-                self._workers[number] = self._start_worker(number)
-        if all(worker.exit_status == 0 for worker in self._workers):
+        for place in self._workers:
+            if place.child.exit_status not in (None, 0):
+                self._deaths.append(place.replace())
+        if all(place.child.exit_status == 0 for place in self._workers):
             self.stop("all workers have left")
 
-    def _check_age(self, child: Child, who: str) -> None:
-        if child.age_seconds < QUICK_DEATH_SECONDS:
-            raise PsRlError(f"{who} failed: {child.last_line()} (its log: {child.log})")
+
+def _worker_name(number: int) -> str:
+    return f"worker-{number}"

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from tyro.conf import arg
 
 from common.addresses import check_address
 from common.errors import SettingsError
@@ -43,6 +45,9 @@ class WorkerSettings:
     """folder for the GIFs that worker 0 of a run with gif_every_episodes makes; none are made when not given"""
     render: bool = False
     """show the first game in a window, if this is worker 0 of its run"""
+    imports: Annotated[tuple[str, ...], arg(name="import")] = ()
+    """modules to import first, because they register environments; a run whose environment needs another one is
+    refused, unless --environment names it or the server is known by --curve-server-key"""
     patience_minutes: float = 30.0
     """give up when the server cannot be reached for so long"""
     resend_mib: float = 256.0

@@ -10,21 +10,20 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from common.errors import SettingsError
 from common.run_spec import Network
+from rl_worker.compatibility import check_network, torso_name
 from rl_worker.normalization import PixelsToUnit, RandomPlayNormalization, RunningNormalization
 
 Convolution = tuple[int, int, int, int]  # channels, kernel, stride, padding
 
-# By name: the size of the frames it is for, its convolutions, and its hidden layers unless others are set.
-CONVOLUTIONS: dict[str, tuple[tuple[int, int], list[Convolution], tuple[int, ...]]] = {
-    "conv84": ((84, 84), [(16, 8, 4, 0), (32, 4, 2, 0)], (256,)),  # Mnih et al. 2016, section 8; Mnih et al. 2013
-    "nature84": ((84, 84), [(32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)], (512,)),  # Mnih et al. 2015
-    "conv42": ((42, 42), [(16, 4, 2, 0), (32, 4, 2, 0), (32, 3, 2, 0)], (256,)),
-    "universe42": ((42, 42), [(32, 3, 2, 1)] * 4, ()),  # OpenAI's universe-starter-agent; its LSTM follows at once
-    "conv10": ((10, 10), [(16, 3, 1, 0)], (128,)),  # Young & Tian 2019 (MinAtar)
+# By name: convolutions, and the hidden layers after them unless others are set.
+CONVOLUTIONS: dict[str, tuple[list[Convolution], tuple[int, ...]]] = {
+    "conv84": ([(16, 8, 4, 0), (32, 4, 2, 0)], (256,)),  # Mnih et al. 2016, section 8; Mnih et al. 2013
+    "nature84": ([(32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)], (512,)),  # Mnih et al. 2015
+    "conv42": ([(16, 4, 2, 0), (32, 4, 2, 0), (32, 3, 2, 0)], (256,)),
+    "universe42": ([(32, 3, 2, 1)] * 4, ()),  # OpenAI's universe-starter-agent; its LSTM follows at once
+    "conv10": ([(16, 3, 1, 0)], (128,)),  # Young & Tian 2019 (MinAtar)
 }
-BY_SIZE: dict[tuple[int, ...], str] = {(84, 84): "conv84", (42, 42): "conv42", (10, 10): "conv10"}
 DENSE_HIDDEN = (64, 64)
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -44,13 +43,12 @@ def torso_for(
     `pixels` says that observations are uint8. Raises SettingsError when the settings do not fit the observations.
     """
     shape = tuple(shape)
-    name = settings.name if settings.name != "auto" else BY_SIZE.get(shape[1:], "mlp")
+    check_network(settings, shape, pixels=pixels)
+    name = torso_name(settings, shape)
     layers = _normalization(settings, shape, pixels)
     size = math.prod(shape)
     if name in CONVOLUTIONS:
-        frames, convolutions, own_hidden = CONVOLUTIONS[name]
-        if shape[1:] != frames:
-            raise SettingsError(f"--network {name}: is for frames of {frames}, and observations are {shape}")
+        convolutions, own_hidden = CONVOLUTIONS[name]
         activation = ACTIVATIONS["relu" if settings.activation == "auto" else settings.activation]
         channels, height, width = shape
         for out, kernel, stride, padding in convolutions:
@@ -100,14 +98,8 @@ def initialized(layer: nn.Linear | nn.Conv2d, settings: Network, *, gain: float)
 def _normalization(settings: Network, shape: tuple[int, ...], pixels: bool) -> list[nn.Module]:
     match settings.normalization:
         case "random_play":
-            if not pixels or len(shape) != 3:
-                raise SettingsError(
-                    f"--normalization random_play: is for frames of pixels, and observations are {shape}"
-                )
             return [RandomPlayNormalization(*shape[1:])]
         case "running":
-            if pixels or len(shape) != 1:
-                raise SettingsError(f"--normalization running: is for vectors, and observations are {shape}")
             return [RunningNormalization(shape[0])]
         case "none":
             return [PixelsToUnit()] if pixels else []

@@ -6,9 +6,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,15 +25,26 @@ DEADLINE_SECONDS = 60.0
 class Program:
     """A running program and what it has printed: an installed script, or a module of the tests."""
 
-    def __init__(self, name: str, *flags: str, log: Path, prefix: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        *flags: str,
+        log: Path,
+        prefix: tuple[str, ...] = (),
+        folder: Path | None = None,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """It works in `folder`, or in that of the tests; `variables` of its environment stand above theirs."""
         self.log = log
-        program = [sys.executable, "-m", name] if "." in name else [str(Path(sys.executable).with_name(name))]
+        is_script = (script := Path(sys.executable).with_name(name)).exists()
+        program = [str(script)] if is_script else [sys.executable, "-m", name]
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [*prefix, *program, *flags],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                cwd=folder,
+                env=os.environ | {"OMP_NUM_THREADS": "1"} | variables,
             )
 
     @property
@@ -64,8 +76,9 @@ class Programs:
         self.folder = folder
         self._started: list[Program] = []
 
-    def start(self, name: str, *flags: str, prefix: tuple[str, ...] = ()) -> Program:
-        program = Program(name, *flags, log=self.folder / f"{len(self._started)}-{name}.log", prefix=prefix)
+    def start(self, name: str, *flags: str, **how: Any) -> Program:
+        """`how`: what else Program takes."""
+        program = Program(name, *flags, log=self.folder / f"{len(self._started)}-{name}.log", **how)
         self._started.append(program)
         return program
 

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import socket
+import tomllib
 from pathlib import Path
 
 import psutil
@@ -10,11 +12,18 @@ import torch
 
 from common.checkpoint_file import read_checkpoint
 from tests.integration.processes import Programs, status_of, wait_for
+from tests.rl_worker.own_environments import line_with
 
 SUMMARY = {
     "preset", "seed", "global_steps", "updates", "minutes", "steps_per_second", "episodes", "mean_return_100",
     "best_mean_return_100", "minutes_to_target", "staleness_mean",
 }  # fmt: skip
+RAISES_LATE = """
+        self.t += 1
+        self.all = getattr(self, "all", 0) + 1
+        if self.all > 400:
+            raise ValueError("the line is too long")
+"""
 FOREVER = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000", "--workers", "2"]
 
 
@@ -96,6 +105,60 @@ def test_children_do_not_outlive_a_cluster_that_is_killed(programs: Programs, tm
     gone, alive = psutil.wait_procs(children, timeout=20)
     assert not alive
     assert len(gone) == 3
+
+
+def test_an_environment_that_keeps_raising_ends_the_run_and_is_told(programs: Programs, tmp_path: Path) -> None:
+    """It raises long after it was tried, and after gradients were pushed."""
+    (tmp_path / "own.py").write_text(line_with("self.t += 1", RAISES_LATE))
+    flags = ["--environment", "own:Line-v0", "--envs", "1", "--workers", "1", "--run-dir", "run"]
+    cluster = programs.start("rl-cluster", *flags, folder=tmp_path)
+    assert cluster.wait() == 1
+    why = "ValueError: the line is too long"
+    assert cluster.output.count(f"worker-0 died: {why} (its log: run/worker-0.log); it is started again") == 2
+    assert f"rl-cluster: worker-0 died 3 times in a row, each within 60 s of work: {why}" in cluster.output
+    assert "Traceback" not in cluster.output
+
+
+def test_a_process_that_is_killed_is_told_and_replaced(programs: Programs, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    cluster = programs.start("rl-cluster", *FOREVER, "--run-dir", str(run))
+    wait_for(lambda: _episodes(run) > 0, program=cluster)
+    before = psutil.Process(cluster.process.pid).children()
+    for child in before:
+        child.kill()
+        psutil.wait_procs([child])
+        wait_for(lambda: len(psutil.Process(cluster.process.pid).children()) == 3, program=cluster)
+    wait_for(lambda: cluster.output.count("died: killed by SIGKILL") == 3, program=cluster)
+    cluster.signal(signal.SIGINT)
+    assert cluster.wait() == 0, cluster.output
+    for who in ("the server", "worker-0", "worker-1"):
+        assert f"{who} died: killed by SIGKILL" in cluster.output
+    assert "deaths 3" in cluster.output
+
+
+def test_a_run_is_resumed_on_the_port_that_is_asked_for(programs: Programs, tmp_path: Path) -> None:
+    run, summary = tmp_path / "run", tmp_path / "summary.json"
+    flags = ["--preset", "cartpole-a3c", "--workers", "1"]
+    first = programs.start("rl-cluster", *flags, "--max-steps", "2000", "--run-dir", str(run))
+    assert first.wait() == 0, first.output
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    resume = ["--resume", str(run), "--workers", "1", "--host", "0.0.0.0", "--port", str(port), "--json", str(summary)]
+    again = programs.start("rl-cluster", *resume, "--max-steps", "1000000", "--until-return", "600")
+    wait_for(lambda: f":{port}" in again.output and "rl-worker --server" in again.output, program=again)
+    helper = programs.start("rl-worker", "--server", f"127.0.0.1:{port}", "--name", "helper")
+    wait_for(
+        lambda: any(worker.pushes for worker in status_of(f"127.0.0.1:{port}").workers if worker.worker_id == "helper"),
+        program=again,
+    )
+    again.signal(signal.SIGINT)
+    assert again.wait() == 0, again.output
+    assert helper.wait() == 0, helper.output
+    result = json.loads(summary.read_text())
+    assert result["global_steps"] > 2000
+    assert result["preset"] == "cartpole-a3c"
+    assert tomllib.loads((run / "run.toml").read_text())["budget"]["max_steps"] == 1_000_000
 
 
 def _episodes(run: Path) -> int:

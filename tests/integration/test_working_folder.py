@@ -1,0 +1,92 @@
+"""What lies in the working folder: an environment of one's own is found, and nothing in it breaks a program."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.integration.processes import Program, Programs, status_of, wait_for
+from tests.rl_worker.own_environments import LINE
+
+# Names of ours, of an installed package and of the standard library.
+TAKEN = ["common/__init__.py", "torch.py", "zmq/__init__.py", "random.py", "statistics.py"]
+SHADOW = "raise RuntimeError(f'{__name__} of the working folder was imported')"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working folder with an environment, and with modules whose names are taken."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "myenvs.py").write_text(LINE)
+    for name in TAKEN:
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / name).write_text(SHADOW)
+    return here
+
+
+def succeeds(program: Program) -> str:
+    assert program.wait() == 0, program.output
+    return program.output
+
+
+def test_an_environment_in_the_working_folder_works_in_every_program(programs: Programs, folder: Path) -> None:
+    environment = ["--environment", "myenvs:Line-v0"]
+    cluster = programs.start(
+        "rl-cluster", *environment, "--max-steps", "400", "--workers", "1", "--run-dir", "run", folder=folder
+    )
+    succeeds(cluster)
+    evaluation = programs.start("rl-eval", "--checkpoint", "run", "--episodes", "2", "--gif", "game.gif", folder=folder)
+    assert "myenvs:Line-v0: mean" in succeeds(evaluation)
+    server, endpoint = programs.start_server("--max-steps", "400", run_dir=folder / "second")
+    worker = programs.start("rl-worker", "--server", endpoint, *environment, folder=folder)
+    wait_for(lambda: status_of(endpoint).version > 1, program=server)
+    succeeds(worker)
+
+
+@pytest.mark.parametrize(
+    ("program", "path"), [("ps-ctl", "."), ("rl-cluster", "."), ("ps_server", ""), ("rl_worker", "")]
+)
+def test_no_name_in_the_working_folder_breaks_a_program(
+    programs: Programs, folder: Path, program: str, path: str
+) -> None:
+    """`ps_server` and `rl_worker` are run with `python -m`, which puts the working folder first."""
+    variables = {"PYTHONPATH": path} if path else {}
+    assert "usage" in succeeds(programs.start(program, "--help", folder=folder, variables=variables))
+
+
+def test_a_folder_that_bears_the_name_of_a_package_of_ours_hides_none_of_its_files(
+    programs: Programs, tmp_path: Path
+) -> None:
+    (tmp_path / "common").mkdir()
+    start = programs.start("rl_worker", "--server", "127.0.0.1:9", "--preset", "pnog", folder=tmp_path)
+    assert start.wait() == 1
+    assert "--preset pnog" in start.output
+
+
+def test_a_module_whose_name_is_taken_is_told(programs: Programs, folder: Path) -> None:
+    program = programs.start("rl-cluster", "--environment", "random:Line-v0", "--run-dir", "run", folder=folder)
+    assert program.wait() == 1
+    assert re.search("random is .*, not the one in this folder; give yours another name", program.output)
+
+
+def test_no_module_is_imported_on_the_word_of_a_stranger(programs: Programs, folder: Path, tmp_path: Path) -> None:
+    """Whoever came first has decided on an environment whose module would be found here, too."""
+    trap, sprung = tmp_path / "trap", tmp_path / "sprung"
+    trap.mkdir()
+    (trap / "myenvs.py").write_text(f"open({str(sprung)!r}, 'w')\n{LINE}")
+    server, endpoint = programs.start_server("--max-steps", "100000000")
+    programs.start("rl-worker", "--server", endpoint, "--environment", "myenvs:Line-v0", folder=folder)
+    wait_for(lambda: status_of(endpoint).version > 1, program=server)
+    honest = [
+        programs.start("rl-worker", "--server", endpoint, "--name", "honest", folder=trap),
+        programs.start("rl-eval", "--server", endpoint, "--episodes", "1", folder=trap),
+    ]
+    for program in honest:
+        assert program.wait() == 1, program.output
+        assert "trains myenvs:Line-v0" in program.output
+        assert "add --import myenvs" in program.output
+        assert "Traceback" not in program.output
+    assert not sprung.exists()
+    succeeds(programs.start("rl-eval", "--server", endpoint, "--episodes", "1", "--import", "myenvs", folder=trap))
+    assert sprung.exists()
