@@ -116,6 +116,8 @@ def train_here(argv: Sequence[str] | None = None) -> int:
         except OSError as error:
             print(f"--json {settings.json}: cannot be written: {error.strerror}", file=sys.stderr)
     print(how_it_ended(status, head_start_minutes=head_start))
+    if deaths:
+        print(f"its processes died {deaths} times, and were started again; their logs are in {folder}")
     print(*what_next(status, folder), sep="\n")
     if status.episodes:
         return subprocess.run([*PS_CTL, "plot", str(folder)], check=False).returncode

@@ -182,7 +182,7 @@ def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(
         (["--actions", "1", "-2"], "--actions"),
         (["--seed", "99999999999999999999"], "--seed"),
         (["--degrees", "999"], "--degrees 999: must be 50 to 300"),
-        (["--preset", "gong"], "--preset gong: no such preset; there are"),
+        (["--preset", "gong"], "--preset gong: no such preset; did you mean pong? There are atari"),
         (["--preset", ""], "--preset : no such preset"),
         (["--preset"], "--preset: expected one argument"),
         (["--preset", "pong", "--config", "a.toml"], "--preset and --config both name a run"),

@@ -44,8 +44,14 @@ def test_every_preset_loads_as_its_file_says(name: str, tmp_path: Path) -> None:
 
 def test_a_preset_that_does_not_exist_is_answered_with_those_that_do() -> None:
     for name in ("gong", "", "../pong", "pong.toml"):
-        with pytest.raises(SettingsError, match=r"no such preset; there are .*cartpole.*pong"):
+        with pytest.raises(SettingsError, match=r"no such preset; .*[Tt]here are .*cartpole.*pong"):
             load_preset(name)
+
+
+def test_a_preset_that_is_nearly_right_is_answered_with_the_one_that_was_meant() -> None:
+    for typed, meant in (("pnog", "pong"), ("cartpol", "cartpole"), ("doom_basic", "doom-basic")):
+        with pytest.raises(SettingsError, match=f"--preset {typed}: no such preset; did you mean {meant}[?]"):
+            load_preset(typed)
 
 
 @given(values_of(RunSpec))

@@ -133,7 +133,7 @@ def test_a_process_that_is_killed_is_told_and_replaced(programs: Programs, tmp_p
     assert cluster.wait() == 0, cluster.output
     for who in ("the server", "worker-0", "worker-1"):
         assert f"{who} died: killed by SIGKILL" in cluster.output
-    assert "deaths 3" in cluster.output
+    assert "its processes died 3 times" in cluster.output
 
 
 def test_a_run_is_resumed_on_the_port_that_is_asked_for(programs: Programs, tmp_path: Path) -> None:
