@@ -25,6 +25,8 @@ Settings = dict[str, Setting]
 Run = dict[str, Setting | Settings]
 
 NO_LIMIT = 2**62  # bytes
+MOST_ENVIRONMENTS = 4096  # of one worker: what it may say of steps depends on it
+MOST_EPISODES = 500  # in one report
 PROTOCOL_VERSION = 1  # of the messages; the framing has a version of its own in wire.py
 
 
@@ -54,7 +56,8 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
     protocols: tuple[Count, Count]  # lowest and highest version spoken
     codecs: Annotated[tuple[Name, ...], msgspec.Meta(max_length=32)] = ("float32",)
     host: Text = ""
-    environments: Count = 0
+    # That it steps at once; 0: as many as the run says.
+    environments: Annotated[int, msgspec.Meta(ge=0, le=MOST_ENVIRONMENTS)] = 0
     wishes: Settings = {}  # settings that the user asked for, flat: {"algorithm.unroll_length": 20}
     proposal: Run | None = None  # the run, should none be decided yet
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
@@ -129,7 +132,7 @@ class Report(Struct, frozen=True, kw_only=True, tag="REPORT"):
 
     request: Count
     sequence: Sequence  # 1, 2, 3, …, apart from those of pushes
-    episodes: tuple[Episode, ...] = ()
+    episodes: Annotated[tuple[Episode, ...], msgspec.Meta(max_length=MOST_EPISODES)] = ()
     meters: Annotated[dict[Name, float], msgspec.Meta(max_length=32)] = {}  # newest losses and rates, by name
 
 

@@ -45,7 +45,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     id: Annotated[Text, tyro.conf.arg(name="environment")] = "ALE/Pong-v5"
     """Gymnasium id; an ALE game is ALE/NAME-v5"""
-    envs: Positive = 8
+    envs: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 8
     """environments that each worker steps in lockstep"""
     preprocessing: Literal["auto", "none", "atari84", "atari42", "breakout-crop", "pong80", "doom84", "doom42"] = "auto"
     """how frames become observations; auto: atari84 for ALE games, doom84 for ViZDoom, none elsewhere"""

@@ -1,5 +1,5 @@
 """
-Which pushes are settled, so that each is applied at most once.
+Which pushes are settled, so that each is applied at most once; and how many steps each worker has told.
 
 A push is known by (worker_id, incarnation, sequence). A worker numbers its pushes 1, 2, 3, … and has only a window of
 them unsettled, so an account is one number, "everything up to here", and a small set of what came early.
@@ -21,6 +21,8 @@ class Account(msgspec.Struct, forbid_unknown_fields=True):
     early: set[int] = set()  # settled beyond a gap
     durable: int = 0  # `through` at the newest completed checkpoint
     reported: int = 0  # every report up to here is counted
+    environments: int = 1
+    unplayed: int = 0  # steps of settled pushes, less those of the games that were reported
 
 
 class Ledger:
@@ -30,13 +32,14 @@ class Ledger:
         self.window = window
         self.accounts: dict[str, Account] = {}
 
-    def open(self, worker_id: str, incarnation: int, *, oldest: int = 1) -> Account:
+    def open(self, worker_id: str, incarnation: int, *, oldest: int = 1, environments: int = 1) -> Account:
         """The account of a worker that says HELLO; a newer incarnation starts its sequence afresh."""
         account = self.accounts.get(worker_id)
         if account is None:
             account = self.accounts[worker_id] = Account(incarnation, number=len(self.accounts))
         elif account.incarnation < incarnation:
             account = self.accounts[worker_id] = Account(incarnation, number=account.number)
+        account.environments = environments
         self.forget_before(worker_id, oldest)
         return account
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 from common.messages import Hello, Settlement
 from common.meters import RollingMean
+from ps_server.rate_limit import RateLimit
 
 PeerId = bytes  # the routing id of a connection
 
 MAX_MEMBERS = 10_000  # remembered, those that left or died included
+REPORTS_AT_ONCE, REPORTS_PER_SECOND = 40, 4.0  # each may have 500 games, and a line is written for each game
 
 
 @dataclass
@@ -34,6 +36,9 @@ class Member:
     steps: int = 0
     staleness: RollingMean = field(default_factory=lambda: RollingMean(100))
     meters: dict[str, float] = field(default_factory=dict)  # newest reported
+    reports: RateLimit = field(
+        default_factory=lambda: RateLimit(at_once=REPORTS_AT_ONCE, per_second=REPORTS_PER_SECOND)
+    )
 
     def push_settled(self, settlement: Settlement, *, steps: int) -> None:
         """One of its pushes was applied or discarded, or had been before."""

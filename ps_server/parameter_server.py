@@ -24,7 +24,7 @@ from ps_server.effects import Effect, Exit, Note, Send
 from ps_server.fencing import advice, is_fenced_by
 from ps_server.guards import codec_for_weights, seed_of
 from ps_server.limits import Limits
-from ps_server.membership import Member, Membership, PeerId
+from ps_server.membership import REPORTS_PER_SECOND, Member, Membership, PeerId
 from ps_server.phases import ACCEPTS, ADMINS_ONLY, FROM_ANYBODY, Phase
 from ps_server.refusals import Refusals
 from ps_server.replication import Replication
@@ -227,8 +227,9 @@ class ParameterServer:
             self.turns = Turns(spec.consistency, self._settled_through)
         self.turns.drop(hello.worker_id)
         lost = self.run.ledger.lacking(hello.worker_id, hello.incarnation, oldest=hello.oldest)
-        account = self.run.ledger.open(hello.worker_id, hello.incarnation, oldest=hello.oldest)
-        known = self.membership.join(hello, peer, number=account.number, now=now)
+        account = self.run.join(hello)
+        joining = msgspec.structs.replace(hello, environments=account.environments)
+        known = self.membership.join(joining, peer, number=account.number, now=now)
         # One vector at first: others may be about to join too, and its first answer brings it an even share.
         lease_seconds, credit = self.membership.lease_seconds, self._credit(at_most=self._vector_bytes())
         reply = welcome(hello, self.run, account, epoch=self.epoch, lease_seconds=lease_seconds, credit=credit)
@@ -333,6 +334,10 @@ class ParameterServer:
 
     def _report(self, run: TrainingRun, member: Member, report: messages.Report, *, now: float) -> list[Effect]:
         effects: list[Effect] = [Send(member.peer, messages.Noted(request=report.request, sequence=report.sequence))]
+        if report.sequence > run.ledger.accounts[member.worker_id].reported:
+            if not member.reports.allows(now=now):
+                raise Denied("too_often", f"more than {REPORTS_PER_SECOND:g} reports a second do not count")
+            run.check_report(member.worker_id, report, unsettled=self.turns.steps_of(member.worker_id))
         reported = count_report(run, member.worker_id, report, now=now)
         if reported is not None:
             member.meters = reported.meters

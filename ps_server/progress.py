@@ -1,6 +1,5 @@
 """How far the run is: the global step counter T, scores, minutes; and whether its budget or target is reached."""
 
-import math
 from collections import deque
 from typing import Any
 
@@ -42,16 +41,13 @@ class Progress:
         self.recent_staleness.add(staleness)
         self.gradient_norm.add(gradient_norm)
 
-    def episode_finished(self, episode: Episode, budget: Budget, *, now: float) -> bool:
-        """A worker reported a full game. Returns whether it counts: a return that is no number is left out."""
-        if not math.isfinite(episode.episode_return):
-            return False
+    def episode_finished(self, episode: Episode, budget: Budget, *, now: float) -> None:
+        """A worker reported a full game."""
         self.episodes += 1
         self._returns.append(episode.episode_return)
         if (mean := self._whole_mean()) is not None:
             self.best_mean = mean if self.best_mean is None else max(self.best_mean, mean)
         self.judge(budget, now=now)
-        return True
 
     def judge(self, budget: Budget, *, now: float) -> None:
         """Whether the target is reached; then the minute in which it was seen to be is kept."""

@@ -7,8 +7,7 @@ from ps_server.training_run import TrainingRun
 
 def count_report(run: TrainingRun, worker_id: str, report: Report, *, now: float) -> Reported | None:
     """Count a report; None when it was counted before."""
-    episodes = run.note_report(worker_id, report, now=now)
-    if episodes is None:
+    if not run.note_report(worker_id, report, now=now):
         return None
     return Reported(
         worker_id=worker_id,
@@ -16,7 +15,7 @@ def count_report(run: TrainingRun, worker_id: str, report: Report, *, now: float
         global_steps=run.progress.global_steps,
         updates=run.progress.updates,
         minutes=run.progress.minutes(now=now),
-        first_episode=run.progress.episodes - len(episodes) + 1,
-        episodes=episodes,
+        first_episode=run.progress.episodes - len(report.episodes) + 1,
+        episodes=report.episodes,
         meters=dict(report.meters),
     )

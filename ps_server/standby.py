@@ -195,7 +195,7 @@ class Standby:
         worker, message = update.worker_id, update.message
         match message:
             case messages.Hello():
-                self.run.ledger.open(worker, message.incarnation, oldest=message.oldest)
+                self.run.join(message)
             case messages.Report():
                 if (reported := count_report(self.run, worker, message, now=now)) is not None:
                     effects.append(reported)

@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 
 from common.errors import CheckpointError, SchemaMismatch
-from common.messages import Episode, Push, PushPull, Report, Settlement, Verdict
+from common.messages import Hello, Push, PushPull, Report, Settlement, Verdict
 from common.run_spec import ActionValues, RunSpec, run_from_dict
 from common.schedules import linear
 from common.tensors import Schema
 from common.wire import Buffer
+from ps_server.claims import check_games, check_steps
 from ps_server.denied import Denied
 from ps_server.guards import gradient_of
-from ps_server.ledger import Ledger
+from ps_server.ledger import Account, Ledger
 from ps_server.optimizers import optimizer_for
 from ps_server.past_weights import PastWeights
 from ps_server.progress import Progress
@@ -103,6 +104,11 @@ class TrainingRun:
         self.store = WeightStore(schema, weights, optimizer, has_target=self._target_interval > 0)
         self._keep_for_late_gradients()
 
+    def join(self, hello: Hello) -> Account:
+        """The account of a worker that says HELLO."""
+        environments = hello.environments or self.spec.environment.envs
+        return self.ledger.open(hello.worker_id, hello.incarnation, oldest=hello.oldest, environments=environments)
+
     def is_new(self, worker_id: str, push: Push | PushPull) -> bool:
         """
         Whether this push is not settled yet, and is to be.
@@ -134,9 +140,13 @@ class TrainingRun:
     def _judge(self, worker_id: str, push: Push | PushPull, vector: Sequence[Buffer]) -> "_Sound | _Unsound":
         """Settle a push: whether it is applied is decided here, and it will not be looked at again."""
         self.ledger.settle(worker_id, push.sequence)
+        account = self.ledger.accounts[worker_id]
         # Versions of different epochs do not compare: a push that outlived a server counts as fresh.
         staleness = max(0, self.weights.version - push.computed_on) if push.epoch == self.epoch else 0
         try:
+            unroll_length = self.spec.algorithm.unroll_length
+            check_steps(push.steps, environments=account.environments, unroll_length=unroll_length)
+            account.unplayed += push.steps  # also of one that is discarded: its games were played
             gradient, norm = gradient_of(push, vector, self.weights.schema)
             if self.spec.staleness.rule == "delay_compensated" and staleness > 0:
                 gradient = self._compensated(gradient, staleness)
@@ -173,14 +183,20 @@ class TrainingRun:
         settings = self.spec.algorithm
         return settings.target_interval if isinstance(settings, ActionValues) else 0
 
-    def note_report(self, worker_id: str, report: Report, *, now: float) -> tuple[Episode, ...] | None:
-        """Count the episodes of a report and return them; None when it was counted before."""
+    def check_report(self, worker_id: str, report: Report, *, unsettled: int) -> None:
+        """`unsettled`: steps of pushes that are here and not settled yet. Raises Denied when it cannot be true."""
+        check_games(report.episodes, unplayed=self.ledger.accounts[worker_id].unplayed + unsettled)
+
+    def note_report(self, worker_id: str, report: Report, *, now: float) -> bool:
+        """Count a report that is true, as far as `check_report` sees; False when it was counted before."""
         account = self.ledger.accounts[worker_id]
         if report.sequence <= account.reported:
-            return None
+            return False
         account.reported = report.sequence
-        budget, progress = self.spec.budget, self.progress
-        return tuple(one for one in report.episodes if progress.episode_finished(one, budget, now=now))
+        account.unplayed -= sum(episode.length for episode in report.episodes)
+        for episode in report.episodes:
+            self.progress.episode_finished(episode, self.spec.budget, now=now)
+        return True
 
     def end_reason(self, *, now: float) -> str:
         """Why the run is over; "" while it is not."""

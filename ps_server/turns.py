@@ -65,6 +65,10 @@ class Turns:
         held = self._held.get(worker_id)
         return held is not None and (self._settings.rule != "sync" or self._through(worker_id) + 1 in held)
 
+    def steps_of(self, worker_id: str) -> int:
+        """Environment steps of the pushes of this worker that wait."""
+        return sum(held.message.steps for held in self._held.get(worker_id, {}).values())
+
     def drop(self, worker_id: str) -> None:
         """The worker begins a new connection, on which it will send again what is not settled."""
         self._held.pop(worker_id, None)

@@ -146,7 +146,7 @@ def _machine(flags: Parsed[WorkerSettings]) -> ParameterClient:
         wishes=flags.wishes,
         proposal=flags.run.to_dict(),
         host=as_text(host),
-        environments=flags.run.environment.envs,
+        environments=flags.run.environment.envs if "environment.envs" in flags.wishes else 0,
         patience_seconds=60 * flags.program.patience_minutes,
         addresses=len(flags.program.addresses),
         resend_bytes=int(flags.program.resend_mib * 2**20),

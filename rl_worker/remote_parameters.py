@@ -10,7 +10,7 @@ from torch import Tensor
 from common import messages
 from common.codecs import CODECS
 from common.errors import Refused
-from common.messages import Episode, Settlement
+from common.messages import MOST_EPISODES, Episode, Settlement
 from common.run_spec import Wire
 from common.tensors import Schema
 from rl_worker.answer import Answer
@@ -21,7 +21,6 @@ from rl_worker.zmq_client import Reply, ZmqClient
 SEED_CODEC = "float32"  # of what everything begins with
 # A network that keeps making gradients which the server will not have is broken; the worker gives up after so many.
 MOST_DISCARDED = 20
-EPISODES_IN_A_REPORT = 2000  # of up to 20 bytes each: the header of a message holds 64 KiB
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,8 @@ class RemoteParameters:
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
         """Tell the server what was seen. Does not wait."""
-        for at in range(0, max(1, len(episodes)), EPISODES_IN_A_REPORT):
-            part = episodes[at : at + EPISODES_IN_A_REPORT]
+        for at in range(0, max(1, len(episodes)), MOST_EPISODES):
+            part = episodes[at : at + MOST_EPISODES]
             self._client.call(partial(self._machine.report, part, meters))
 
     def _newest(self, answer: Reply) -> Newest:

@@ -94,7 +94,7 @@ def fields_of(kind: type[Message]) -> list[str]:
         *((tag, "have_version", COUNTS, NO_COUNTS) for tag in ("PULL", "PUSHPULL")),
         *((tag, "have_epoch", COUNTS, NO_COUNTS) for tag in ("PULL", "PUSHPULL")),
         ("HELLO", "incarnation", COUNTS, NO_COUNTS),
-        ("HELLO", "environments", COUNTS, NO_COUNTS),
+        ("HELLO", "environments", [0, 1, 4096], [4097, *NO_COUNTS]),
         ("HELLO", "oldest", [1, 2**62], [0, *NO_COUNTS]),
         ("HELLO", "worker_id", NAMES, NO_NAMES),
         ("HELLO", "host", TEXTS, NO_TEXTS),
@@ -108,7 +108,10 @@ def fields_of(kind: type[Message]) -> list[str]:
         *((tag, "reason", TEXTS, NO_TEXTS) for tag in ("GOODBYE", "STOP_REQUEST")),
         *((tag, "address", ["a:1", "[::1]:5555"], ["", "a b", *UNSAFE]) for tag in ("FOLLOW", "FENCE")),
         ("PULL", "target", [True, False], [1, 0, "true", None]),
-        ("REPORT", "episodes", [[[-21.5, 0]], [[3, 2**62]] * 100], [[[1.0, -1]], [[1.0]], [["1", 1]], [[1, 1, 1]], 1]),
+        (
+            "REPORT", "episodes", [[[-21.5, 0]], [[3, 2**62]] * 500],
+            [[[1.0, -1]], [[1.0]], [["1", 1]], [[1, 1, 1]], 1, [[3, 4]] * 501],
+        ),
         (
             "REPORT", "meters", [{}, {str(n): n / 3 for n in range(32)}],
             [{str(n): 1.0 for n in range(33)}, *({bad: 1.0} for bad in ["", *UNSAFE])],

@@ -274,6 +274,7 @@ def test_a_worker_that_is_gone_holds_up_nobody(server: Transcript) -> None:
 
 
 def test_a_report_is_counted_once(server: Transcript) -> None:
+    server.run.ledger.accounts["a"].unplayed = 900
     report = messages.Report(request=50, sequence=1, episodes=(messages.Episode(21.0, 900),), meters={"loss": 0.5})
     for _ in range(3):
         assert server.answer(messages.Noted, "a", report) == messages.Noted(request=50, sequence=1)
@@ -294,6 +295,7 @@ def test_reports_of_two_workers_and_of_the_next_incarnation_all_count(server: Tr
 def test_the_newest_meters_are_kept_and_no_others(server: Transcript) -> None:
     """Names are the worker's own: kept for ever, they would fill the memory and the status."""
     for sequence in range(1, 1000):
+        server.now += 0.25
         server.report("a", sequence, **{f"meter {sequence} {number}": 1.0 for number in range(32)})
     (worker, _) = server.machine.status(now=server.now).workers
     assert worker.meters == {f"meter 999 {number}": 1.0 for number in range(32)}

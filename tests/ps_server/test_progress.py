@@ -1,7 +1,6 @@
 """How far a run is, and when it is over."""
 
 import json
-import math
 
 import pytest
 
@@ -72,12 +71,6 @@ def test_better_than_what_is_saved_is_a_higher_mean_of_a_whole_hundred_games(pro
     assert not progress.is_better_than_saved, "as good is not better"
     play(progress, 51.0)
     assert progress.is_better_than_saved
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_return_that_is_no_number_is_left_out(progress: Progress, value: float) -> None:
-    play(progress, 3.0, value)
-    assert (progress.episodes, progress.mean_return) == (1, 3.0)
 
 
 @pytest.mark.parametrize(

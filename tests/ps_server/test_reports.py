@@ -28,12 +28,6 @@ def test_a_repeated_report_is_handed_on_once(server: Transcript) -> None:
     assert [effect for effect in server.effects if isinstance(effect, Reported)] == []
 
 
-def test_a_return_that_is_no_number_is_not_handed_on(server: Transcript) -> None:
-    server.report("a", 1, float("nan"), 2.0, float("inf"))
-    reported = only(Reported, server.effects)
-    assert (reported.first_episode, reported.episodes) == (1, (Episode(2.0, 10),))
-
-
 def test_the_report_that_ends_a_run_is_handed_on_too() -> None:
     server = Transcript.seeded(budget={"until_return": 18.0})
     server.report("a", 1, *[18.0] * 100)

@@ -29,7 +29,8 @@ def train(server: WithStandby, sequences: range, seed: int = 0) -> None:
             numbers = np.random.default_rng([seed, sequence, ord(worker)])
             version = max(1, server.machine.version - 3)
             server.push(worker, sequence, numbers.normal(size=3).tolist(), computed_on=version)
-            server.report(worker, sequence, float(numbers.integers(-21, 22)))
+            if sequence % 3 == 0:
+                server.report(worker, sequence, float(numbers.integers(-21, 22)))
 
 
 def state_of(run: TrainingRun, *, now: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ METHODS = ["one_step_q", "one_step_sarsa", "n_step_q"]
 
 
 def a_run_with(interval: int, name: str = "n_step_q") -> Transcript:
-    return Transcript.seeded(algorithm={"name": name, "target_interval": interval})
+    return Transcript.seeded(algorithm={"name": name, "target_interval": interval, "unroll_length": 50})
 
 
 @given(st.integers(1, 100), st.lists(st.integers(0, 250), max_size=40))
@@ -58,7 +58,7 @@ def test_a_push_that_is_repeated_or_refused_does_not_refresh() -> None:
 
 def test_in_a_run_without_one_the_weights_are_their_target_and_kept_once() -> None:
     for server in (Transcript.seeded(algorithm={"name": "a3c"}), a_run_with(0)):
-        server.push("a", 1, steps=10**6)
+        server.push("a", 1, steps=40)
         store = server.run.weights
         assert store.target_version == store.version == 2
         assert received(server.pull("a", target=True)) == store.flat.tolist() == [-1.0] * 3

@@ -164,6 +164,9 @@ class Transcript:
         return self.ask(peer, messages.Pull(request=request, have_version=have, have_epoch=have_epoch, target=target))
 
     def report(self, worker: str, sequence: int, *returns: float, **meters: float) -> messages.Noted:
+        """Games of ten steps, which the worker's pushes have told."""
+        account = self.run.ledger.accounts[worker]
+        account.unplayed = max(account.unplayed, 10 * len(returns))
         episodes = tuple(Episode(value, 10) for value in returns)
         request = self.next_request()
         report = messages.Report(request=request, sequence=sequence, episodes=episodes, meters=meters)

@@ -63,7 +63,7 @@ class OneThread:
             wishes={},
             proposal=self.run.to_dict(),
             host="here",
-            environments=1,
+            environments=0,
             patience_seconds=PATIENCE_SECONDS,
             resend_bytes=RESEND_BYTES,
             now=self.now,
