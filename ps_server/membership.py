@@ -108,6 +108,10 @@ class Membership:
         """The members whose lease runs."""
         return list(self._living.values())
 
+    def is_alive(self, worker_id: str) -> bool:
+        """Whether this worker's lease runs."""
+        return worker_id in self._living
+
     def all(self) -> list[Member]:
         """Every member that is remembered: the living first, then in order of joining."""
         return sorted(self._by_id.values(), key=lambda member: (not member.alive, member.number))

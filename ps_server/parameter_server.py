@@ -59,7 +59,8 @@ class ParameterServer:
         self.epoch = epoch
         self.phase = Phase.SERVING if run and run.store else Phase.EMPTY
         self.membership = Membership(limits.lease_seconds)
-        self.turns = Turns(run.spec.consistency if run else Consistency(), self._settled_through)
+        self._receive_bytes = limits.receive_bytes
+        self.turns = self._new_turns(run.spec.consistency if run else Consistency())
         self.room = Room(limits.receive_bytes, self.membership)
         self.refusals = Refusals(self.membership)
         self.replication = Replication(epoch)
@@ -202,7 +203,7 @@ class ParameterServer:
             case messages.Push() | messages.PushPull():
                 if isinstance(message, messages.PushPull):
                     codec_for_weights(message.weight_codec)  # without one, nothing is done
-                self.room.arrived(peer)
+                self.room.arrived(member)
                 settled = self._push(self.run, Held(member, peer, message, vector), now=now)
                 return settled + self._give_room(now=now)
             case messages.Report():
@@ -224,7 +225,7 @@ class ParameterServer:
         spec = admit(hello, run=self.run, overrides=self._overrides)
         if self.run is None:
             self.run = TrainingRun(spec, epoch=self.epoch, now=now)
-            self.turns = Turns(spec.consistency, self._settled_through)
+            self.turns = self._new_turns(spec.consistency)
         self.turns.drop(hello.worker_id)
         lost = self.run.ledger.lacking(hello.worker_id, hello.incarnation, oldest=hello.oldest)
         account = self.run.join(hello)
@@ -265,7 +266,9 @@ class ParameterServer:
         """Answer a push that was settled before; settle a new one, and others with it, when it is its turn."""
         if not run.is_new(push.member.worker_id, push.message):
             return [self._settled(run, push, run.repeated(push.member.worker_id, push.message), now=now)]
-        self.turns.hold(push)
+        if not self.turns.hold(push, is_alive=self.membership.is_alive):
+            reason = f"push {push.message.sequence} would wait here, and there is no room for it before older ones"
+            raise Denied("outside_window", reason)
         return self._take_turns(run, now=now)
 
     def _take_turns(self, run: TrainingRun, *, now: float) -> list[Effect]:
@@ -291,6 +294,9 @@ class ParameterServer:
             is_last = push is together[-1]
             effects += self.replication.repeat(push.member.worker_id, message, vector, together=not is_last, now=now)
         return effects
+
+    def _new_turns(self, settings: Consistency) -> Turns:
+        return Turns(settings, self._settled_through, budget_bytes=self._receive_bytes)
 
     def _settled_through(self, worker_id: str) -> int:
         """The sequence up to which every push of a worker is settled."""
@@ -330,7 +336,9 @@ class ParameterServer:
 
     def _give_room(self, *, now: float) -> list[Effect]:
         """Tell those whose turn it is to push."""
-        return [Send(peer, messages.Room(request=request)) for peer, request in self.room.next_turns(now=now)]
+        waiting = self.turns
+        turns = self.room.next_turns(held_bytes=waiting.held_bytes, holds=waiting.holds_any, now=now)
+        return [Send(peer, messages.Room(request=request)) for peer, request in turns]
 
     def _report(self, run: TrainingRun, member: Member, report: messages.Report, *, now: float) -> list[Effect]:
         effects: list[Effect] = [Send(member.peer, messages.Noted(request=report.request, sequence=report.sequence))]

@@ -30,16 +30,23 @@ class Held:
     message: Push | PushPull
     vector: Sequence[Buffer]
 
+    @property
+    def size(self) -> int:
+        """Bytes of the vector."""
+        return sum(memoryview(buffer).nbytes for buffer in self.vector)
+
 
 class Turns:
     """
     The pushes that wait for their turn.
 
-    Invariant: of one worker they are held by sequence, each once; the lowest is settled first.
+    Invariants: of one worker they are held by sequence, each once; the lowest is settled first. What is held beyond
+    one push of each living worker is within the budget.
     """
 
-    def __init__(self, settings: Consistency, through: Callable[[str], int]) -> None:
+    def __init__(self, settings: Consistency, through: Callable[[str], int], *, budget_bytes: int) -> None:
         """`through`: the sequence up to which everything of a worker, by its id, is settled."""
+        self._budget_bytes = budget_bytes
         self._settings = settings
         self._through = through
         self._held: dict[str, dict[int, Held]] = {}  # by worker id and sequence; never an empty dictionary in it
@@ -47,9 +54,27 @@ class Turns:
         self._has: dict[str, int] = {}  # version of the weights that each of the living computes on, or an older one
         self._began = settings.quorum == 0  # as many as it asks for have lived at once
 
-    def hold(self, held: Held) -> None:
-        """A push that is new to the ledger; held already, it takes the place of its repetition."""
-        self._held.setdefault(held.member.worker_id, {})[held.message.sequence] = held
+    @property
+    def held_bytes(self) -> int:
+        """Of all vectors that wait."""
+        return sum(held.size for pushes in self._held.values() for held in pushes.values())
+
+    def hold(self, held: Held, *, is_alive: Callable[[str], bool]) -> bool:
+        """
+        A push that is new to the ledger; held already, it takes the place of its repetition.
+
+        False when there is no room for it: it can be sent again when older ones of its worker are settled. For the one
+        that is settled next there always is. Where memory is short, that of the dead goes first: should one come back,
+        it sends its pushes again.
+        """
+        worker = held.member.worker_id
+        if self.held_bytes + held.size > self._budget_bytes:
+            self._held = {one: pushes for one, pushes in self._held.items() if is_alive(one)}
+            is_too_much = self.held_bytes + held.size > self._budget_bytes
+            if is_too_much and not self._is_next(worker, held.message.sequence):
+                return False
+        self._held.setdefault(worker, {})[held.message.sequence] = held
+        return True
 
     def told(self, worker_id: str, version: int) -> None:
         """The worker is given the weights of this version, unless it was given others and has asked twice."""
@@ -59,6 +84,10 @@ class Turns:
         """A push was looked at; this is now the version of the weights."""
         if isinstance(push.message, PushPull):
             self._has[push.member.worker_id] = version
+
+    def holds_any(self, worker_id: str) -> bool:
+        """Whether a push of this worker waits."""
+        return worker_id in self._held
 
     def holds(self, worker_id: str) -> bool:
         """Whether a push of this worker waits, and for nothing that it would have to send first."""
@@ -128,6 +157,12 @@ class Turns:
     def _computed_on(self, worker_id: str, epoch: int, version: int) -> int:
         oldest = self._oldest(worker_id).message
         return oldest.computed_on if oldest.epoch == epoch else version  # one of another epoch counts as fresh
+
+    def _is_next(self, worker_id: str, sequence: int) -> bool:
+        """Whether no other push of this worker can be settled before this one; or it is here already."""
+        held = self._held.get(worker_id, {})
+        in_order = sequence == self._through(worker_id) + 1
+        return sequence in held or in_order or (not held and self._settings.rule != "sync")
 
     def _together(self, workers: set[str]) -> list[Held]:
         return sorted((self._take(worker) for worker in workers), key=lambda held: held.member.number)

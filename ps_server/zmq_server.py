@@ -24,6 +24,7 @@ from ps_server.checkpointing import CheckpointWriter, Written
 from ps_server.door import Door
 from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send, Tell
 from ps_server.lent_memory import LentMemory
+from ps_server.noted_lines import NotedLines
 from ps_server.parameter_server import ParameterServer
 from ps_server.primary_link import PrimaryLink
 from ps_server.standby import Standby
@@ -67,6 +68,7 @@ class ZmqServer:
         if door is not None:
             door.hang(self._context, self._socket)
         self._memory = LentMemory()
+        self._lines = NotedLines()
         self._frames: WeakKeyDictionary[Snapshot, list[zmq.Frame]] = WeakKeyDictionary()
         self._exit = False
         self._on_report: Callable[[Reported], None] | None = None
@@ -179,7 +181,7 @@ class ZmqServer:
                     assert self._on_report is not None, "reports come while it serves"
                     self._on_report(effect)
                 case Note():
-                    log.log(logging.WARNING if effect.warning else logging.INFO, effect.text)
+                    self._lines.add(effect, now=time.monotonic())
                 case Exit():
                     self._exit = True
 
