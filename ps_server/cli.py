@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import resource
-import signal
 import socket
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from common.flags import Parsed, parse_with_run, run_program
 from common.messages import StatusReply, StatusRequest
 from common.run_folder import make_run_folder
 from common.run_spec import flag_of, run_from_dict, with_settings
+from common.stop_signals import StopSignal
 from common.zmq_request import ask
 from ps_server.checkpointing import CheckpointWriter, newest_checkpoint
 from ps_server.door import Door
@@ -57,7 +57,7 @@ def serve(argv: Sequence[str] | None = None) -> int:
         log.info(flags.remark)
     torch.set_num_threads(settings.threads)
     take_every_descriptor_allowed()
-    stop = _StopSignal()
+    stop = StopSignal()
     door = _door(settings)
     with contextlib.closing(_storage(flags)) as storage:
         machine = _machine(flags, epoch=time.time_ns(), now=time.monotonic())
@@ -70,7 +70,7 @@ def _serve(
     storage: RunStorage,
     settings: ServerSettings,
     door: Door | None,
-    stop: "_StopSignal",
+    stop: StopSignal,
 ) -> None:
     """Until the run ends or a signal comes; then save it."""
     writer = CheckpointWriter(storage.checkpoints)
@@ -224,18 +224,3 @@ def take_every_descriptor_allowed() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(OSError, ValueError):  # where what is allowed is more than the system has
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-class _StopSignal:
-    """Ctrl-C, SIGTERM or a lost terminal: save and exit, soon."""
-
-    def __init__(self) -> None:
-        self._set = False
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._handle)
-
-    def is_set(self) -> bool:
-        return self._set
-
-    def _handle(self, *_: object) -> None:
-        self._set = True

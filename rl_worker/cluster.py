@@ -5,7 +5,6 @@ It starts the two programs by name and watches them over the same protocol as ev
 """
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from common.flags import Parsed, parse_with_run, run_program
 from common.run_folder import METRICS, SETTINGS, claim_run_folder, make_run_folder
 from common.run_spec import RunSpec, flags_for
 from common.status import Status
+from common.stop_signals import StopSignal
 from rl_worker.local_cluster import LocalCluster
 from rl_worker.progress_display import ProgressDisplay
 from rl_worker.run_check import check_apart
@@ -97,7 +97,7 @@ def train_here(argv: Sequence[str] | None = None) -> int:
         print_catalogue()
         return 0
     check_apart(run, imports=settings.imports, device=settings.device, render=settings.render)
-    stop = _StopSignal()
+    stop = StopSignal()
     if flags.remark:
         print(flags.remark)
     cluster, folder = _start(flags)
@@ -156,7 +156,7 @@ def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
     return cluster, folder
 
 
-def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: "_StopSignal", started: float) -> tuple[float, int]:
+def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: StopSignal, started: float) -> tuple[float, int]:
     """
     Show progress until the run has ended.
 
@@ -166,7 +166,7 @@ def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: "_StopSignal",
     told = False
     deaths = 0
     while True:
-        if stop.signalled and not told:
+        if stop.is_set() and not told:
             told = True
             cluster.stop("rl-cluster was interrupted")
         try:
@@ -215,15 +215,3 @@ def _run_folder(settings: ClusterSettings, run: RunSpec) -> Path:
     folder = make_run_folder(settings.run_dir, experiment=run.experiment, preset=run.preset, seed=run.seed)
     claim_run_folder(folder)
     return folder
-
-
-class _StopSignal:
-    """Ctrl-C, SIGTERM or a lost terminal: end the run in order."""
-
-    def __init__(self) -> None:
-        self.signalled = False
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._handle)
-
-    def _handle(self, *_: object) -> None:
-        self.signalled = True

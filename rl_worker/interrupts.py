@@ -3,9 +3,10 @@ Ctrl-C, SIGTERM and a lost terminal, as an exception in the trainer's thread: be
 the midst of what must be whole, such as a message of several frames.
 """
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from common.stop_signals import on_stop_signals
 
 
 class Interrupted(BaseException):
@@ -21,8 +22,7 @@ class Interrupts:
 
     def listen(self) -> None:
         """From now on signals are raised."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._handle)
+        on_stop_signals(self._handle)
 
     @contextmanager
     def postponed(self) -> Iterator[None]:

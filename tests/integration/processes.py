@@ -22,6 +22,12 @@ from common.zmq_request import ask
 DEADLINE_SECONDS = 60.0
 
 
+def _heeds_signals() -> None:
+    """Runs in the child: signals are not ignored because the tests were started in the background."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Program:
     """A running program and what it has printed: an installed script, or a module of the tests."""
 
@@ -44,6 +50,7 @@ class Program:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
+                preexec_fn=_heeds_signals,
                 env=os.environ | {"OMP_NUM_THREADS": "1"} | variables,
             )
 

@@ -95,6 +95,22 @@ def test_ctrl_c_ends_the_run_in_order(programs: Programs, tmp_path: Path) -> Non
     assert list((run / "checkpoints").glob("checkpoint-*.safetensors"))
 
 
+def test_under_nohup_a_lost_terminal_ends_no_program(programs: Programs, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    cluster = programs.start("rl-cluster", *FOREVER, "--run-dir", str(run), prefix=("nohup",))
+    wait_for(lambda: _episodes(run) > 0, program=cluster)
+    children = psutil.Process(cluster.process.pid).children()
+    for process in (psutil.Process(cluster.process.pid), *children):
+        process.send_signal(signal.SIGHUP)
+    before = _episodes(run)
+    wait_for(lambda: _episodes(run) > before + 20, program=cluster)
+    assert all(child.is_running() for child in children)
+    assert "died" not in cluster.output
+    cluster.signal(signal.SIGTERM)
+    assert cluster.wait(30) == 0, cluster.output
+    assert not any(child.is_running() for child in children)
+
+
 def test_children_do_not_outlive_a_cluster_that_is_killed(programs: Programs, tmp_path: Path) -> None:
     run = tmp_path / "run"
     cluster = programs.start("rl-cluster", *FOREVER, "--run-dir", str(run))

@@ -14,7 +14,7 @@ each_signal = pytest.mark.parametrize("number", SIGNALS)
 
 @pytest.fixture
 def interrupts() -> Iterator[Interrupts]:
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
     listening = Interrupts()
     listening.listen()
     yield listening
