@@ -14,6 +14,7 @@ import torch
 from common.curve import ClientKeys, read_pair
 from common.errors import CheckpointError, Fenced, Refused, ServerUnreachable, SettingsError, WireError
 from common.flags import Parsed, parse_with_run, run_program
+from common.log_lines import log_as
 from common.messages import StatusReply, StatusRequest
 from common.run_folder import make_run_folder
 from common.run_spec import flag_of, run_from_dict, with_settings
@@ -50,7 +51,7 @@ def main() -> NoReturn:
 
 def serve(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    log_as(PROGRAM)
     flags = parse_with_run(ServerSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
     settings = flags.program
     if flags.remark:

@@ -14,6 +14,7 @@ import torch
 from common.curve import read_client_keys
 from common.errors import RunEnded
 from common.flags import Parsed, parse_with_run, run_program
+from common.log_lines import log_as
 from common.messages import Episode, Welcome
 from common.names import as_name, as_text
 from common.run_spec import RunSpec, run_from_dict
@@ -44,9 +45,10 @@ def main() -> NoReturn:
 
 def work(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     flags = parse_with_run(WorkerSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
     settings = flags.program
+    name = settings.name or as_name(f"{socket.gethostname()}-{os.getpid()}")
+    log_as(name)
     if flags.remark:
         log.info(flags.remark)
     torch.set_num_threads(settings.threads)
@@ -57,7 +59,7 @@ def work(argv: Sequence[str] | None = None) -> int:
     interrupts = Interrupts()
     interrupts.listen()
     keys = read_client_keys(settings.curve_server_key, settings.curve_secret)
-    machine = _machine(flags)
+    machine = _machine(flags, name)
     reason = ""
     client = ZmqClient(settings.server, machine, keys=keys, undisturbed=interrupts.postponed)
     try:
@@ -138,14 +140,13 @@ def _gif_recorder(folder: Path | None, run: RunSpec, environments: Environments,
     return GifRecorder(agent, screen, folder, every_episodes=every, seed=seed)
 
 
-def _machine(flags: Parsed[WorkerSettings]) -> ParameterClient:
-    host = socket.gethostname()
+def _machine(flags: Parsed[WorkerSettings], name: str) -> ParameterClient:
     return ParameterClient(
-        worker_id=flags.program.name or as_name(f"{host}-{os.getpid()}"),
+        worker_id=name,
         incarnation=time.time_ns(),
         wishes=flags.wishes,
         proposal=flags.run.to_dict(),
-        host=as_text(host),
+        host=as_text(socket.gethostname()),
         environments=flags.run.environment.envs if "environment.envs" in flags.wishes else 0,
         patience_seconds=60 * flags.program.patience_minutes,
         addresses=len(flags.program.addresses),

@@ -18,6 +18,7 @@ from tyro.conf import arg
 
 from common.errors import ServerUnreachable, SettingsError
 from common.flags import Parsed, parse_with_run, run_program
+from common.output_file import check_output
 from common.run_folder import METRICS, SETTINGS, claim_run_folder, make_run_folder
 from common.run_spec import RunSpec, flags_for
 from common.status import Status
@@ -96,6 +97,7 @@ def train_here(argv: Sequence[str] | None = None) -> int:
 
         print_catalogue()
         return 0
+    check_output("--json", settings.json)
     check_apart(run, imports=settings.imports, device=settings.device, render=settings.render)
     stop = StopSignal()
     if flags.remark:

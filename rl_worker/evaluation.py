@@ -27,6 +27,7 @@ from common.codecs import CODECS
 from common.curve import ClientKeys, read_client_keys
 from common.errors import CheckpointError, SettingsError
 from common.flags import parse_program, run_program
+from common.output_file import check_output
 from common.run_folder import CHECKPOINTS
 from common.run_spec import RunSpec, run_from_dict
 from common.tensors import Schema
@@ -68,7 +69,7 @@ class EvaluationSettings:
     seed: int = 1_000_000
     """seed of the games; far from those of training"""
     video: Path | None = None
-    """folder for an MP4 of one more game"""
+    """file for an MP4 of one more game"""
     gif: Path | None = None
     """file for a GIF of one more game, small and short"""
     json: Path | None = None
@@ -104,6 +105,9 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     settings = parse_program(EvaluationSettings, argv, prog=PROGRAM)
+    check_output("--video", settings.video, suffix=".mp4")
+    check_output("--gif", settings.gif, suffix=".gif")
+    check_output("--json", settings.json)
     torch.set_num_threads(1)
     torch.manual_seed(settings.seed)
     run, schema, weights, global_steps, origin = _weights(settings)
@@ -129,8 +133,8 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     if settings.json is not None:
         _write(settings.json, result)
     if settings.video is not None:
-        path = record_game(agent, run.environment, settings.video, greedy=settings.greedy, seed=settings.seed)
-        print(f"video: {path}")
+        record_game(agent, run.environment, settings.video, greedy=settings.greedy, seed=settings.seed)
+        print(f"video: {settings.video}")
     if settings.gif is not None:
         _write_gif(settings.gif, agent, run, greedy=settings.greedy, seed=settings.seed)
         print(f"GIF: {settings.gif}")

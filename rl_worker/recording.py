@@ -25,22 +25,20 @@ GIF_MOST_PIXELS = 160  # of a side
 GIF_MILLISECONDS = 1000 // SCREENS_PER_SECOND  # for a step
 
 
-def record_game(agent: Algorithm, settings: Environment, folder: Path, *, greedy: bool, seed: int) -> Path:
-    """Play one full game into FOLDER/GAME.mp4. Raises SettingsError when that cannot be written."""
-    path = folder / f"{settings.id.replace('/', '-')}.mp4"
+def record_game(agent: Algorithm, settings: Environment, path: Path, *, greedy: bool, seed: int) -> None:
+    """Play one full game into an MP4 file. Raises SettingsError when that cannot be written."""
     environments = make_environments(settings, count=1, with_screen=True)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         # Typed as a reader by its own stubs; what `get_writer` returns appends.
         video: Any
         with imageio.v2.get_writer(path, fps=SCREENS_PER_SECOND, macro_block_size=2) as video:
             for screen in _game(agent, environments, greedy=greedy, seed=seed, most_steps=MOST_SCREENS):
                 video.append_data(screen)
     except OSError as error:
-        raise SettingsError(f"--video {folder}: cannot be written: {error}") from error
+        raise SettingsError(f"--video {path}: cannot be written: {error}") from error
     finally:
         environments.close()
-    return path
 
 
 def record_gif(agent: Algorithm, environments: Environments, path: Path, *, greedy: bool, seed: int) -> None:

@@ -1,6 +1,7 @@
 """`rl-cluster` and `rl-eval` as a user runs them. CartPole really learns."""
 
 import json
+import re
 import signal
 import socket
 import tomllib
@@ -109,6 +110,8 @@ def test_under_nohup_a_lost_terminal_ends_no_program(programs: Programs, tmp_pat
     cluster.signal(signal.SIGTERM)
     assert cluster.wait(30) == 0, cluster.output
     assert not any(child.is_running() for child in children)
+    for file, who in (("server.log", "ps-server"), ("worker-1.log", "worker-1")):
+        assert re.search(rf"^\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d INFO {who}: ", (run / file).read_text(), re.MULTILINE)
 
 
 def test_children_do_not_outlive_a_cluster_that_is_killed(programs: Programs, tmp_path: Path) -> None:

@@ -36,7 +36,9 @@ def test_an_environment_in_the_working_folder_works_in_every_program(programs: P
         "rl-cluster", *environment, "--max-steps", "400", "--workers", "1", "--run-dir", "run", folder=folder
     )
     succeeds(cluster)
-    evaluation = programs.start("rl-eval", "--checkpoint", "run", "--episodes", "2", "--gif", "game.gif", folder=folder)
+    evaluation = programs.start(
+        "rl-eval", "--checkpoint", "run", "--episodes", "2", "--video", "game.mp4", folder=folder
+    )
     assert "myenvs:Line-v0: mean" in succeeds(evaluation)
     server, endpoint = programs.start_server("--max-steps", "400", run_dir=folder / "second")
     worker = programs.start("rl-worker", "--server", endpoint, *environment, folder=folder)

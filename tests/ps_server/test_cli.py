@@ -20,7 +20,7 @@ Serve = Callable[..., None]
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Starts ps-server, which is not to get as far as serving."""
     before = set(threading.enumerate())
-    monkeypatch.setattr(cli, "_StopSignal", object)  # it would take over the signals of this process
+    monkeypatch.setattr(cli, "StopSignal", object)  # it would take over the signals of this process
 
     def start(*flags: str | Path) -> None:
         what = [] if "--standby-of" in flags else ["--environment", "CartPole-v1"]

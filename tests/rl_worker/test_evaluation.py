@@ -147,18 +147,33 @@ def test_a_checkpoint_is_played_and_its_scores_are_told(tmp_path: Path, capsys: 
     assert "of 20 full games, greedy actions" in said
 
 
-def test_one_more_game_becomes_a_gif(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, gif = checkpoint(tmp_path / "some.safetensors"), tmp_path / "game.gif"
-    scores_of("--checkpoint", path, "--episodes", "1", "--gif", gif, tmp_path=tmp_path)
+def test_one_more_game_becomes_a_gif_and_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, gif, video = checkpoint(tmp_path / "some.safetensors"), tmp_path / "game.gif", tmp_path / "new" / "out.mp4"
+    scores_of("--checkpoint", path, "--episodes", "1", "--gif", gif, "--video", video, tmp_path=tmp_path)
     assert gif.read_bytes().startswith(b"GIF89a")
-    assert f"GIF: {gif}" in capsys.readouterr().out
+    assert video.read_bytes()[4:8] == b"ftyp"
+    said = capsys.readouterr().out
+    assert f"GIF: {gif}" in said
+    assert f"video: {video}" in said
 
 
-def test_a_gif_that_cannot_be_written_is_said_with_the_flag(tmp_path: Path) -> None:
-    path = checkpoint(tmp_path / "some.safetensors")
+@pytest.mark.parametrize(
+    ("flag", "file", "words"),
+    [
+        ("--gif", "file/game.gif", "cannot be written: "),
+        ("--video", "file/game.mp4", "cannot be written: "),
+        ("--json", "file/result.json", "cannot be written: "),
+        ("--json", ".", "cannot be written: Is a directory"),
+        ("--gif", "game.mp4", "must name a file that ends in .gif, for example .*/game.gif"),
+        ("--video", "videos", "must name a file that ends in .mp4, for example .*/videos/game.mp4"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_a_game_is_played(
+    tmp_path: Path, flag: str, file: str, words: str
+) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(SettingsError, match=f"--gif {tmp_path}/file/game.gif: cannot be written"):
-        scores_of("--checkpoint", path, "--episodes", "1", "--gif", tmp_path / "file" / "game.gif", tmp_path=tmp_path)
+    with pytest.raises(SettingsError, match=f"^{flag} {tmp_path}.*: {words}"):
+        evaluate(["--checkpoint", "nowhere", flag, str(tmp_path / file)])
 
 
 def test_the_same_seed_plays_the_same_games(tmp_path: Path) -> None:
@@ -327,9 +342,3 @@ def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
 def test_flags_that_make_no_sense_are_said_with_the_flag(flags: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingsError, match=f"^{sentence}"):
         EvaluationSettings(**flags)
-
-
-def test_a_result_that_cannot_be_written_is_said_with_the_flag(tmp_path: Path) -> None:
-    path = checkpoint(tmp_path / "x.safetensors")
-    with pytest.raises(SettingsError, match=r"^--json .*/nowhere/x\.json: cannot be written: No such file"):
-        evaluate(["--checkpoint", str(path), "--episodes", "1", "--json", str(tmp_path / "nowhere" / "x.json")])

@@ -35,15 +35,15 @@ def screens_of(path: Path, *, height: int, width: int) -> NDArray[np.uint8]:
 @pytest.mark.parametrize(
     ("settings", "file", "height", "width"),
     [
-        (Environment(id="CartPole-v1", max_episode_steps=6), "CartPole-v1.mp4", 400, 600),
-        (Environment(id="ALE/Pong-v5", max_episode_steps=6), "ALE-Pong-v5.mp4", 210, 160),
+        (Environment(id="CartPole-v1", max_episode_steps=6), "cartpole.mp4", 400, 600),
+        (Environment(id="ALE/Pong-v5", max_episode_steps=6), "pong.MP4", 210, 160),
     ],
 )
 def test_a_game_becomes_a_video_with_a_picture_for_each_step(
     settings: Environment, file: str, height: int, width: int, tmp_path: Path
 ) -> None:
-    path = record_game(agent_for(settings), settings, tmp_path / "new" / "folder", greedy=False, seed=1)
-    assert path == tmp_path / "new" / "folder" / file
+    path = tmp_path / "new" / "folder" / file
+    record_game(agent_for(settings), settings, path, greedy=False, seed=1)
     screens = screens_of(path, height=height, width=width)
     assert len(screens) == 6
     assert all(screen.std() > 1 for screen in screens), "a picture is blank"
@@ -52,15 +52,16 @@ def test_a_game_becomes_a_video_with_a_picture_for_each_step(
 def test_a_game_that_never_ends_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MOST_SCREENS", 3)
     settings = Environment(id="CartPole-v1")
-    path = record_game(agent_for(settings), settings, tmp_path, greedy=True, seed=1)
+    path = tmp_path / "game.mp4"
+    record_game(agent_for(settings), settings, path, greedy=True, seed=1)
     assert len(screens_of(path, height=400, width=600)) == 3
 
 
 def test_a_folder_that_cannot_be_made_is_said_with_the_flag(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     settings = Environment(id="CartPole-v1", max_episode_steps=3)
-    with pytest.raises(SettingsError, match=r"^--video .*file: cannot be written: "):
-        record_game(agent_for(settings), settings, tmp_path / "file", greedy=True, seed=1)
+    with pytest.raises(SettingsError, match=r"^--video .*file/game.mp4: cannot be written: "):
+        record_game(agent_for(settings), settings, tmp_path / "file" / "game.mp4", greedy=True, seed=1)
 
 
 def gif_of(settings: Environment, path: Path) -> NDArray[np.uint8]:
