@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from common import messages
 from common.codecs import CODECS
 from common.messages import Hello, NotModified, Pull, PushPull, Settlement, Weights, Welcome
@@ -54,6 +56,19 @@ def newest(
     if store is None or (message.have_epoch, message.have_version) == (epoch, version):
         return Send(peer, NotModified(**answer))
     return Send(peer, Weights(**answer, codec=codec), store.snapshot(codec, target=is_target))
+
+
+def renewed(send: Send, run: TrainingRun, *, target: bool) -> Send:
+    """An answer that carries weights (or target weights), with the newest."""
+    assert isinstance(send.message, Weights), "nothing else carries weights"
+    store = run.weights
+    message = msgspec.structs.replace(
+        send.message,
+        version=store.target_version if target else store.version,
+        global_steps=run.progress.global_steps,
+        target_version=store.target_version,
+    )
+    return Send(send.to, message, store.snapshot(message.codec, target=target))
 
 
 def how_it_is(peer: PeerId, asked: messages.StatusRequest, run: TrainingRun | None, status: Status) -> Send:

@@ -17,7 +17,7 @@ from common.run_spec import Consistency
 from common.status import Status
 from common.wire import Buffer
 from ps_server.admission import admit
-from ps_server.answers import how_it_is, newest, welcome
+from ps_server.answers import how_it_is, newest, renewed, welcome
 from ps_server.checkpoint_plan import CheckpointPlan
 from ps_server.denied import Denied
 from ps_server.effects import Effect, Exit, Note, Send
@@ -145,6 +145,11 @@ class ParameterServer:
             self._exited = True
             effects.append(Exit(self._end_reason))
         return effects
+
+    def renewed(self, send: Send, *, target: bool) -> Send:
+        """An answer with weights (or target weights) that had to wait, with the newest."""
+        assert self.run is not None, "it was an answer of this run"
+        return renewed(send, self.run, target=target)
 
     def was_away(self, seconds: float, *, now: float) -> None:
         """The shell did not listen for so long: its process was paused, or its machine asleep."""

@@ -2,14 +2,13 @@
 The shell of the server: one ROUTER socket, one thread. It receives, decodes, asks the machine, and does what it says.
 A standby listens to its primary too (primary_link.py).
 
-Nothing is decided here. A peer that does not read its replies loses them (it will ask again) and costs at most
-SEND_HIGH_WATER messages of memory; nobody can make this loop wait.
+Nothing is decided here, and nobody can make this loop wait: replies.py has what peers do not read at once.
 """
 
 import logging
 import time
 from collections.abc import Callable, Iterator
-from weakref import WeakKeyDictionary
+from dataclasses import replace
 
 import msgspec
 import zmq
@@ -18,7 +17,7 @@ from common.curve import ClientKeys
 from common.errors import SettingsError, WireError
 from common.messages import Hello, Refused, Welcome
 from common.status import Status
-from common.wire import MAX_FRAME_BYTES, Buffer, chunks, read_to_server, take_places, to_frames, with_places
+from common.wire import MAX_FRAME_BYTES, Places, read_to_server, take_places
 from common.zmq_frames import receive_frames
 from ps_server.checkpointing import CheckpointWriter, Written
 from ps_server.door import Door
@@ -27,8 +26,8 @@ from ps_server.lent_memory import LentMemory
 from ps_server.noted_lines import NotedLines
 from ps_server.parameter_server import ParameterServer
 from ps_server.primary_link import PrimaryLink
+from ps_server.replies import Replies
 from ps_server.standby import Standby
-from ps_server.weight_store import Snapshot
 
 TICK_SECONDS = 0.25
 AWAY_SECONDS = 0.5  # a tick that is later than this: workers spoke, perhaps, and were not heard
@@ -69,7 +68,7 @@ class ZmqServer:
             door.hang(self._context, self._socket)
         self._memory = LentMemory()
         self._lines = NotedLines()
-        self._frames: WeakKeyDictionary[Snapshot, list[zmq.Frame]] = WeakKeyDictionary()
+        self._replies = Replies(self._socket, place=self._place, renewed=self._renewed)
         self._exit = False
         self._on_report: Callable[[Reported], None] | None = None
         try:
@@ -105,11 +104,13 @@ class ZmqServer:
         self._on_report = on_report
         next_tick = time.monotonic()
         while not self._exit and not until():
-            wait = max(0.0, next_tick - time.monotonic())
+            due = min(next_tick, self._replies.next_due() or next_tick)
+            wait = max(0.0, due - time.monotonic())
             if self._poller.poll(int(wait * 1000) + 1):
                 self._hear_primary()
                 for frames in self._waiting():
                     self._handle(frames)
+            self._replies.send_waiting(now=time.monotonic())
             self._collect_checkpoints()
             now = time.monotonic()
             if now >= next_tick:
@@ -186,28 +187,16 @@ class ZmqServer:
                     self._exit = True
 
     def _send(self, send: Send) -> None:
-        message = send.message
-        if isinstance(message, Welcome):
-            message = msgspec.structs.replace(message, memory=self._memory.proof(send.to))
-        frames: list[Buffer | zmq.Frame] = [send.to, *to_frames(message, send.vector)]
-        if (places := self._memory.answer(send.to, message.request, send.snapshot)) is not None:
-            frames[1:] = with_places(to_frames(message), places)
-        elif send.snapshot is not None:
-            frames += self._frames_of(send.snapshot)
-        try:
-            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            log.debug("a reply was dropped: its reader is slow")
-        except zmq.ZMQError as error:
-            # ROUTER_MANDATORY tells that the connection is gone; the worker will be back on another one.
-            if error.errno != zmq.EHOSTUNREACH:
-                raise
+        if isinstance(send.message, Welcome):
+            send = replace(send, message=msgspec.structs.replace(send.message, memory=self._memory.proof(send.to)))
+        self._replies.send(send, now=time.monotonic())
 
-    def _frames_of(self, snapshot: Snapshot) -> list[zmq.Frame]:
-        """The snapshot as frames, made once; sending a frame again costs a reference, not a copy."""
-        if snapshot not in self._frames:
-            self._frames[snapshot] = [zmq.Frame(chunk, copy=False) for chunk in chunks(snapshot.buffer)]
-        return self._frames[snapshot]
+    def _place(self, send: Send) -> Places | None:
+        return self._memory.answer(send.to, send.message.request, send.snapshot)
+
+    def _renewed(self, send: Send, target: bool) -> Send:
+        assert self.served is not None, "who sends weights serves a run"
+        return self.served.renewed(send, target=target)
 
     def _collect_checkpoints(self) -> None:
         while not self._writer.results.empty():

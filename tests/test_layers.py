@@ -65,6 +65,7 @@ MAY_USE_ZMQ = {
     "common/zmq_request.py",
     "ps_server/door.py",
     "ps_server/primary_link.py",
+    "ps_server/replies.py",
     "ps_server/zmq_server.py",
     "rl_worker/zmq_client.py",
 }

@@ -79,13 +79,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
     serve = threading.Thread(target=shell.serve, kwargs={"until": over.is_set, "on_tick": ignore, "on_report": ignore})
     serve.start()
     here = Here(machine, shell)
-    frames_of = shell._frames_of
+    frames_of = shell._replies._frames_of
 
     def counted(snapshot: Snapshot) -> list[zmq.Frame]:
         here.by_wire += 1
         return frames_of(snapshot)
 
-    monkeypatch.setattr(shell, "_frames_of", counted)
+    monkeypatch.setattr(shell._replies, "_frames_of", counted)
     yield here
     for worker in here.workers:
         worker.client.close()
