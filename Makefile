@@ -7,12 +7,15 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
+# What running needs, with the extra that some presets take; and all extras with the developers' tools.
+EXTRA := $(if $(findstring doom,$(PRESET)),doom)$(if $(findstring pendulum,$(PRESET)),mujoco)
+RUN := $(VENV)/run$(EXTRA).ready
 READY := $(VENV)/ready
 
 .PHONY: train test check format bench bench-full nightly explore chaos fuzz soak torn learn-chaos partition scaling
 .PHONY: docker-test clean help
 
-train: $(READY)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
+train: $(RUN)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
 
 test: check  ## lint, types, layers, tests
@@ -70,7 +73,15 @@ clean:  ## remove the virtual environment
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml constraints.txt
+$(BIN)/python:
 	$(or $(shell command -v $(PYTHON)),python3) -m venv $(VENV)
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
-	touch $(READY)
+
+$(RUN): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing what ps-rl needs to run into $(VENV): once, for a minute or two"
+	$(BIN)/pip install -c constraints.txt -e ".$(if $(EXTRA),[$(EXTRA)])"
+	touch $@
+
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing what ps-rl needs to be tested, too, into $(VENV): once, for a few minutes"
+	$(BIN)/pip install -c constraints.txt -e ".[dev]"
+	touch $@ $(VENV)/run.ready $(VENV)/rundoom.ready $(VENV)/runmujoco.ready

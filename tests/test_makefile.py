@@ -1,13 +1,43 @@
-"""The Makefile tells what it can do."""
+"""What `make` installs for what it runs, and that it shows it. Nothing is run: make only says what it would do."""
 
-import re
+import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 
 
-def test_make_help_lists_every_target() -> None:
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
-    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
-    assert [line.split()[1] for line in listed.splitlines()] == targets
+def installs(*arguments: str) -> list[str]:
+    """The commands of pip, were there nothing yet."""
+    command = ["make", "--dry-run", "--always-make", *arguments]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [line for line in said.splitlines() if "pip install" in line]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["train"], '"."'),
+        (["train", "PRESET=cartpole"], '"."'),
+        (["train", "PRESET=doom-basic-fast"], '".[doom]"'),
+        (["train", "PRESET=inverted-pendulum"], '".[mujoco]"'),
+        (["test"], '".[dev]"'),
+        (["bench"], '".[dev]"'),
+    ],
+    ids=str,
+)
+def test_running_needs_less_than_testing_and_all_of_it_is_shown(arguments: list[str], what: str) -> None:
+    (install,) = installs(*arguments)
+    assert install.endswith(f"install -c constraints.txt -e {what}")
+    assert "--quiet" not in install
+
+
+def test_who_has_the_developers_tools_installs_nothing_more_to_run() -> None:
+    said = subprocess.run(
+        ["make", "--dry-run", "--always-make", "check"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    (touched,) = (line.split()[1:] for line in said.splitlines() if line.startswith("touch"))
+    assert touched == [".venv/ready", ".venv/run.ready", ".venv/rundoom.ready", ".venv/runmujoco.ready"]
