@@ -294,6 +294,7 @@ class Noted(Struct, frozen=True, kw_only=True, tag="NOTED"):
 
     request: int
     sequence: int
+    first: bool = False  # of those that report it has the lowest number: what one worker alone does falls to it
 
 
 class Alive(Struct, frozen=True, kw_only=True, tag="ALIVE"):

@@ -307,11 +307,11 @@ class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     summaries: Literal["none", "perf", "model"] = "none"
     """names of TensorBoard summaries; perf: Perf/Reward, Losses/Value Loss, ...; model: model/loss,
-    environment/episode_reward, ... of worker 0"""
+    environment/episode_reward, ... of the first worker"""
     summary_every_updates: Positive = 100
     """updates between two points of the summaries"""
     gif_every_episodes: NotNegative = 0
-    """worker 0 leaves a GIF of a game after so many of its own; 0: never"""
+    """the first worker leaves a GIF of a game after so many of its own; 0: never"""
     checkpoint_every_episodes: NotNegative = 0
     """keep a checkpoint apart after so many episodes of all workers; 0: never"""
     keep_checkpoints: Positive = 5

@@ -40,6 +40,7 @@ class Reported:
 
     worker_id: str
     number: int
+    is_first: bool  # of those that report it has the lowest number
     global_steps: int  # T when it came
     updates: int
     minutes: float

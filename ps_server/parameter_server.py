@@ -28,7 +28,7 @@ from ps_server.membership import REPORTS_PER_SECOND, Member, Membership, PeerId
 from ps_server.phases import ACCEPTS, ADMINS_ONLY, FROM_ANYBODY, Phase
 from ps_server.refusals import Refusals
 from ps_server.replication import Replication
-from ps_server.reports import count_report
+from ps_server.reports import FirstReporter, count_report
 from ps_server.room import Room
 from ps_server.saving import Saving
 from ps_server.status_report import status_of
@@ -69,6 +69,7 @@ class ParameterServer:
             limits.checkpoint_seconds, saved_version=self.version, episodes=episodes, now=now
         )
         self._saving = Saving(self.checkpoints, self.replication, self.refusals)
+        self._first_reporter = FirstReporter()
         self.not_modified = 0
         self.fenced = ""  # why this server is over, though the run is not
         self._overrides = overrides
@@ -346,12 +347,14 @@ class ParameterServer:
         return [Send(peer, messages.Room(request=request)) for peer, request in turns]
 
     def _report(self, run: TrainingRun, member: Member, report: messages.Report, *, now: float) -> list[Effect]:
-        effects: list[Effect] = [Send(member.peer, messages.Noted(request=report.request, sequence=report.sequence))]
         if report.sequence > run.ledger.accounts[member.worker_id].reported:
             if not member.reports.allows(now=now):
                 raise Denied("too_often", f"more than {REPORTS_PER_SECOND:g} reports a second do not count")
             run.check_report(member.worker_id, report, unsettled=self.turns.steps_of(member.worker_id))
-        reported = count_report(run, member.worker_id, report, now=now)
+        is_first = self._first_reporter.is_first(member.number, now=now)
+        noted = messages.Noted(request=report.request, sequence=report.sequence, first=is_first)
+        effects: list[Effect] = [Send(member.peer, noted)]
+        reported = count_report(run, member.worker_id, report, is_first=is_first, now=now)
         if reported is not None:
             member.meters = reported.meters
             effects += [reported, *self.replication.repeat(member.worker_id, report, now=now)]

@@ -19,7 +19,7 @@ from ps_server.limits import Limits
 from ps_server.membership import PeerId
 from ps_server.parameter_server import ParameterServer
 from ps_server.replication import LEASE_SECONDS
-from ps_server.reports import count_report
+from ps_server.reports import FirstReporter, count_report
 from ps_server.status_report import status_of
 from ps_server.training_run import TrainingRun
 from ps_server.whole_state import run_of
@@ -57,6 +57,7 @@ class Standby:
         self._follow = 1  # the request of the FOLLOW that holds
         self._has_state = False  # that it was answered with; `run` may be of an earlier one
         self._number = 0  # of the last update that is applied
+        self._first_reporter = FirstReporter()
         self._promised = 0
         self._group: list[tuple[str, Push | PushPull, Sequence[Buffer]]] = []  # to be settled with what comes next
         self._last_request = 1
@@ -197,7 +198,8 @@ class Standby:
             case messages.Hello():
                 self.run.join(message)
             case messages.Report():
-                if (reported := count_report(self.run, worker, message, now=now)) is not None:
+                is_first = self._first_reporter.is_first(self.run.ledger.accounts[worker].number, now=now)
+                if (reported := count_report(self.run, worker, message, is_first=is_first, now=now)) is not None:
                     effects.append(reported)
             case Push() | PushPull():
                 self.run.ledger.forget_before(worker, message.oldest)

@@ -24,16 +24,16 @@ FOLDER = "tensorboard"
 
 @dataclass(frozen=True)
 class Style:
-    """`names` gives each number its tag. `worker`: of the worker with this number alone; of all when None."""
+    """`names` gives each number its tag. `of_first`: of the first worker alone, or of all."""
 
-    worker: int | None
+    of_first: bool
     names: Mapping[str, str]
 
 
 # Numbers are the meters that workers report, and episode_return, episode_length and frames_per_second.
 STYLES = {
     "perf": Style(
-        worker=None,
+        of_first=False,
         names={
             "episode_return": "Perf/Reward",
             "episode_length": "Perf/Length",
@@ -46,7 +46,7 @@ STYLES = {
         },
     ),
     "model": Style(
-        worker=0,
+        of_first=True,
         names={
             "loss": "model/loss",
             "policy_loss": "model/policy_loss",
@@ -74,7 +74,7 @@ class SummaryPoints:
 
     def add(self, report: Reported) -> dict[str, float]:
         """The next point, by tag, if this report completes it; else nothing."""
-        if self._style.worker is not None and report.number != self._style.worker:
+        if self._style.of_first and not report.is_first:
             return {}
         meters = dict(report.meters)
         if "steps_per_second" in meters:

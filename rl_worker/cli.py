@@ -19,6 +19,7 @@ from common.messages import Episode, Welcome
 from common.names import as_name, as_text
 from common.run_spec import RunSpec, run_from_dict
 from rl_worker.agent import build_agent, collector_for
+from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments import Environments, make_environments
 from rl_worker.gifs import GifRecorder
 from rl_worker.gradients import FlatNetwork
@@ -98,7 +99,7 @@ def _train(
     first_seed = secrets.randbelow(10**9) if seed is None else seed
     seed = first_seed + SEEDS_APART * welcome.number
     environments = _environments(run, count, is_shown=flags.program.render and welcome.number == 0)
-    gifs = _gif_recorder(flags.program.gif_dir, run, environments, seed) if welcome.number == 0 else None
+    gifs = _gif_recorder(flags.program.gif_dir, run, environments, seed)
     algorithm = build_agent(run, environments, device=device, seed=seed)
     if not welcome.schema:
         measure_normalization(algorithm.network, environments, seed=first_seed)  # alike, whoever is the first
@@ -111,7 +112,7 @@ def _train(
     collector = collector_for(algorithm, environments, seed=seed)
 
     def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
-        if gifs is not None:
+        if gifs is not None and machine.is_first:
             gifs.add(episodes, network.weights, global_steps=newest.global_steps)
 
     train(parameters, network, collector, algorithm, on_episodes=on_episodes)
@@ -133,11 +134,14 @@ def _gif_recorder(folder: Path | None, run: RunSpec, environments: Environments,
     if not every:
         return None
     if folder is None:
-        log.info("no GIFs are made, though the run asks for them: --gif-dir says where to")
+        log.info("this worker makes no GIFs, though the run asks for them: --gif-dir says where to")
         return None
-    agent = build_agent(run, environments, device=torch.device("cpu"), seed=seed)
-    screen = make_environments(run.environment, count=1, with_screen=True)
-    return GifRecorder(agent, screen, folder, every_episodes=every, seed=seed)
+
+    def made() -> tuple[Algorithm, Environments]:
+        screen = make_environments(run.environment, count=1, with_screen=True)
+        return build_agent(run, environments, device=torch.device("cpu"), seed=seed), screen
+
+    return GifRecorder(made, folder, every_episodes=every, seed=seed)
 
 
 def _machine(flags: Parsed[WorkerSettings], name: str) -> ParameterClient:

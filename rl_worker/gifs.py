@@ -1,14 +1,15 @@
 """
-A GIF of a game every so many episodes, made by the worker with number 0 while it trains.
+A GIF of a game every so many episodes, made by one worker while it trains: the first, as the server says.
 
 The game is played apart from training, by an agent of its own with the newest weights: neither the training games nor
 their random numbers notice.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from common.messages import Episode
@@ -21,14 +22,13 @@ log = logging.getLogger("rl-worker")
 
 
 class GifRecorder:
-    """Owns its agent and its environment, which has a screen."""
+    """Makes its agent and its environment, which has a screen, when there is a first GIF to make."""
 
     def __init__(
-        self, agent: Algorithm, environments: Environments, folder: Path, *, every_episodes: int, seed: int
+        self, make: Callable[[], tuple[Algorithm, Environments]], folder: Path, *, every_episodes: int, seed: int
     ) -> None:
-        self._agent = agent
-        self._network = FlatNetwork(agent.network)
-        self._environments = environments
+        self._make = make
+        self._made: tuple[Algorithm, Environments] | None = None
         self._folder = folder
         self._every_episodes = every_episodes
         self._seed = seed
@@ -43,10 +43,12 @@ class GifRecorder:
         before, self._episodes = self._episodes, self._episodes + len(episodes)
         if self._episodes // self._every_episodes == before // self._every_episodes:
             return
-        self._network.load(weights)
-        self._agent.begin_unroll(global_steps)
+        with torch.random.fork_rng(devices=[]):
+            agent, environments = self._made = self._made or self._make()
+        FlatNetwork(agent.network).load(weights)
+        agent.begin_unroll(global_steps)
         path = self._folder / f"game-{global_steps:012d}.gif"
         try:
-            record_gif(self._agent, self._environments, path, greedy=False, seed=self._seed + self._episodes)
+            record_gif(agent, environments, path, greedy=False, seed=self._seed + self._episodes)
         except OSError as error:
             log.warning("%s: cannot be written, training goes on without: %s", path, error.strerror or error)

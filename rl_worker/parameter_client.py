@@ -69,6 +69,7 @@ class ParameterClient:
     ) -> None:
         self.phase = Phase.JOINING
         self.error: PsRlError | None = None  # why it is over
+        self.is_first = False  # what one worker alone does for the run falls to this one; other threads may read it
         self._who: dict[str, Any] = {
             "worker_id": worker_id,
             "incarnation": incarnation,

@@ -26,7 +26,7 @@ class WorkerSettings:
       --patience-minutes M     how long to look for a server that is gone
       --preset NAME            what to train, where the server was started without a run
       --environment ID         likewise
-      --gif-dir PATH           where GIFs go, if this is worker 0 of a run that asks for them
+      --gif-dir PATH           where GIFs go, of a run that asks for them
     """
 
     server: str
@@ -42,7 +42,7 @@ class WorkerSettings:
     threads: int = 1
     """threads of the network; 1 is best with one worker a core"""
     gif_dir: Path | None = None
-    """folder for the GIFs that worker 0 of a run with gif_every_episodes makes; none are made when not given"""
+    """folder for the GIFs that the first worker of a run with gif_every_episodes makes; none are made when not given"""
     render: bool = False
     """show the first game in a window, if this is worker 0 of its run"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()

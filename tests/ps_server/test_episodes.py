@@ -15,6 +15,7 @@ def a_report(**fields: Any) -> Reported:
     known: dict[str, Any] = {
         "worker_id": "host-1",
         "number": 0,
+        "is_first": True,
         "global_steps": 640,
         "updates": 32,
         "minutes": 0.5,

@@ -2,6 +2,7 @@
 
 from common.messages import Episode
 from ps_server.effects import Reported, SaveCheckpoint
+from ps_server.reports import LATE_SECONDS
 from tests.ps_server.transcripts import Transcript, only
 
 
@@ -13,6 +14,7 @@ def test_a_report_is_handed_on_with_where_the_run_is(server: Transcript) -> None
     assert only(Reported, server.effects) == Reported(
         worker_id="b",
         number=1,
+        is_first=True,
         global_steps=20,
         updates=1,
         minutes=1.0,
@@ -26,6 +28,36 @@ def test_a_repeated_report_is_handed_on_once(server: Transcript) -> None:
     server.report("a", 1, 7.0)
     server.report("a", 1, 7.0)
     assert [effect for effect in server.effects if isinstance(effect, Reported)] == []
+
+
+def first_of(server: Transcript, worker: str, sequence: int) -> bool:
+    """Whether this report of a worker makes it the first: as it is told, and as records are."""
+    told = server.report(worker, sequence).first
+    assert only(Reported, server.effects).is_first == told
+    return told
+
+
+def test_what_one_worker_does_alone_falls_to_the_lowest_number_of_those_that_report() -> None:
+    server = Transcript.seeded(workers=("a", "b", "c"))
+    assert first_of(server, "b", 1), "a has told nothing yet"
+    assert first_of(server, "a", 1)
+    assert [first_of(server, worker, 2) for worker in ("c", "b", "a")] == [False, False, True]
+
+
+def test_another_worker_takes_the_place_of_a_first_one_that_reports_no_more() -> None:
+    """It was replaced by one of another name, it hangs, or its host is gone."""
+    server = Transcript.seeded(workers=("a", "b", "c"))
+    first_of(server, "a", 1)
+    server.after(LATE_SECONDS)
+    assert not first_of(server, "c", 1)
+    server.after(0.1)
+    assert first_of(server, "c", 2)
+    assert first_of(server, "b", 1), "the lowest of those that are left"
+    assert not first_of(server, "c", 3)
+    server.hello("d")
+    assert not first_of(server, "d", 1)
+    server.hello("a", incarnation=2)
+    assert first_of(server, "a", 1), "it came back under its name"
 
 
 def test_the_report_that_ends_a_run_is_handed_on_too() -> None:

@@ -92,12 +92,12 @@ def test_the_rest_is_a_point_of_what_no_point_had() -> None:
     assert made.rest() == {}
 
 
-def test_the_style_model_is_of_worker_0_and_the_style_perf_of_all() -> None:
+def test_the_style_model_is_of_the_first_worker_and_the_style_perf_of_all() -> None:
     for style, tag, mean in (("model", "model/entropy", 1.0), ("perf", "Losses/Entropy", 2.0)):
         made = points(style)
-        made.add(a_report(number=0, updates=0, meters={"entropy": 1.0}))
-        made.add(a_report(number=1, updates=5, meters={"entropy": 4.0}))
-        assert made.add(a_report(number=0, updates=10, meters={"entropy": 1.0})) == {tag: mean}
+        made.add(a_report(updates=0, meters={"entropy": 1.0}))
+        made.add(a_report(is_first=False, updates=5, meters={"entropy": 4.0}))
+        assert made.add(a_report(updates=10, meters={"entropy": 1.0})) == {tag: mean}
 
 
 def test_what_is_written_is_an_event_file(tmp_path: Path) -> None:

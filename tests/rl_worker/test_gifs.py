@@ -11,7 +11,8 @@ from common.messages import Episode
 from common.run_spec import Environment, RunSpec
 from rl_worker import gifs
 from rl_worker.agent import build_agent
-from rl_worker.environments import make_environments
+from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.environments import Environments, make_environments
 from rl_worker.gifs import GifRecorder
 from rl_worker.gradients import FlatNetwork
 
@@ -28,7 +29,13 @@ class Trial:
         agent = build_agent(RunSpec(environment=SETTINGS), environments, device=torch.device("cpu"), seed=0)
         self.agent = agent
         self.weights = torch.zeros_like(FlatNetwork(agent.network).weights)
-        self.recorder = GifRecorder(agent, environments, folder, every_episodes=25, seed=1)
+        self.made = 0
+        self.recorder = GifRecorder(lambda: self.make(agent, environments), folder, every_episodes=25, seed=1)
+
+    def make(self, agent: Algorithm, environments: Environments) -> tuple[Algorithm, Environments]:
+        self.made += 1
+        torch.manual_seed(7)  # as agents of a run with a seed do
+        return agent, environments
 
     def add(self, episodes: int, *, global_steps: int) -> None:
         self.recorder.add([GAME] * episodes, self.weights, global_steps=global_steps)
@@ -41,6 +48,7 @@ def test_a_gif_is_made_after_every_25_games(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "gifs")
     trial.add(24, global_steps=100)
     assert trial.names() == []
+    assert trial.made == 0, "most workers never make one"
     trial.add(1, global_steps=200)
     assert trial.names() == ["game-000000000200.gif"]
     trial.add(0, global_steps=300)
@@ -48,6 +56,16 @@ def test_a_gif_is_made_after_every_25_games(tmp_path: Path) -> None:
     assert len(trial.names()) == 1
     trial.add(60, global_steps=500)
     assert trial.names() == ["game-000000000200.gif", "game-000000000500.gif"], "one at a time, however many ended"
+    assert trial.made == 1
+
+
+def test_the_random_numbers_of_training_do_not_notice(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    torch.manual_seed(3)
+    expected = torch.rand(3)
+    torch.manual_seed(3)
+    trial.add(25, global_steps=1)
+    assert torch.equal(torch.rand(3), expected)
 
 
 def test_it_is_played_with_the_weights_that_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
