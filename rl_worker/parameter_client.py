@@ -258,6 +258,8 @@ class ParameterClient:
         if self.phase is not Phase.JOINING:
             return []
         before, self._welcome = self._welcome, welcome
+        if before is None:
+            self.is_first = welcome.number == 0  # until the server knows who reports
         if before is not None and (section := _changed_section(before.run, welcome.run)):
             return self._end(SchemaMismatch(f"the server came back with another [{section}]; start this worker anew"))
         if self._schema is not None and welcome.schema:
@@ -327,8 +329,10 @@ class ParameterClient:
         return []
 
     def _learn(self, message: ToWorker) -> None:
-        """What the server says by the way: how much is durable, and how much may be under way."""
-        if isinstance(message, messages.Alive):
+        """What the server says by the way: what is durable, how much may be under way, and who is the first worker."""
+        if isinstance(message, messages.Noted):
+            self.is_first = message.first
+        elif isinstance(message, messages.Alive):
             self._unsaved.saved(message.durable, saving=message.saving)
             self._outbox.credit = message.credit
         elif (settled := settlement_of(message)) is not None:
