@@ -14,6 +14,7 @@ from rl_worker.environment_ids import action_table, spec_of
 from rl_worker.environments import Actions, ActionSpace, DiscreteActions, Observations, Screen, Stepped
 from rl_worker.preprocessing import ALE_FRAME, FrameStack, described, scheme_for
 
+FRAMES_PER_SECOND = 60
 ALE_FRAME_LIMIT = 108_000  # half an hour of play, as in the literature
 
 
@@ -60,6 +61,7 @@ class AtariEnvironments:
         self.actions: ActionSpace = DiscreteActions(len(self._table))
         self.observation_shape = self._stack.shape if self._stack else (settings.frame_stack, *scheme.shape)
         self.observation_dtype: np.dtype[Any] = np.dtype(scheme.dtype)
+        self.steps_per_second = FRAMES_PER_SECOND / settings.frame_skip
         self._counts_lives = settings.life_loss_ends_episode
         self._lives = np.zeros(count, dtype=np.int64)
         self.description: dict[str, Any] = {

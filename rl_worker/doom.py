@@ -23,6 +23,7 @@ from rl_worker.environments import Actions, ActionSpace, DiscreteActions, Observ
 from rl_worker.gymnasium_environments import last_rows
 from rl_worker.preprocessing import FrameStack, described, scheme_for
 
+TICS_PER_SECOND = 35
 RESOLUTION = "RES_160X120"
 SCREEN_RESOLUTION = "RES_320X240"  # for people
 
@@ -49,6 +50,7 @@ class DoomEnvironments:
         self.count = count
         self._table = action_table(settings, int(actions.n))
         self.actions: ActionSpace = DiscreteActions(len(self._table))
+        self.steps_per_second = TICS_PER_SECOND / settings.frame_skip
         self.observation_shape = self._stack.shape
         self.observation_dtype = self._stack.dtype
         first = self._env.envs[0].unwrapped

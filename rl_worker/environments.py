@@ -67,6 +67,7 @@ class Environments(Protocol):
     observation_dtype: np.dtype[Any]  # uint8 or float32
     actions: ActionSpace
     description: dict[str, Any]  # what is really in effect, for people
+    steps_per_second: float  # at which a person would play it
 
     def reset(self, seed: int) -> Observations:
         """Start all anew; environment k gets seed + k."""

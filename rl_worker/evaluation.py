@@ -69,9 +69,9 @@ class EvaluationSettings:
     seed: int = 1_000_000
     """seed of the games; far from those of training"""
     video: Path | None = None
-    """file for an MP4 of one more game"""
+    """file for an MP4 of one more game, the whole of it"""
     gif: Path | None = None
-    """file for a GIF of one more game, small and short"""
+    """file for a GIF of the first minute of one more game"""
     json: Path | None = None
     """file for the result"""
 

@@ -26,6 +26,7 @@ from rl_worker.environments import (
     Stepped,
 )
 
+USUAL_STEPS_PER_SECOND = 30.0  # of an environment that does not say
 SMALLEST_SCREEN = 200  # rows; what is smaller, as MinAtar's 10, is enlarged for people
 
 
@@ -73,6 +74,7 @@ class GymnasiumEnvironments:
             )
         observations = self._env.single_observation_space
         assert isinstance(observations, Box), "made so above"
+        self.steps_per_second = float(self._env.get_attr("metadata")[0].get("render_fps") or USUAL_STEPS_PER_SECOND)
         self.observation_shape = observations.shape
         self.observation_dtype: np.dtype[Any] = np.dtype(np.uint8 if observations.dtype == np.uint8 else np.float32)
         self.description: dict[str, Any] = {

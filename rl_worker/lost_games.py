@@ -24,6 +24,7 @@ class LostGames:
         self.observation_shape = environments.observation_shape
         self.observation_dtype = environments.observation_dtype
         self.actions = environments.actions
+        self.steps_per_second = environments.steps_per_second
         self.description = environments.description | {"last reward of a lost game": reward}
 
     def reset(self, seed: int) -> Observations:

@@ -40,6 +40,7 @@ class ScriptedEnvironments:
 
     def __init__(self, *scripts: list[Game]) -> None:
         self.description: dict[str, Any] = {}
+        self.steps_per_second = 10.0
         self.count = len(scripts)
         self.taken: list[Any] = []  # the actions of each step
         self.seeds: list[int] = []

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 
 from common.errors import SettingsError
 from common.run_spec import Environment, RunSpec
-from rl_worker import recording
+from rl_worker import gif_file, recording
 from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments import make_environments
@@ -75,25 +76,45 @@ def gif_of(settings: Environment, path: Path) -> NDArray[np.uint8]:
 @pytest.mark.parametrize(
     ("settings", "height", "width"),
     [
-        (Environment(id="CartPole-v1", max_episode_steps=6), 100, 150),
-        (Environment(id="ALE/Pong-v5", max_episode_steps=6), 105, 80),
+        (Environment(id="CartPole-v1", max_episode_steps=6), 200, 300),
+        (Environment(id="ALE/Pong-v5", max_episode_steps=6), 420, 320),
     ],
 )
-def test_a_gif_is_small(settings: Environment, height: int, width: int, tmp_path: Path) -> None:
+def test_a_gif_shows_the_screen_as_it_is(settings: Environment, height: int, width: int, tmp_path: Path) -> None:
+    """Or a whole number of times as large or as small."""
     pictures = gif_of(settings, tmp_path / "new" / "game.gif")
     assert pictures.shape[1:] == (height, width, 3)
-    assert 3 < len(pictures) <= 6, "of pictures that are alike one is kept, for longer"
+    assert 2 < len(pictures) <= 6, "of pictures that are alike one is kept, for longer"
 
 
-def test_a_long_game_is_thinned_in_a_gif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 14 screens every 4th: more than 5 are halved, and halved again."""
-    monkeypatch.setattr(recording, "GIF_MOST_PICTURES", 5)
-    path = tmp_path / "game.gif"
-    assert len(gif_of(Environment(id="ALE/Pong-v5", max_episode_steps=14), path)) == 4
-    milliseconds = imageio.v3.immeta(path)["duration"]
-    assert milliseconds == pytest.approx(4 * recording.GIF_MILLISECONDS, abs=10), "played at its own speed"
+@pytest.mark.parametrize(
+    ("settings", "steps_per_second"),
+    [
+        (Environment(id="ALE/Pong-v5", frame_skip=4), 15.0),
+        (Environment(id="ALE/Pong-v5", frame_skip=1, lost_game_reward=-1.0), 60.0),
+        (Environment(id="CartPole-v1"), 50.0),
+        (Environment(id="Acrobot-v1"), 15.0),
+        (Environment(id="MinAtar/Breakout-v1"), 30.0),  # it does not say
+        (Environment(id="VizdoomBasic-v1", frame_skip=5), 7.0),
+    ],
+)
+def test_films_play_at_the_speed_of_play(settings: Environment, steps_per_second: float) -> None:
+    environments = make_environments(settings, count=1)
+    environments.close()
+    assert environments.steps_per_second == steps_per_second
+
+
+def test_a_video_and_a_gif_last_as_long_as_the_game(tmp_path: Path) -> None:
+    """Of 30 steps: two seconds of Pong."""
+    settings = Environment(id="ALE/Pong-v5", max_episode_steps=30)
+    record_game(agent_for(settings), settings, tmp_path / "game.mp4", greedy=False, seed=1)
+    assert imageio.v3.immeta(tmp_path / "game.mp4")["fps"] == 15
+    gif_of(settings, tmp_path / "game.gif")
+    with Image.open(tmp_path / "game.gif") as gif:
+        lasts = [(gif.seek(number), gif.info["duration"])[1] for number in range(gif.n_frames)]
+    assert sum(lasts) == 2000
 
 
 def test_a_game_that_never_ends_is_cut_in_a_gif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "GIF_MOST_STEPS", 3)
+    monkeypatch.setattr(gif_file, "MOST_SECONDS", 0.2)
     assert len(gif_of(Environment(id="ALE/Pong-v5"), tmp_path / "game.gif")) == 3
