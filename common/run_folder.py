@@ -15,6 +15,7 @@ SETTINGS = "run.toml"
 ENDPOINT = "endpoint"  # HOST:PORT of the server while it serves
 LOCK = "server.lock"
 METRICS = "metrics.jsonl"
+WORKERS = "workers.jsonl"
 EPISODES = "episodes.jsonl"
 TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"

@@ -58,4 +58,4 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     checkpoint_version: int  # of the newest completed checkpoint
     checkpoint_failures: int
     workers_alive: int
-    workers: tuple[WorkerStatus, ...]  # up to 200, the living first
+    workers: tuple[WorkerStatus, ...] = ()  # up to 200, the living first

@@ -11,6 +11,8 @@ from ps_server.ledger import Ledger
 from ps_server.membership import PeerId
 
 HURRY_SECONDS = 0.25  # at least, from the beginning of one checkpoint to that of the next which workers ask for early
+STALLED_SECONDS = 30.0  # that writing one takes at least, before the disk is taken for one that does not answer
+SLOWER = 4.0  # times the longest so far: likewise
 BEST_SHARE = 1 / 6  # of the usual time has to pass before one is begun because the run has never been better
 
 
@@ -29,7 +31,8 @@ class CheckpointPlan:
     def __init__(self, every_seconds: float, *, saved_version: int, now: float, episodes: int = 0) -> None:
         """`episodes` have been played before: their milestones are passed."""
         self.failures = 0
-        self.failing = False  # whether the newest one could not be written
+        self.failing = False  # whether the newest one could not be written, or takes too long
+        self.is_stalled = False  # the one that is being written takes too long
         self.saved_version = saved_version  # of the newest completed checkpoint; 0 before the first
         self._asked: dict[PeerId, int] = {}  # who waits for one that is not begun yet, and the request
         self._promised: dict[PeerId, int] = {}  # who waits for the one that is being written
@@ -39,6 +42,8 @@ class CheckpointPlan:
         self._hurry_due = now
         self._best_due = now
         self._writing: _Content | None = None
+        self._begun = now  # the one that is being written
+        self._age_seconds = self._longest_seconds = 0.0  # of it, when last looked at; of the slowest
         self._unreleased: list[_Content] = []  # on disk, and not yet at the standby that follows
         self._milestone = episodes  # at the newest checkpoint that is kept apart
 
@@ -84,11 +89,28 @@ class CheckpointPlan:
         if milestone is not None:
             self._milestone = milestone
         self._writing = _Content(version, accounts, number)
+        self._begun, self._age_seconds = now, 0.0
         self._promised, self._asked = self._asked, {}
         self._due = now + self._every_seconds
         self._hurried = False
         self._hurry_due = now + HURRY_SECONDS
         self._best_due = now + self._every_seconds * BEST_SHARE
+
+    def stalls(self, *, now: float) -> bool:
+        """Whether the one that is being written has just been found to take too long."""
+        if self._writing is None or self.is_stalled:
+            return False
+        self._age_seconds = now - self._begun
+        self.is_stalled = self._age_seconds > max(STALLED_SECONDS, SLOWER * self._longest_seconds)
+        return self.is_stalled
+
+    def stalled(self) -> list[tuple[PeerId, int]]:
+        """It counts as failed. Returns who asked for it, or for the one after it."""
+        self.failures += 1
+        self.failing = True
+        waiting = list((self._promised | self._asked).items())
+        self._promised, self._asked = {}, {}
+        return waiting
 
     def completed(self, ledger: Ledger, *, followed: int | None = None) -> list[tuple[PeerId, int]]:
         """It is on disk: what it holds is durable, once it is released. Returns who asked for it."""
@@ -97,6 +119,7 @@ class CheckpointPlan:
         self._unreleased.append(self._writing)
         self.release(ledger, followed=followed)
         self.failing = False
+        self._longest_seconds = max(self._longest_seconds, self._age_seconds)
         return self._finished()
 
     def release(self, ledger: Ledger, *, followed: int | None) -> None:
@@ -115,6 +138,6 @@ class CheckpointPlan:
         return self._finished()
 
     def _finished(self) -> list[tuple[PeerId, int]]:
-        self._writing = None
+        self._writing, self.is_stalled = None, False
         promised, self._promised = self._promised, {}
         return list(promised.items())

@@ -7,12 +7,15 @@ The thread gets immutable copies and answers through a queue; it never touches t
 
 import contextlib
 import logging
+import math
 import os
 import queue
 import shutil
 import sys
 import threading
+import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +34,11 @@ from common.checkpoint_folder import (
     older_than,
 )
 from common.errors import CheckpointError, DamagedCheckpoint, SettingsError
+from common.writer_thread import WriterThread
 from ps_server.effects import SaveCheckpoint
 
 ASIDE = ".aside"  # added to the name of a checkpoint that cannot be used
+MOST_WAITING = 16  # checkpoints that are handed over; the machine hands over one at a time
 WRITER_NICENESS = 10  # more than theirs who serve, and not so far that one who waits for its GIL is kept waiting
 
 log = logging.getLogger("ps-server")
@@ -59,31 +64,30 @@ class CheckpointWriter:
         folder.mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder)
         self.results: queue.SimpleQueue[Written] = queue.SimpleQueue()
+        self.longest_seconds = 0.0  # that one has taken so far
         self._folder = folder
         self._sound: set[Path] = set()  # written or read by this process
-        self._jobs: queue.SimpleQueue[SaveCheckpoint | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="checkpoint-writer")
-        self._thread.start()
+        self._writer = WriterThread("checkpoint-writer", most=MOST_WAITING)
+        self._writer.do(_yield_to_others)
 
     def write(self, checkpoint: SaveCheckpoint) -> None:
         """Hand over a checkpoint; returns at once."""
-        self._jobs.put(checkpoint)
+        path = self._folder / checkpoint_name(checkpoint.global_steps)
+        if not self._writer.do(partial(self._write_and_tell, path, checkpoint)):
+            self.results.put(Written(path, error="those before it are not written yet"))
 
-    def close(self) -> None:
-        """Finish what was handed over, and end the thread."""
-        self._jobs.put(None)
-        self._thread.join()
+    def close(self, *, within_seconds: float = math.inf) -> bool:
+        """Whether what was handed over is written by then."""
+        return self._writer.close(within_seconds=min(within_seconds, threading.TIMEOUT_MAX))
 
-    def _run(self) -> None:
-        _yield_to_others()
-        while (checkpoint := self._jobs.get()) is not None:
-            path = self._folder / checkpoint_name(checkpoint.global_steps)
-            try:
-                self._write(path, checkpoint)
-                self.results.put(Written(path))
-            except Exception as error:  # whatever it is: the server waits for an answer to each checkpoint
-                self.results.put(Written(path, error=str(error) or type(error).__name__))
-            del checkpoint  # its memory is used for the next one
+    def _write_and_tell(self, path: Path, checkpoint: SaveCheckpoint) -> None:
+        begun = time.monotonic()
+        try:
+            self._write(path, checkpoint)
+            self.results.put(Written(path))
+        except Exception as error:  # whatever it is: the server waits for an answer to each checkpoint
+            self.results.put(Written(path, error=str(error) or type(error).__name__))
+        self.longest_seconds = max(self.longest_seconds, time.monotonic() - begun)
 
     def _write(self, path: Path, checkpoint: SaveCheckpoint) -> None:
         write_checkpoint(path, checkpoint.vectors, checkpoint.record)

@@ -16,6 +16,7 @@ from common.errors import CheckpointError, Fenced, Refused, ServerUnreachable, S
 from common.flags import Parsed, parse_with_run, run_program
 from common.log_lines import log_as
 from common.messages import StatusReply, StatusRequest
+from common.program_output import never_wait_for_output
 from common.run_folder import make_run_folder
 from common.run_spec import flag_of, run_from_dict, with_settings
 from common.stop_signals import StopSignal
@@ -51,6 +52,7 @@ def main() -> NoReturn:
 
 def serve(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
+    never_wait_for_output()
     log_as(PROGRAM)
     flags = parse_with_run(ServerSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
     settings = flags.program
@@ -60,9 +62,12 @@ def serve(argv: Sequence[str] | None = None) -> int:
     take_every_descriptor_allowed()
     stop = StopSignal()
     door = _door(settings)
-    with contextlib.closing(_storage(flags)) as storage:
+    storage = _storage(flags)
+    try:
         machine = _machine(flags, epoch=time.time_ns(), now=time.monotonic())
         _serve(machine, storage, settings, door, stop)
+    finally:
+        storage.close()
     return 0
 
 
@@ -99,8 +104,9 @@ def _serve(
     try:
         shell.serve(until=stop.is_set, on_tick=records.tick, on_report=records.reported)
     finally:
-        shell.close()
-        records.close(machine.status(now=time.monotonic()))
+        is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
+        if not is_written:
+            storage.keep()
     if shell.served is not None:
         _check_saved(shell.served, folder)
 

@@ -1,24 +1,15 @@
-"""Every full game of a run: one JSON object a line in RUN_DIR/episodes.jsonl, as they were reported."""
+"""The games of a run, as they were reported: lines of RUN_DIR/episodes.jsonl."""
 
 from pathlib import Path
 
-import msgspec
-
+from common.json_lines import rows_in
+from common.run_folder import EPISODES
+from common.run_rows import EpisodeRow
+from ps_server.bounded_file import BoundedLinesFile
 from ps_server.effects import Reported
-from ps_server.lines_file import LinesFile, rows_in
+from ps_server.thinning import means_of_games, played_once
 
-FILE_NAME = "episodes.jsonl"
-
-
-class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One full game. A worker reports at most twice a second: games of one report share T and minutes."""
-
-    episode: int  # 1, 2, 3, … in the run
-    global_steps: int  # T when it was reported
-    minutes: float
-    worker: str
-    episode_return: float  # true, unclipped
-    length: int  # steps
+MOST_BYTES = 2**25  # a quarter of a million lines: the newest games one by one, older ones as means
 
 
 class EpisodesFile:
@@ -26,7 +17,7 @@ class EpisodesFile:
 
     def __init__(self, run_folder: Path) -> None:
         """Raises OSError."""
-        self._lines = LinesFile(run_folder / FILE_NAME)
+        self._lines = BoundedLinesFile(run_folder / EPISODES, most_bytes=MOST_BYTES, thin=means_of_games)
 
     def add(self, report: Reported) -> None:
         rows = [
@@ -48,14 +39,5 @@ class EpisodesFile:
 
 
 def read_episodes(run_folder: Path) -> list[EpisodeRow]:
-    """
-    The games of a run, each number once and in order. Raises OSError.
-
-    A run that was resumed goes back to its checkpoint: what it had played after that is played anew.
-    """
-    episodes: list[EpisodeRow] = []
-    for row in rows_in(run_folder / FILE_NAME, EpisodeRow):
-        while episodes and episodes[-1].episode >= row.episode:
-            episodes.pop()
-        episodes.append(row)
-    return episodes
+    """The games of a run, each number once and in order. Raises OSError."""
+    return played_once(rows_in(run_folder / EPISODES, EpisodeRow))

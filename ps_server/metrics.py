@@ -1,35 +1,53 @@
-"""The history of a run: one JSON object a line, made from the status."""
+"""The history of a run and of its workers: rows of the status, in files whose size has an end."""
 
-import time
 from pathlib import Path
 
 import msgspec
 
+from common.run_folder import METRICS, WORKERS
 from common.status import Status
-from ps_server.lines_file import LinesFile
+from ps_server.bounded_file import BoundedLinesFile
+from ps_server.thinning import evenly_in_time
 
-EVERY_SECONDS = 2.0
-FILE_NAME = "metrics.jsonl"
+EVERY_SECONDS = 2.0  # between two rows of the run
+WORKERS_EVERY_SECONDS = 60.0  # between two rows of each worker
+MOST_BYTES = 2**25  # of each file: half of metrics.jsonl is the newest eleven hours
 
 
-class MetricsFile:
-    """Appends a row to RUN_DIR/metrics.jsonl every two seconds."""
+class MetricsFiles:
+    """
+    Appends to RUN_DIR/metrics.jsonl how the run is, and to RUN_DIR/workers.jsonl how each of its workers is.
+
+    `now` is seconds of any monotonic clock, `time_of_day` seconds since 1970.
+    """
 
     def __init__(self, run_folder: Path) -> None:
         """Raises OSError."""
-        self._lines = LinesFile(run_folder / FILE_NAME)
-        self._due = 0.0
+        self._run = BoundedLinesFile(run_folder / METRICS, most_bytes=MOST_BYTES, thin=evenly_in_time)
+        self._workers = BoundedLinesFile(run_folder / WORKERS, most_bytes=MOST_BYTES, thin=evenly_in_time)
+        self._due = self._workers_due = 0.0
 
-    def add(self, status: Status, *, now: float) -> None:
-        """Write the status if it is time; `now` is seconds of any monotonic clock."""
+    def add(self, status: Status, *, now: float, time_of_day: float) -> None:
+        """Rows of what is due."""
         if now >= self._due:
             self._due = now + EVERY_SECONDS
-            self._write(status)
+            self._add_run(status, time_of_day)
+        if now >= self._workers_due and status.workers:
+            self._workers_due = now + WORKERS_EVERY_SECONDS
+            self._add_workers(status, time_of_day)
 
-    def close(self, status: Status) -> None:
-        """Write the last row."""
-        self._write(status)
-        self._lines.close()
+    def close(self, status: Status, *, time_of_day: float) -> None:
+        """The last rows."""
+        self._add_run(status, time_of_day)
+        self._add_workers(status, time_of_day)
+        self._run.close()
+        self._workers.close()
 
-    def _write(self, status: Status) -> None:
-        self._lines.add([msgspec.to_builtins(status) | {"time": time.time()}])
+    def _add_run(self, status: Status, time_of_day: float) -> None:
+        row = msgspec.structs.asdict(status) | {"time": time_of_day}
+        del row["workers"]
+        self._run.add([row])
+
+    def _add_workers(self, status: Status, time_of_day: float) -> None:
+        when = {"minutes": status.minutes, "global_steps": status.global_steps, "time": time_of_day}
+        self._workers.add([msgspec.to_builtins(worker) | when for worker in status.workers])

@@ -30,7 +30,7 @@ from ps_server.refusals import Refusals
 from ps_server.replication import Replication
 from ps_server.reports import FirstReporter, count_report
 from ps_server.room import Room
-from ps_server.saving import Saving
+from ps_server.saving import STALLED, Saving
 from ps_server.status_report import status_of
 from ps_server.training_run import TrainingRun
 from ps_server.turns import Held, Turns
@@ -187,6 +187,8 @@ class ParameterServer:
             case messages.CheckpointRequest():
                 if self.version == 0:
                     raise Denied("no_weights", "there is nothing to save yet: no worker has seeded the run")
+                if self.checkpoints.is_stalled:
+                    raise Denied("checkpoint_failed", STALLED)
                 self.checkpoints.ask(peer, message.request)
                 return self.save(now=now)
             case messages.Fence():

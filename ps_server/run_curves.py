@@ -3,7 +3,7 @@
 import contextlib
 import statistics
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import SettingsError
+from common.json_lines import rows_in
 from common.run_folder import METRICS, SETTINGS
+from common.run_rows import EpisodeRow
 from common.run_spec import flat_settings
 from ps_server.episodes import read_episodes
-from ps_server.lines_file import rows_in
 from ps_server.progress import EPISODES_IN_MEAN
 
 Numbers = NDArray[np.float64]
@@ -90,7 +91,7 @@ def read_run(folder: Path) -> RunCurves:
     returns = np.array([row.mean_return_100 for row in rows], dtype=np.float64)
 
     def over(values: list[float]) -> Curve:
-        return Curve(np.array(values, dtype=np.float64), returns)
+        return Curve(_numbers(values), returns)
 
     episodes = _episodes(folder)
     return RunCurves(
@@ -101,43 +102,43 @@ def read_run(folder: Path) -> RunCurves:
         workers=statistics.median_high([row.workers_alive for row in rows if row.workers_alive] or [0]),
         by_steps=over([row.global_steps for row in rows]),
         by_minutes=over([row.minutes for row in rows]),
-        by_episode=mean_of_last(EPISODES_IN_MEAN, episodes)
-        if len(episodes.x)
-        else over([row.episodes for row in rows]),
-        episodes=episodes,
+        by_episode=mean_of_last(EPISODES_IN_MEAN, episodes) if episodes else over([row.episodes for row in rows]),
+        episodes=Curve(_numbers(row.episode for row in episodes), _numbers(row.episode_return for row in episodes)),
     )
 
 
-def mean_of_last(count: int, curve: Curve) -> Curve:
-    """At each point the mean of the last `count`, itself included; of fewer at the beginning."""
-    sums = np.concatenate([[0.0], np.cumsum(curve.y)])
-    last = np.arange(1, len(curve.y) + 1)
-    first = np.maximum(last - count, 0)
-    return Curve(curve.x, (sums[last] - sums[first]) / (last - first))
+def mean_of_last(count: int, episodes: Sequence[EpisodeRow]) -> Curve:
+    """At each row the mean of the last `count` games, its own included; of fewer at the beginning."""
+    games = np.concatenate([[0], np.cumsum([row.games for row in episodes])])
+    sums = np.concatenate([[0.0], np.cumsum([row.games * row.episode_return for row in episodes])])
+    first = np.maximum(games[1:] - count, 0)  # of the last so many; it may be one of several in a row
+    means = (sums[1:] - np.interp(first, games, sums)) / (games[1:] - first)
+    return Curve(_numbers(row.episode for row in episodes), means)
 
 
-def _episodes(folder: Path) -> Curve:
+def _numbers(values: Iterable[float]) -> Numbers:
+    return np.fromiter(values, dtype=np.float64)
+
+
+def _episodes(folder: Path) -> list[EpisodeRow]:
     try:
-        episodes = read_episodes(folder)
+        return read_episodes(folder)
     except OSError:
-        episodes = []
-    numbers, returns = [row.episode for row in episodes], [row.episode_return for row in episodes]
-    return Curve(np.array(numbers, dtype=np.float64), np.array(returns, dtype=np.float64))
+        return []
 
 
 def _scored_rows(folder: Path) -> list[_Row]:
     """The lines with a score in them. A resumed run goes back to its checkpoint: what it lost is left out."""
+    rows: list[_Row] = []
     try:
-        lines = rows_in(folder / METRICS, _Row)
+        for row in rows_in(folder / METRICS, _Row):
+            if row.mean_return_100 is None:
+                continue
+            while rows and (rows[-1].global_steps > row.global_steps or rows[-1].minutes > row.minutes):
+                rows.pop()
+            rows.append(row)
     except OSError as error:
         raise SettingsError(f"{folder}: is not a run folder: {error.strerror}") from error
-    rows: list[_Row] = []
-    for row in lines:
-        if row.mean_return_100 is None:
-            continue
-        while rows and (rows[-1].global_steps > row.global_steps or rows[-1].minutes > row.minutes):
-            rows.pop()
-        rows.append(row)
     return rows
 
 

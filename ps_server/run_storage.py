@@ -27,6 +27,7 @@ class RunStorage:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SettingsError(f"{self.checkpoints}: checkpoints cannot be kept there: {error.strerror}") from error
+        self._is_kept = False
         self._locks = FolderLocks([folder, self.checkpoints])
         try:
             if not is_resumed:
@@ -35,6 +36,11 @@ class RunStorage:
             self.close()
             raise
 
+    def keep(self) -> None:
+        """A thread may still write there, whatever the rest of this process does: the locks end when it ends."""
+        self._is_kept = True
+
     def close(self) -> None:
         """Let other servers have the folders."""
-        self._locks.close()
+        if not self._is_kept:
+            self._locks.close()

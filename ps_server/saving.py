@@ -1,12 +1,17 @@
 """What a checkpoint of the run holds, and who hears what has become of it. When one is due: checkpoint_plan.py."""
 
+from collections.abc import Sequence
+
 from common.messages import CheckpointSaved, Refused
 from common.names import LONGEST_SENTENCE, as_text
 from ps_server.checkpoint_plan import CheckpointPlan
 from ps_server.effects import Effect, Note, SaveCheckpoint, Send
+from ps_server.membership import PeerId
 from ps_server.refusals import Refusals
 from ps_server.replication import Replication
 from ps_server.training_run import TrainingRun
+
+STALLED = "the disk does not take it; training goes on, and it counts when it is written after all"
 
 
 class Saving:
@@ -21,6 +26,8 @@ class Saving:
         """Begin one if it is due."""
         if run.store is None:
             return []
+        if self._plan.stalls(now=now):
+            return self._tell_of_failure(STALLED, self._plan.stalled())
         is_due = self._plan.is_due(run.store.version, best=run.progress.is_better_than_saved, now=now)
         is_due = is_due or self._milestone(run) is not None
         return self.begin(run, now=now) if is_due else []
@@ -47,9 +54,12 @@ class Saving:
     def failed(self, run: TrainingRun, reason: str) -> list[Effect]:
         """The shell could not write the checkpoint. Training goes on; the next one is tried when it is due."""
         run.progress.best_saved = None  # it may have been the one
+        return self._tell_of_failure(reason, self._plan.failed())
+
+    def _tell_of_failure(self, reason: str, askers: Sequence[tuple[PeerId, int]]) -> list[Effect]:
         effects: list[Effect] = [Note(f"checkpoint failed: {reason}", warning=True)]
         told = as_text(reason, LONGEST_SENTENCE)
-        for peer, asked in self._plan.failed():
+        for peer, asked in askers:
             self._refusals.counts["checkpoint_failed"] += 1
             effects.append(Send(peer, Refused(request=asked, code="checkpoint_failed", reason=told)))
         return effects

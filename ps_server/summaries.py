@@ -16,10 +16,11 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import masked_crc32c
 
+from common.run_folder import TENSORBOARD
+from ps_server.bounded_file import AppendedFile
 from ps_server.effects import Reported
-from ps_server.lines_file import AppendedFile
 
-FOLDER = "tensorboard"
+SHORTEST_MINUTES = 2 / 60  # between two points
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,17 @@ STYLES = {
 
 
 class SummaryPoints:
-    """Makes points of reports."""
+    """
+    Makes points of reports: one in so many updates of the run, and no more than one in two seconds, so that a week of a
+    fast run is some 100 MB.
+    """
 
     def __init__(self, style: Style, *, every_updates: int, frames_per_step: int) -> None:
         self._style = style
         self._every_updates = every_updates
         self._frames_per_step = frames_per_step
         self._due: int | None = None  # at so many updates of the run
+        self._due_minutes = 0.0
         self._seen: defaultdict[str, list[float]] = defaultdict(list)
 
     def add(self, report: Reported) -> dict[str, float]:
@@ -85,9 +90,10 @@ class SummaryPoints:
         self._seen["episode_length"] += [episode.length for episode in report.episodes]
         if self._due is None:
             self._due = report.updates + self._every_updates
-        if report.updates < self._due:
+        if report.updates < self._due or report.minutes < self._due_minutes:
             return {}
         self._due = report.updates + self._every_updates
+        self._due_minutes = report.minutes + SHORTEST_MINUTES
         return self.rest()
 
     def rest(self) -> dict[str, float]:
@@ -107,11 +113,11 @@ class SummaryFile:
 
     def __init__(self, run_folder: Path) -> None:
         """Raises OSError."""
-        folder = run_folder / FOLDER
+        folder = run_folder / TENSORBOARD
         folder.mkdir(exist_ok=True)
         # TensorBoard knows its files by the middle of the name, and orders them by the time in it.
         path = folder / f"events.out.tfevents.{time.time_ns()}"
-        self._file = AppendedFile(path.open("ab", buffering=0), FOLDER)
+        self._file = AppendedFile(path.open("ab", buffering=0), TENSORBOARD)
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def add(self, point: Mapping[str, float], *, global_steps: int) -> None:

@@ -5,7 +5,9 @@ A standby listens to its primary too (primary_link.py).
 Nothing is decided here, and nobody can make this loop wait: replies.py has what peers do not read at once.
 """
 
+import contextlib
 import logging
+import queue
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -34,6 +36,8 @@ AWAY_SECONDS = 0.5  # a tick that is later than this: workers spoke, perhaps, an
 BURST = 64  # messages between two looks at the clock
 RECEIVE_HIGH_WATER = 16  # whole messages of one peer, received and not yet looked at
 SEND_HIGH_WATER = 8  # whole messages for one peer, not yet taken by its connection
+SAVE_SECONDS = 60.0  # for the last checkpoint; longer where others took long
+SLOWER = 4.0  # times the longest so far
 LINGER_MILLISECONDS = 500  # for the last replies when the server exits
 
 log = logging.getLogger("ps-server")
@@ -122,14 +126,22 @@ class ZmqServer:
                 self._memory.keep_only({member.peer for member in alive}, now=now)
                 on_tick(self._server.status(now=now))
 
-    def close(self) -> None:
-        """Write the last checkpoint, if anything changed since the newest, and let go of everything."""
-        self._drain_writer()
+    def close(self) -> bool:
+        """
+        Write the last checkpoint, if anything changed since the newest, and let go of everything.
+
+        Whether the disk has taken what was to be written. One that takes nothing is not waited for without end.
+        """
+        end = time.monotonic() + max(SAVE_SECONDS, SLOWER * self._writer.longest_seconds)
+        self._drain_writer(end)
         if self.served is not None and self.served.version != self.served.checkpoints.saved_version:
             self._do(self.served.save(now=time.monotonic()))
-            self._drain_writer()
-        self._writer.close()
+            self._drain_writer(end)
+        is_written = self._writer.close(within_seconds=max(0.0, end - time.monotonic()))
+        if not is_written:
+            log.warning("the disk does not take the last checkpoint; it is not waited for any longer")
         self._shut(linger=LINGER_MILLISECONDS)
+        return is_written
 
     def _shut(self, *, linger: int) -> None:
         if self._door is not None:
@@ -202,10 +214,11 @@ class ZmqServer:
         while not self._writer.results.empty():
             self._collect(self._writer.results.get())
 
-    def _drain_writer(self) -> None:
-        """Wait for the checkpoint that is being written, if there is one."""
+    def _drain_writer(self, end: float) -> None:
+        """Wait for the checkpoint that is being written, if there is one, but no longer than until `end`."""
         if self.served is not None and self.served.checkpoints.is_writing:
-            self._collect(self._writer.results.get())
+            with contextlib.suppress(queue.Empty):
+                self._collect(self._writer.results.get(timeout=max(0.0, end - time.monotonic())))
 
     def _collect(self, written: Written) -> None:
         assert self.served is not None, "a standby writes nothing"

@@ -1,5 +1,6 @@
 """Child processes that never outlive their parent, each with a log file of its own."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+KILLED_SECONDS = 5.0  # for a child to be gone that was killed
 LAST_BYTES = 65_536  # of a log: its last line is looked for in these
 
 
@@ -70,7 +72,8 @@ class Child:
             self._process.wait(within_seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it is in the kernel, which waits for a disk
+                self._process.wait(KILLED_SECONDS)
 
     def wait(self, *, within_seconds: float) -> bool:
         """Whether it has left by itself by then."""

@@ -17,6 +17,7 @@ from common.flags import Parsed, parse_with_run, run_program
 from common.log_lines import log_as
 from common.messages import Episode, Welcome
 from common.names import as_name, as_text
+from common.program_output import never_wait_for_output
 from common.run_spec import RunSpec, run_from_dict
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.algorithms.algorithm import Algorithm
@@ -46,6 +47,7 @@ def main() -> NoReturn:
 
 def work(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
+    never_wait_for_output()
     flags = parse_with_run(WorkerSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
     settings = flags.program
     name = settings.name or as_name(f"{socket.gethostname()}-{os.getpid()}")

@@ -16,10 +16,13 @@ from typing import Annotated, Any, Literal, NoReturn
 import msgspec
 from tyro.conf import arg
 
-from common.errors import ServerUnreachable, SettingsError
+from common.errors import PsRlError, ServerUnreachable, SettingsError
 from common.flags import Parsed, parse_with_run, run_program
+from common.json_lines import last_row
 from common.output_file import check_output
-from common.run_folder import METRICS, SETTINGS, claim_run_folder, make_run_folder
+from common.program_output import never_wait_for_output
+from common.run_folder import METRICS, SERVER_LOG, SETTINGS, claim_run_folder, make_run_folder
+from common.run_rows import MetricsRow
 from common.run_spec import RunSpec, flags_for
 from common.status import Status
 from common.stop_signals import StopSignal
@@ -89,6 +92,7 @@ def main() -> NoReturn:
 
 def train_here(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
+    never_wait_for_output()
     started = time.monotonic()
     flags = parse_with_run(ClusterSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
     settings, run = flags.program, flags.run
@@ -207,10 +211,14 @@ def _summary(status: Status, run: RunSpec, *, head_start_minutes: float) -> dict
 
 
 def _last_status(folder: Path) -> Status:
-    """The last row of the metrics, which the server writes when it exits."""
-    row = msgspec.json.decode((folder / METRICS).read_bytes().splitlines()[-1])
-    del row["time"]
-    return msgspec.convert(row, Status)
+    """The last row of the metrics, which the server writes when it exits. Raises PsRlError when there is none."""
+    try:
+        row = last_row(folder / METRICS, MetricsRow)
+    except OSError as error:
+        raise PsRlError(f"{folder / METRICS}: cannot be read: {error.strerror}") from error
+    if row is None:
+        raise PsRlError(f"{folder / METRICS}: the server could write nothing there; see {folder / SERVER_LOG}")
+    return row
 
 
 def _run_folder(settings: ClusterSettings, run: RunSpec) -> Path:

@@ -67,7 +67,10 @@ def test_a_holder_that_is_killed_holds_nothing(tmp_path: Path) -> None:
 
 def test_a_child_of_the_holder_does_not_go_on_holding(tmp_path: Path) -> None:
     locks = FolderLocks([tmp_path])
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False) as child:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "close_fds": False}
+    with subprocess.Popen([sys.executable, "-c", "print('runs', flush=True); input()"], **pipes) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"runs\n"
         locks.close()
         FolderLocks([tmp_path]).close()
         assert child.poll() is None

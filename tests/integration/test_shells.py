@@ -91,7 +91,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
         worker.client.close()
     over.set()
     serve.join()
-    shell.close()
+    assert shell.close()
     assert "ps-rl-" not in Path("/proc/self/maps").read_text()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ps_server.checkpoint_plan import BEST_SHARE, HURRY_SECONDS, CheckpointPlan
+from ps_server.checkpoint_plan import BEST_SHARE, HURRY_SECONDS, SLOWER, STALLED_SECONDS, CheckpointPlan
 from ps_server.ledger import Ledger
 
 START, EVERY = 1000.0, 30.0
@@ -179,3 +179,38 @@ def test_a_full_disk_is_not_tried_more_often_because_of_a_hurry(plan: Checkpoint
     plan.started(6, ledger.to_dict(), now=START + 30)
     plan.completed(ledger)
     assert not plan.failing
+
+
+def test_one_that_takes_too_long_counts_as_failed_until_it_is_written(plan: CheckpointPlan, ledger: Ledger) -> None:
+    """A frozen disk refuses nothing: workers waited for a checkpoint that never came, and nobody was told."""
+    plan.ask(b"1", 10)
+    plan.started(5, ledger.to_dict(), now=START)
+    plan.ask(b"2", 20)
+    assert not plan.stalls(now=START + STALLED_SECONDS)
+    assert (plan.failing, plan.is_stalled) == (False, False)
+    assert plan.stalls(now=START + STALLED_SECONDS + 1)
+    assert plan.stalled() == [(b"1", 10), (b"2", 20)]
+    assert (plan.failing, plan.is_stalled, plan.failures) == (True, True, 1)
+    assert not plan.stalls(now=START + 1000), "it is told once"
+    assert not plan.is_due(9, now=START + 1000), "nothing else can be written meanwhile"
+    assert plan.completed(ledger) == []
+    assert (plan.failing, plan.is_stalled, plan.saved_version, ledger.accounts["a"].durable) == (False, False, 5, 3)
+
+
+def test_a_disk_that_is_slow_has_as_long_as_it_took_before(plan: CheckpointPlan, ledger: Ledger) -> None:
+    usual = 20.0
+    plan.started(5, ledger.to_dict(), now=START)
+    assert not plan.stalls(now=START + usual)
+    plan.completed(ledger)
+    plan.started(6, ledger.to_dict(), now=START + 100)
+    assert not plan.stalls(now=START + 100 + SLOWER * usual)
+    assert plan.stalls(now=START + 100 + SLOWER * usual + 1)
+
+
+def test_one_that_stalled_and_then_failed_leaves_room_for_the_next(plan: CheckpointPlan, ledger: Ledger) -> None:
+    plan.started(5, ledger.to_dict(), now=START)
+    assert plan.stalls(now=START + 1000)
+    plan.stalled()
+    assert plan.failed() == []
+    assert (plan.failing, plan.is_stalled) == (True, False)
+    assert plan.is_due(6, now=START + 1000)

@@ -10,8 +10,8 @@ import pytest
 
 from common.errors import CheckpointError, SettingsError
 from common.folder_lock import FolderLocks
+from common.run_folder import METRICS
 from ps_server import cli
-from ps_server.metrics import FILE_NAME
 
 Serve = Callable[..., None]
 
@@ -48,7 +48,7 @@ def test_a_folder_that_cannot_be_made_is_named(serve: Serve, tmp_path: Path, fla
 
 
 def test_a_run_folder_that_takes_no_records_is_named_and_every_thread_ends(serve: Serve, tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).mkdir()
+    (tmp_path / METRICS).mkdir()
     with pytest.raises(SettingsError, match=f"{tmp_path}: the run's records cannot be kept there"):
         serve("--run-dir", tmp_path)
 

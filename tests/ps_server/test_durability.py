@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from common import messages
-from ps_server.checkpoint_plan import HURRY_SECONDS
-from ps_server.effects import SaveCheckpoint
+from ps_server.checkpoint_plan import HURRY_SECONDS, STALLED_SECONDS
+from ps_server.effects import SaveCheckpoint, Send
 from ps_server.training_run import PUSH_WINDOW, TrainingRun
-from tests.ps_server.transcripts import EPOCH, SCHEMA, START, Transcript, a_run, encoded, only
+from tests.ps_server.transcripts import EPOCH, SCHEMA, START, Transcript, a_run, encoded, only, sends
 
 
 @pytest.fixture
@@ -62,6 +62,24 @@ def test_workers_hear_that_checkpoints_fail_and_that_they_succeed_again(server: 
     assert server.push("a", 2).verdict == "applied", "training goes on"
     server.save_and_complete()
     assert heartbeat(server).saving
+
+
+def test_a_disk_that_takes_nothing_stops_no_worker_and_who_waits_for_it_is_told(server: Transcript) -> None:
+    server.push("a", 1)
+    server.say("admin", messages.CheckpointRequest(request=7))
+    assert len(saves(server)) == 1
+    told: list[Send] = []
+    for sequence in range(2, int(STALLED_SECONDS) + 4):
+        told += sends(server.after(1))
+        assert server.push("a", sequence).verdict == "applied"
+    (refused,) = [send.message for send in told if send.to == b"admin"]
+    assert isinstance(refused, messages.Refused)
+    assert (refused.code, refused.request) == ("checkpoint_failed", 7)
+    assert not heartbeat(server).saving, "workers let go of the oldest pushes instead of waiting"
+    assert server.refusal("admin", messages.CheckpointRequest(request=8)).code == "checkpoint_failed"
+    server.machine.checkpoint_saved("late.safetensors")
+    assert heartbeat(server).saving
+    assert heartbeat(server).durable == 1
 
 
 def test_a_gap_that_a_worker_will_never_fill_is_forgotten(server: Transcript) -> None:

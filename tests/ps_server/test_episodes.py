@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from common.messages import Episode
+from common.run_folder import EPISODES
 from ps_server.effects import Reported
-from ps_server.episodes import FILE_NAME, EpisodesFile, read_episodes
+from ps_server.episodes import EpisodesFile, read_episodes
 
 
 def a_report(**fields: Any) -> Reported:
@@ -33,7 +34,7 @@ def some(*returns: float) -> tuple[Episode, ...]:
 def test_each_game_is_a_line_that_can_be_read_at_once(tmp_path: Path) -> None:
     episodes = EpisodesFile(tmp_path)
     episodes.add(a_report(episodes=(Episode(-21.0, 800), Episode(3.5, 90)), first_episode=7))
-    rows = [json.loads(line) for line in (tmp_path / FILE_NAME).read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / EPISODES).read_text().splitlines()]
     common = {"global_steps": 640, "minutes": 0.5, "worker": "host-1"}
     assert rows == [
         {"episode": 7, "episode_return": -21.0, "length": 800} | common,
@@ -63,7 +64,7 @@ def test_a_resumed_run_plays_anew_what_its_checkpoint_did_not_hold(tmp_path: Pat
 
 
 def test_a_full_disk_is_told_once_and_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / FILE_NAME).symlink_to("/dev/full")
+    (tmp_path / EPISODES).symlink_to("/dev/full")
     episodes = EpisodesFile(tmp_path)
     for number in range(1, 100):
         episodes.add(a_report(episodes=some(1.0), first_episode=number))

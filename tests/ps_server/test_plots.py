@@ -4,16 +4,18 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 from common.errors import SettingsError
 from common.messages import Episode
-from common.run_folder import SETTINGS
+from common.run_folder import EPISODES, METRICS, SETTINGS
+from common.run_rows import EpisodeRow
 from common.run_spec import load_preset, with_settings
 from ps_server.episodes import EpisodesFile
-from ps_server.metrics import FILE_NAME, MetricsFile
+from ps_server.metrics import MetricsFiles
 from ps_server.plots import GRID_POINTS, plot_runs
 from tests.ps_server.test_episodes import a_report
 from tests.ps_server.test_metrics import a_status
@@ -40,7 +42,7 @@ def a_run(
     if settings is not None:
         run = with_settings(load_preset(preset), settings | {"experiment": experiment}, source="a test")
         (folder / SETTINGS).write_text(run.to_toml())
-    metrics = MetricsFile(folder)
+    metrics = MetricsFiles(folder)
     for number, score in enumerate(scores):
         status = a_status(
             preset=preset,
@@ -51,8 +53,8 @@ def a_run(
             minutes=number / 2,
             workers_alive=workers if number else 0,
         )
-        metrics.add(status, now=1000.0 * number)
-    metrics.close(a_status(preset=preset, mean_return_100=None))
+        metrics.add(status, now=1000.0 * number, time_of_day=0.0)
+    metrics.close(a_status(preset=preset, mean_return_100=None), time_of_day=0.0)
     return folder
 
 
@@ -181,11 +183,24 @@ def test_the_mean_of_the_last_hundred_is_drawn_by_episode(run_folder: Path, tmp_
     assert means[-2:] == pytest.approx([495.0, 500.0])
 
 
+def test_games_that_are_kept_as_their_mean_count_as_so_many(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
+    known: dict[str, Any] = {"global_steps": 1, "minutes": 0.1, "worker": "w", "length": 9}
+    rows = [
+        EpisodeRow(episode=60, games=60, episode_return=10.0, **known),
+        EpisodeRow(episode=120, games=60, episode_return=20.0, **known),
+        EpisodeRow(episode=121, episode_return=30.0, **known),
+    ]
+    (run_folder / EPISODES).write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
+    plot_runs([run_folder], tmp_path / "curve.png")
+    last_hundred = [10.0, (40 * 10 + 60 * 20) / 100, (39 * 10 + 60 * 20 + 30) / 100]
+    assert drawn[2] == ("pong (pong-1)", [60, 120, 121], pytest.approx(last_hundred))
+
+
 def test_what_a_killed_server_had_done_after_its_checkpoint_is_left_out(tmp_path: Path, drawn: list[Any]) -> None:
     """The resumed run goes back in steps and minutes."""
     folder = a_run(tmp_path / "pong-1", [1.0, 2.0, 3.0, 4.0])
-    lines = (folder / FILE_NAME).read_bytes().splitlines(keepends=True)
-    (folder / FILE_NAME).write_bytes(b"".join([*lines[:4], lines[1], lines[2]]))
+    lines = (folder / METRICS).read_bytes().splitlines(keepends=True)
+    (folder / METRICS).write_bytes(b"".join([*lines[:4], lines[1], lines[2]]))
     plot_runs([folder], tmp_path / "curve.png")
     assert drawn[0][1] == [0, 100, 100, 200]
 
@@ -200,7 +215,7 @@ def test_a_run_is_named_by_its_folder_from_inside_too(
 
 def test_a_last_line_cut_short_anywhere_is_left_out(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
     """A killed server may stop in the middle of a line, right behind a brace as well."""
-    path = run_folder / FILE_NAME
+    path = run_folder / METRICS
     whole = b"".join(path.read_bytes().splitlines(keepends=True)[:3])
     last = whole.splitlines()[-1]
     cuts = [1, len(last) // 3, last.index(b"}") + 1, len(last) - 1]
@@ -212,7 +227,7 @@ def test_a_last_line_cut_short_anywhere_is_left_out(run_folder: Path, tmp_path: 
 
 
 def test_a_damaged_line_in_the_middle_is_left_out(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
-    path = run_folder / FILE_NAME
+    path = run_folder / METRICS
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], b'{"mean_return_100": 7, {}}\n', b"\xff\xfe\n", b"3\n", *lines[2:]]))
     plot_runs([run_folder], tmp_path / "curve.png")

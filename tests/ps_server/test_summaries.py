@@ -10,7 +10,8 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
 from common.messages import Episode
-from ps_server.summaries import FOLDER, STYLES, SummaryFile, SummaryPoints
+from common.run_folder import TENSORBOARD
+from ps_server.summaries import STYLES, SummaryFile, SummaryPoints
 from tests.ps_server.test_episodes import a_report
 
 METERS = {
@@ -26,7 +27,7 @@ def points(style: str, **fields: Any) -> SummaryPoints:
 def events_in(folder: Path) -> list[Event]:
     """Read by hand as TFRecords: length, checksum, data, checksum."""
     events = []
-    for path in sorted((folder / FOLDER).glob("*tfevents*")):
+    for path in sorted((folder / TENSORBOARD).glob("*tfevents*")):
         content = path.read_bytes()
         while content:
             (length,) = struct.unpack("<Q", content[:8])
@@ -79,9 +80,22 @@ def test_a_point_is_the_mean_of_what_was_reported_since_the_last() -> None:
         assert made.add(a_report(updates=updates, meters={"entropy": entropy}, episodes=(Episode(score, 8),))) == {}
     point = made.add(a_report(updates=12, meters={"entropy": 6.0}))
     assert point == {"Losses/Entropy": 3.0, "Perf/Reward": 30.0, "Perf/Length": 8.0}
-    assert made.add(a_report(updates=21, meters={"entropy": 9.0})) == {}
-    assert made.add(a_report(updates=22, meters={"entropy": 11.0})) == {"Losses/Entropy": 10.0}, "no game ended"
+    assert made.add(a_report(updates=21, minutes=1.0, meters={"entropy": 9.0})) == {}
+    assert made.add(a_report(updates=22, minutes=1.0, meters={"entropy": 11.0})) == {"Losses/Entropy": 10.0}, (
+        "no game ended"
+    )
     assert made.rest() == {}
+
+
+def test_a_fast_run_has_no_more_than_a_point_in_two_seconds() -> None:
+    """A thousand updates a second made ten points a second: two gigabytes a week."""
+    made = points("perf")
+    reports = [
+        a_report(updates=100 * tick, minutes=tick / 600, meters={"entropy": float(tick)}) for tick in range(1, 101)
+    ]
+    seen = [point["Losses/Entropy"] for report in reports if (point := made.add(report))]
+    assert len(seen) == 5
+    assert seen[1] == pytest.approx(sum(range(3, 23)) / 20), "what comes in between is in the next one's mean"
 
 
 def test_the_rest_is_a_point_of_what_no_point_had() -> None:
@@ -122,8 +136,8 @@ def test_a_full_disk_is_told_once_and_does_not_end_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1)
-    (tmp_path / FOLDER).mkdir()
-    (tmp_path / FOLDER / "events.out.tfevents.1").symlink_to("/dev/full")
+    (tmp_path / TENSORBOARD).mkdir()
+    (tmp_path / TENSORBOARD / "events.out.tfevents.1").symlink_to("/dev/full")
     file = SummaryFile(tmp_path)
     for step in range(10):
         file.add({"Perf/Reward": 0.0}, global_steps=step)

@@ -1,0 +1,155 @@
+"""A disk that is frozen, and outputs that take nothing: the server goes on, and ends when it is asked to."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common.run_folder import METRICS
+from ps_server import checkpointing, zmq_server
+from ps_server.checkpointing import CheckpointWriter
+from ps_server.zmq_server import ZmqServer
+from tests.integration.processes import Programs, status_of, wait_for
+from tests.ps_server.transcripts import Transcript
+
+FOREVER = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000"]
+IMAGE_BYTES = 2**26
+
+
+class Disk:
+    """A file system in a file, which can be frozen: who writes there waits, and cannot even be killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.place = folder / "disk"
+        self.place.mkdir()
+        image = folder / "image"
+        with image.open("wb") as file:
+            file.truncate(IMAGE_BYTES)
+        _run("mkfs.ext4", "-q", str(image))
+        _run("mount", "-o", "loop", str(image), str(self.place))
+        self._is_frozen = False
+
+    def freeze(self) -> None:
+        _run("fsfreeze", "--freeze", str(self.place))
+        self._is_frozen = True
+
+    def thaw(self) -> None:
+        if self._is_frozen:
+            self._is_frozen = False
+            _run("fsfreeze", "--unfreeze", str(self.place))
+
+    def remove(self) -> None:
+        _run("umount", str(self.place))
+
+
+def _run(*command: str) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=30)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no file system can be frozen here: {error}")
+
+
+@pytest.fixture
+def disk(tmp_path: Path, programs: Programs) -> Iterator[Disk]:
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("only root can mount and freeze a file system")
+    disk = Disk(tmp_path)
+    yield disk
+    disk.thaw()  # first of all: a program that waits for it cannot be killed
+    programs.end_all()
+    disk.remove()
+
+
+@pytest.mark.timeout(300)
+def test_a_frozen_disk_stops_no_training_and_no_end(programs: Programs, tmp_path: Path, disk: Disk) -> None:
+    run = disk.place / "run"
+    server, endpoint = programs.start_server(*FOREVER, "--checkpoint-seconds", "0.5", run_dir=run)
+    worker = programs.start("rl-worker", "--server", endpoint)
+    wait_for(lambda: status_of(endpoint).checkpoint_version > 1, program=server)
+    disk.freeze()
+    saved = status_of(endpoint).checkpoint_version
+    trained = status_of(endpoint).version
+    wait_for(lambda: status_of(endpoint).version > trained + 500, program=server)
+    assert status_of(endpoint).checkpoint_version <= saved + 1
+    disk.thaw()
+    wait_for(lambda: status_of(endpoint).checkpoint_version > trained, program=server)
+    size = (run / METRICS).stat().st_size
+    wait_for(lambda: (run / METRICS).stat().st_size > size, program=server)
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0, server.output
+    assert worker.process.poll() is None, "it waits for a server that comes back"
+
+
+def test_a_server_ends_though_the_last_checkpoint_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    goes_on = threading.Event()
+    monkeypatch.setattr(checkpointing, "write_checkpoint", lambda *_: goes_on.wait(60))
+    monkeypatch.setattr(zmq_server, "SAVE_SECONDS", 0.1)
+    server = Transcript.seeded()
+    server.push("a", 1)
+    shell = ZmqServer(server.machine, CheckpointWriter(tmp_path), host="127.0.0.1", port=0)
+    assert not shell.close()
+    assert "the disk does not take the last checkpoint" in caplog.text
+    goes_on.set()
+
+
+@pytest.mark.parametrize("output", ["a full disk", "a pipe that nobody reads", "a pipe without a reader"])
+def test_a_server_whose_output_cannot_be_written_serves_and_ends(tmp_path: Path, output: str) -> None:
+    """`ps-server >/dev/full` left a traceback, and a process that kept its port and could not be ended."""
+    reader, writer = os.pipe()
+    if output == "a full disk":
+        os.close(writer)
+        writer = os.open("/dev/full", os.O_WRONLY)
+    if output == "a pipe that nobody reads":
+        os.set_blocking(writer, False)
+        filled = 0
+        while filled < 2**22:
+            try:
+                filled += os.write(writer, b"x" * 4096)
+            except BlockingIOError:
+                break
+        os.set_blocking(writer, True)
+    else:
+        os.close(reader)
+    run = tmp_path / "run"
+    server = subprocess.Popen(
+        [str(Path(sys.executable).with_name("ps-server")), "--host", "127.0.0.1", "--port", "0", "--run-dir", str(run)],
+        stdout=writer,
+        stderr=writer,
+    )
+    try:
+        wait_for(lambda: (run / "endpoint").exists() and (run / "endpoint").read_text().strip())
+        endpoint = (run / "endpoint").read_text().strip()
+        assert status_of(endpoint).phase == "empty"
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(30) == 0
+    finally:
+        server.kill()
+        server.wait()
+        os.close(writer)
+        if output == "a pipe that nobody reads":
+            os.close(reader)
+
+
+@pytest.mark.timeout(200)
+def test_a_cluster_whose_output_nobody_reads_trains_to_its_end(tmp_path: Path) -> None:
+    """As `rl-cluster | head -1`."""
+    run = tmp_path / "run"
+    flags = ["--preset", "cartpole", "--workers", "1", "--max-steps", "3000", "--run-dir", str(run)]
+    reader, writer = os.pipe()
+    cluster = subprocess.Popen([str(Path(sys.executable).with_name("rl-cluster")), *flags], stdout=writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        assert b"train" in pipe.readline()
+    try:
+        assert cluster.wait(150) == 0
+    finally:
+        cluster.terminate()
+        cluster.wait(60)
+    assert list((run / "checkpoints").glob("checkpoint-*.safetensors"))
