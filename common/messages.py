@@ -141,6 +141,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True, tag="HEARTBEAT"):
 
     request: Count
     save_soon: bool = False  # half of what I may keep until it is durable is full: please write a checkpoint early
+    stalled: bool = False  # my trainer has made no step for much longer than ever before: do not wait for me
 
 
 class RoomRequest(Struct, frozen=True, kw_only=True, tag="ROOM_REQUEST"):

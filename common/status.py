@@ -13,6 +13,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     host: Text
     environments: int
     alive: bool
+    stalled: bool = False  # it lives, and has made no step for much longer than ever before
     silent_seconds: float  # since anything was heard of it
     pushes: int  # applied
     discarded: int
@@ -20,6 +21,11 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     steps: int  # environment steps counted into T
     staleness: float  # mean over its newest pushes
     meters: dict[Name, float]  # the newest it reported
+
+
+def speed_of(worker: WorkerStatus) -> float:
+    """Environment steps a second, as it reported last; 0 of one that is gone or stands still."""
+    return worker.meters.get("steps_per_second", 0.0) if worker.alive and not worker.stalled else 0.0
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

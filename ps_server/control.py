@@ -21,7 +21,7 @@ from common.errors import SettingsError
 from common.flags import answer_version, run_program
 from common.messages import ToServer, ToWorker
 from common.run_folder import CURVE
-from common.status import Status
+from common.status import Status, speed_of
 from common.zmq_request import ask
 from ps_server.keys import add_keys, make_keys
 
@@ -182,12 +182,12 @@ def _print_status(status: Status) -> None:
             Text(worker.worker_id),
             str(worker.number),
             str(worker.environments),
-            "yes" if worker.alive else "no",
+            "stalled" if worker.stalled else "yes" if worker.alive else "no",
             f"{worker.silent_seconds:.1f}",
             str(worker.pushes),
             str(sum(worker.refused.values())),
             str(worker.steps),
             f"{worker.staleness:.2f}",
-            f"{worker.meters.get('steps_per_second', 0):.0f}",
+            f"{speed_of(worker):.0f}",
         )
     console.print(table)

@@ -30,6 +30,7 @@ class Member:
     peer: PeerId
     last_heard: float  # seconds of the shell's monotonic clock
     alive: bool = True
+    stalled: bool = False  # its trainer stands still, as it says itself
     pushes: int = 0  # applied
     discarded: int = 0
     refused: Counter[str] = field(default_factory=Counter)  # by code; discarded pushes too
@@ -107,6 +108,10 @@ class Membership:
     def alive(self) -> list[Member]:
         """The members whose lease runs."""
         return list(self._living.values())
+
+    def moving(self) -> list[Member]:
+        """Those of the living that others may have to wait for: whose trainer does not stand still."""
+        return [member for member in self._living.values() if not member.stalled]
 
     def is_alive(self, worker_id: str) -> bool:
         """Whether this worker's lease runs."""

@@ -212,12 +212,13 @@ class ParameterServer:
                 if isinstance(message, messages.PushPull):
                     codec_for_weights(message.weight_codec)  # without one, nothing is done
                 self.room.arrived(member)
+                moves = self._stands_still(member, False)
                 settled = self._push(self.run, Held(member, peer, message, vector), now=now)
-                return settled + self._give_room(now=now)
+                return [*moves, *settled, *self._give_room(now=now)]
             case messages.Report():
                 return self._report(self.run, member, message, now=now)
             case messages.Heartbeat():
-                return [self._alive(self.run, member, message)]
+                return [self._alive(self.run, member, message), *self._stands_still(member, message.stalled)]
             case messages.RoomRequest():
                 if message.bytes > self._vector_bytes():  # room for what never comes would be kept from the others
                     raise Denied("wrong_size", f"no push of this run has {message.bytes} bytes")
@@ -283,7 +284,7 @@ class ParameterServer:
         """Settle every push whose turn has come."""
         effects: list[Effect] = []
         while self.phase is Phase.SERVING and (
-            together := self.turns.next(self.membership.alive, epoch=self.epoch, version=self.version)
+            together := self.turns.next(self.membership.moving, epoch=self.epoch, version=self.version)
         ):
             settled = run.settle([(push.member.worker_id, push.message, push.vector) for push in together])
             for push in together:
@@ -361,6 +362,14 @@ class ParameterServer:
             member.meters = reported.meters
             effects += [reported, *self.replication.repeat(member.worker_id, report, now=now)]
         return effects
+
+    def _stands_still(self, member: Member, stalled: bool) -> list[Effect]:
+        """A worker says whether its trainer stands still, in words or by a push. The others' turns come with `tick`."""
+        if member.stalled == stalled:
+            return []
+        member.stalled = stalled
+        now_what = "has made no step for much longer than ever before; nobody waits for it" if stalled else "goes on"
+        return [Note(f"{member.worker_id} {now_what}", warning=stalled)]
 
     def _alive(self, run: TrainingRun, member: Member, heartbeat: messages.Heartbeat) -> Send:
         account = run.ledger.accounts[member.worker_id]

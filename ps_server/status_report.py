@@ -78,6 +78,7 @@ def _worker(member: Member, *, now: float) -> WorkerStatus:
         host=member.host,
         environments=member.environments,
         alive=member.alive,
+        stalled=member.alive and member.stalled,
         silent_seconds=now - member.last_heard,
         pushes=member.pushes,
         discarded=member.discarded,

@@ -44,6 +44,15 @@ class Child:
         return self._process.poll()
 
     @property
+    def is_paused(self) -> bool:
+        """Whether somebody has stopped it (SIGSTOP, a debugger). Linux tells; elsewhere it is taken to run."""
+        try:
+            status = Path(f"/proc/{self.pid}/stat").read_bytes()
+        except OSError:
+            return False
+        return status.rpartition(b")")[2].split()[0] in (b"T", b"t")  # after the name, which may hold anything
+
+    @property
     def age_seconds(self) -> float:
         """Since it was started."""
         return time.monotonic() - self.started

@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -21,6 +21,7 @@ from common.program_output import never_wait_for_output
 from common.run_spec import RunSpec, run_from_dict
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.counted_steps import CountedSteps
 from rl_worker.environments import Environments, make_environments
 from rl_worker.gifs import GifRecorder
 from rl_worker.gradients import FlatNetwork
@@ -31,6 +32,7 @@ from rl_worker.parameter_client import ParameterClient
 from rl_worker.remote_parameters import Newest, RemoteParameters
 from rl_worker.run_check import check_device, check_run
 from rl_worker.settings import WorkerSettings
+from rl_worker.stall_watch import StallWatch
 from rl_worker.training import train
 from rl_worker.zmq_client import ZmqClient
 
@@ -64,7 +66,8 @@ def work(argv: Sequence[str] | None = None) -> int:
     keys = read_client_keys(settings.curve_server_key, settings.curve_secret)
     machine = _machine(flags, name)
     reason = ""
-    client = ZmqClient(settings.server, machine, keys=keys, undisturbed=interrupts.postponed)
+    watch = StallWatch(settings.stall_seconds, now=time.monotonic())
+    client = ZmqClient(settings.server, machine, keys=keys, undisturbed=interrupts.postponed, watch=watch)
     try:
         log.info("joining %s", settings.server)
         welcome = client.welcome.result()
@@ -72,7 +75,7 @@ def work(argv: Sequence[str] | None = None) -> int:
         run = run_from_dict(welcome.run, source=source)
         named = [*settings.imports, *filter(None, [flags.run.environment.module])]
         import_modules(named, run.environment, source=source, is_trusted=keys is not None)
-        _train(flags, run, welcome, client, machine, torch.device(settings.device))
+        _train(flags, run, welcome, client, machine, lambda: watch.moved(now=time.monotonic()))
     except RunEnded as ended:
         reason = str(ended)
         log.info("the run is over: %s", ended)
@@ -93,16 +96,16 @@ def _train(
     welcome: Welcome,
     client: ZmqClient,
     machine: ParameterClient,
-    device: torch.device,
+    moved: Callable[[], None],
 ) -> None:
-    """Build what the run asks for, and train until something is raised."""
+    """Build what the run asks for, and train until something is raised. `moved` is called after each step."""
     count = flags.run.environment.envs if "environment.envs" in flags.wishes else run.environment.envs
     seed = flags.run.seed if "seed" in flags.wishes else run.seed
     first_seed = secrets.randbelow(10**9) if seed is None else seed
     seed = first_seed + SEEDS_APART * welcome.number
-    environments = _environments(run, count, is_shown=flags.program.render and welcome.number == 0)
-    gifs = _gif_recorder(flags.program.gif_dir, run, environments, seed)
-    algorithm = build_agent(run, environments, device=device, seed=seed)
+    environments = _environments(run, count, moved, is_shown=flags.program.render and welcome.number == 0)
+    gifs = _gif_recorder(flags.program.gif_dir, run, environments, moved, seed)
+    algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
     if not welcome.schema:
         measure_normalization(algorithm.network, environments, seed=first_seed)  # alike, whoever is the first
     network = FlatNetwork(algorithm.network, client.memory)
@@ -120,17 +123,22 @@ def _train(
     train(parameters, network, collector, algorithm, on_episodes=on_episodes)
 
 
-def _environments(run: RunSpec, count: int, *, is_shown: bool) -> Environments:
+def _environments(run: RunSpec, count: int, moved: Callable[[], None], *, is_shown: bool) -> Environments:
     """What the worker trains in; with a window on the first of them, if it is to be shown."""
+    environments = cast(
+        Environments, CountedSteps(make_environments(run.environment, count=count, with_screen=is_shown), moved)
+    )
     if not is_shown:
-        return make_environments(run.environment, count=count)
+        return environments
     from rl_worker.window import Watched, Window  # pygame, which nobody else needs
 
     window = Window(f"{run.environment.id}, {run.preset}")
-    return cast(Environments, Watched(make_environments(run.environment, count=count, with_screen=True), window))
+    return cast(Environments, Watched(environments, window))
 
 
-def _gif_recorder(folder: Path | None, run: RunSpec, environments: Environments, seed: int) -> GifRecorder | None:
+def _gif_recorder(
+    folder: Path | None, run: RunSpec, environments: Environments, moved: Callable[[], None], seed: int
+) -> GifRecorder | None:
     """None when the run wants no GIFs, or nobody has said where to."""
     every = run.records.gif_every_episodes
     if not every:
@@ -140,7 +148,7 @@ def _gif_recorder(folder: Path | None, run: RunSpec, environments: Environments,
         return None
 
     def made() -> tuple[Algorithm, Environments]:
-        screen = make_environments(run.environment, count=1, with_screen=True)
+        screen = cast(Environments, CountedSteps(make_environments(run.environment, count=1, with_screen=True), moved))
         return build_agent(run, environments, device=torch.device("cpu"), seed=seed), screen
 
     return GifRecorder(made, folder, every_episodes=every, seed=seed)

@@ -72,12 +72,17 @@ class ClusterSettings:
     """show worker 0's game in a window"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the workers' networks run"""
+    stall_seconds: float = 60.0
+    """a worker whose environments make no step for so long, and for ten times as long as ever before, is replaced; more
+    where a step may take minutes"""
     json: Path | None = None
     """file for one JSON object that sums the run up"""
 
     def __post_init__(self) -> None:
         if self.workers != "auto" and self.workers < 1:
             raise SettingsError(f"--workers {self.workers}: must be 1 or more, or auto")
+        if not self.stall_seconds > 0:  # NaN is not
+            raise SettingsError(f"--stall-seconds {self.stall_seconds}: must be more than 0")
         if not 0 <= self.port <= 65535:
             raise SettingsError(f"--port {self.port}: a port is 0 to 65535")
         if self.resume is not None and self.run_dir is not None:
@@ -151,6 +156,7 @@ def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
         workers=workers,
         server_flags=server_flags,
         worker_flags=worker_flags,
+        stall_seconds=settings.stall_seconds,
         host=settings.host,
         port=settings.port,
     )

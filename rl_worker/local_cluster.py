@@ -21,6 +21,7 @@ LOOK_SECONDS = 0.5  # between two looks at the run
 ANSWER_SECONDS = 2.0
 START_SECONDS = 300.0  # for the server to come up; on a machine with fifty busy processes it has taken over 60
 LEAVE_SECONDS = 10.0  # for the children to leave when the run has ended
+HANGING_SECONDS = 1.0  # for a child that hangs: it may hear a signal, or not
 MOST_DEATHS = 3  # in a row, of one child, without progress between them
 PROGRESS_SECONDS = 60.0  # of work: a life that had so much of it was progress
 EVERYWHERE = ("0.0.0.0", "*")
@@ -46,25 +47,31 @@ class Place:
         self.name = name
         self.start = start  # a child for this place; may be changed
         self.child = start()
-        self._worked_at: float | None = None  # age at which the child was first seen to have done something
+        self._done = 0  # by the child
+        self._worked_from = self._worked_until = 0.0  # its ages when more was first and last seen to be done
         self._deaths = 0  # in a row
 
-    def works(self) -> None:
-        """The child has done something."""
-        if self._worked_at is None:
-            self._worked_at = self.child.age_seconds
+    def works(self, done: int) -> None:
+        """The child has done so much by now."""
+        if done <= self._done:
+            return
+        self._worked_until = self.child.age_seconds
+        if self._done == 0:
+            self._worked_from = self._worked_until
+        self._done = done
 
-    def replace(self) -> Death:
-        """Start another child for the one that died. Raises PsRlError when the last few came to nothing."""
-        worked = self._worked_at is not None and self.child.age_seconds - self._worked_at >= PROGRESS_SECONDS
+    def replace(self, why: str) -> Death:
+        """Start another child for the one that has died. Raises PsRlError when the last few came to nothing."""
+        worked = self._worked_until - self._worked_from >= PROGRESS_SECONDS
         self._deaths = 1 if worked else self._deaths + 1
-        death = Death(self.name, self.child.last_words(), self.child.log, self._deaths)
+        death = Death(self.name, why, self.child.log, self._deaths)
         if self._deaths >= MOST_DEATHS:
             raise PsRlError(
                 f"{death.who} died {self._deaths} times in a row, each within {PROGRESS_SECONDS:.0f} s of work: "
                 f"{death.why} (its log: {death.log})"
             )
-        self.child, self._worked_at = self.start(), None
+        self.child = self.start()
+        self._done, self._worked_from, self._worked_until = 0, 0.0, 0.0
         return death
 
 
@@ -78,13 +85,15 @@ class LocalCluster:
         workers: int,
         server_flags: Sequence[str],
         worker_flags: Sequence[str],
+        stall_seconds: float,
         host: str,
         port: int,
     ) -> None:
         """Starts everything; `folder` gets logs, checkpoints and metrics. Raises PsRlError when that fails."""
         self._folder = folder
         self._host = host
-        self._worker_flags = [*worker_flags, "--gif-dir", str(folder / GIFS)]
+        self._stall_seconds = stall_seconds
+        self._worker_flags = ["--stall-seconds", str(stall_seconds), "--gif-dir", str(folder / GIFS), *worker_flags]
         self._deaths: list[Death] = []
         self._workers: list[Place] = []
         written_before = self._endpoint_written()  # by a server that was killed, or one that holds the folder
@@ -111,12 +120,12 @@ class LocalCluster:
         if self._server.child.exit_status == 0:
             return None
         if self._server.child.exit_status is not None:
-            self._deaths.append(self._server.replace())
+            self._deaths.append(self._server.replace(self._server.child.last_words()))
         reply, _ = ask(self._local_endpoint, messages.StatusRequest(request=1), timeout_seconds=ANSWER_SECONDS)
         assert isinstance(reply, messages.StatusReply)
-        self._server.works()
+        self._server.works(reply.status.updates)
         if reply.status.phase != "draining":
-            self._note_work(reply.status)
+            self._end_what_hangs(reply.status)
             self._replace_dead_workers()
         return reply.status
 
@@ -164,18 +173,28 @@ class LocalCluster:
                 raise PsRlError(f"the server failed: {server.last_words()}")
         raise PsRlError(f"the server did not come up within {START_SECONDS:.0f} s; see {server.log}")
 
-    def _note_work(self, status: Status) -> None:
+    def _end_what_hangs(self, status: Status) -> None:
+        """Note what workers have done, and replace those that stand still, or are silent though their process runs."""
         workers = {worker.worker_id: worker for worker in status.workers}
         for place in self._workers:
-            worker = workers.get(place.name)
+            worker, child = workers.get(place.name), place.child
             # One that was last heard before this child was started is the child before it.
-            if worker is not None and worker.pushes and worker.silent_seconds < place.child.age_seconds:
-                place.works()
+            if worker is None or worker.silent_seconds >= child.age_seconds or child.exit_status is not None:
+                continue
+            place.works(worker.pushes)
+            if worker.stalled:
+                why = child.last_line().partition(f"{place.name}: ")[2] or "it stands still"
+            elif not worker.alive and worker.silent_seconds > self._stall_seconds and not child.is_paused:
+                why = f"silent for {worker.silent_seconds:.0f} s, though its process runs"
+            else:
+                continue
+            child.end(within_seconds=HANGING_SECONDS)
+            self._deaths.append(place.replace(f"it hangs: {why}"))
 
     def _replace_dead_workers(self) -> None:
         for place in self._workers:
             if place.child.exit_status not in (None, 0):
-                self._deaths.append(place.replace())
+                self._deaths.append(place.replace(place.child.last_words()))
         if all(place.child.exit_status == 0 for place in self._workers):
             self.stop("all workers have left")
 

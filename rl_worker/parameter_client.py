@@ -208,8 +208,17 @@ class ParameterClient:
         # What is sent goes first: what a caller asks for when he is told is sent after it, as it is counted.
         return [*sent, *self._send_waiting(now=now), *told]
 
-    def tick(self, *, now: float) -> list[Effect]:
-        """Time has passed. To be called several times a second, after everything that has arrived was received."""
+    @property
+    def has_pushed(self) -> bool:
+        """Whether the trainer has made a gradient; other threads may ask."""
+        return self._pushes > 0
+
+    def tick(self, *, now: float, stalled: bool = False) -> list[Effect]:
+        """
+        Time has passed. To be called several times a second, after everything that has arrived was received.
+
+        `stalled`: the trainer stands still (stall_watch.py), which heartbeats tell the server.
+        """
         if self.phase is Phase.OVER:
             return []
         silence = now - self._reached
@@ -242,7 +251,8 @@ class ParameterClient:
         if self.phase is Phase.JOINED and now >= self._next_heartbeat():
             self._plea_due = now + PLEA_SECONDS
             self._put_heartbeat_off(now=now)
-            heartbeat = messages.Heartbeat(request=self._ticket(), save_soon=self._unsaved.should_be_saved)
+            save_soon = self._unsaved.should_be_saved
+            heartbeat = messages.Heartbeat(request=self._ticket(), save_soon=save_soon, stalled=stalled)
             effects.append(self._outbox.overtake(heartbeat))
         return effects
 

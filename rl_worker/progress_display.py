@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from common.status import Status, WorkerStatus
+from common.status import Status, WorkerStatus, speed_of
 from rl_worker.text_curve import TextCurve
 
 LINE_SECONDS = 10.0  # between two lines into a pipe
@@ -117,7 +117,7 @@ def _workers(status: Status) -> list[list[Text]]:
 
 def _worker(worker: WorkerStatus) -> Text:
     # Text, not markup: workers are named by strangers.
-    return _fact(worker.worker_id, f"{worker.meters.get('steps_per_second', 0):,.0f}/s")
+    return _fact(worker.worker_id, "stalled" if worker.stalled else f"{speed_of(worker):,.0f}/s")
 
 
 def _fact(name: str, value: str) -> Text:

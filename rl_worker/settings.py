@@ -48,6 +48,9 @@ class WorkerSettings:
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules to import first, because they register environments; a run whose environment needs another one is
     refused, unless --environment names it or the server is known by --curve-server-key"""
+    stall_seconds: float = 60.0
+    """no step of the environments for so long, and for ten times as long as ever before: this worker stands still, and
+    nobody waits for it; more where a step may take minutes"""
     patience_minutes: float = 30.0
     """give up when the server cannot be reached for so long"""
     resend_mib: float = 256.0
@@ -63,6 +66,8 @@ class WorkerSettings:
             check_address("--server", address)
         if self.threads < 1:
             raise SettingsError(f"--threads {self.threads}: must be 1 or more")
+        if not self.stall_seconds > 0:  # NaN is not
+            raise SettingsError(f"--stall-seconds {self.stall_seconds}: must be more than 0")
         if self.patience_minutes <= 0:
             raise SettingsError(f"--patience-minutes {self.patience_minutes}: must be more than 0")
         if not 0 <= self.resend_mib < 2**40:  # NaN is not

@@ -31,6 +31,8 @@ from rl_worker.answer import Answer
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.parameter_client import Call, ParameterClient
 from rl_worker.slots import Slots
+from rl_worker.stall_watch import StallWatch, Standstill
+from rl_worker.standstill_report import main_thread_stack, standstill_in_words
 
 GOODBYE_SECONDS = 1.0
 LOOK_SECONDS = 0.05  # between two looks while nobody waits
@@ -54,16 +56,20 @@ class ZmqClient:
         *,
         keys: ClientKeys | None = None,
         undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
+        watch: StallWatch | None = None,
     ) -> None:
         """
         With keys it talks to nobody but the server that they name. What its caller's thread does with the connection
-        it does `undisturbed`: a signal's exception would leave half a message.
+        it does `undisturbed`: a signal's exception would leave half a message. `watch` is that of the trainer, which
+        runs in the main thread: the server is told when it stands still.
         """
         self.welcome: Answer[Welcome] = Answer(self._work_for)
         self._servers = server.split(",")
         self._keys = keys
         self._undisturbed = undisturbed
         self._client = client
+        self._watch = watch
+        self._standstill: Standstill | None = None
         self._answers: dict[int, Answer[Reply]] = {}  # by ticket
         self._ended: Exception | None = None  # why the conversation is over
         self._slots = Slots()
@@ -113,6 +119,7 @@ class ZmqClient:
     def _look_now_and_then(self) -> None:
         """The thread, for as long as nobody waits for an answer."""
         while not self._closing.wait(LOOK_SECONDS):
+            self._look_at_the_trainer()
             if self._lock.acquire(blocking=False):
                 try:
                     self._guarded(self._turn, 0.0)
@@ -123,9 +130,23 @@ class ZmqClient:
         """Until this answer is there, or the time is over."""
         end = time.monotonic() + (math.inf if timeout is None else timeout)
         while not answer.done() and (left := end - time.monotonic()) > 0:
+            if self._watch is not None:
+                self._watch.moved(now=time.monotonic())  # to wait for the server is no standstill
             with self._undisturbed(), self._lock:
                 if not answer.done():
                     self._guarded(self._turn, left)
+
+    def _look_at_the_trainer(self) -> None:
+        """The log says where it stands when it begins to stand still; heartbeats tell the server."""
+        if self._watch is None:
+            return
+        before = self._standstill
+        self._standstill = self._watch.look(has_pushed=self._client.has_pushed, now=time.monotonic())
+        if before is None and self._standstill is not None:
+            log.warning("where the trainer stands:\n%s", "".join(main_thread_stack().format()))
+            log.warning("%s", standstill_in_words(self._standstill))
+        elif before is not None and self._standstill is None:
+            log.info("the trainer goes on, after %.0f s without a step", before.seconds)
 
     # -- with the lock ------------------------------------------------------------------------------------------------
 
@@ -152,7 +173,7 @@ class ZmqClient:
         if wait > 0:
             zmq.zmq_poll([(self._socket, zmq.POLLIN)], int(wait * 1000) + 1)
         self._receive()
-        self._do(self._client.tick(now=time.monotonic()))
+        self._do(self._client.tick(now=time.monotonic(), stalled=self._standstill is not None))
 
     def _call(self, method: Callable[..., Call], answer: Answer[Reply]) -> None:
         try:

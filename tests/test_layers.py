@@ -55,6 +55,7 @@ PURE = [
     "rl_worker/silence.py",
     "rl_worker/stuck.py",
     "rl_worker/effects.py",
+    "rl_worker/stall_watch.py",
     "rl_worker/returns.py",
 ]
 IMPURE = {"zmq", "socket", "time", "threading", "asyncio", "os", "random", "logging", "subprocess", "signal"}

@@ -25,6 +25,19 @@ RAISES_LATE = """
         if self.all > 400:
             raise ValueError("the line is too long")
 """
+# In the worker that comes to it first; in the other one it says that it has come as far again.
+HANGS_ONCE = """
+        self.t += 1
+        self.all = getattr(self, "all", 0) + 1
+        if self.all == 600:
+            import ctypes, os, time
+            try:
+                os.mkdir("hangs")
+            except FileExistsError:
+                open("went on", "w")
+            else:
+                {hang}
+"""
 FOREVER = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000", "--workers", "2"]
 
 
@@ -136,6 +149,30 @@ def test_an_environment_that_keeps_raising_ends_the_run_and_is_told(programs: Pr
     assert cluster.output.count(f"worker-0 died: {why} (its log: run/worker-0.log); it is started again") == 2
     assert f"rl-cluster: worker-0 died 3 times in a row, each within 60 s of work: {why}" in cluster.output
     assert "Traceback" not in cluster.output
+
+
+@pytest.mark.parametrize(
+    "hang", ["time.sleep(3600)", "ctypes.PyDLL(None).sleep(3600)"], ids=["asleep", "in native code"]
+)
+def test_an_environment_that_hangs_is_told_keeps_nobody_waiting_and_its_worker_is_replaced(
+    programs: Programs, tmp_path: Path, hang: str
+) -> None:
+    """The second kind keeps the interpreter: no thread of its worker runs any more."""
+    (tmp_path / "own.py").write_text(line_with("self.t += 1", HANGS_ONCE.format(hang=hang)))
+    flags = ["--environment", "own:Line-v0", "--envs", "1", "--workers", "2", "--run-dir", "run"]
+    patience = ["--consistency", "ssp", "--slack", "1", "--stall-seconds", "4"]
+    cluster = programs.start("rl-cluster", *flags, *patience, folder=tmp_path)
+    wait_for(lambda: "it hangs: " in cluster.output, program=cluster)
+    wait_for(lambda: (tmp_path / "went on").exists(), program=cluster)
+    endpoint = (tmp_path / "run" / "endpoint").read_text().strip()
+    steps = status_of(endpoint).global_steps
+    wait_for(lambda: status_of(endpoint).global_steps > steps + 1000, program=cluster)
+    cluster.signal(signal.SIGTERM)
+    assert cluster.wait() == 0, cluster.output
+    assert re.search(
+        r"worker-[01] died: it hangs: (no step for \d+ s, in .*own.py, line \d+, step|silent)", cluster.output
+    )
+    assert cluster.output.count(" died: ") == 1, cluster.output
 
 
 def test_a_process_that_is_killed_is_told_and_replaced(programs: Programs, tmp_path: Path) -> None:

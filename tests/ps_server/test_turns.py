@@ -7,7 +7,7 @@ import pytest
 
 from common import messages
 from common.messages import Settlement, settlement_of
-from ps_server.effects import Effect
+from ps_server.effects import Effect, Note
 from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, encoded, sends
 
 Answers = list[tuple[str, int, str]]  # worker, sequence, verdict
@@ -30,6 +30,11 @@ def push(
     peer = fields.pop("peer", worker)
     message = server.push_of(sequence, **fields)
     return answers(server.machine.receive(peer.encode(), message, encoded(gradient), now=server.now))
+
+
+def notes(server: Transcript) -> list[str]:
+    """What the last message had the server tell people."""
+    return [effect.text for effect in server.effects if isinstance(effect, Note)]
 
 
 def silent(server: Transcript, *talkative: str) -> Answers:
@@ -285,6 +290,52 @@ def test_the_end_of_the_run_ends_the_waiting(rule: str) -> None:
     effects = server.machine.receive(b"x", messages.StopRequest(request=1), now=server.now)
     assert [type(send.message).__name__ for send in sends(effects)] == ["Stopping", "Stop", "Stop"]
     assert answers(server.after(1)) == []
+
+
+@each_rule
+def test_a_worker_that_stands_still_keeps_nobody_waiting_though_it_lives(rule: str) -> None:
+    server, sequence = waiting(rule), 1 if rule == "sync" else 2
+    for _ in range(3):
+        server.heartbeat("a")
+        server.heartbeat("b")
+        assert answers(server.after(LEASE_SECONDS / 2)) == [], "it lives and moves"
+    server.heartbeat("b", stalled=True)
+    assert notes(server) == ["b has made no step for much longer than ever before; nobody waits for it"]
+    assert answers(server.after(0.1)) == [("a", sequence, "applied")]
+    assert push(server, "a", sequence + 1) == [("a", sequence + 1, "applied")]
+    assert [(worker.alive, worker.stalled) for worker in server.machine.status(now=server.now).workers] == [
+        (True, False),
+        (True, True),
+    ]
+
+
+@each_rule
+@pytest.mark.parametrize("how", ["push", "heartbeat"])
+def test_a_worker_that_goes_on_is_waited_for_again(rule: str, how: str) -> None:
+    server, sequence = waiting(rule), 1 if rule == "sync" else 2
+    server.heartbeat("b", stalled=True)
+    assert answers(server.after(0.1)) == [("a", sequence, "applied")]
+    if how == "push":
+        push(server, "b", 1)
+    else:
+        server.heartbeat("b", stalled=False)
+        assert notes(server) == ["b goes on"]
+    assert not any(worker.stalled for worker in server.machine.status(now=server.now).workers)
+    server.pull("b")
+    lead = sequence
+    while push(server, "a", lead + 1):
+        lead += 1
+        assert lead < 10, "a runs away"
+
+
+def test_a_worker_that_stands_still_is_not_counted_into_a_quorum() -> None:
+    server = a_server("sync", workers=("a", "b"), quorum=2)
+    server.heartbeat("b", stalled=True)
+    assert push(server, "a", 1) == []
+    assert answers(server.after(0.1)) == []
+    server.heartbeat("b", stalled=False)
+    push(server, "b", 1)
+    assert server.run.ledger.accounts["a"].through == 1
 
 
 def test_a_budget_that_is_reached_in_a_round_ends_the_run_once() -> None:

@@ -175,8 +175,8 @@ class Transcript:
     def goodbye(self, worker: str, reason: str = "") -> messages.Farewell:
         return self.answer(messages.Farewell, worker, messages.Goodbye(request=self.next_request(), reason=reason))
 
-    def heartbeat(self, worker: str) -> messages.Alive:
-        return self.answer(messages.Alive, worker, messages.Heartbeat(request=self.next_request()))
+    def heartbeat(self, worker: str, **fields: Any) -> messages.Alive:
+        return self.answer(messages.Alive, worker, messages.Heartbeat(request=self.next_request(), **fields))
 
     def weights(self) -> list[float]:
         """The newest weights, as a stranger who has none is given them."""

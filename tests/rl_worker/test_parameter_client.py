@@ -196,6 +196,16 @@ def test_heartbeats_keep_the_lease_and_the_connection_alive(lease_seconds: float
         assert client.receive(alive(beat.request), now=now) == [], "nobody waits for it"
 
 
+def test_heartbeats_tell_that_the_trainer_stands_still() -> None:
+    client, told = joined_client(), []
+    for now in range(1, 7):
+        for beat in sent(client.tick(now=float(now), stalled=2 <= now <= 4)):
+            assert isinstance(beat, messages.Heartbeat)
+            told.append(beat.stalled)
+            client.receive(alive(beat.request), now=now + 0.1)
+    assert told == [False, True, True, True, False, False]
+
+
 def test_whatever_is_sent_puts_the_heartbeat_off() -> None:
     client = joined_client()
     client.report([], {}, now=0.9)

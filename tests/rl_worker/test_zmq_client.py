@@ -13,6 +13,7 @@ from common.errors import PsRlError, RunEnded, ServerUnreachable
 from common.messages import ToServer
 from rl_worker import parameter_client, silence
 from rl_worker.parameter_client import ParameterClient
+from rl_worker.stall_watch import StallWatch
 from rl_worker.zmq_client import ZmqClient
 from tests.rl_worker.client_transcripts import SCHEMA, new_client, vector, welcome
 from tests.rl_worker.loopback_server import Answer, LoopbackServer, Polite, serving, wait_until
@@ -212,3 +213,52 @@ def test_a_call_after_close_is_refused() -> None:
         client.close()
         with pytest.raises(PsRlError, match="the connection to the server was closed"):
             client.call(pull(machine)).result(SECONDS)
+
+
+def test_a_trainer_that_stands_still_is_told_to_the_server_and_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    watch = StallWatch(0.05, now=time.monotonic())
+    machine = machine_now()
+
+    def beats(server: LoopbackServer, *, stalled: bool) -> int:
+        return sum(isinstance(one, messages.Heartbeat) and one.stalled == stalled for _, one, _ in server.heard)
+
+    with serving() as server:
+        client = ZmqClient(server.address, machine, watch=watch)
+        client.welcome.result(SECONDS)
+        wait_until(lambda: beats(server, stalled=True), "the server hears of it")  # this thread is the trainer's
+        wait_until(lambda: any("no step for" in record.getMessage() for record in caplog.records), "the log has it")
+        before = beats(server, stalled=False)
+
+        def moves_and_is_heard() -> bool:
+            watch.moved(now=time.monotonic())
+            return beats(server, stalled=False) > before
+
+        wait_until(moves_and_is_heard, "the server hears that it goes on")
+        client.close()
+    stack, line = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert "where the trainer stands" in stack
+    assert "test_a_trainer_that_stands_still_is_told" in stack
+    assert "loopback_server.py, line" in line or "threading.py, line" in line
+
+
+def test_who_waits_for_the_server_does_not_stand_still(caplog: pytest.LogCaptureFixture) -> None:
+    """It answers nothing but heartbeats for longer than a standstill takes."""
+    watch = StallWatch(0.01, now=time.monotonic())
+    machine = machine_now()
+    beats = threading.Semaphore(0)
+
+    class Slow(Polite):
+        def answer(self, message: ToServer, vector: bytes) -> Answer:
+            if isinstance(message, messages.Heartbeat):
+                beats.release()
+            return None if isinstance(message, messages.Pull) else super().answer(message, vector)
+
+    with serving(Slow()) as server:
+        client = ZmqClient(server.address, machine, watch=watch)
+        client.welcome.result(SECONDS)
+        with pytest.raises(TimeoutError):
+            client.call(pull(machine)).result(2.0)
+        client.close()
+        assert beats.acquire(blocking=False), "long enough for a heartbeat"
+        assert not any(isinstance(one, messages.Heartbeat) and one.stalled for _, one, _ in server.heard)
+    assert not caplog.records
