@@ -23,6 +23,7 @@ def learned(environments: Environments, *, steps: int, learning_rate: float, **s
     """What a run of so many steps has learned; its learning rate falls to a tenth."""
     settings = {
         "seed": 1,
+        "environment": {"envs": environments.count},
         "optimizer": ADAM,
         "schedule": {
             "learning_rate": learning_rate,
