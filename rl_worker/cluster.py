@@ -47,9 +47,9 @@ class ClusterSettings:
       --environment ID   a game of your choice; with --preset it is played with that preset's settings
       --algorithm NAME   a3c, n_step_q, one_step_q or one_step_sarsa
       --workers N        worker processes; one for each CPU when not given
-      --learning-rate X  the optimizer's step size at first
       --max-minutes M    end after so many minutes; --max-steps N after so many environment steps
       --until-return R   end when the last 100 games have this mean
+      --resume RUN_DIR   go on with a run; other flags change its settings
       --seed N           of weights, environments and sampling
       --experiment NAME  runs of one experiment share a folder, and a curve in plots
     """
@@ -191,10 +191,9 @@ def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: StopSignal, st
                 display.say(str(death))
         if status is None:
             return head_start or 0.0, deaths
-        minutes = (time.monotonic() - started) / 60
         if head_start is None:
-            head_start = minutes - status.minutes
-        display.show(status, minutes=minutes)
+            head_start = max(0.0, (time.monotonic() - started) / 60 - status.minutes)  # a resumed run has older minutes
+        display.show(status, minutes=status.minutes + head_start)
 
 
 def _summary(status: Status, run: RunSpec, *, head_start_minutes: float) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class ProgressDisplay:
             self._live.stop()
 
     def show(self, status: Status, *, minutes: float) -> None:
-        """`minutes` since the run was started here."""
+        """`minutes` that the run has taken so far, those before the server was up included."""
         if status.mean_return_100 is not None:
             self._curve.add(minutes, status.mean_return_100)
         if self._live is not None:

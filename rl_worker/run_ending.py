@@ -33,6 +33,8 @@ def what_next(status: Status, folder: Path) -> list[str]:
         play = f"{_command('rl-eval')} --checkpoint {run}"
         lines += ["# full games with its best weights, scored:", play]
         lines += ["# see it play:", f"{play} --episodes 1 --gif {shlex.quote(str(folder / 'game.gif'))}"]
+    if status.checkpoint_version and status.minutes_to_target is None:
+        lines += ["# go on with it, under another limit:", f"{_command('rl-cluster')} --resume {run} --max-minutes 60"]
     if status.episodes:
         lines += ["# its curve, beside those of other runs:", f"{_command('ps-ctl')} plot {run} OTHER_RUN_DIR"]
     return lines

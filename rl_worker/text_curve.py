@@ -8,7 +8,7 @@ LABEL_WIDTH = 9  # of the numbers at the left
 
 
 class TextCurve:
-    """y over x; x never falls."""
+    """y over x. Where x falls back, as that of a server that goes on from a checkpoint, it stays."""
 
     def __init__(self) -> None:
         self._x: list[float] = []
@@ -20,7 +20,7 @@ class TextCurve:
         self._came += 1
         if self._came % self._every:
             return
-        self._x.append(x)
+        self._x.append(max(x, self._x[-1]) if self._x else x)
         self._y.append(y)
         if len(self._x) > MOST_POINTS:  # older ones are thinned, newer ones come as seldom
             self._x, self._y, self._every = self._x[1::2], self._y[1::2], 2 * self._every

@@ -195,8 +195,12 @@ def test_a_process_that_is_killed_is_told_and_replaced(programs: Programs, tmp_p
 def test_a_run_is_resumed_on_the_port_that_is_asked_for(programs: Programs, tmp_path: Path) -> None:
     run, summary = tmp_path / "run", tmp_path / "summary.json"
     flags = ["--preset", "cartpole-a3c", "--workers", "1"]
-    first = programs.start("rl-cluster", *flags, "--max-steps", "2000", "--run-dir", str(run))
+    first = programs.start(
+        "rl-cluster", *flags, "--max-steps", "2000", "--run-dir", str(run), "--json", str(summary)
+    )
     assert first.wait() == 0, first.output
+    assert f"rl-cluster --resume {run} " in first.output, "it says how"
+    minutes = json.loads(summary.read_text())["minutes"]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -214,6 +218,7 @@ def test_a_run_is_resumed_on_the_port_that_is_asked_for(programs: Programs, tmp_
     result = json.loads(summary.read_text())
     assert result["global_steps"] > 2000
     assert result["preset"] == "cartpole-a3c"
+    assert result["minutes"] > minutes, "those of before count, as they do against --max-minutes"
     assert tomllib.loads((run / "run.toml").read_text())["budget"]["max_steps"] == 1_000_000
 
 

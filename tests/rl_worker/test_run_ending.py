@@ -54,11 +54,12 @@ def test_what_to_type_next_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_pat
         (tmp_path / program).touch(mode=0o755)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "rl-cluster")])
-    lines = what_next(status(checkpoint_version=7), Path("my runs/x"))
+    lines = what_next(status(checkpoint_version=7, minutes_to_target=None), Path("my runs/x"))
     typed = [shlex.split(line) for line in lines if not line.startswith("#")]
     assert typed == [
         [str(tmp_path / "rl-eval"), "--checkpoint", "my runs/x"],
         [str(tmp_path / "rl-eval"), "--checkpoint", "my runs/x", "--episodes", "1", "--gif", "my runs/x/game.gif"],
+        [str(tmp_path / "rl-cluster"), "--resume", "my runs/x", "--max-minutes", "60"],
         [str(tmp_path / "ps-ctl"), "plot", "my runs/x", "OTHER_RUN_DIR"],
     ]
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -68,3 +69,7 @@ def test_what_to_type_next_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_a_run_that_saved_nothing_and_played_nothing_leaves_nothing_to_type() -> None:
     assert what_next(status(checkpoint_version=0, episodes=0), Path("x")) == []
     assert len(what_next(status(checkpoint_version=0), Path("x"))) == 2
+
+
+def test_a_solved_run_is_not_gone_on_with() -> None:
+    assert "--resume" not in "".join(what_next(status(checkpoint_version=7, minutes_to_target=1.0), Path("x")))

@@ -31,6 +31,12 @@ def test_a_curve_that_never_rose_is_a_line() -> None:
     assert curve((0, 5), (1, 5)).lines(LABEL_WIDTH + 3, 1, target=None) == ["    5.00 ▁▁▁"]
 
 
+def test_what_falls_back_is_drawn_where_it_had_come_to() -> None:
+    """A server that goes on from its checkpoint counts its minutes from there."""
+    assert curve((0, 0), (8, 10), (4, 0), (16, 0)).lines(LABEL_WIDTH + 4, 1, target=None) == ["    0.00 ▁▁▁▁"]
+    assert curve((0, 0), (8, 0), (4, 10), (16, 0)).lines(LABEL_WIDTH + 4, 1, target=None) == ["   10.00 ▁██▁"]
+
+
 @pytest.mark.parametrize("points", [[], [(0.0, 1.0)]])
 def test_one_point_is_no_curve(points: list[tuple[float, float]]) -> None:
     assert curve(*points).lines(20, 2, target=None) == [" " * 20] * 2
