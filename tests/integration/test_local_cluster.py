@@ -195,9 +195,7 @@ def test_a_process_that_is_killed_is_told_and_replaced(programs: Programs, tmp_p
 def test_a_run_is_resumed_on_the_port_that_is_asked_for(programs: Programs, tmp_path: Path) -> None:
     run, summary = tmp_path / "run", tmp_path / "summary.json"
     flags = ["--preset", "cartpole-a3c", "--workers", "1"]
-    first = programs.start(
-        "rl-cluster", *flags, "--max-steps", "2000", "--run-dir", str(run), "--json", str(summary)
-    )
+    first = programs.start("rl-cluster", *flags, "--max-steps", "2000", "--run-dir", str(run), "--json", str(summary))
     assert first.wait() == 0, first.output
     assert f"rl-cluster --resume {run} " in first.output, "it says how"
     minutes = json.loads(summary.read_text())["minutes"]
