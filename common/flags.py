@@ -39,6 +39,7 @@ from common.run_spec import (
 )
 
 S = TypeVar("S")
+NO_MEMORY = "can't allocate memory"  # says torch's RuntimeError
 _INLINE = tyro.conf.arg(name="")
 # With a default given, the fields of the chosen algorithm and optimizer become flags instead of subcommands. The
 # settings of a section are a group in the help text, and flags without a prefix.
@@ -143,6 +144,11 @@ def run_program(main: Any, prog: str) -> NoReturn:
             sys.exit(main())
         except PsRlError as error:
             print(f"{prog}: {error}", file=sys.stderr)
+            sys.exit(1)
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and NO_MEMORY not in str(error):
+                raise
+            print(f"{prog}: there is not enough memory for these settings: {error}", file=sys.stderr)
             sys.exit(1)
         except KeyboardInterrupt:
             sys.exit(130)

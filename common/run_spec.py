@@ -26,6 +26,15 @@ from common.names import Text, as_text
 # All numbers have two ends: an integer beyond 64 bits cannot travel, and Inf or NaN would pass an open end.
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+# Of what memory and time are taken for: what is beyond them is a slip, and would end in a crash.
+Frames = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+Noops = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
+Action = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
+EpisodeSteps = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+UnrollSteps = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+Width = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+Passes = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+PushesAhead = Annotated[int, msgspec.Meta(ge=0, le=32)]  # of the 64 that a worker may have unsettled
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Decay = Annotated[float, msgspec.Meta(ge=0, lt=1)]  # 1 would remember everything and learn nothing
 Fading = Annotated[float, msgspec.Meta(gt=0, lt=1)]  # 0 would remember nothing
@@ -49,21 +58,21 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """environments that each worker steps in lockstep"""
     preprocessing: Literal["auto", "none", "atari84", "atari42", "breakout-crop", "pong80", "doom84", "doom42"] = "auto"
     """how frames become observations; auto: atari84 for ALE games, doom84 for ViZDoom, none elsewhere"""
-    frame_skip: Positive = 4
+    frame_skip: Frames = 4
     """emulator frames (ALE) or tics (ViZDoom) for one step"""
-    frame_stack: Positive = 4
+    frame_stack: Frames = 4
     """frames in one observation (ALE, ViZDoom)"""
     sticky_actions: Fraction = 0.0
     """probability that the emulator repeats the previous action (ALE)"""
-    noop_max: NotNegative = 30
+    noop_max: Noops = 30
     """most no-ops at the start of a game (ALE)"""
     fire_on_reset: bool = True
     """press FIRE at the start of a game that waits for it (ALE)"""
     life_loss_ends_episode: bool = False
     """learn as if the loss of a life ended the game; scores stay those of full games (ALE)"""
-    actions: tuple[NotNegative, ...] = ()
+    actions: tuple[Action, ...] = ()
     """the subset of the game's actions to use, by number; all of them when empty"""
-    max_episode_steps: NotNegative = 0
+    max_episode_steps: EpisodeSteps = 0
     """truncate episodes after this many steps; 0: as the environment says"""
     lost_game_reward: Score | None = None
     """learn from this in place of the last reward of a game lost with a score below 0; scores stay true"""
@@ -90,7 +99,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class A3C(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="a3c"):
     """Advantage actor-critic (Mnih et al. 2016, algorithm S3), with GAE, V-trace and a clipped surrogate."""
 
-    unroll_length: Positive = 20
+    unroll_length: UnrollSteps = 20
     """steps of each environment between two updates (t_max)"""
     discount: Fraction = 0.99
     """discount of future rewards (gamma)"""
@@ -122,16 +131,16 @@ class A3C(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """none: the policy gradient; clip: the clipped ratio (Schulman et al. 2017) to the newest policy; reuses unrolls"""
     clip_range: Amount = 0.1
     """how far the clipped ratio may leave 1"""
-    epochs: Positive = 1
+    epochs: Passes = 1
     """passes over each trajectory"""
-    minibatches: Positive = 1
+    minibatches: Passes = 1
     """minibatches in a pass, each one push and pull; whole environments where the network has a memory"""
 
 
 class ActionValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
     """What the methods that learn action values Q(s, a) have in common."""
 
-    unroll_length: Positive = 5
+    unroll_length: UnrollSteps = 5
     """steps of each environment between two updates (I_AsyncUpdate, t_max)"""
     discount: Fraction = 0.99
     """discount of future rewards (gamma)"""
@@ -174,9 +183,9 @@ class NStepQ(ActionValues, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     q_lambda: Fraction = 1.0
     """lambda of the returns; 1: the paper's n-step returns, less: Q(lambda) (Gallici et al. 2024)"""
-    epochs: Positive = 1
+    epochs: Passes = 1
     """passes over each trajectory"""
-    minibatches: Positive = 1
+    minibatches: Passes = 1
     """minibatches in a pass, each one push and pull"""
 
 
@@ -188,13 +197,13 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = "auto"
     """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, conv10 for
     MinAtar, mlp; auto: by the observation's shape"""
-    hidden: tuple[Positive, ...] = ()
+    hidden: tuple[Width, ...] = ()
     """widths of the hidden layers after the torso; the torso's own when empty"""
-    value_hidden: tuple[Positive, ...] = ()
+    value_hidden: tuple[Width, ...] = ()
     """the same in the value's own torso (separate); like hidden when empty"""
     separate: bool = False
     """policy and value have each a torso of its own"""
-    lstm: NotNegative = 0
+    lstm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     """width of an LSTM after the hidden layers; 0: none"""
     activation: Literal["auto", "relu", "relu6", "elu", "tanh"] = "auto"
     """between layers; auto: tanh in mlp, relu elsewhere"""
@@ -297,7 +306,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     largest. What int8 and topk leave out is added to the next gradient"""
     weight_codec: Literal["float32", "bfloat16", "float16"] = "float32"
     """weights as float32, or in half the bytes"""
-    prefetch: NotNegative = 0
+    prefetch: PushesAhead = 0
     """pushes that may be under way while a worker goes on with the weights it has: it waits less, and each makes its
     gradients a version later"""
 

@@ -5,6 +5,15 @@ from pathlib import Path
 
 from common.addresses import check_address
 from common.errors import SettingsError
+from common.number_flags import (
+    LEAST_MIB,
+    LEAST_SECONDS,
+    MOST_MIB,
+    MOST_PORT,
+    MOST_SECONDS,
+    MOST_THREADS,
+    check_number,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,17 +62,12 @@ class ServerSettings:
     """threads of the optimizer; 1 is best unless cores are idle and networks large"""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise SettingsError(f"--port {self.port}: a port is 0 to 65535")
-        for flag, value in (
-            ("--checkpoint-seconds", self.checkpoint_seconds),
-            ("--lease-seconds", self.lease_seconds),
-            ("--takeover-seconds", self.takeover_seconds),
-            ("--receive-mib", self.receive_mib),
-            ("--threads", self.threads),
-        ):
-            if not value > 0:  # NaN is not
-                raise SettingsError(f"{flag} {value}: must be more than 0")
+        check_number("--port", self.port, least=0, most=MOST_PORT)
+        check_number("--checkpoint-seconds", self.checkpoint_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
+        check_number("--lease-seconds", self.lease_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
+        check_number("--takeover-seconds", self.takeover_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
+        check_number("--receive-mib", self.receive_mib, least=LEAST_MIB, most=MOST_MIB)
+        check_number("--threads", self.threads, least=1, most=MOST_THREADS)
         if (self.curve_secret is None) != (self.authorized_keys is None):
             raise SettingsError("--curve-secret and --authorized-keys go together; ps-ctl keygen makes both")
         if self.standby_of is not None:

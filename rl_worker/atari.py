@@ -28,7 +28,7 @@ class AtariEnvironments:
         common: dict[str, Any] = {
             "num_envs": count,
             "num_threads": 1,  # parallelism comes from worker processes
-            "max_num_frames_per_episode": steps * settings.frame_skip if steps else ALE_FRAME_LIMIT,
+            "max_num_frames_per_episode": min(steps * settings.frame_skip, 2**31 - 1) if steps else ALE_FRAME_LIMIT,
             "repeat_action_probability": settings.sticky_actions,
             "autoreset_mode": AutoresetMode.SAME_STEP,
             "frameskip": settings.frame_skip,

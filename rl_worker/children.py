@@ -9,6 +9,9 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
+
+from common.errors import SettingsError
 
 PR_SET_PDEATHSIG = 1
 KILLED_SECONDS = 5.0  # for a child to be gone that was killed
@@ -19,10 +22,11 @@ class Child:
     """A program of ours as a child process: `module` is run with `arguments`, its output goes to `log`."""
 
     def __init__(self, module: str, arguments: Sequence[str], log: Path) -> None:
+        """Raises SettingsError when its log cannot be written."""
         self.module = module
         self.log = log
         self.started = time.monotonic()
-        with log.open("ab") as output:
+        with _opened(log) as output:
             self._log_start = output.tell()  # lines before it are of children that had this log before
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", module, *arguments],  # -P: nothing is taken from the working folder first
@@ -91,6 +95,13 @@ class Child:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+
+def _opened(log: Path) -> IO[bytes]:
+    try:
+        return log.open("ab")
+    except OSError as error:
+        raise SettingsError(f"{log}: cannot be written: {error.strerror}") from error
 
 
 def how_it_ended(status: int) -> str:

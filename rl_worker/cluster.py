@@ -19,6 +19,7 @@ from tyro.conf import arg
 from common.errors import PsRlError, ServerUnreachable, SettingsError
 from common.flags import Parsed, parse_with_run, run_program
 from common.json_lines import last_row
+from common.number_flags import LEAST_SECONDS, MOST_PORT, MOST_SECONDS, MOST_WORKERS, check_number
 from common.output_file import check_output
 from common.program_output import never_wait_for_output
 from common.run_folder import METRICS, SERVER_LOG, SETTINGS, claim_run_folder, make_run_folder
@@ -79,12 +80,10 @@ class ClusterSettings:
     """file for one JSON object that sums the run up"""
 
     def __post_init__(self) -> None:
-        if self.workers != "auto" and self.workers < 1:
-            raise SettingsError(f"--workers {self.workers}: must be 1 or more, or auto")
-        if not self.stall_seconds > 0:  # NaN is not
-            raise SettingsError(f"--stall-seconds {self.stall_seconds}: must be more than 0")
-        if not 0 <= self.port <= 65535:
-            raise SettingsError(f"--port {self.port}: a port is 0 to 65535")
+        if self.workers != "auto":
+            check_number("--workers", self.workers, least=1, most=MOST_WORKERS)
+        check_number("--port", self.port, least=0, most=MOST_PORT)
+        check_number("--stall-seconds", self.stall_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
         if self.resume is not None and self.run_dir is not None:
             raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
         if self.resume is not None and not (self.resume / SETTINGS).is_file():

@@ -27,6 +27,7 @@ from common.codecs import CODECS
 from common.curve import ClientKeys, read_client_keys
 from common.errors import CheckpointError, SettingsError
 from common.flags import parse_program, run_program
+from common.number_flags import check_number
 from common.output_file import check_output
 from common.run_folder import CHECKPOINTS
 from common.run_spec import RunSpec, run_from_dict
@@ -42,6 +43,8 @@ from rl_worker.recording import record_game, record_gif
 
 PROGRAM = "rl-eval"
 MOST_ENVIRONMENTS = 16
+MOST_EPISODES = 10**9
+MOST_SEED = 10**9  # of training too; with the number of an environment it must fit 31 bits (ALE)
 ANSWER_SECONDS = 30.0
 
 log = logging.getLogger(PROGRAM)
@@ -80,8 +83,8 @@ class EvaluationSettings:
             raise SettingsError("give either --checkpoint PATH or --server HOST:PORT")
         if self.server is not None:
             check_address("--server", self.server)
-        if self.episodes < 1:
-            raise SettingsError(f"--episodes {self.episodes}: must be 1 or more")
+        check_number("--episodes", self.episodes, least=1, most=MOST_EPISODES)
+        check_number("--seed", self.seed, least=0, most=MOST_SEED)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

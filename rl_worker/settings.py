@@ -9,6 +9,7 @@ from tyro.conf import arg
 from common.addresses import check_address
 from common.errors import SettingsError
 from common.names import LONGEST_NAME, as_name, is_name
+from common.number_flags import LEAST_SECONDS, MOST_MIB, MOST_MINUTES, MOST_SECONDS, MOST_THREADS, check_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +65,10 @@ class WorkerSettings:
     def __post_init__(self) -> None:
         for address in self.addresses:
             check_address("--server", address)
-        if self.threads < 1:
-            raise SettingsError(f"--threads {self.threads}: must be 1 or more")
-        if not self.stall_seconds > 0:  # NaN is not
-            raise SettingsError(f"--stall-seconds {self.stall_seconds}: must be more than 0")
-        if self.patience_minutes <= 0:
-            raise SettingsError(f"--patience-minutes {self.patience_minutes}: must be more than 0")
-        if not 0 <= self.resend_mib < 2**40:  # NaN is not
-            raise SettingsError(f"--resend-mib {self.resend_mib}: must be 0 or more")
+        check_number("--threads", self.threads, least=1, most=MOST_THREADS)
+        check_number("--patience-minutes", self.patience_minutes, least=LEAST_SECONDS / 60, most=MOST_MINUTES)
+        check_number("--resend-mib", self.resend_mib, least=0, most=MOST_MIB)
+        check_number("--stall-seconds", self.stall_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
         if self.name is not None and not is_name(self.name):
             raise SettingsError(
                 f"--name {self.name!r}: must have 1 to {LONGEST_NAME} letters, digits and _.:@/+-, and begin with "

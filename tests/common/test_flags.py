@@ -1,6 +1,7 @@
 import dataclasses
 import gc
 import re
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -324,3 +325,24 @@ def test_a_program_looks_for_garbage_from_then_on() -> None:
 def test_a_fault_of_ours_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         run_program(lambda: 1 // 0, "oven")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 9.00 PiB for an array"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_settings_that_ask_for_too_much_memory_end_in_a_sentence(
+    error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def main() -> None:
+        raise error
+
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    with pytest.raises(SystemExit) as left:
+        run_program(main, "oven")
+    assert left.value.code == 1
+    assert capsys.readouterr().err == f"oven: there is not enough memory for these settings: {error}\n"

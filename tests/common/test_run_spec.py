@@ -123,7 +123,7 @@ HUGE = 2**62 + 1  # a few of these would not fit a message
         ("environment.envs", [1, 64], [0, -1, HUGE]),
         ("environment.sticky_actions", [0, 0.25, 1], [-0.1, 1.1, *NOT_FINITE]),
         ("environment.actions", [[], [0, 3]], [[-1], 3, ["1"]]),
-        ("environment.max_episode_steps", [0, 2**62], [-1, HUGE]),
+        ("environment.max_episode_steps", [0, 10**9], [-1, HUGE]),
         ("environment.lost_game_reward", [None, -20], [*NOT_FINITE, "-20"]),
         ("environment.fire_on_reset", [True, False], [1, "true"]),
         ("algorithm.discount", [0, 1], [-0.01, 1.01, *NOT_FINITE]),

@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from common.errors import CheckpointError, SettingsError
 from common.folder_lock import FolderLocks
+from common.number_flags import LEAST_MIB, LEAST_SECONDS, MOST_MIB, MOST_SECONDS, MOST_THREADS
 from common.run_folder import METRICS
 from ps_server import cli
+from ps_server.settings import ServerSettings
+from tests.common.test_number_flags import numbers_of
 
 Serve = Callable[..., None]
 
@@ -107,3 +111,36 @@ def test_a_server_that_fails_to_start_lets_go_of_its_folders(serve: Serve, tmp_p
     with pytest.raises(SettingsError, match="cannot listen there"):
         serve("--run-dir", tmp_path, "--host", "203.0.113.1")
     FolderLocks([tmp_path, tmp_path / "checkpoints"]).close()
+
+
+class StopAtOnce:
+    def is_set(self) -> bool:
+        return True
+
+
+EXTREMES = {
+    "--checkpoint-seconds": (LEAST_SECONDS, MOST_SECONDS),
+    "--lease-seconds": (LEAST_SECONDS, MOST_SECONDS),
+    "--takeover-seconds": (LEAST_SECONDS, MOST_SECONDS),
+    "--receive-mib": (LEAST_MIB, MOST_MIB),
+    "--threads": (1, MOST_THREADS),
+    "--port": (0, 0),
+}
+
+
+@pytest.mark.parametrize("flag", EXTREMES)
+def test_a_server_serves_with_the_least_and_with_the_most_of_each_number(
+    flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "StopSignal", StopAtOnce)
+    threads = torch.get_num_threads()
+    try:
+        for number, value in enumerate(EXTREMES[flag]):
+            flags = ["--host", "127.0.0.1", "--port", "0", "--run-dir", str(tmp_path / str(number))]
+            assert cli.serve([*flags, flag, str(value)]) == 0
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_every_number_of_a_server_is_tried_at_its_ends() -> None:
+    assert {"--" + name.replace("_", "-") for name in numbers_of(ServerSettings)} == EXTREMES.keys()

@@ -20,9 +20,9 @@ def test_the_defaults_make_sense() -> None:
     [
         ({"port": -1}, "--port -1"),
         ({"port": 65536}, "--port 65536"),
-        ({"checkpoint_seconds": 0.0}, "--checkpoint-seconds 0.0: must be more than 0"),
+        ({"checkpoint_seconds": 0.0}, "--checkpoint-seconds 0.0: must be 0.001 to 1000000000"),
         ({"checkpoint_seconds": float("nan")}, "--checkpoint-seconds nan"),
-        ({"lease_seconds": -1.0}, "--lease-seconds -1.0: must be more than 0"),
+        ({"lease_seconds": -1.0}, "--lease-seconds -1.0: must be 0.001 to 1000000000"),
         ({"lease_seconds": float("nan")}, "--lease-seconds nan"),
         ({"threads": 0}, "--threads 0"),
         ({"resume": Path("/no/such/run")}, "--resume /no/such/run: there is no such folder"),
