@@ -1,31 +1,33 @@
 """
 Memory that a worker and a server of one host share, so that vectors need not go through the network.
 
-A segment is a file in /dev/shm that a worker makes for one connection: a page that begins with a random proof, then as
-many slots as the worker reserves. The server opens it by the name in HELLO and says the proof in WELCOME: who can say
-it sees the same memory. What lies where, and who may touch it when, is decided above.
+A segment is a memory file (memfd) that a worker makes for one connection: a page that begins with two random secrets,
+then as many slots as the worker reserves. HELLO names the worker's process, its descriptor and the first secret; the
+server opens the file by these, finds that secret in it, and says the second one in WELCOME: who can say it sees the
+same memory, and who does not know the first cannot have it opened. What lies where, and who may touch it when, is
+decided above.
 
-Nothing stays behind. The file has a name only until WELCOME, and is locked from before it has one until its worker is
-gone; `sweep` removes names that nobody has locked. Without a name it ends with the last process that has it open.
-Nothing faults. Space is reserved before it is used, so that a full /dev/shm is an OSError here; and the server maps
-only files of its own user, as far as they are reserved. (Whoever truncates such a file can also kill the server.)
+Nothing stays behind: the file has no name, and ends with the last process that has it open.
+Nothing faults: the file is sealed against being made shorter, by anybody, and space is reserved before it is used.
 """
 
-import contextlib
 import fcntl
+import hmac
 import mmap
 import os
 import re
 import secrets
 import stat
+import sys
 
 import numpy as np
 
 from common.errors import WireError
 
-FOLDER = "/dev/shm"
-NAME = re.compile(r"ps-rl-[0-9a-f]{32}")
-PROOF_BYTES = 32
+FOLDER = "/proc"  # where processes of a user see what each other have open
+LABEL = "ps-rl"  # of the file, for whoever looks at what a process has open
+NAME = re.compile(r"ps-rl-([1-9][0-9]{0,9})-([0-9]{1,7})-([0-9a-f]{32})")  # process, descriptor, secret
+SECRET_BYTES = 32
 PAGE_BYTES = 4096
 MOST_BYTES = 2**34
 
@@ -35,48 +37,47 @@ Bytes = np.ndarray  # of uint8
 class Segment:
     """One file, open here. Whoever holds an array of it keeps that part mapped."""
 
-    def __init__(self, descriptor: int, name: str, proof: str, *, is_named: bool) -> None:
+    def __init__(self, descriptor: int, name: str, proof: str) -> None:
         """Use `make` or `open`."""
         self.name = name
         self.proof = proof
-        self.is_named = is_named  # by us: we remove the name
         self._descriptor = descriptor
         self._bytes = np.empty(0, dtype=np.uint8)  # what is mapped
 
     @classmethod
     def make(cls) -> "Segment":
-        """A new one, of a page, with a name. Raises OSError where that is impossible."""
-        name, proof = f"ps-rl-{secrets.token_hex(16)}", secrets.token_hex(PROOF_BYTES // 2)
-        if not os.path.isdir(FOLDER):
-            raise FileNotFoundError(f"there is no {FOLDER}")
-        descriptor = os.open(FOLDER, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        """A new one, of a page. Raises OSError where that is impossible."""
+        if sys.platform != "linux" or not os.path.isdir(f"{FOLDER}/self/fd"):
+            raise FileNotFoundError(f"no process can open what another one has open: there is no {FOLDER}")
+        secret, proof = secrets.token_hex(SECRET_BYTES // 2), secrets.token_hex(SECRET_BYTES // 2)
+        descriptor = os.memfd_create(LABEL, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
             os.posix_fallocate(descriptor, 0, PAGE_BYTES)
-            os.pwrite(descriptor, proof.encode(), 0)
-            # Only with a folder's descriptor does this follow /proc's link, which is how a nameless file gets a name.
-            folder = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=folder, follow_symlinks=True)
-            finally:
-                os.close(folder)
+            os.pwrite(descriptor, (secret + proof).encode(), 0)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
         except OSError:
             os.close(descriptor)
             raise
-        return cls(descriptor, name, proof, is_named=True)
+        return cls(descriptor, f"ps-rl-{os.getpid()}-{descriptor}-{secret}", proof)
 
     @classmethod
     def open(cls, name: str) -> "Segment":
         """That of another process. Raises OSError when it is not there, or is not what a worker of our user made."""
-        descriptor = _open(name)
+        match = NAME.fullmatch(name)
+        if match is None:
+            raise OSError("that is no name of a segment")
+        path = f"{FOLDER}/{match[1]}/fd/{match[2]}"
+        if not os.readlink(path).startswith(f"/memfd:{LABEL}"):  # anything else may do something when it is opened
+            raise OSError(f"{path} is no segment")
+        descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            proof = os.pread(descriptor, PROOF_BYTES, 0).decode("ascii", errors="replace")
-            if len(proof) != PROOF_BYTES:
-                raise OSError(f"{name} holds no proof")
+            head = _checked_head(descriptor)
+            if not hmac.compare_digest(head[:SECRET_BYTES], match[3].encode()):
+                raise OSError(f"{path} is another segment")
         except OSError:
             os.close(descriptor)
             raise
-        return cls(descriptor, name, proof, is_named=False)
+        return cls(descriptor, name, head[SECRET_BYTES:].decode("ascii", errors="replace"))
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -104,49 +105,20 @@ class Segment:
             self._bytes = np.frombuffer(mmap.mmap(self._descriptor, whole), dtype=np.uint8)
         return self._bytes[at : at + size]
 
-    def remove_name(self) -> None:
-        """Nobody can open it any more; whoever has it open keeps it."""
-        if self.is_named:
-            self.is_named = False
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{FOLDER}/{self.name}")
-
     def close(self) -> None:
         """Let go of it. What others hold of it stays mapped until they let go."""
-        self.remove_name()
         self._bytes = np.empty(0, dtype=np.uint8)
         os.close(self._descriptor)
 
 
-def leaves_half_free(size: int) -> bool:
-    """Whether others have room left when so many bytes more are reserved."""
-    status = os.statvfs(FOLDER)
-    return 2 * (status.f_bavail * status.f_frsize - size) >= status.f_blocks * status.f_frsize
-
-
-def sweep() -> None:
-    """Remove the names that killed workers of our user have left."""
-    try:
-        names = os.listdir(FOLDER)
-    except OSError:  # there is no such folder, it may not be listed, or too many files are open
-        return
-    for name in filter(NAME.fullmatch, names):
-        with contextlib.suppress(OSError):  # it is gone meanwhile, or somebody else's
-            descriptor = _open(name)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(f"{FOLDER}/{name}")
-            finally:
-                os.close(descriptor)
-
-
-def _open(name: str) -> int:
-    """The descriptor of a regular file of our user, with such a name, that nobody else may open. Raises OSError."""
-    if not NAME.fullmatch(name):
-        raise OSError(f"{name!r} is no name of a segment")
-    descriptor = os.open(f"{FOLDER}/{name}", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+def _checked_head(descriptor: int) -> bytes:
+    """Both secrets of a memory file of our user that nobody can make shorter. Raises OSError."""
     status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != 0o600:
-        os.close(descriptor)
-        raise OSError(f"{name} is not a file of this user alone")
-    return descriptor
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+        raise OSError("it is not a file of this user")
+    if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+        raise OSError("it can be made shorter")
+    head = os.pread(descriptor, 2 * SECRET_BYTES, 0)
+    if len(head) != 2 * SECRET_BYTES:
+        raise OSError("it holds no secrets")
+    return head

@@ -76,6 +76,10 @@ class CheckpointWriter:
         if not self._writer.do(partial(self._write_and_tell, path, checkpoint)):
             self.results.put(Written(path, error="those before it are not written yet"))
 
+    def newest(self) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
+        """The newest sound checkpoint that was written. Raises CheckpointError."""
+        return newest_checkpoint(self._folder, self._folder)
+
     def close(self, *, within_seconds: float = math.inf) -> bool:
         """Whether what was handed over is written by then."""
         return self._writer.close(within_seconds=min(within_seconds, threading.TIMEOUT_MAX))

@@ -35,6 +35,11 @@ class SaveCheckpoint:
 
 
 @dataclass(frozen=True)
+class Recall:
+    """The weights are lost: read the newest sound checkpoint, then call `recalled` or `recall_failed`, at once."""
+
+
+@dataclass(frozen=True)
 class Reported:
     """A report was counted: write down what people want to see of it."""
 
@@ -71,4 +76,4 @@ class Tell:
     message: ToServer
 
 
-Effect = Tell | Send | SaveCheckpoint | Reported | Note | Exit
+Effect = Tell | Send | SaveCheckpoint | Recall | Reported | Note | Exit

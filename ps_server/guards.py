@@ -1,6 +1,5 @@
 """What a vector must be before it may touch the weights."""
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -47,6 +46,11 @@ def codec_for_weights(name: str) -> str:
     return name
 
 
+def is_sane(gradient: Tensor) -> bool:
+    """Whether a gradient is finite, and of a norm that some training may have."""
+    return float(torch.linalg.vector_norm(gradient)) <= ABSURD_NORM  # NaN is not
+
+
 def _known_codec(name: str) -> Codec:
     if name not in CODECS:
         raise Denied("unknown_codec", f"codec {name[:40]!r} is not spoken here; there are {', '.join(CODECS)}")
@@ -59,7 +63,7 @@ def _finite(codec: str, buffers: Sequence[Buffer], schema: Schema, what: str) ->
     except WireError as error:
         raise Denied("wrong_size", str(error)) from error
     norm = float(torch.linalg.vector_norm(vector))
-    if math.isfinite(norm) and norm <= ABSURD_NORM:
+    if norm <= ABSURD_NORM:  # NaN is not
         return vector, norm
     for name, tensor in schema.views(vector).items():
         if not bool(torch.isfinite(tensor).all()):

@@ -4,20 +4,26 @@ The memory that workers of this host lend: one segment for each connection, and 
 A worker decides what lies where (rl_worker/slots.py). Here it is seen to that a slot is written at most once, for the
 request that it was lent with, and that nothing is kept of a connection that no living worker uses.
 
-A file is believed to one connection only, the first that names it: who reads a name in /dev/shm while it stands there
-cannot have another worker's memory.
+A vector is copied before anybody looks at it: what was judged is what is applied, whatever its worker writes there
+meanwhile.
+
+A file is believed to one connection only, the first that names it.
 """
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
+
+from common.buffer_pool import BufferPool
 from common.errors import WireError
 from common.messages import CARRIES_VECTOR, Hello, ToServer
-from common.shared_memory import Segment, sweep
+from common.shared_memory import Segment
 from common.wire import Buffer, Place, Places
 from ps_server.membership import PeerId
 from ps_server.weight_store import Snapshot
 
-SWEEP_SECONDS = 5.0  # between two looks for names that killed workers have left
+AGAIN_SECONDS = 5.0  # until memory is tried again when none could be mapped
+BUFFERS_KEPT = 4  # for the next vectors; more are in use only while pushes wait for the consistency gate
 
 
 class Lent:
@@ -34,21 +40,22 @@ class LentMemory:
     def __init__(self) -> None:
         self._offered: dict[PeerId, str] = {}  # names
         self._lent: dict[PeerId, Lent] = {}
-        self._next_sweep = 0.0
-        self._fails = False  # of late nothing could be mapped: too many files were open, or too much memory was mapped
+        self._fails_until = 0.0  # nothing could be mapped: too many files were open, or too much memory was mapped
+        self._buffers = BufferPool(0, kept=BUFFERS_KEPT)
+        self._buffer_bytes = 0
 
     def offered(self, peer: PeerId, hello: Hello) -> None:
         """A worker has said HELLO, and is not a member yet."""
         self._offered[peer] = hello.memory
 
-    def proof(self, peer: PeerId) -> str:
+    def proof(self, peer: PeerId, *, now: float) -> str:
         """For WELCOME: what stands in the segment that this worker offers; "" when that cannot be had."""
         name = self._offered.pop(peer, "")
         known = self._lent.get(peer)
         if known is not None and known.segment.name == name:
             return known.segment.proof
         self._let_go(peer)
-        if not name or self._fails:
+        if not name or now < self._fails_until:
             return ""
         try:
             segment = Segment.open(name)
@@ -61,12 +68,19 @@ class LentMemory:
         return segment.proof
 
     def take(
-        self, peer: PeerId, message: ToServer, vector: Sequence[Buffer], places: Places | None
+        self,
+        peer: PeerId,
+        message: ToServer,
+        vector: Sequence[Buffer],
+        places: Places | None,
+        *,
+        most_bytes: int,
+        now: float,
     ) -> Sequence[Buffer] | None:
         """
-        The vector of a message that has arrived, where it lies; None when that is in memory that is no longer lent.
+        The vector of a message that has arrived; None when it lay in memory that is no longer lent.
 
-        Raises WireError when the places make no sense.
+        No vector of the run has more than `most_bytes`. Raises WireError when the places make no sense.
         """
         lent = self._lent.get(peer)
         if lent is not None:
@@ -81,9 +95,9 @@ class LentMemory:
             if places.answer is not None:
                 lent.segment.part(*places.answer)
                 lent.answers[message.request] = places.answer
-            return vector if places.vector is None else [lent.segment.part(*places.vector).data]
+            return vector if places.vector is None else [self._copy_of(lent.segment, *places.vector, most_bytes)]
         except OSError:
-            self._fails = True
+            self._fails_until = now + AGAIN_SECONDS
             self._let_go(peer)
             return None
 
@@ -97,16 +111,23 @@ class LentMemory:
         snapshot.write_to(lent.segment.part(at, snapshot.size))
         return Places(lent.segment.name, (at, snapshot.size))
 
-    def keep_only(self, peers: Collection[PeerId], *, now: float) -> None:
-        """Let go of all but the connections of living workers; from time to time, of what the killed have left."""
+    def keep_only(self, peers: Collection[PeerId]) -> None:
+        """Let go of all but the connections of living workers."""
         for peer in self._lent.keys() - peers:
             self._let_go(peer)
         for peer in self._offered.keys() - peers:
             del self._offered[peer]
-        if now >= self._next_sweep:
-            self._next_sweep = now + SWEEP_SECONDS
-            self._fails = False
-            sweep()
+
+    def _copy_of(self, segment: Segment, at: int, size: int, most_bytes: int) -> memoryview:
+        """These bytes, in a buffer that is used again when nobody holds them. Raises OSError, WireError."""
+        if size > most_bytes:
+            raise WireError(f"a vector of {size} bytes in shared memory, where none has more than {most_bytes}")
+        if size > self._buffer_bytes:
+            self._buffer_bytes = size
+            self._buffers = BufferPool(-(-size // 4), kept=BUFFERS_KEPT)
+        copy = self._buffers.take().data.cast("B")[:size]
+        np.frombuffer(copy, dtype=np.uint8)[:] = segment.part(at, size)
+        return copy
 
     def _let_go(self, peer: PeerId) -> None:
         if (lent := self._lent.pop(peer, None)) is not None:

@@ -10,17 +10,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from torch import Tensor
 
 from common import messages
+from common.errors import CheckpointError, SchemaMismatch
 from common.messages import Settlement, ToServer
 from common.run_spec import Consistency
 from common.status import Status
+from common.tensors import MAX_ELEMENTS
 from common.wire import Buffer
 from ps_server.admission import admit
 from ps_server.answers import how_it_is, newest, renewed, welcome
 from ps_server.checkpoint_plan import CheckpointPlan
 from ps_server.denied import Denied
-from ps_server.effects import Effect, Exit, Note, Send
+from ps_server.effects import Effect, Exit, Note, Recall, Send
 from ps_server.fencing import advice, is_fenced_by
 from ps_server.guards import codec_for_weights, seed_of
 from ps_server.limits import Limits
@@ -31,10 +34,12 @@ from ps_server.replication import Replication
 from ps_server.reports import FirstReporter, count_report
 from ps_server.room import Room
 from ps_server.saving import STALLED, Saving
+from ps_server.soundness import Soundness
 from ps_server.status_report import status_of
 from ps_server.training_run import TrainingRun
 from ps_server.turns import Held, Turns
 
+ELEMENT_BYTES = 4  # of float32, the codec that takes the most
 DRAIN_SECONDS = 5.0  # how long workers have to say GOODBYE when the run ends
 
 
@@ -70,6 +75,7 @@ class ParameterServer:
         )
         self._saving = Saving(self.checkpoints, self.replication, self.refusals)
         self._first_reporter = FirstReporter()
+        self.soundness = Soundness()
         self.not_modified = 0
         self.fenced = ""  # why this server is over, though the run is not
         self._overrides = overrides
@@ -85,6 +91,11 @@ class ParameterServer:
     def version(self) -> int:
         """Of the weights; 0 before the run is seeded."""
         return self.run.store.version if self.run and self.run.store else 0
+
+    @property
+    def most_vector_bytes(self) -> int:
+        """Of any vector that a worker may send now."""
+        return max(self._vector_bytes(), 64) if self.version else ELEMENT_BYTES * MAX_ELEMENTS  # scales take some too
 
     # -- what the shell calls -------------------------------------------------------------------------------------
 
@@ -141,6 +152,7 @@ class ParameterServer:
         effects += self._give_room(now=now)
         effects += self._end_if_over(now=now)
         if self.run is not None and not self.fenced:
+            effects += self._watch_weights(self.run)
             effects += self._saving.tick(self.run, now=now)
         if self.phase is Phase.DRAINING and not self._exited and (not self.membership.alive() or now >= self._exit_due):
             self._exited = True
@@ -169,6 +181,26 @@ class ParameterServer:
         """The shell could not write the checkpoint."""
         assert self.run is not None, "only a seeded run is written"
         return self._saving.failed(self.run, reason)
+
+    def recalled(
+        self, checkpoint: str, vectors: dict[str, Tensor], record: dict[str, Any], *, now: float
+    ) -> list[Effect]:
+        """The shell has read the newest sound checkpoint, of this name: the run goes on from there."""
+        assert self.run is not None, "only a seeded run is recalled"
+        suspects = self.soundness.suspects()
+        lost = f"the weights hold NaN or Inf; applied since they were sound: pushes of {suspects}"
+        if not self.soundness.returned(checkpoint):
+            return self._end(f"{lost}. Going back to {checkpoint} has not helped: take smaller steps", now=now)
+        try:
+            self.run.go_back(vectors, record)
+        except (CheckpointError, SchemaMismatch, KeyError) as error:
+            return self.recall_failed(str(error), now=now)
+        note = Note(f"{lost}. Going on from {checkpoint}, without the updates since", warning=True)
+        return [note, *self.replication.begin_anew()]
+
+    def recall_failed(self, reason: str, *, now: float) -> list[Effect]:
+        """There is no sound checkpoint that could be read."""
+        return self._end(f"the weights hold NaN or Inf, and there is nothing to go back to: {reason}", now=now)
 
     # -- one answer for each message ------------------------------------------------------------------------------
 
@@ -291,8 +323,14 @@ class ParameterServer:
                 self.turns.settled(push, version=self.version)
             effects += [self._settled(run, push, one, now=now) for push, one in zip(together, settled, strict=True)]
             effects += self._repeat(together, settled, now=now)
+            if any(one.code == "not_finite" for one in settled):
+                effects += self._watch_weights(run)
             effects += self._end_if_over(now=now)
         return effects
+
+    def _watch_weights(self, run: TrainingRun) -> list[Effect]:
+        """Weights that are not finite any more are not served for long."""
+        return [Recall()] if self.soundness.is_lost(run) else []
 
     def _repeat(self, together: Sequence[Held], settled: Sequence[Settlement], *, now: float) -> list[Effect]:
         """Tell the standby of pushes that were settled as one. To be discarded again, they need no vector."""
@@ -315,6 +353,8 @@ class ParameterServer:
     def _settled(self, run: TrainingRun, push: Held, settled: Settlement, *, now: float) -> Send:
         """The answer to a push."""
         push.member.push_settled(settled, steps=push.message.steps)
+        if settled.verdict == "applied":
+            self.soundness.pushed(push.member.worker_id)
         settled = msgspec.structs.replace(settled, credit=self._credit())
         if settled.verdict == "discarded":
             self.refusals.count(push.peer, settled.code, now=now)
@@ -336,7 +376,7 @@ class ParameterServer:
 
     def _vector_bytes(self) -> int:
         """Of a gradient that is not compressed; 0 before the run is seeded."""
-        return 4 * self.run.store.schema.size if self.run and self.run.store else 0
+        return ELEMENT_BYTES * self.run.store.schema.size if self.run and self.run.store else 0
 
     def _credit(self, *, at_most: int = 0) -> int:
         """Bytes that a worker may have unanswered, as things are; with `at_most` no more than this."""

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from common.messages import Follow, Followed, Hello, Leading, Push, PushPull, Report, State, Stop, Update
+from common.messages import Follow, Followed, Hello, Leading, Push, PushPull, Refused, Report, State, Stop, Update
 from common.wire import Buffer
 from ps_server.denied import Denied
 from ps_server.effects import Effect, Note, Send
@@ -155,6 +155,14 @@ class Replication:
             return []
         standby.under_way = 0
         return self._send_waiting(now=now)
+
+    def begin_anew(self) -> list[Effect]:
+        """The run has gone on in a way that no update tells: the standby has to ask for its state again."""
+        standby, self._standby = self._standby, None
+        if standby is None:
+            return []
+        reason = "the run went back to a checkpoint; say FOLLOW again"
+        return [Send(standby.peer, Refused(request=standby.request, code="not_following", reason=reason))]
 
     def end(self, reason: str) -> list[Effect]:
         """The run is over."""

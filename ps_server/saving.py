@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from common.messages import CheckpointSaved, Refused
 from common.names import LONGEST_SENTENCE, as_text
 from ps_server.checkpoint_plan import CheckpointPlan
-from ps_server.effects import Effect, Note, SaveCheckpoint, Send
+from ps_server.effects import Effect, Note, Recall, SaveCheckpoint, Send
 from ps_server.membership import PeerId
 from ps_server.refusals import Refusals
 from ps_server.replication import Replication
@@ -40,8 +40,8 @@ class Saving:
         record = run.record(now=now)
         number = self._replication.number
         self._plan.started(run.store.version, record["ledger"], milestone=milestone, number=number, now=now)
-        if not run.store.is_finite():  # sound checkpoints must not be pushed out by useless ones
-            return self.failed(run, "the weights hold NaN or Inf; resume an earlier one with smaller steps")
+        if not run.store.is_sound():  # sound checkpoints must not be pushed out by useless ones
+            return [*self.failed(run, "the weights, or what the optimizer remembers, hold NaN or Inf"), Recall()]
         keep, steps = run.spec.records.keep_checkpoints, run.progress.global_steps
         return [SaveCheckpoint(run.store.vectors(), record, steps, best=best, keep=keep, milestone=milestone)]
 

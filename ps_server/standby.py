@@ -237,6 +237,8 @@ class Standby:
 
     def _lacking(self, run: TrainingRun, hello: messages.Hello, epoch: int, *, now: float) -> str:
         """What would be lost if the run went on here in this epoch, as far as HELLO shows; "": nothing."""
+        if not run.weights.is_sound():
+            return "sound weights: its own hold NaN or Inf"
         if hello.latest_epoch >= epoch and hello.seeded_in == run.seeded_in:
             return f"what was done in epoch {hello.latest_epoch}"
         if 0 < self._promised <= self._number and now - self._confirmed < LEASE_SECONDS:

@@ -20,7 +20,7 @@ from common.tensors import Schema
 from common.wire import Buffer
 from ps_server.claims import check_games, check_steps
 from ps_server.denied import Denied
-from ps_server.guards import gradient_of
+from ps_server.guards import gradient_of, is_sane
 from ps_server.ledger import Account, Ledger
 from ps_server.optimizers import optimizer_for
 from ps_server.past_weights import PastWeights
@@ -162,9 +162,13 @@ class TrainingRun:
         self._refresh_target(steps_before)
 
     def _compensated(self, gradient: Tensor, staleness: int) -> Tensor:
-        """A late gradient [P], mended where it is one of weights."""
+        """A late gradient [P], mended where it is one of weights. Raises Denied when it grows beyond all bounds."""
         weights, strength = self.weights.schema.weights, self.spec.staleness.compensation
         mended = self._past.compensated(gradient[:weights], staleness=staleness, strength=strength)
+        if not is_sane(mended):
+            raise Denied(
+                "not_finite", f"compensated for {staleness} versions the gradient is NaN, Inf or absurdly large"
+            )
         return torch.cat([mended, gradient[weights:]])
 
     def _keep_for_late_gradients(self) -> None:
@@ -186,6 +190,19 @@ class TrainingRun:
     def check_report(self, worker_id: str, report: Report, *, unsettled: int) -> None:
         """`unsettled`: steps of pushes that are here and not settled yet. Raises Denied when it cannot be true."""
         check_games(report.episodes, unplayed=self.ledger.accounts[worker_id].unplayed + unsettled)
+
+    def go_back(self, vectors: dict[str, Tensor], record: dict[str, Any]) -> None:
+        """
+        The weights, and what the optimizer remembers, are those of a checkpoint of this run again, as a new version.
+
+        T, scores and ledger go on as they are. Raises CheckpointError when it is of another network.
+        """
+        if Schema.from_list(record["schema"]) != self.weights.schema or "weights" not in vectors:
+            raise CheckpointError("the newest checkpoint is of another network")
+        version = self.weights.version + 1
+        self.weights.restore(vectors, version=version, target_version=version)
+        self._past = PastWeights()
+        self._keep_for_late_gradients()
 
     def note_report(self, worker_id: str, report: Report, *, now: float) -> bool:
         """Count a report that is true, as far as `check_report` sees; False when it was counted before."""

@@ -121,7 +121,11 @@ class WeightStore:
 
     def is_finite(self) -> bool:
         """Whether training has not ruined the weights."""
-        return bool(torch.isfinite(torch.linalg.vector_norm(self.flat)))
+        return _is_finite(self.flat)
+
+    def is_sound(self) -> bool:
+        """Whether all that a checkpoint keeps is finite: what the optimizer remembers, too."""
+        return self.is_finite() and all(map(_is_finite, self._slots().values()))
 
     def vectors(self) -> dict[str, Tensor]:
         """Everything a checkpoint keeps, by name; it stays as it is."""
@@ -152,3 +156,8 @@ class WeightStore:
 
     def _slots(self) -> dict[str, Tensor]:
         return {f"optimizer.{name}": slot for name, slot in self.optimizer.slots.items()}
+
+
+def _is_finite(vector: Tensor) -> bool:
+    """In one pass: a sum is finite only if all that it is of is. (It could overflow, far beyond what guards let in.)"""
+    return bool(torch.isfinite(vector.sum()))

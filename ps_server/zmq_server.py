@@ -16,14 +16,14 @@ import msgspec
 import zmq
 
 from common.curve import ClientKeys
-from common.errors import SettingsError, WireError
+from common.errors import CheckpointError, SettingsError, WireError
 from common.messages import Hello, Refused, Welcome
 from common.status import Status
 from common.wire import MAX_FRAME_BYTES, Places, read_to_server, take_places
 from common.zmq_frames import receive_frames
 from ps_server.checkpointing import CheckpointWriter, Written
 from ps_server.door import Door
-from ps_server.effects import Effect, Exit, Note, Reported, SaveCheckpoint, Send, Tell
+from ps_server.effects import Effect, Exit, Note, Recall, Reported, SaveCheckpoint, Send, Tell
 from ps_server.lent_memory import LentMemory
 from ps_server.noted_lines import NotedLines
 from ps_server.parameter_server import ParameterServer
@@ -123,7 +123,7 @@ class ZmqServer:
                 next_tick = now + TICK_SECONDS
                 self._do(self._server.tick(now=now))
                 alive = self.served.membership.alive() if self.served is not None else []
-                self._memory.keep_only({member.peer for member in alive}, now=now)
+                self._memory.keep_only({member.peer for member in alive})
                 on_tick(self._server.status(now=now))
 
     def close(self) -> bool:
@@ -134,9 +134,10 @@ class ZmqServer:
         """
         end = time.monotonic() + max(SAVE_SECONDS, SLOWER * self._writer.longest_seconds)
         self._drain_writer(end)
-        if self.served is not None and self.served.version != self.served.checkpoints.saved_version:
-            self._do(self.served.save(now=time.monotonic()))
-            self._drain_writer(end)
+        for _ in range(2):  # the second if the first finds the weights lost, and the run goes back to a checkpoint
+            if self.served is not None and self.served.version != self.served.checkpoints.saved_version:
+                self._do(self.served.save(now=time.monotonic()))
+                self._drain_writer(end)
         is_written = self._writer.close(within_seconds=max(0.0, end - time.monotonic()))
         if not is_written:
             log.warning("the disk does not take the last checkpoint; it is not waited for any longer")
@@ -146,7 +147,7 @@ class ZmqServer:
     def _shut(self, *, linger: int) -> None:
         if self._door is not None:
             self._door.close()
-        self._memory.keep_only((), now=time.monotonic())
+        self._memory.keep_only(())
         self._context.destroy(linger=linger)
 
     def _waiting(self) -> Iterator[list[zmq.Frame]]:
@@ -167,7 +168,8 @@ class ZmqServer:
         try:
             header, places = take_places([frame.buffer for frame in frames[1:]])
             message, received = read_to_server(header)
-            vector = self._memory.take(peer, message, received, places)
+            most = self.served.most_vector_bytes if self.served is not None else 0
+            vector = self._memory.take(peer, message, received, places, most_bytes=most, now=time.monotonic())
         except WireError as error:
             self._do(self._server.unreadable(peer, str(error), now=time.monotonic()))
             return
@@ -190,6 +192,8 @@ class ZmqServer:
                     self._primary.tell(effect.message)
                 case SaveCheckpoint():
                     self._writer.write(effect)
+                case Recall():
+                    self._do(self._recall())
                 case Reported():
                     assert self._on_report is not None, "reports come while it serves"
                     self._on_report(effect)
@@ -200,7 +204,10 @@ class ZmqServer:
 
     def _send(self, send: Send) -> None:
         if isinstance(send.message, Welcome):
-            send = replace(send, message=msgspec.structs.replace(send.message, memory=self._memory.proof(send.to)))
+            send = replace(
+                send,
+                message=msgspec.structs.replace(send.message, memory=self._memory.proof(send.to, now=time.monotonic())),
+            )
         self._replies.send(send, now=time.monotonic())
 
     def _place(self, send: Send) -> Places | None:
@@ -209,6 +216,15 @@ class ZmqServer:
     def _renewed(self, send: Send, target: bool) -> Send:
         assert self.served is not None, "who sends weights serves a run"
         return self.served.renewed(send, target=target)
+
+    def _recall(self) -> list[Effect]:
+        """Nobody is served meanwhile: there is nothing to serve."""
+        assert self.served is not None, "a standby goes back to nothing"
+        try:
+            path, vectors, record = self._writer.newest()
+        except CheckpointError as error:
+            return self.served.recall_failed(str(error), now=time.monotonic())
+        return self.served.recalled(path.name, vectors, record, now=time.monotonic())
 
     def _collect_checkpoints(self) -> None:
         while not self._writer.results.empty():

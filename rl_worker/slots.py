@@ -26,7 +26,7 @@ import numpy as np
 
 from common.errors import WireError
 from common.messages import Hello, Pull, PushPull, Refused, ToServer, ToWorker, Welcome
-from common.shared_memory import PAGE_BYTES, Bytes, Segment, leaves_half_free, sweep
+from common.shared_memory import PAGE_BYTES, Bytes, Segment
 from common.wire import Buffer, Place, Places, read_to_worker, take_places, to_frames, with_places
 from rl_worker.outbox import vector_bytes
 
@@ -42,6 +42,7 @@ class Slots:
     def __init__(self) -> None:
         self._segment: Segment | None = None
         self._offered_in = 0  # the number of the first HELLO that has named it
+        self._is_answered = False  # a WELCOME has come after it
         self._is_proven = False  # the server sees it
         self._slot_bytes = 0  # 0: none are reserved yet
         self._free: deque[int] = deque()  # where free slots begin
@@ -99,16 +100,15 @@ class Slots:
         """The connection is no more. Arrays that were given away stay."""
         if self._segment is not None:
             self._segment.close()
-        self._segment, self._is_proven, self._slot_bytes = None, False, 0
+        self._segment, self._is_answered, self._is_proven, self._slot_bytes = None, False, False, 0
         self._free, self._used = deque(), {}
         self._made_here, self._to_make, self._count = {}, deque(), COUNT
 
     def _with_offer(self, hello: Hello) -> Hello:
         """Each WELCOME ends what was offered before: another server may answer the next HELLO."""
-        if self._segment is None or not self._segment.is_named:
+        if self._segment is None or self._is_answered:
             self.let_go()
             try:
-                sweep()
                 self._segment = Segment.make()
             except OSError as error:
                 log.debug("no memory can be shared: %s", error)
@@ -118,7 +118,7 @@ class Slots:
 
     def _welcomed(self, welcome: Welcome) -> None:
         if self._segment is not None and welcome.request >= self._offered_in:
-            self._segment.remove_name()
+            self._is_answered = True
             self._is_proven = welcome.memory == self._segment.proof
 
     def _places(self, message: ToServer, vector: Sequence[Buffer]) -> Places | None:
@@ -169,17 +169,13 @@ class Slots:
 
     def _make_more(self) -> None:
         """
-        More slots to make vectors in. Raises OSError when it would leave others too little.
+        More slots to make vectors in. Raises OSError.
 
         A quarter more at a time: each time the whole file is mapped anew, and a mapping with its descriptor lives as
         long as any vector that was made in it.
         """
         assert self._segment is not None, "it has slots"
-        for more in (max(1, self._count // 4), 1):
-            if leaves_half_free(more * self._slot_bytes):
-                break
-        else:
-            raise OSError("half of it is in use")
+        more = max(1, self._count // 4)
         self._segment.reserve((self._count + more) * self._slot_bytes)
         self._to_make.extend(PAGE_BYTES + at * self._slot_bytes for at in range(self._count, self._count + more))
         self._count += more

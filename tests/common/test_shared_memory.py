@@ -1,7 +1,7 @@
-"""Segments: who may open them, that they are reserved, and that nothing of them stays."""
+"""Segments: who may open them, that they cannot be cut off, and that nothing of them stays."""
 
+import fcntl
 import os
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,32 +12,31 @@ import pytest
 
 from common import shared_memory
 from common.errors import WireError
-from common.shared_memory import PAGE_BYTES, Segment, sweep
-from tests.descriptors import none_left
+from common.shared_memory import LABEL, NAME, PAGE_BYTES, SECRET_BYTES, Segment
+from tests.segments import open_here
 
-pytestmark = pytest.mark.skipif(not os.path.isdir(shared_memory.FOLDER), reason="there is no /dev/shm")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
 
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In the place of /dev/shm."""
-    monkeypatch.setattr(shared_memory, "FOLDER", str(tmp_path))
-    return tmp_path
+NO_SECRET = "0" * SECRET_BYTES
 
 
 @pytest.fixture
-def segment(folder: Path) -> Iterator[Segment]:
+def segment() -> Iterator[Segment]:
     made = Segment.make()
     yield made
     made.close()
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def named(descriptor: int, secret: str = NO_SECRET, pid: int | None = None) -> str:
+    return f"ps-rl-{pid or os.getpid()}-{descriptor}-{secret}"
 
 
-def mappings() -> int:
-    return Path("/proc/self/maps").read_text().count("ps-rl-")
+def memory_file(content: bytes, *seals: int, label: str = LABEL) -> int:
+    descriptor = os.memfd_create(label, os.MFD_ALLOW_SEALING)
+    os.write(descriptor, content)
+    for seal in seals:
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seal)
+    return descriptor
 
 
 def test_both_sides_see_the_same_bytes(segment: Segment) -> None:
@@ -51,9 +50,15 @@ def test_both_sides_see_the_same_bytes(segment: Segment) -> None:
     other.close()
 
 
+def test_the_name_does_not_tell_the_proof(segment: Segment) -> None:
+    assert NAME.fullmatch(segment.name)
+    assert len(segment.proof) == SECRET_BYTES
+    assert segment.proof not in segment.name
+    assert len(segment.name) <= 64, "as a message may say it"
+
+
 def test_room_that_is_reserved_later_is_seen_by_who_opened_it_before(segment: Segment) -> None:
     other = Segment.open(segment.name)
-    segment.remove_name()
     with pytest.raises(WireError, match="of 4096 bytes of shared memory"):
         other.part(PAGE_BYTES, 64)
     segment.reserve(PAGE_BYTES)
@@ -62,8 +67,24 @@ def test_room_that_is_reserved_later_is_seen_by_who_opened_it_before(segment: Se
     other.close()
 
 
-def test_room_that_is_not_reserved_is_not_believed(segment: Segment, folder: Path) -> None:
-    os.truncate(folder / segment.name, 2**20)
+def test_nobody_can_cut_it_off(segment: Segment) -> None:
+    """Whoever still read there would get SIGBUS."""
+    segment.reserve(PAGE_BYTES)
+    other = Segment.open(segment.name)
+    for one in (segment, other):
+        for size in (0, PAGE_BYTES, 2 * PAGE_BYTES - 1):
+            with pytest.raises(PermissionError):
+                os.ftruncate(one._descriptor, size)
+        with pytest.raises(PermissionError):
+            fcntl.fcntl(one._descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    with pytest.raises(PermissionError):
+        os.truncate(f"/proc/self/fd/{segment._descriptor}", 0)
+    assert other.part(PAGE_BYTES, 4).tolist() == [0] * 4
+    other.close()
+
+
+def test_room_that_is_not_reserved_is_not_believed(segment: Segment) -> None:
+    os.ftruncate(segment._descriptor, 2**20)
     with pytest.raises(WireError, match="of 4096 bytes of shared memory"):
         segment.part(PAGE_BYTES, 64)
 
@@ -77,100 +98,87 @@ def test_a_place_outside_the_slots_is_refused(segment: Segment, at: int, size: i
         segment.part(at, size)
 
 
-def test_only_its_user_may_open_the_file(segment: Segment, folder: Path) -> None:
-    assert stat.S_IMODE((folder / segment.name).stat().st_mode) == 0o600
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "../etc/passwd", "ps-rl-1-1", f"ps-rl-0-1-{NO_SECRET}", f"ps-rl-1-../../1-{NO_SECRET}",
+     f"ps-rl-1-1-{NO_SECRET}\n", f"PS-RL-1-1-{NO_SECRET}", f"xps-rl-1-1-{NO_SECRET}", f"ps-rl-1-1-{NO_SECRET[:-1]}g"],
+)  # fmt: skip
+def test_what_is_no_name_opens_nothing(wrong: str) -> None:
+    with pytest.raises(OSError, match="no name of a segment"):
+        Segment.open(wrong)
 
 
-def test_what_is_not_a_segment_of_this_user_is_not_opened(folder: Path, segment: Segment) -> None:
-    name = "ps-rl-" + 32 * "0"
-    path = folder / name
-    for make in (
-        lambda: path.symlink_to(folder / segment.name),
-        lambda: os.mkfifo(path),
-        lambda: path.mkdir(),
-        lambda: path.write_bytes(b"short"),
-        lambda: path.write_bytes(b"x" * PAGE_BYTES),  # others may read it
-    ):
-        make()
+def test_who_does_not_know_its_secret_cannot_have_it_opened(segment: Segment) -> None:
+    """Process and descriptor can be guessed, by anybody who may send a HELLO."""
+    before = open_here()
+    for secret in (NO_SECRET, segment.proof):
+        with pytest.raises(OSError, match="is another segment"):
+            Segment.open(named(segment._descriptor, secret))
+    assert open_here() == before
+
+
+def test_what_is_not_a_segment_is_not_opened(tmp_path: Path) -> None:
+    """Of some files even to open them does something."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    head = NO_SECRET.encode() * 2
+    descriptors = [
+        os.open(pipe, os.O_RDWR),
+        os.open(tmp_path, os.O_RDONLY),
+        os.open("/dev/null", os.O_RDWR),
+        memory_file(head, fcntl.F_SEAL_SHRINK, label="of somebody else"),
+        memory_file(head),  # not sealed
+        memory_file(head, fcntl.F_SEAL_GROW),
+        memory_file(head[:-1], fcntl.F_SEAL_SHRINK),
+    ]
+    for descriptor in descriptors:
         with pytest.raises(OSError):
+            Segment.open(named(descriptor))
+        os.close(descriptor)
+    for name in (named(descriptors[0]), named(0, pid=2**31 - 1)):
+        with pytest.raises(FileNotFoundError):
             Segment.open(name)
-        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-    for wrong in (
-        "",
-        "../etc/passwd",
-        "ps-rl-" + 31 * "0",
-        "ps-rl-" + 32 * "0" + "\n",
-        "PS-RL-" + 32 * "0",
-        "x" + name,
-    ):
-        with pytest.raises(OSError, match="no name of a segment"):
-            Segment.open(wrong)
-    with pytest.raises(FileNotFoundError):
-        Segment.open(name)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_file_of_another_user_is_not_opened(segment: Segment, folder: Path) -> None:
-    os.chown(folder / segment.name, 65534, 65534)
-    with pytest.raises(OSError, match="not a file of this user alone"):
+def test_a_file_of_another_user_is_not_opened(segment: Segment) -> None:
+    os.fchown(segment._descriptor, 65534, 65534)
+    with pytest.raises(OSError, match="not a file of this user"):
         Segment.open(segment.name)
-    sweep()
-    assert (folder / segment.name).exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
-def test_a_full_file_system_is_an_error_when_room_is_reserved(folder: Path) -> None:
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)], check=False).returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
-        segment = Segment.make()
-        with pytest.raises(OSError, match="No space left"):
-            segment.reserve(2**20)
-        segment.close()
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def test_a_segment_without_its_name_lives_until_the_last_array_of_it_is_gone(segment: Segment, folder: Path) -> None:
-    before = (descriptors(), mappings())
+def test_it_lives_until_the_last_array_of_it_is_gone() -> None:
+    before = open_here()
+    segment = Segment.make()
     segment.reserve(PAGE_BYTES)
     other = Segment.open(segment.name)
     array = other.part(PAGE_BYTES, 4)
-    segment.remove_name()
-    assert list(folder.iterdir()) == []
     other.close()
     array[:] = 3
     assert segment.part(PAGE_BYTES, 4).tolist() == [3] * 4
     del array
-    segment._bytes = np.empty(0, dtype=np.uint8)
-    assert (descriptors(), mappings()) == before
+    segment.close()
+    assert open_here() == before
 
 
-def test_names_of_the_living_stay_and_names_of_the_killed_go(folder: Path, segment: Segment) -> None:
+def test_of_a_process_that_was_killed_only_what_others_have_open_is_left() -> None:
     program = (
-        "import os, signal; from common import shared_memory; "
-        f"shared_memory.FOLDER = {str(folder)!r}; shared_memory.Segment.make(); os.kill(os.getpid(), signal.SIGKILL)"
+        "import sys; from common.shared_memory import Segment; made = Segment.make(); made.reserve(4096); "
+        "made.part(4096, 4)[:] = 8; print(made.name, flush=True); sys.stdin.read()"
     )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode < 0
-    (folder / "of somebody else").write_text("")
-    assert len(list(folder.iterdir())) == 3
-    sweep()
-    assert {path.name for path in folder.iterdir()} == {segment.name, "of somebody else"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", program], **pipes) as process:  # type: ignore[call-overload]
+        name = process.stdout.readline().strip()
+        segment = Segment.open(name)
+        process.kill()
+    assert np.all(segment.part(PAGE_BYTES, 4) == 8)
+    with pytest.raises(OSError):
+        Segment.open(name)
+    segment.close()
+    assert open_here() == 0
 
 
-def test_without_dev_shm_there_are_no_segments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_proc_there_are_no_segments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shared_memory, "FOLDER", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError):
         Segment.make()
-    sweep()
-
-
-def test_a_folder_that_cannot_be_listed_is_swept_later(folder: Path) -> None:
-    """A server sweeps every few seconds, also when connections have taken every descriptor."""
-    left = folder / f"ps-rl-{32 * '0'}"
-    left.touch(mode=0o600)
-    with none_left():
-        sweep()
-    assert left.exists()
-    sweep()
-    assert not left.exists()

@@ -1,5 +1,6 @@
 """Both shells, in one process, over a real socket: where vectors go."""
 
+import gc
 import logging
 import math
 import threading
@@ -16,6 +17,7 @@ import zmq
 from common import shared_memory
 from common.run_spec import Wire, run_from_dict
 from common.tensors import Schema, TensorSpec
+from ps_server import lent_memory
 from ps_server.checkpointing import CheckpointWriter
 from ps_server.limits import Limits
 from ps_server.parameter_server import ParameterServer
@@ -25,7 +27,7 @@ from ps_server.zmq_server import ZmqServer
 from rl_worker.parameter_client import ParameterClient
 from rl_worker.remote_parameters import Newest, RemoteParameters
 from rl_worker.zmq_client import ZmqClient
-from tests.integration.processes import wait_for
+from tests.segments import open_here
 
 SIZE = 20_000  # large enough for memory to be worth it
 SCHEMA = Schema([TensorSpec("all", (SIZE,))])
@@ -87,12 +89,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
 
     monkeypatch.setattr(shell._replies, "_frames_of", counted)
     yield here
-    for worker in here.workers:
-        worker.client.close()
+    while here.workers:
+        here.workers.pop().client.close()
     over.set()
     serve.join()
     assert shell.close()
-    assert "ps-rl-" not in Path("/proc/self/maps").read_text()
+    gc.collect()
+    assert open_here() == 0
 
 
 def test_every_vector_goes_by_memory(here: Here) -> None:
@@ -133,7 +136,7 @@ def test_with_prefetch_each_push_is_applied_once_and_weights_stay_whole(here: He
     assert last.weights.unique().tolist() == [-20.0]
 
 
-def test_without_dev_shm_everything_goes_by_wire(here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_proc_everything_goes_by_wire(here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shared_memory, "FOLDER", str(tmp_path / "none"))
     worker = here.join("a")
     worker.train(worker.parameters.pull(), 10)
@@ -145,7 +148,7 @@ def test_a_worker_that_does_not_see_the_proof_goes_by_wire(
     here: Here, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(here.shell._memory, "proof", lambda peer: "the proof of another segment")
+    monkeypatch.setattr(here.shell._memory, "proof", lambda peer, now: "the proof of another segment")
     worker = here.join("a")
     worker.train(worker.parameters.pull(), 10)
     assert here.by_wire > 10
@@ -159,14 +162,13 @@ def test_a_server_that_can_map_nothing_more_goes_on_by_wire(here: Here, monkeypa
     worker = here.join("a")
     newest = worker.train(worker.parameters.pull(), 5)
     (lent,) = here.shell._memory._lent.values()
-    monkeypatch.setattr(here.shell._memory, "_next_sweep", math.inf)  # with the next one it would try again
+    monkeypatch.setattr(lent_memory, "AGAIN_SECONDS", math.inf)
     monkeypatch.setattr(lent.segment, "part", full)
     newest = worker.train(newest, 10)
     assert newest.version == 16
     assert here.by_wire > 5
     assert not here.shell._memory._lent
-    monkeypatch.setattr(here.shell._memory, "_next_sweep", 0.0)
-    wait_for(lambda: not here.shell._memory._fails)
+    here.shell._memory._fails_until = 0.0
     another = here.join("b")
     another.train(another.parameters.pull(), 5)
     assert len(here.shell._memory._lent) == 1
@@ -175,7 +177,7 @@ def test_a_server_that_can_map_nothing_more_goes_on_by_wire(here: Here, monkeypa
 def test_what_names_memory_that_is_not_lent_must_say_hello_again(here: Here) -> None:
     worker = here.join("a")
     newest = worker.train(worker.parameters.pull(), 5)
-    here.shell._memory.keep_only((), now=0.0)  # as after a lease
+    here.shell._memory.keep_only(())  # as after a lease
     before = here.by_wire
     newest = worker.train(newest, 10)
     assert newest.version == 16

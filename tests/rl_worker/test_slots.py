@@ -106,24 +106,20 @@ def test_what_was_made_for_a_connection_that_is_no_more_is_copied(proven: Slots)
     assert places_of(proven.to_frames(push_pull(20), [made.data.cast("B")])) is None
 
 
-def test_no_slot_is_made_where_others_would_lack_room(proven: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_more_memory_can_be_had_vectors_are_made_elsewhere(
+    proven: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
     sent_once(proven)
     held = proven.memory(3)
-    monkeypatch.setattr(slots, "leaves_half_free", lambda _: False)
+    monkeypatch.setattr(Segment, "reserve", full)
     assert held is not None
     assert proven.memory(3) is None
     del held
     assert proven.memory(3) is not None, "one that is there"
     assert proven.memory(10_000) is None, "larger than a slot"
-
-
-def test_where_a_quarter_more_slots_find_no_room_one_may(proven: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent_once(proven)
-    held = [proven.memory(3) for _ in range(10)]
-    slot_bytes = proven._slot_bytes
-    monkeypatch.setattr(slots, "leaves_half_free", lambda size: size <= slot_bytes)
-    held += [proven.memory(3) for _ in range(10)]
-    assert all(array is not None for array in held)
 
 
 def test_thousands_of_vectors_that_are_held_take_few_descriptors(proven: Slots) -> None:
