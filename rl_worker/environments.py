@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.run_spec import Environment
+from rl_worker.process_guard import guard_what_is_started
 
 Observations = NDArray[Any]  # [B, ...] uint8 or float32
 Actions = NDArray[Any]  # int64 [B] of DiscreteActions, float32 [B, A] of BoxActions
@@ -104,6 +105,7 @@ def _of_family(settings: Environment, count: int, with_screen: bool) -> Environm
         case "doom":
             from rl_worker.doom import DoomEnvironments
 
+            guard_what_is_started()
             return DoomEnvironments(settings, count, with_screen)
         case "gymnasium":
             from rl_worker.gymnasium_environments import GymnasiumEnvironments

@@ -25,8 +25,10 @@ from rl_worker.environments import (
     Screen,
     Stepped,
 )
+from rl_worker.process_guard import guard_what_is_started
 
 USUAL_STEPS_PER_SECOND = 30.0  # of an environment that does not say
+STARTS_NOTHING = ("gymnasium.", "minatar.")  # entry points of environments that stay in their process
 SMALLEST_SCREEN = 200  # rows; what is smaller, as MinAtar's 10, is enlarged for people
 
 
@@ -37,6 +39,8 @@ class GymnasiumEnvironments:
         if settings.preprocessing not in ("auto", "none"):
             raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
         spec = spec_of(settings.id)
+        if not str(spec.entry_point).startswith(STARTS_NOTHING):
+            guard_what_is_started()
         # Not every environment takes a render mode: it is only named when it is needed.
         screen: dict[str, Any] = {"render_mode": "rgb_array"} if with_screen else {}
 

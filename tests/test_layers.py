@@ -71,7 +71,7 @@ MAY_USE_ZMQ = {
     "rl_worker/zmq_client.py",
 }
 # The launcher, for its children; and a wish that has no flag because it is the C library's.
-MAY_USE_THE_ENVIRONMENT = {"common/allocator.py", "rl_worker/children.py"}
+MAY_USE_THE_ENVIRONMENT = {"common/allocator.py", "rl_worker/children.py", "rl_worker/process_guard.py"}
 
 
 def sources() -> list[Path]:
