@@ -6,6 +6,7 @@ kept, not-kept or not-modified. With a folder KEYS that holds the pair of keys `
 """
 
 import os
+import secrets
 import sys
 import time
 from collections.abc import Callable
@@ -32,7 +33,7 @@ def our_parameters(server: str, size: int, *, resend_bytes: int, keys: str = "")
     """A worker's connection to a server, with a vector of this size."""
     machine = ParameterClient(
         worker_id=f"bench-{os.getpid()}",
-        incarnation=time.time_ns(),
+        secret=secrets.token_hex(16),
         wishes={},
         proposal={},
         host="",

@@ -28,6 +28,7 @@ from common.errors import RunEnded
 from common.messages import Episode, PushPull
 from common.run_spec import RunSpec
 from common.tensors import Schema
+from ps_server.lineage import Lineage
 from ps_server.training_run import TrainingRun
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.environments import make_environments
@@ -97,7 +98,7 @@ class _Cluster:
     """A run, and whose turn it is to collect an unroll and push its gradient."""
 
     def __init__(self, run: RunSpec, workers: int) -> None:
-        self.run = TrainingRun(run, epoch=1, now=0.0)
+        self.run = TrainingRun(run, Lineage.begun("1", draw=0), now=0.0)
         self._turns = [threading.Semaphore(0) for _ in range(workers)]
         self._turns[0].release()
 
@@ -116,7 +117,7 @@ class _Parameters:
         self._run = cluster.run
         self._name = f"worker-{worker}"
         self._pushes = 0
-        self._run.ledger.open(self._name, incarnation=1)
+        self._run.ledger.open(self._name, 1, proof="")
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
         return self._newest(self._run.weights.target if target else self._run.weights.flat)

@@ -16,15 +16,17 @@ from common.names import LONGEST_TEXT, Address, Name, Sentence, Text, is_text
 from common.status import Status
 from common.tensors import TensorSpec
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-Sequence = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
+MOST = 2**53  # a double holds every integer up to here, and some languages have no other numbers
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Sequence = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+Secret = Annotated[str, msgspec.Meta(min_length=16, max_length=100, pattern=r"^[!-~]{16,100}\Z")]
 # Settings nest no deeper than this: what nests without end cannot even be printed.
 # Their texts are checked by `_check_run`: msgspec 0.22 crashes on a union of a container and a text with a pattern.
 Setting = bool | int | float | str | tuple[bool | int | float | str, ...] | None
 Settings = dict[str, Setting]
 Run = dict[str, Setting | Settings]
 
-NO_LIMIT = 2**62  # bytes
+NO_LIMIT = MOST  # bytes
 MOST_ENVIRONMENTS = 4096  # of one worker: what it may say of steps depends on it
 MOST_EPISODES = 500  # in one report
 PROTOCOL_VERSION = 1  # of the messages; the framing has a version of its own in wire.py
@@ -52,7 +54,10 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
 
     request: Count
     worker_id: Name  # stays the same across connections
-    incarnation: Count  # grows each time a worker of this id is started anew
+    secret: Secret  # drawn by each process that is started; nobody else can speak for it
+    incarnation: Count = 0  # of the newest WELCOME; 0: there was none yet
+    run_id: Text = ""  # likewise
+    latest_epoch: Count = 0  # the highest of that run that this worker has seen: a server of an earlier one is over
     protocols: tuple[Count, Count]  # lowest and highest version spoken
     codecs: Annotated[tuple[Name, ...], msgspec.Meta(max_length=32)] = ("float32",)
     host: Text = ""
@@ -62,8 +67,6 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
     proposal: Run | None = None  # the run, should none be decided yet
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
     memory: Text = ""  # the name of a segment of shared memory that this worker offers
-    seeded_in: Count = 0  # of the run that this worker has been a member of; 0: of none yet
-    latest_epoch: Count = 0  # the highest of that run that it has seen: a server of an earlier one is over
 
     def __post_init__(self) -> None:
         _check_run("wishes", self.wishes)
@@ -202,7 +205,7 @@ class Fence(Struct, frozen=True, kw_only=True, tag="FENCE"):
     """I have taken over your run: stop. Answered by REFUSED `fenced`, or by LEADING when there is a later epoch."""
 
     request: Count
-    seeded_in: Count  # which run
+    run_id: Text
     latest_epoch: Count  # in which it is served now
     address: Address  # where
 
@@ -215,12 +218,13 @@ class Welcome(Struct, frozen=True, kw_only=True, tag="WELCOME"):
 
     request: int
     protocol: int  # version spoken from now on
-    epoch: int  # incarnation of the server; versions of different epochs do not compare
+    run_id: Name
+    epoch: int  # one life of a server of the run; versions of different epochs do not compare
+    incarnation: int  # one process of this worker id: a process that is started later has a higher one
     number: int  # 0, 1, 2, … in order of joining; the same for a worker id as long as the run lives
     run: Run
     schema: tuple[TensorSpec, ...]  # empty until the run is seeded
     version: int  # 0 until the run is seeded
-    seeded_in: int  # the epoch in which the run was given its first weights; 0 until it is seeded
     global_steps: int
     settled_through: int  # every push up to this sequence of this incarnation is settled
     reported_through: int  # every report up to this sequence of this incarnation is counted
@@ -372,14 +376,23 @@ class State(Struct, frozen=True, kw_only=True, tag="STATE"):
 
     request: int  # of FOLLOW
     number: int  # of the last update that is in it
-    epoch: int  # of the primary
     record_bytes: int
     vectors: tuple[TensorSpec, ...]
 
 
+class Opened(Struct, frozen=True, kw_only=True, tag="OPENED"):
+    """In UPDATE: a process was admitted as this worker."""
+
+    incarnation: int
+    proof: Name  # what the server keeps of its secret
+    key: Text  # that the worker id is bound to; "" where nobody is asked for keys
+    oldest: int
+    environments: int
+
+
 class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     """
-    One thing that has changed the run, as it came from its worker: HELLO, PUSH, PUSHPULL (with their vector) or REPORT.
+    One thing that has changed the run: OPENED, or PUSH, PUSHPULL (with their vector) or REPORT as a worker has sent it.
 
     Answered by FOLLOWED.
     """
@@ -387,7 +400,7 @@ class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     request: int  # of FOLLOW
     number: int  # one more with each
     worker_id: Name
-    message: Hello | Push | PushPull | Report
+    message: Opened | Push | PushPull | Report
     together: bool = False  # a push that is settled as one with that of the next number
 
 
@@ -395,8 +408,8 @@ class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
     """The answer to FOLLOWED: the primary lives."""
 
     request: int
+    run_id: Name
     epoch: int
-    seeded_in: int
     promised: int = 0  # whoever has everything up to here has all that workers were told to be durable; 0: nobody has
 
 

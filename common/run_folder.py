@@ -12,6 +12,7 @@ from pathlib import Path
 from common.errors import SettingsError
 
 SETTINGS = "run.toml"
+LINEAGE = "lineage.json"  # which run lives there, and the newest epoch in which it was served
 ENDPOINT = "endpoint"  # HOST:PORT of the server while it serves
 LOCK = "server.lock"
 METRICS = "metrics.jsonl"

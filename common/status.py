@@ -32,8 +32,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The run at one moment. Rates are over about the last ten seconds."""
 
     phase: Name
+    run_id: Text = ""  # "" at a standby that follows no run yet
     epoch: int
-    seeded_in: int = 0  # the epoch in which the run was given its first weights; what it is known by
     preset: Text = ""
     experiment: Text = ""
     environment: Text = ""  # its id

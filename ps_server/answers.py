@@ -15,19 +15,18 @@ from ps_server.membership import PeerId
 from ps_server.training_run import TrainingRun
 
 
-def welcome(
-    hello: Hello, run: TrainingRun, account: Account, *, epoch: int, lease_seconds: float, credit: int
-) -> Welcome:
+def welcome(hello: Hello, run: TrainingRun, account: Account, *, lease_seconds: float, credit: int) -> Welcome:
     """The answer to who may join."""
     return Welcome(
         request=hello.request,
         protocol=messages.PROTOCOL_VERSION,
-        epoch=epoch,
+        run_id=run.lineage.run_id,
+        epoch=run.epoch,
+        incarnation=account.incarnation,
         number=account.number,
         run=run.spec.to_dict(),
         schema=run.store.schema.specs if run.store else (),
         version=run.store.version if run.store else 0,
-        seeded_in=run.seeded_in,
         global_steps=run.progress.global_steps,
         settled_through=account.through,
         reported_through=account.reported,

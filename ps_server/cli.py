@@ -7,36 +7,31 @@ import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 
 from common.curve import ClientKeys, read_pair
-from common.errors import CheckpointError, Fenced, Refused, ServerUnreachable, SettingsError, WireError
+from common.errors import CheckpointError, Fenced, SettingsError
 from common.flags import Parsed, parse_with_run, run_program
 from common.log_lines import log_as
-from common.messages import StatusReply, StatusRequest
 from common.program_output import never_wait_for_output
 from common.run_folder import make_run_folder
-from common.run_spec import flag_of, run_from_dict, with_settings
+from common.run_spec import flag_of
 from common.stop_signals import StopSignal
-from common.zmq_request import ask
-from ps_server.checkpointing import CheckpointWriter, newest_checkpoint
+from ps_server.checkpointing import CheckpointWriter
 from ps_server.door import Door
-from ps_server.fencing import advice
-from ps_server.limits import Limits
 from ps_server.parameter_server import ParameterServer
 from ps_server.run_records import RunRecords
 from ps_server.run_storage import RunStorage
 from ps_server.settings import ServerSettings
-from ps_server.standby import STANDBY_PHASE, Standby
-from ps_server.training_run import TrainingRun
+from ps_server.standby import Standby
+from ps_server.starting import machine_for
 from ps_server.zmq_server import ZmqServer
 
 PROGRAM = "ps-server"
 # What the first worker proposes unless somebody says otherwise; here it only gives the flags their defaults.
 DEFAULT_PRESET = "pong"
-STANDBY_ANSWER_SECONDS = 2.0
 
 UNLOCKED = (
     "whoever reaches this port can read the weights and push gradients, and nothing is encrypted. To lock it: "
@@ -64,7 +59,7 @@ def serve(argv: Sequence[str] | None = None) -> int:
     door = _door(settings)
     storage = _storage(flags)
     try:
-        machine = _machine(flags, epoch=time.time_ns(), now=time.monotonic())
+        machine = machine_for(flags, storage, keys=_peer_keys(settings), now=time.monotonic())
         _serve(machine, storage, settings, door, stop)
     finally:
         storage.close()
@@ -128,23 +123,6 @@ def _storage(flags: Parsed[ServerSettings]) -> RunStorage:
     return RunStorage(folder, checkpoints=settings.checkpoint_dir, is_resumed=settings.resume is not None)
 
 
-def _machine(flags: Parsed[ServerSettings], *, epoch: int, now: float) -> ParameterServer | Standby:
-    """What is to be served."""
-    settings = flags.program
-    limits = Limits(
-        lease_seconds=settings.lease_seconds,
-        checkpoint_seconds=settings.checkpoint_seconds,
-        receive_bytes=int(settings.receive_mib * 2**20),
-    )
-    if settings.standby_of is not None:
-        return Standby(
-            primary=settings.standby_of, epoch=epoch, takeover_seconds=settings.takeover_seconds, limits=limits, now=now
-        )
-    run, overrides = _starting_run(flags, epoch=epoch, now=now)
-    epoch = run.epoch if run else epoch
-    return ParameterServer(run, epoch=epoch, overrides=overrides, limits=limits, now=now)
-
-
 def _check_saved(server: ParameterServer, folder: Path) -> None:
     """Raises Fenced or CheckpointError when the run does not go on from what this server has left."""
     if server.fenced:
@@ -152,27 +130,6 @@ def _check_saved(server: ParameterServer, folder: Path) -> None:
     if server.version != server.checkpoints.saved_version:
         raise CheckpointError(f"version {server.version} could not be saved; see the warnings above")
     log.info("saved version %d in %s", server.checkpoints.saved_version, folder)
-
-
-def _starting_run(
-    flags: Parsed[ServerSettings], *, epoch: int, now: float
-) -> tuple[TrainingRun | None, dict[str, Any]]:
-    """The run to serve, as far as it is known; and what the flags say above a worker's proposal."""
-    if flags.program.resume is not None:
-        path, vectors, record = newest_checkpoint(flags.program.resume, flags.program.checkpoint_dir)
-        kept = run_from_dict(record["run"], source=str(path))
-        spec = with_settings(kept, flags.wishes, source="flags")
-        if spec.optimizer.__class__ is not kept.optimizer.__class__:
-            raise SettingsError("--optimizer: a resumed run keeps its optimizer and what it remembers; leave it out")
-        # A clock that was set back must not make this life of the server look older than the one before.
-        epoch = max(epoch, record["epoch"] + 1)
-        run = TrainingRun.restored(vectors, record | {"run": spec.to_dict()}, epoch=epoch, now=now)
-        _check_standby(run, kept_epoch=record["epoch"], keys=_peer_keys(flags.program))
-        log.info("resumed %s at step %d", path, run.progress.global_steps)
-        return run, {}
-    if flags.names_a_run:
-        return TrainingRun(flags.run, epoch=epoch, now=now), {}
-    return None, flags.wishes
 
 
 def _door(settings: ServerSettings) -> Door | None:
@@ -188,21 +145,6 @@ def _peer_keys(settings: ServerSettings) -> ClientKeys | None:
         return None
     own = read_pair("--curve-secret", settings.curve_secret)
     return ClientKeys(own.public, own)
-
-
-def _check_standby(run: TrainingRun, *, kept_epoch: int, keys: ClientKeys | None) -> None:
-    """Raises Fenced when the standby of this run has taken over."""
-    if not run.standby:
-        return
-    try:
-        reply, _ = ask(run.standby, StatusRequest(request=1), timeout_seconds=STANDBY_ANSWER_SECONDS, keys=keys)
-    except (ServerUnreachable, Refused, WireError) as error:
-        log.warning("the standby %s cannot be asked whether it has taken over; starting: %s", run.standby, error)
-        return
-    assert isinstance(reply, StatusReply), "a question for the status is answered by it"
-    serves = reply.status.phase != STANDBY_PHASE and reply.status.seeded_in == run.seeded_in
-    if serves and reply.status.epoch > kept_epoch:
-        raise Fenced(advice(run.standby))
 
 
 def _first_line(settings: ServerSettings, port: int, address: str) -> str:

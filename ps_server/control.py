@@ -170,8 +170,8 @@ def _print_status(status: Status) -> None:
         f"{status.episodes} episodes   mean return of the last 100: {returns}   best: {best}   target: {target}\n"
         f"staleness {status.staleness_recent:.2f} now, {status.staleness_mean:.2f} over the run   "
         f"gradient norm {status.gradient_norm:.3g}\n"
-        f"checkpoint at version {status.checkpoint_version}, {status.checkpoint_failures} failed   "
-        f"duplicates {status.duplicates}   refused {dict(status.refused) or 0}",
+        f"run {status.run_id or '-'}   checkpoint at version {status.checkpoint_version}, "
+        f"{status.checkpoint_failures} failed   duplicates {status.duplicates}   refused {dict(status.refused) or 0}",
         style="not bold",
     )
     console.print(told)

@@ -1,25 +1,24 @@
 """
 Who is over: a server whose run is served by another one in a later epoch.
 
-A run is known by the epoch in which it was given its first weights: checkpoints and states keep it, and no two runs
-share it. So a worker or a standby of another run, which was pointed here by mistake, ends nothing.
+A worker or a standby of another run, which was pointed here by mistake, ends nothing.
 """
 
 from common.messages import Fence, Hello, ToServer
 from ps_server.training_run import TrainingRun
 
 
-def is_fenced_by(message: ToServer, run: TrainingRun | None, *, epoch: int, is_admin: bool) -> bool:
+def is_fenced_by(message: ToServer, run: TrainingRun | None, *, is_admin: bool) -> bool:
     """
     Whether the message proves that this run is served in a later epoch than ours.
 
     On a locked server a worker's word alone counts only if a standby has followed, which could have taken over.
     """
-    if run is None or run.seeded_in == 0 or not isinstance(message, Hello | Fence):
+    if run is None or not isinstance(message, Hello | Fence):
         return False
     if not is_admin and not run.standby:
         return False
-    return message.seeded_in == run.seeded_in and message.latest_epoch > epoch
+    return message.run_id == run.lineage.run_id and message.latest_epoch > run.epoch
 
 
 def advice(address: str) -> str:

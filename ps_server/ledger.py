@@ -2,7 +2,8 @@
 Which pushes are settled, so that each is applied at most once; and how many steps each worker has told.
 
 A push is known by (worker_id, incarnation, sequence). A worker numbers its pushes 1, 2, 3, … and has only a window of
-them unsettled, so an account is one number, "everything up to here", and a small set of what came early.
+them unsettled, so an account is one number, "everything up to here", and a small set of what came early. Whose account
+it is, instances.py decides.
 """
 
 from typing import Any, Literal
@@ -13,10 +14,12 @@ Standing = Literal["new", "settled", "outside window"]
 
 
 class Account(msgspec.Struct, forbid_unknown_fields=True):
-    """One worker's pushes. Invariant: every member of `early` is in (through + 1, through + window]."""
+    """One process's pushes. Invariant: every member of `early` is in (through + 1, through + window]."""
 
     incarnation: int
-    number: int  # 0, 1, 2, … in order of joining
+    proof: str  # of its secret, which nobody can tell from this
+    key: str  # that the worker id is bound to; "" where nobody is asked for keys
+    number: int  # 0, 1, 2, … in order of joining; the same for each process of a worker id
     through: int = 0  # every push up to here is settled
     early: set[int] = set()  # settled beyond a gap
     durable: int = 0  # `through` at the newest completed checkpoint
@@ -32,21 +35,23 @@ class Ledger:
         self.window = window
         self.accounts: dict[str, Account] = {}
 
-    def open(self, worker_id: str, incarnation: int, *, oldest: int = 1, environments: int = 1) -> Account:
-        """The account of a worker that says HELLO; a newer incarnation starts its sequence afresh."""
+    def open(
+        self, worker_id: str, incarnation: int, *, proof: str, key: str = "", oldest: int = 1, environments: int = 1
+    ) -> Account:
+        """The account of a process that was admitted as this worker; another process starts its sequence afresh."""
         account = self.accounts.get(worker_id)
-        if account is None:
-            account = self.accounts[worker_id] = Account(incarnation, number=len(self.accounts))
-        elif account.incarnation < incarnation:
-            account = self.accounts[worker_id] = Account(incarnation, number=account.number)
+        if account is None or account.proof != proof:
+            number = len(self.accounts) if account is None else account.number
+            account = self.accounts[worker_id] = Account(incarnation, proof, key, number)
+        account.key = key or account.key
         account.environments = environments
         self.forget_before(worker_id, oldest)
         return account
 
-    def lacking(self, worker_id: str, incarnation: int, *, oldest: int) -> int:
-        """How many pushes below `oldest`, which will never be sent again, are not settled here."""
+    def lacking(self, worker_id: str, proof: str, *, oldest: int) -> int:
+        """How many pushes of a process below `oldest`, which will never be sent again, are not settled here."""
         account = self.accounts.get(worker_id)
-        if account is None or account.incarnation != incarnation:
+        if account is None or account.proof != proof:
             return 0
         early = sum(sequence < oldest for sequence in account.early)
         return max(0, oldest - 1 - account.through - early)
@@ -102,5 +107,5 @@ class Ledger:
         """A checkpoint with these accounts (of `to_dict`) is complete."""
         for worker_id, saved in accounts.items():
             account = self.accounts.get(worker_id)
-            if account is not None and account.incarnation == saved["incarnation"]:
+            if account is not None and account.proof == saved["proof"]:
                 account.durable = max(account.durable, saved["through"])

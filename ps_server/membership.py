@@ -54,14 +54,15 @@ class Member:
 class Membership:
     """The members of the run, by worker id and by the connection they were last heard on."""
 
-    def __init__(self, lease_seconds: float) -> None:
+    def __init__(self, lease_seconds: float, *, now: float) -> None:
         self.lease_seconds = lease_seconds
+        self._presumed_until = now + lease_seconds  # until then workers of a former life of the server may come back
         self._by_id: dict[str, Member] = {}
         self._by_peer: dict[PeerId, Member] = {}
         self._living: dict[str, Member] = {}  # those that are alive, by id: thousands of the dead are remembered
 
     def join(self, hello: Hello, peer: PeerId, *, number: int, now: float) -> bool:
-        """A worker said HELLO. Returns whether it is one we know, on another connection perhaps."""
+        """A worker was admitted as HELLO says here. Returns whether it is a known one, perhaps on a new connection."""
         member = self._by_id.get(hello.worker_id)
         known = member is not None and member.incarnation == hello.incarnation
         if member is not None:
@@ -75,6 +76,11 @@ class Membership:
         if len(self._by_id) > MAX_MEMBERS:
             self._forget(min(self._by_id.values(), key=lambda one: (one.alive, one.last_heard)))
         return known
+
+    def may_live(self, worker_id: str, *, now: float) -> bool:
+        """Whether a lease of this worker runs; at first, of one that only a former life of the server knew, too."""
+        member = self._by_id.get(worker_id)
+        return now < self._presumed_until if member is None else member.alive
 
     def known_at(self, peer: PeerId) -> Member | None:
         """Whoever speaks on this connection, without renewing anything."""
@@ -102,6 +108,7 @@ class Membership:
 
     def prolong(self, seconds: float, *, now: float) -> None:
         """Nobody was listened to for so long, until now: that was no silence of theirs."""
+        self._presumed_until += seconds
         for member in self.alive():
             member.last_heard = min(now, member.last_heard + seconds)
 

@@ -26,7 +26,9 @@ from ps_server.denied import Denied
 from ps_server.effects import Effect, Exit, Note, Recall, Send
 from ps_server.fencing import advice, is_fenced_by
 from ps_server.guards import codec_for_weights, seed_of
+from ps_server.instances import incarnation_of, proof_of
 from ps_server.limits import Limits
+from ps_server.lineage import Lineage
 from ps_server.membership import REPORTS_PER_SECOND, Member, Membership, PeerId
 from ps_server.phases import ACCEPTS, ADMINS_ONLY, FROM_ANYBODY, Phase
 from ps_server.refusals import Refusals
@@ -34,6 +36,7 @@ from ps_server.replication import Replication
 from ps_server.reports import FirstReporter, count_report
 from ps_server.room import Room
 from ps_server.saving import STALLED, Saving
+from ps_server.sender import ANYBODY, Sender
 from ps_server.soundness import Soundness
 from ps_server.status_report import status_of
 from ps_server.training_run import TrainingRun
@@ -45,7 +48,7 @@ DRAIN_SECONDS = 5.0  # how long workers have to say GOODBYE when the run ends
 
 class ParameterServer:
     """
-    The server of one run, in one epoch.
+    The server of one run, in one epoch: `lineage` says which, also that of `run`.
 
     `run` is None until the first worker brings a run specification; `overrides` are flat settings from the server's own
     flags, which stand above what that worker proposes.
@@ -55,20 +58,20 @@ class ParameterServer:
         self,
         run: TrainingRun | None,
         *,
-        epoch: int,
+        lineage: Lineage,
         overrides: dict[str, Any],
         limits: Limits,
         now: float,
     ) -> None:
         self.run = run
-        self.epoch = epoch
+        self._lineage = lineage  # until there is a run
         self.phase = Phase.SERVING if run and run.store else Phase.EMPTY
-        self.membership = Membership(limits.lease_seconds)
+        self.membership = Membership(limits.lease_seconds, now=now)
         self._receive_bytes = limits.receive_bytes
         self.turns = self._new_turns(run.spec.consistency if run else Consistency())
         self.room = Room(limits.receive_bytes, self.membership)
         self.refusals = Refusals(self.membership)
-        self.replication = Replication(epoch)
+        self.replication = Replication()
         episodes = run.progress.episodes if run else 0
         self.checkpoints = CheckpointPlan(
             limits.checkpoint_seconds, saved_version=self.version, episodes=episodes, now=now
@@ -88,6 +91,16 @@ class ParameterServer:
         return f"<ParameterServer {self.phase.value} version={self.version} workers={alive}>"
 
     @property
+    def lineage(self) -> Lineage:
+        """Which run this is, and which life of a server of it."""
+        return self.run.lineage if self.run else self._lineage
+
+    @property
+    def epoch(self) -> int:
+        """This life of a server of the run."""
+        return self.lineage.epoch
+
+    @property
     def version(self) -> int:
         """Of the weights; 0 before the run is seeded."""
         return self.run.store.version if self.run and self.run.store else 0
@@ -100,13 +113,9 @@ class ParameterServer:
     # -- what the shell calls -------------------------------------------------------------------------------------
 
     def receive(
-        self, peer: PeerId, message: ToServer, vector: Sequence[Buffer] = (), *, now: float, is_admin: bool = True
+        self, peer: PeerId, message: ToServer, vector: Sequence[Buffer] = (), *, now: float, sender: Sender = ANYBODY
     ) -> list[Effect]:
-        """
-        One message of one peer, and the buffers of its vector. Never raises for what a peer sent.
-
-        `is_admin`: the peer has shown an admin's key, or nobody is asked for keys.
-        """
+        """One message of one peer, and the buffers of its vector. Never raises for what a peer sent."""
         if (left := self.refusals.seconds_left(peer, now=now)) > 0:
             reason = f"too much had to be refused; not heard for {left:.1f} s"
             return self.refusals.refuse(peer, "quarantined", reason, message.request, now=now)
@@ -117,9 +126,9 @@ class ParameterServer:
                 return [Send(peer, messages.Stop(reason=self._end_reason, request=message.request))]
             if member is None and type(message) not in FROM_ANYBODY:
                 raise Denied("unknown_worker", "say HELLO first, on this connection")
-            if not is_admin and type(message) in ADMINS_ONLY:
+            if not sender.is_admin and type(message) in ADMINS_ONLY:
                 raise Denied("not_admin", "saving, stopping and following the run takes an admin's key")
-            if is_fenced_by(message, self.run, epoch=self.epoch, is_admin=is_admin):
+            if is_fenced_by(message, self.run, is_admin=sender.is_admin):
                 reason = "the run is served in a later epoch"
                 refusal = self.refusals.refuse(peer, "fenced", reason, message.request, now=now)
                 return [*refusal, *self.fence(message.address if isinstance(message, messages.Fence) else "")]
@@ -127,7 +136,7 @@ class ParameterServer:
                 raise Denied("fenced", self.fenced)
             if not legal:
                 raise Denied("no_weights", "the run has no weights yet; say SEED first")
-            effects = self._answer(peer, member, message, vector, now=now)
+            effects = self._answer(peer, member, message, vector, now=now, sender=sender)
         except Denied as denied:
             return self.refusals.refuse(peer, denied.code, str(denied), message.request, now=now)
         return effects + self._end_if_over(now=now)
@@ -205,11 +214,18 @@ class ParameterServer:
     # -- one answer for each message ------------------------------------------------------------------------------
 
     def _answer(
-        self, peer: PeerId, member: Member | None, message: ToServer, vector: Sequence[Buffer], *, now: float
+        self,
+        peer: PeerId,
+        member: Member | None,
+        message: ToServer,
+        vector: Sequence[Buffer],
+        *,
+        now: float,
+        sender: Sender,
     ) -> list[Effect]:
         match message:
             case messages.Hello():
-                return self._hello(peer, message, now=now)
+                return self._hello(peer, message, key=sender.key, now=now)
             case messages.Pull():
                 if member is not None and not message.target:
                     self.turns.told(member.worker_id, self.version)
@@ -224,8 +240,8 @@ class ParameterServer:
                 self.checkpoints.ask(peer, message.request)
                 return self.save(now=now)
             case messages.Fence():
-                known = self.run.seeded_in if self.run else 0
-                return [Send(peer, messages.Leading(request=message.request, epoch=self.epoch, seeded_in=known))]
+                run_id = self.lineage.run_id
+                return [Send(peer, messages.Leading(request=message.request, run_id=run_id, epoch=self.epoch))]
             case messages.StopRequest():
                 return [Send(peer, messages.Stopping(request=message.request)), *self._end(message.reason, now=now)]
         assert self.run is not None, "the rest is for a run: HELLO decides it"
@@ -262,24 +278,34 @@ class ParameterServer:
                 farewell = Send(peer, messages.Farewell(request=message.request))
                 return [farewell, Note(f"{member.worker_id} left{why}"), *self._take_turns(self.run, now=now)]
 
-    def _hello(self, peer: PeerId, hello: messages.Hello, *, now: float) -> list[Effect]:
-        spec = admit(hello, run=self.run, overrides=self._overrides)
+    def _hello(self, peer: PeerId, hello: messages.Hello, *, key: str, now: float) -> list[Effect]:
+        spec = admit(hello, run=self.run, lineage=self.lineage, overrides=self._overrides)
+        worker = hello.worker_id
+        known = self.run.ledger.accounts.get(worker) if self.run else None
+        owner_lives = self.membership.may_live(worker, now=now)
+        incarnation = incarnation_of(hello, known, key=key, owner_lives=owner_lives)
         if self.run is None:
-            self.run = TrainingRun(spec, epoch=self.epoch, now=now)
+            self.run = TrainingRun(spec, self.lineage, now=now)
             self.turns = self._new_turns(spec.consistency)
-        self.turns.drop(hello.worker_id)
-        lost = self.run.ledger.lacking(hello.worker_id, hello.incarnation, oldest=hello.oldest)
-        account = self.run.join(hello)
-        joining = msgspec.structs.replace(hello, environments=account.environments)
-        known = self.membership.join(joining, peer, number=account.number, now=now)
+        self.turns.drop(worker)
+        opened = messages.Opened(
+            incarnation=incarnation,
+            proof=proof_of(hello.secret),
+            key=key,
+            oldest=hello.oldest,
+            environments=hello.environments or spec.environment.envs,
+        )
+        lost = self.run.ledger.lacking(worker, opened.proof, oldest=hello.oldest)
+        account = self.run.join(worker, opened)
+        joining = msgspec.structs.replace(hello, environments=opened.environments, incarnation=incarnation)
+        is_back = self.membership.join(joining, peer, number=account.number, now=now)
         # One vector at first: others may be about to join too, and its first answer brings it an even share.
         lease_seconds, credit = self.membership.lease_seconds, self._credit(at_most=self._vector_bytes())
-        reply = welcome(hello, self.run, account, epoch=self.epoch, lease_seconds=lease_seconds, credit=credit)
-        effects: list[Effect] = [Send(peer, reply), Note(f"{hello.worker_id} {'is back' if known else 'joined'}")]
+        reply = welcome(hello, self.run, account, lease_seconds=lease_seconds, credit=credit)
+        effects: list[Effect] = [Send(peer, reply), Note(f"{worker} {'is back' if is_back else 'joined'}")]
         if lost:
-            effects.append(Note(f"{hello.worker_id} keeps {lost} pushes no more that this server lacks", warning=True))
-        told = msgspec.structs.replace(hello, wishes={}, proposal=None)
-        return effects + self.replication.repeat(hello.worker_id, told, now=now)
+            effects.append(Note(f"{worker} keeps {lost} pushes no more that this server lacks", warning=True))
+        return effects + self.replication.repeat(worker, opened, now=now)
 
     def _follow(self, run: TrainingRun, peer: PeerId, wish: messages.Follow, *, now: float) -> list[Effect]:
         effects = self.replication.follow(peer, wish, run, now=now)
@@ -433,6 +459,7 @@ class ParameterServer:
             self.run,
             self.membership.all(),
             phase=self.phase.value,
+            run_id=self.lineage.run_id,
             epoch=self.epoch,
             ending=self._end_reason,
             refused=dict(self.refusals.counts),

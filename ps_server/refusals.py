@@ -7,6 +7,9 @@ from ps_server.effects import Effect, Note, Send
 from ps_server.membership import Membership, PeerId
 from ps_server.quarantine import OFFENCES, Quarantine
 
+NOT_ADMITTED = {
+    "other_run", "name_taken", "not_yours", "superseded", "contradiction", "protocol", "bad_run", "too_many_workers",
+}  # fmt: skip
 TOLD = {10**power for power in range(1, 16)}  # refusals of one member with one code, in its log
 
 
@@ -31,13 +34,20 @@ class Refusals:
             self._quarantine.offence(self._name_of(peer), now=now)
 
     def refuse(self, peer: PeerId, code: str, reason: str, request: int, *, now: float) -> list[Effect]:
-        """Tell a peer no, and remember it. A member that is told so again and again is named in the log."""
+        """
+        Tell a peer no, and remember it.
+
+        A worker that is not admitted, and a member that is refused again and again, are in the log, the 1st, 10th,
+        100th … time.
+        """
         self.count(peer, code, now=now)
         refused: list[Effect] = [Send(peer, Refused(request=request, code=code, reason=reason))]
         member = self._membership.known_at(peer)
         if member is not None and member.refused[code] in TOLD:
             times = f"{member.worker_id} was refused {member.refused[code]} times ({code})"
             refused.append(Note(f"{times}: {reason}", warning=True))
+        if member is None and code in NOT_ADMITTED and self.counts[code] in {1, *TOLD}:
+            refused.append(Note(f"not admitted ({code}, {self.counts[code]} so far): {reason}", warning=True))
         return refused
 
     def _name_of(self, peer: PeerId) -> str | PeerId:

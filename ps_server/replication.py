@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from common.messages import Follow, Followed, Hello, Leading, Push, PushPull, Refused, Report, State, Stop, Update
+from common.messages import Follow, Followed, Leading, Opened, Push, PushPull, Refused, Report, State, Stop, Update
 from common.wire import Buffer
 from ps_server.denied import Denied
 from ps_server.effects import Effect, Note, Send
@@ -63,9 +63,8 @@ class _Standby:
 class Replication:
     """The standby of one server in one epoch, if there is one. `now` is seconds of any monotonic clock."""
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self) -> None:
         self.number = 0  # of the newest update
-        self._epoch = epoch
         self._standby: _Standby | None = None
 
     @property
@@ -107,8 +106,9 @@ class Replication:
             effects.append(Note(f"{standby.address} follows as the standby"))
         effects += self._send_waiting(now=now)
         if ack.request:
+            lineage = run.lineage
             leading = Leading(
-                request=ack.request, epoch=self._epoch, seeded_in=run.seeded_in, promised=standby.promised
+                request=ack.request, run_id=lineage.run_id, epoch=lineage.epoch, promised=standby.promised
             )
             effects.append(Send(peer, leading))
         return effects
@@ -116,7 +116,7 @@ class Replication:
     def repeat(
         self,
         worker_id: str,
-        message: Hello | Push | PushPull | Report,
+        message: Opened | Push | PushPull | Report,
         vector: Sequence[Buffer] = (),
         *,
         together: bool = False,

@@ -14,6 +14,7 @@ from common.number_flags import (
     MOST_THREADS,
     check_number,
 )
+from ps_server.lineage import RUN_ID
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,8 @@ class ServerSettings:
     """folder for checkpoints; RUN_DIR/checkpoints when not given"""
     resume: Path | None = None
     """continue the run in this folder from its newest sound checkpoint; other flags change its settings"""
+    rescue: str | None = None
+    """id of a run whose folder is lost: its workers bring the newest weights that they have, and go on here"""
     standby_of: str | None = None
     """HOST:PORT of a ps-server to follow, and to take the place of when it is gone"""
     takeover_seconds: float = 1.0
@@ -74,6 +77,11 @@ class ServerSettings:
             check_address("--standby-of", self.standby_of)
             if self.resume is not None:
                 raise SettingsError("--standby-of and --resume: a standby has its run from the primary; give one")
+        if self.rescue is not None:
+            if self.resume is not None or self.standby_of is not None:
+                raise SettingsError("--rescue begins a run anew; leave out --resume and --standby-of")
+            if RUN_ID.fullmatch(self.rescue) is None:
+                raise SettingsError(f"--rescue {self.rescue}: is no id of a run; its workers' logs tell it")
         if self.resume is not None and self.run_dir is not None:
             raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
         if self.resume is not None and not self.resume.is_dir():

@@ -15,11 +15,14 @@ from common.status import Status
 from common.wire import Buffer
 from ps_server.answers import how_it_is
 from ps_server.effects import Effect, Exit, Note, Send, Tell
+from ps_server.instances import proof_of
 from ps_server.limits import Limits
+from ps_server.lineage import Lineage
 from ps_server.membership import PeerId
 from ps_server.parameter_server import ParameterServer
 from ps_server.replication import LEASE_SECONDS
 from ps_server.reports import FirstReporter, count_report
+from ps_server.sender import ANYBODY, Sender
 from ps_server.status_report import status_of
 from ps_server.training_run import TrainingRun
 from ps_server.whole_state import run_of
@@ -34,15 +37,16 @@ class Standby:
     """
     Follows one primary; `server` is what it has become, None until then.
 
-    `epoch` is that of a server that begins now; `primary` the HOST:PORT of whom it follows, `address` its own, known
-    before the first tick. After `takeover_seconds` of silence a worker may call it to the primary's place.
+    `primary` is the HOST:PORT of whom it follows, `address` its own, known before the first tick; `draw` a random
+    number, for the epoch in which it would serve. After `takeover_seconds` of silence a worker may call it to the
+    primary's place.
     """
 
     def __init__(
         self,
         *,
         primary: str,
-        epoch: int,
+        draw: int,
         takeover_seconds: float,
         limits: Limits,
         now: float,
@@ -51,7 +55,7 @@ class Standby:
         self.address = ""
         self.server: ParameterServer | None = None
         self.run: TrainingRun | None = None
-        self._epoch, self._began = epoch, now
+        self._draw = draw
         self._takeover_seconds = takeover_seconds
         self._limits = limits
         self._follow = 1  # the request of the FOLLOW that holds
@@ -74,33 +78,33 @@ class Standby:
     # -- what peers say ---------------------------------------------------------------------------------------------
 
     def receive(
-        self, peer: PeerId, message: ToServer, vector: Sequence[Buffer] = (), *, now: float, is_admin: bool = True
+        self, peer: PeerId, message: ToServer, vector: Sequence[Buffer] = (), *, now: float, sender: Sender = ANYBODY
     ) -> list[Effect]:
         """One message of a peer that takes us for a server: we become one if it is time."""
         if self.server is not None:
-            return self.server.receive(peer, message, vector, now=now, is_admin=is_admin)
+            return self.server.receive(peer, message, vector, now=now, sender=sender)
         if isinstance(message, messages.StatusRequest):
             return [how_it_is(peer, message, self.run, self.status(now=now))]
         run = self.run
         if (
             not isinstance(message, messages.Hello)
             or run is None
-            or message.seeded_in not in (0, run.seeded_in)
+            or not run.lineage.is_of(message.run_id)
             or now - self._heard < self._takeover_seconds
             or now - self._ticked > self._takeover_seconds / 2  # we were paused, and have the primary to hear
         ):
             reason = f"this is the standby of {self.primary}, which serves the run; ask there"
             return [_refused(peer, message.request, "standby", reason)]
-        epoch = max(self._epoch + int((now - self._began) * 1e9), run.epoch + 1)
-        if lacking := self._lacking(run, message, epoch, now=now):
+        lineage = run.lineage.taken_over(draw=self._draw)
+        if lacking := self._lacking(run, message, lineage, now=now):
             reason = (
                 f"the primary {self.primary} is silent, but it went on without this standby, which lacks {lacking}; "
                 "start the primary again: ps-server --resume RUN_DIR"
             )
             return [_refused(peer, message.request, "lacking", reason), *self._complain(reason)]
-        effects = self._take_over(run, epoch, now=now)
+        effects = self._take_over(run, lineage, now=now)
         assert self.server is not None, "it has taken over"
-        return effects + self.server.receive(peer, message, vector, now=now, is_admin=is_admin)
+        return effects + self.server.receive(peer, message, vector, now=now, sender=sender)
 
     def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
         """A peer sent bytes that are no message."""
@@ -168,6 +172,7 @@ class Standby:
             self.run,
             [],
             phase=STANDBY_PHASE,
+            run_id=self.run.lineage.run_id if self.run else "",
             epoch=self.run.epoch if self.run else 0,
             refused={},
             not_modified=0,
@@ -195,8 +200,8 @@ class Standby:
         effects: list[Effect] = [self._acknowledge()]
         worker, message = update.worker_id, update.message
         match message:
-            case messages.Hello():
-                self.run.join(message)
+            case messages.Opened():
+                self.run.join(worker, message)
             case messages.Report():
                 is_first = self._first_reporter.is_first(self.run.ledger.accounts[worker].number, now=now)
                 if (reported := count_report(self.run, worker, message, is_first=is_first, now=now)) is not None:
@@ -235,25 +240,25 @@ class Standby:
         """Of the weights; 0 before there is a state."""
         return self.run.store.version if self.run and self.run.store else 0
 
-    def _lacking(self, run: TrainingRun, hello: messages.Hello, epoch: int, *, now: float) -> str:
+    def _lacking(self, run: TrainingRun, hello: messages.Hello, lineage: Lineage, *, now: float) -> str:
         """What would be lost if the run went on here in this epoch, as far as HELLO shows; "": nothing."""
         if not run.weights.is_sound():
             return "sound weights: its own hold NaN or Inf"
-        if hello.latest_epoch >= epoch and hello.seeded_in == run.seeded_in:
+        if hello.run_id == lineage.run_id and hello.latest_epoch >= lineage.epoch:
             return f"what was done in epoch {hello.latest_epoch}"
         if 0 < self._promised <= self._number and now - self._confirmed < LEASE_SECONDS:
             return ""  # no push was told to be durable that is not here: what the worker does not keep, it never kept
-        lacking = run.ledger.lacking(hello.worker_id, hello.incarnation, oldest=hello.oldest)
+        lacking = run.ledger.lacking(hello.worker_id, proof_of(hello.secret), oldest=hello.oldest)
         return f"{lacking} pushes that {hello.worker_id} keeps no more" if lacking else ""
 
-    def _take_over(self, run: TrainingRun, epoch: int, *, now: float) -> list[Effect]:
+    def _take_over(self, run: TrainingRun, lineage: Lineage, *, now: float) -> list[Effect]:
         """Be the server of the run."""
         silent = now - self._heard
-        run.epoch, run.standby = epoch, ""
+        run.lineage, run.standby = lineage, ""
         # Neither its checkpoints nor its best one are on this disk.
         run.ledger.forget_durable()
         run.progress.best_saved = None
-        self.server = ParameterServer(run, epoch=run.epoch, overrides={}, limits=self._limits, now=now)
+        self.server = ParameterServer(run, lineage=lineage, overrides={}, limits=self._limits, now=now)
         self.server.checkpoints.saved_version = 0
         self._due = now
         text = f"{self.primary} has been silent for {silent:.1f} s: taking over at version {self.version}"
@@ -267,7 +272,7 @@ class Standby:
         self._last_request += 1
         fence = messages.Fence(
             request=self._last_request,
-            seeded_in=server.run.seeded_in,
+            run_id=server.lineage.run_id,
             latest_epoch=server.epoch,
             address=self.address,
         )
@@ -275,9 +280,9 @@ class Standby:
 
     def _hear_of_the_replaced(self, server: ParameterServer, message: ToWorker) -> list[Effect]:
         """The old primary lives. It stops, unless it was started again after we have taken over."""
-        if not isinstance(message, messages.Leading) or server.run is None:
+        if not isinstance(message, messages.Leading):
             return []
-        is_ours = message.seeded_in == server.run.seeded_in
+        is_ours = message.run_id == server.lineage.run_id
         return server.fence(self.primary) if is_ours and message.epoch > server.epoch else []
 
 

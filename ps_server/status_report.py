@@ -30,7 +30,6 @@ def status_of(run: TrainingRun | None, members: list[Member], *, now: float, **f
 def _run_fields(run: TrainingRun, *, now: float) -> dict[str, Any]:
     progress = run.progress
     return {
-        "seeded_in": run.seeded_in,
         "preset": run.spec.preset,
         "experiment": run.spec.experiment,
         "environment": run.spec.environment.id,

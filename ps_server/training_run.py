@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from common.errors import CheckpointError, SchemaMismatch
-from common.messages import Hello, Push, PushPull, Report, Settlement, Verdict
+from common.messages import Opened, Push, PushPull, Report, Settlement, Verdict
 from common.run_spec import ActionValues, RunSpec, run_from_dict
 from common.schedules import linear
 from common.tensors import Schema
@@ -22,6 +22,7 @@ from ps_server.claims import check_games, check_steps
 from ps_server.denied import Denied
 from ps_server.guards import gradient_of, is_sane
 from ps_server.ledger import Account, Ledger
+from ps_server.lineage import Lineage
 from ps_server.optimizers import optimizer_for
 from ps_server.past_weights import PastWeights
 from ps_server.progress import Progress
@@ -39,28 +40,28 @@ class TrainingRun:
     ledger of a record are of the same instant.
     """
 
-    def __init__(self, spec: RunSpec, *, epoch: int, now: float) -> None:
+    def __init__(self, spec: RunSpec, lineage: Lineage, *, now: float) -> None:
         self.spec = spec
-        self.epoch = epoch
+        self.lineage = lineage
         self.ledger = Ledger(PUSH_WINDOW)
         self.progress = Progress(now=now)
         self.store: WeightStore | None = None
-        self.seeded_in = 0  # the epoch that was given the first weights; 0 before that
         self.standby = ""  # HOST:PORT of the newest that has followed this server
         self.duplicates = 0
         self._past = PastWeights()  # of a run that compensates delays; empty in others
 
     @classmethod
-    def restored(cls, vectors: dict[str, Tensor], record: dict[str, Any], *, epoch: int, now: float) -> "TrainingRun":
+    def restored(cls, vectors: dict[str, Tensor], record: dict[str, Any], *, now: float) -> "TrainingRun":
         """
-        The run that a checkpoint keeps.
+        The run that a checkpoint keeps, in the epoch in which it was kept.
 
         Raises SettingsError or CheckpointError when its settings or its content mean nothing to this program.
         """
         try:
-            run = cls(run_from_dict(record["run"], source="checkpoint"), epoch=epoch, now=now)
+            lineage = msgspec.convert(record["lineage"], Lineage)
+            run = cls(run_from_dict(record["run"], source="checkpoint"), lineage, now=now)
             run.seed(Schema.from_list(record["schema"]), vectors["weights"])
-            run.seeded_in, run.standby = record["seeded_in"], record["standby"]
+            run.standby = record["standby"]
             run.weights.restore(vectors, version=record["version"], target_version=record["target_version"])
             run._keep_for_late_gradients()
             run.ledger.restore(record["ledger"])
@@ -73,8 +74,7 @@ class TrainingRun:
     def record(self, *, now: float) -> dict[str, Any]:
         """What a checkpoint keeps beside the vectors, as plain values."""
         return {
-            "epoch": self.epoch,
-            "seeded_in": self.seeded_in,
+            "lineage": msgspec.to_builtins(self.lineage),
             "standby": self.standby,
             "version": self.weights.version,
             "target_version": self.weights.target_version,
@@ -83,6 +83,11 @@ class TrainingRun:
             "ledger": self.ledger.to_dict(),
             "progress": self.progress.to_dict(now=now),
         }
+
+    @property
+    def epoch(self) -> int:
+        """The life of the server in which the run is now."""
+        return self.lineage.epoch
 
     @property
     def weights(self) -> WeightStore:
@@ -99,15 +104,20 @@ class TrainingRun:
 
     def seed(self, schema: Schema, weights: Tensor) -> None:
         """The first weights [P]."""
-        self.seeded_in = self.epoch
         optimizer = optimizer_for(self.spec.optimizer, schema.weights)
         self.store = WeightStore(schema, weights, optimizer, has_target=self._target_interval > 0)
         self._keep_for_late_gradients()
 
-    def join(self, hello: Hello) -> Account:
-        """The account of a worker that says HELLO."""
-        environments = hello.environments or self.spec.environment.envs
-        return self.ledger.open(hello.worker_id, hello.incarnation, oldest=hello.oldest, environments=environments)
+    def join(self, worker_id: str, opened: Opened) -> Account:
+        """The account of a process that was admitted as this worker."""
+        return self.ledger.open(
+            worker_id,
+            opened.incarnation,
+            proof=opened.proof,
+            key=opened.key,
+            oldest=opened.oldest,
+            environments=opened.environments,
+        )
 
     def is_new(self, worker_id: str, push: Push | PushPull) -> bool:
         """

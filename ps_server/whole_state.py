@@ -30,7 +30,7 @@ def state_of(run: TrainingRun, *, request: int, number: int, now: float) -> tupl
     if sum(-(-len(buffer) // CHUNK_BYTES) for buffer in buffers) > MAX_FRAMES - 2:
         raise Denied("too_large", "weights and optimizer are more than a message carries; run without a standby")
     specs = tuple(TensorSpec(name, tuple(vector.shape)) for name, vector in vectors.items())
-    state = State(request=request, number=number, epoch=run.epoch, record_bytes=len(record), vectors=specs)
+    state = State(request=request, number=number, record_bytes=len(record), vectors=specs)
     return state, buffers
 
 
@@ -49,4 +49,4 @@ def run_of(state: State, buffers: Sequence[Buffer], *, now: float) -> TrainingRu
         record: dict[str, Any] = json.loads(whole[: state.record_bytes])
     except ValueError as error:
         raise CheckpointError(f"the primary's state cannot be read: {error}") from error
-    return TrainingRun.restored(vectors, record, epoch=state.epoch, now=now)
+    return TrainingRun.restored(vectors, record, now=now)

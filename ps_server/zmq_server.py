@@ -29,6 +29,7 @@ from ps_server.noted_lines import NotedLines
 from ps_server.parameter_server import ParameterServer
 from ps_server.primary_link import PrimaryLink
 from ps_server.replies import Replies
+from ps_server.sender import ANYBODY, Sender
 from ps_server.standby import Standby
 
 TICK_SECONDS = 0.25
@@ -179,8 +180,14 @@ class ZmqServer:
             return
         if isinstance(message, Hello):
             self._memory.offered(peer, message)
-        is_admin = self._door is None or self._door.is_admin(str(frames[0].get("User-Id")))
-        self._do(self._server.receive(peer, message, vector, now=time.monotonic(), is_admin=is_admin))
+        self._do(self._server.receive(peer, message, vector, now=time.monotonic(), sender=self._sender(frames[0])))
+
+    def _sender(self, frame: zmq.Frame) -> Sender:
+        """Who has sent a message, by what ZeroMQ knows of its connection."""
+        if self._door is None:
+            return ANYBODY
+        key = str(frame.get("User-Id"))
+        return Sender(key=key, is_admin=self._door.is_admin(key))
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -52,7 +52,7 @@ def work(argv: Sequence[str] | None = None) -> int:
     never_wait_for_output()
     flags = parse_with_run(WorkerSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
     settings = flags.program
-    name = settings.name or as_name(f"{socket.gethostname()}-{os.getpid()}")
+    name = settings.name or as_name(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
     log_as(name)
     if flags.remark:
         log.info(flags.remark)
@@ -112,7 +112,14 @@ def _train(
     parameters = RemoteParameters(client, machine, network.schema, run.wire)
     for what, value in environments.description.items():
         log.info("%s: %s", what, value)
-    log.info("worker %d: %d environments, %d parameters, seed %d", welcome.number, count, network.schema.size, seed)
+    log.info(
+        "worker %d of run %s: %d environments, %d parameters, seed %d",
+        welcome.number,
+        welcome.run_id,
+        count,
+        network.schema.size,
+        seed,
+    )
     parameters.seed(network.weights)
     collector = collector_for(algorithm, environments, seed=seed)
 
@@ -157,7 +164,7 @@ def _gif_recorder(
 def _machine(flags: Parsed[WorkerSettings], name: str) -> ParameterClient:
     return ParameterClient(
         worker_id=name,
-        incarnation=time.time_ns(),
+        secret=secrets.token_hex(16),
         wishes=flags.wishes,
         proposal=flags.run.to_dict(),
         host=as_text(socket.gethostname()),

@@ -5,7 +5,8 @@ It joins, repeats what was lost, rejoins a server that came back, and knows when
 sockets, threads or clocks; the shell (zmq_client.py) owns those and passes `now`, in seconds of any monotonic clock.
 
 outbox.py decides what is sent when, and what was lost; unsaved.py which pushes a server that came back is sent again;
-silence.py when a connection is dead; stuck.py when answers lead nowhere.
+introduction.py who the worker is, and which server it believes; silence.py when a connection is dead; stuck.py when
+answers lead nowhere.
 """
 
 import enum
@@ -13,13 +14,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from common import messages
-from common.codecs import CODECS
 from common.errors import PsRlError, Refused, RunEnded, SchemaMismatch, ServerUnreachable
 from common.messages import Episode, ToServer, ToWorker, Welcome, settlement_of
 from common.names import as_text
 from common.tensors import Schema
 from common.wire import Buffer
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
+from rl_worker.introduction import Introduction
 from rl_worker.outbox import Outbox, vector_bytes
 from rl_worker.silence import Silence
 from rl_worker.stuck import Stuck
@@ -31,6 +32,10 @@ HEARTBEATS_IN_A_LEASE = 5
 TURNED_AWAY_HELLO_SECONDS = 0.1  # until HELLO is said again to a server that does not serve the run
 TURNED_AWAY_SECONDS = 1.0  # of only this, until the next address is tried
 PLEA_SECONDS = 0.25  # between two requests for an early checkpoint
+# What HELLO may be refused with, that time may change: for moments while a standby takes over, and for longer.
+BRIEFLY = {"standby", "lacking", "fenced"}
+TURNED_AWAY = {*BRIEFLY, "other_run", "name_taken"}
+NAME_TAKEN_SECONDS = 60.0  # until a worker whose name another process has ends; leases of the dead are shorter
 NOTE_SECONDS = 10.0  # between two lines about a server that does not answer
 
 
@@ -48,16 +53,16 @@ class ParameterClient:
     One worker's conversation with the server.
 
     Calls (`seed`, `pull`, `push`, …) return a ticket and effects; the reply comes later as Resolve or Fail with the
-    ticket. `wishes` are flat settings that the user asked for; `proposal` is the whole run, should none be decided.
-    Pushes of up to `resend_bytes` are kept until they are durable. With several `addresses`, a primary's and its
-    standby's, each Reconnect goes to the next.
+    ticket. `secret` is a random text that nobody else knows; `wishes` are flat settings that the user asked for;
+    `proposal` is the whole run, should none be decided. Pushes of up to `resend_bytes` are kept until they are durable.
+    With several `addresses`, a primary's and its standby's, each Reconnect goes to the next.
     """
 
     def __init__(
         self,
         *,
         worker_id: str,
-        incarnation: int,
+        secret: str,
         wishes: dict[str, Any],
         proposal: dict[str, Any],
         host: str,
@@ -70,24 +75,21 @@ class ParameterClient:
         self.phase = Phase.JOINING
         self.error: PsRlError | None = None  # why it is over
         self.is_first = False  # what one worker alone does for the run falls to this one; other threads may read it
-        self._who: dict[str, Any] = {
-            "worker_id": worker_id,
-            "incarnation": incarnation,
-            "protocols": (messages.PROTOCOL_VERSION, messages.PROTOCOL_VERSION),
-            "codecs": tuple(CODECS),
-            "host": host,
-            "environments": environments,
-            "wishes": wishes,
-        }
-        self._proposal = proposal
+        self._introduction = Introduction(
+            worker_id=worker_id,
+            secret=secret,
+            wishes=wishes,
+            proposal=proposal,
+            host=host,
+            environments=environments,
+        )
         self._patience_seconds = patience_seconds
         self._welcome: Welcome | None = None  # the newest
-        self._seeded_in = 0  # the epoch in which the run was given first weights
-        self._latest_epoch = 0  # of this run; a server of an earlier one is over
         self._addresses = addresses
         self._silence = Silence(has_choice=addresses > 1, now=now)
         self._turned_away: float | None = None  # when first, on this connection
         self._turned_away_why = ""
+        self._name_taken: float | None = None  # since when another process has the name
         self._schema: Schema | None = None  # of the trainer's network, once it is known
         self._newest: tuple[str, Sequence[Buffer]] | None = None  # codec and bytes of the newest weights
         self._unsaved = UnsavedPushes(resend_bytes)
@@ -96,7 +98,7 @@ class ParameterClient:
         self._last_ticket = 0
         self._pushes = self._reports = 0
         self._reached = now  # anything at all, or the first try
-        self._hello_ticket = 0
+        self._first_hello = self._hello_ticket = 0  # since this worker has to join; the newest
         self._hello_due = now
         self._hello_pause = FIRST_HELLO_SECONDS
         self._heartbeat_due = self._plea_due = now
@@ -178,11 +180,10 @@ class ParameterClient:
     def receive(self, message: ToWorker, vector: Sequence[Buffer] = (), *, now: float) -> list[Effect]:
         """One message of the server, and the buffers of its vector."""
         self._silence.heard(message, now=now)
-        if isinstance(message, messages.Refused) and message.code in ("standby", "lacking", "fenced"):
-            return self._turn_away(message.reason, now=now, for_good=message.code == "fenced")
-        if isinstance(message, Welcome) and message.epoch < self._latest_epoch:
-            why = f"the server there is of epoch {message.epoch}, and the run is in epoch {self._latest_epoch}"
-            return self._turn_away(why, now=now, for_good=True)
+        if isinstance(message, messages.Refused) and message.code in TURNED_AWAY:
+            return self._turn_away(message.code, message.reason, now=now)
+        if isinstance(message, Welcome) and (why := self._introduction.objection(message)):
+            return self._turn_away("fenced", why, now=now)
         self._reached = now
         self._turned_away_why = ""
         self._note_due = now + NOTE_SECONDS
@@ -223,15 +224,15 @@ class ParameterClient:
             return []
         silence = now - self._reached
         if silence > self._patience_seconds:
-            why = self._turned_away_why or "is it running, are --server and keys right?"
-            return self._end(ServerUnreachable(f"no answer for {silence:.0f} s; {why}"))
+            ask = "" if self._turned_away_why else "; is it running, are --server and keys right?"
+            return self._end(ServerUnreachable(self._trouble(silence) + ask))
         effects: list[Effect] = []
         if complaint := self._stuck.complaint:
             self._stuck.complaint = ""
             effects.append(Note(complaint))
         if now >= self._note_due:
             self._note_due = now + NOTE_SECONDS
-            effects.append(Note(f"no answer for {silence:.0f} s; {self._turned_away_why or 'still trying'}"))
+            effects.append(Note(f"{self._trouble(silence)}; still trying"))
         expected = vector_bytes(self._newest[1]) if self._newest else 0
         if self._silence.is_too_long(self._outbox.bytes_under_way + expected, now=now):
             effects += self._reconnect(now=now)
@@ -239,14 +240,7 @@ class ParameterClient:
             self._hello_due = now + self._hello_pause
             self._hello_pause = min(2 * self._hello_pause, SLOWEST_HELLO_SECONDS)
             self._hello_ticket = self._ticket()
-            hello = messages.Hello(
-                request=self._hello_ticket,
-                **self._who,
-                proposal=self._proposal,
-                oldest=self._oldest(),
-                seeded_in=self._seeded_in,
-                latest_epoch=self._latest_epoch,
-            )
+            hello = self._introduction.hello(request=self._hello_ticket, oldest=self._oldest())
             effects.append(Transmit(hello))
         if self.phase is Phase.JOINED and now >= self._next_heartbeat():
             self._plea_due = now + PLEA_SECONDS
@@ -265,7 +259,7 @@ class ParameterClient:
 
     def _welcomed(self, welcome: Welcome, *, now: float) -> list[Effect]:
         """A member (again): the weights for a server that came back empty, then everything that is unanswered."""
-        if self.phase is not Phase.JOINING:
+        if self.phase is not Phase.JOINING or welcome.request < self._first_hello:
             return []
         before, self._welcome = self._welcome, welcome
         if before is None:
@@ -277,19 +271,17 @@ class ParameterClient:
             if sentence:
                 return self._end(SchemaMismatch(f"the run trains another network: {sentence}"))
         self.phase = Phase.JOINED
-        self._latest_epoch = welcome.epoch
-        self._turned_away = None
-        self._proposal = welcome.run
+        self._turned_away = self._name_taken = None
         self._outbox.credit = welcome.credit
-        seeded_in = welcome.seeded_in or welcome.epoch
-        if seeded_in != self._seeded_in:
-            self._unsaved.forget_answered()
-            self._seeded_in = seeded_in
-        if before is not None and before.epoch != welcome.epoch:
+        if is_another := self._introduction.believe(welcome):
+            self._unsaved.forget_answered()  # they are part of the weights that a lost run goes on with
+        if is_another or (before is not None and before.epoch != welcome.epoch):
             self._outbox.start_over(self._unsaved.lacking(welcome.settled_through))
         else:
             self._outbox.start_over(())
         effects: list[Effect] = [] if before is not None else [Joined(welcome)]
+        if is_another:
+            effects.append(Note(f"run {welcome.run_id} goes on with this worker's, whose checkpoints are lost"))
         if self._schema is not None and self._newest is not None and not welcome.schema:
             codec, vector = self._newest
             effects.append(Transmit(messages.Seed(request=0, schema=self._schema.specs, codec=codec), vector))
@@ -354,6 +346,7 @@ class ParameterClient:
         self._silence.begin(now=now)
         if self.phase is Phase.JOINED:
             self.phase = Phase.JOINING
+            self._first_hello = self._last_ticket + 1
             self._hello_due = now
             self._hello_pause = FIRST_HELLO_SECONDS
 
@@ -364,17 +357,29 @@ class ParameterClient:
         self._hello_pause, self._hello_due = FIRST_HELLO_SECONDS, now
         return [Reconnect()]
 
-    def _turn_away(self, why: str, *, now: float, for_good: bool) -> list[Effect]:
-        """Who listens there does not serve the run: not yet, as a standby, or not any more."""
+    def _turn_away(self, code: str, why: str, *, now: float) -> list[Effect]:
+        """Who listens there does not serve this worker: not yet, not its run, or not any more."""
         if self.phase is Phase.OVER:
             return []
         self._join_again(now=now)
+        if code == "name_taken":
+            self._name_taken = now if self._name_taken is None else self._name_taken
+            if now - self._name_taken > NAME_TAKEN_SECONDS:
+                return self._end(Refused(code, why))
+        effects: list[Effect] = []
+        if code not in BRIEFLY and why != self._turned_away_why:
+            effects.append(Note(f"{why}; trying again"))
+        if code in BRIEFLY:
+            self._hello_pause, self._hello_due = FIRST_HELLO_SECONDS, now + TURNED_AWAY_HELLO_SECONDS
         self._turned_away_why = why
-        self._hello_pause, self._hello_due = FIRST_HELLO_SECONDS, now + TURNED_AWAY_HELLO_SECONDS
         if self._turned_away is None:
             self._turned_away = now
-        is_enough = for_good or now - self._turned_away > TURNED_AWAY_SECONDS
-        return self._reconnect(now=now) if is_enough and self._addresses > 1 else []
+        is_enough = code == "fenced" or now - self._turned_away > TURNED_AWAY_SECONDS
+        return effects + (self._reconnect(now=now) if is_enough and self._addresses > 1 else [])
+
+    def _trouble(self, silence: float) -> str:
+        why = self._turned_away_why
+        return f"not served for {silence:.0f} s: {why}" if why else f"no answer for {silence:.0f} s"
 
     def _end(self, error: PsRlError) -> list[Effect]:
         """Nothing more is to be had from this server."""

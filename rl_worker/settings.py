@@ -33,7 +33,7 @@ class WorkerSettings:
     server: str
     """HOST:PORT of ps-server, which may be started later; HOST:PORT,HOST:PORT where it has a standby"""
     name: str | None = None
-    """name of this worker, alone of its kind in the run; HOST-PID when not given"""
+    """name of this worker, which no other process of the run may have; HOST-PID-RANDOM when not given"""
     curve_server_key: Path | None = None
     """the server's public key, where it asks for keys: server.key of its `ps-ctl keygen`"""
     curve_secret: Path | None = None

@@ -40,7 +40,7 @@ def _values(info: inspect.Type) -> st.SearchStrategy[Any]:
             )
         case inspect.StrType():
             letters = st.characters(codec="utf-8")
-            least, most = info.min_length or 0, min(info.max_length or 12, 12)
+            least, most = info.min_length or 0, max(info.min_length or 0, min(info.max_length or 12, 12))
             if info.pattern:
                 matching = st.from_regex(info.pattern, alphabet=letters)
                 return matching.map(lambda text: text[:most]).filter(lambda text: len(text) >= least)

@@ -18,7 +18,7 @@ EVERY_MESSAGE = get_args(ToServer) + get_args(ToWorker)
 
 # The least that each message to the server must say, written from PROTOCOL.md, sections 5 and 8.
 LEAST: dict[str, dict[str, Any]] = {
-    "HELLO": {"worker_id": "a", "incarnation": 0, "protocols": [1, 1]},
+    "HELLO": {"worker_id": "a", "secret": "0123456789abcdef", "protocols": [1, 1]},
     "SEED": {"schema": []},
     "PULL": {},
     "PUSH": {"sequence": 1, "computed_on": 0, "epoch": 0, "schema_hash": "0f"},
@@ -33,14 +33,14 @@ LEAST: dict[str, dict[str, Any]] = {
     "STOP_REQUEST": {},
     "FOLLOW": {"address": "a:1"},
     "FOLLOWED": {"follow": 1, "number": 0},
-    "FENCE": {"seeded_in": 1, "latest_epoch": 2, "address": "a:1"},
+    "FENCE": {"run_id": "1", "latest_epoch": 2, "address": "a:1"},
 }  # fmt: skip
 
 # What is meant when a field is left out; the page's table.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "HELLO": {
         "codecs": ("float32",), "host": "", "environments": 0, "wishes": {}, "proposal": None, "oldest": 1,
-        "seeded_in": 0, "latest_epoch": 0,
+        "incarnation": 0, "run_id": "", "latest_epoch": 0,
     },
     "SEED": {"codec": "float32", "inline": b""},
     "PULL": {"have_version": 0, "have_epoch": 0, "target": False, "codec": "float32"},
@@ -52,7 +52,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 WELCOME = {
     "type": "WELCOME", "request": 1, "protocol": 1, "epoch": 1, "number": 0, "schema": [], "version": 0, "codecs": [],
-    "global_steps": 0, "seeded_in": 0, "settled_through": 0, "reported_through": 0, "lease_seconds": 5.0,
+    "global_steps": 0, "run_id": "a", "incarnation": 1, "settled_through": 0, "reported_through": 0,
+    "lease_seconds": 5.0,
 }  # fmt: skip
 STATUS = {
     "type": "STATUS", "request": 1, "schema": [],
@@ -62,8 +63,8 @@ STATUS = {
     },
 }  # fmt: skip
 
-COUNTS = [0, 1, 2**62]
-NO_COUNTS = [-1, 2**62 + 1, 2**64 - 1, -(2**63), 1.0, 0.5, float("nan"), float("inf"), 1e30, True, "1", b"1", None, [1]]
+COUNTS = [0, 1, 2**53]
+NO_COUNTS = [-1, 2**53 + 1, 2**64 - 1, -(2**63), 1.0, 0.5, float("nan"), float("inf"), 1e30, True, "1", b"1", None, [1]]
 NAMES = ["a", "x" * 100, "_host.example:5555/a@b+c-1"]
 # Control, format and direction characters, line separators, a private one, none at all, a look-alike of "a".
 UNSAFE = ["a\0", "a\n", "\x1b[2J", "two\nlines", "\x7f", "\x9b", "a\u202eb", "a\u2066b", "a\u200bb", "a\u2028b"]
@@ -87,7 +88,7 @@ def fields_of(kind: type[Message]) -> list[str]:
     ("tag", "field", "good", "bad"),
     [
         *((tag, "request", COUNTS, NO_COUNTS) for tag in LEAST),
-        *((tag, "sequence", [1, 2**62], [0, *NO_COUNTS]) for tag in ("PUSH", "PUSHPULL", "REPORT")),
+        *((tag, "sequence", [1, 2**53], [0, *NO_COUNTS]) for tag in ("PUSH", "PUSHPULL", "REPORT")),
         *((tag, "computed_on", COUNTS, NO_COUNTS) for tag in ("PUSH", "PUSHPULL")),
         *((tag, "epoch", COUNTS, NO_COUNTS) for tag in ("PUSH", "PUSHPULL")),
         *((tag, "steps", COUNTS, NO_COUNTS) for tag in ("PUSH", "PUSHPULL")),
@@ -95,13 +96,13 @@ def fields_of(kind: type[Message]) -> list[str]:
         *((tag, "have_epoch", COUNTS, NO_COUNTS) for tag in ("PULL", "PUSHPULL")),
         ("HELLO", "incarnation", COUNTS, NO_COUNTS),
         ("HELLO", "environments", [0, 1, 4096], [4097, *NO_COUNTS]),
-        ("HELLO", "oldest", [1, 2**62], [0, *NO_COUNTS]),
+        ("HELLO", "oldest", [1, 2**53], [0, *NO_COUNTS]),
         ("HELLO", "worker_id", NAMES, NO_NAMES),
         ("HELLO", "host", TEXTS, NO_TEXTS),
         ("HELLO", "memory", TEXTS, NO_TEXTS),
         ("HELLO", "wishes", [{text: text} for text in TEXTS], [*({"a": bad} for bad in UNSAFE), {UNSAFE[7]: 1}]),
         ("HELLO", "proposal", [{"preset": "a"}], [{"environment": {"id": bad}} for bad in UNSAFE]),
-        ("HELLO", "protocols", [[0, 2**62]], [[], [1], [1, 1, 1], [1, -1], 1, None]),
+        ("HELLO", "protocols", [[0, 2**53]], [[], [1], [1, 1, 1], [1, -1], 1, None]),
         ("HELLO", "codecs", [[], ["float32"] * 32], [["float32"] * 33, [""], "float32", None]),
         *((tag, "codec", NAMES, NO_NAMES) for tag in ("SEED", "PULL", "PUSH", "PUSHPULL")),
         *((tag, "schema_hash", NAMES, NO_NAMES) for tag in ("PUSH", "PUSHPULL")),
@@ -109,7 +110,7 @@ def fields_of(kind: type[Message]) -> list[str]:
         *((tag, "address", ["a:1", "[::1]:5555"], ["", "a b", *UNSAFE]) for tag in ("FOLLOW", "FENCE")),
         ("PULL", "target", [True, False], [1, 0, "true", None]),
         (
-            "REPORT", "episodes", [[[-21.5, 0]], [[3, 2**62]] * 500],
+            "REPORT", "episodes", [[[-21.5, 0]], [[3, 2**53]] * 500],
             [[[1.0, -1]], [[1.0]], [["1", 1]], [[1, 1, 1]], 1, [[3, 4]] * 501],
         ),
         (

@@ -13,10 +13,11 @@ Read = Callable[[Sequence[Buffer]], tuple[Message, Sequence[Buffer]]]
 
 PULL = {"type": "PULL", "request": 1}
 PUSH = {"type": "PUSH", "request": 1, "sequence": 1, "computed_on": 0, "epoch": 0, "schema_hash": "0f"}
-HELLO = {"type": "HELLO", "request": 1, "worker_id": "a", "incarnation": 1, "protocols": [1, 1]}
+HELLO = {"type": "HELLO", "request": 1, "worker_id": "a", "secret": "0123456789abcdef", "protocols": [1, 1]}
 WELCOME = {
     "type": "WELCOME", "request": 1, "protocol": 1, "epoch": 1, "number": 0, "schema": [], "version": 0, "codecs": [],
-    "global_steps": 0, "seeded_in": 0, "settled_through": 0, "reported_through": 0, "lease_seconds": 5.0, "run": {},
+    "global_steps": 0, "run_id": "a", "incarnation": 1, "settled_through": 0, "reported_through": 0,
+    "lease_seconds": 5.0, "run": {},
 }  # fmt: skip
 WEIGHTS = {"type": "WEIGHTS", "request": 1, "epoch": 1, "version": 1, "global_steps": 0}
 
@@ -155,7 +156,7 @@ def test_settings_that_nest_deeply_are_refused(
 def test_a_setting_is_a_plain_value_or_a_list_of_them() -> None:
     run = {"seed": None, "algorithm": {"name": "a3c", "discount": 0.9, "loss": True}, "network": {"hidden": (64, 64)}}
     wishes = {"budget.until_return": None, "network.hidden": (), "environment.actions": (1, 2)}
-    hello = Hello(request=1, worker_id="a", incarnation=1, protocols=(1, 1), wishes=wishes, proposal=run)
+    hello = Hello(request=1, worker_id="a", secret="0123456789abcdef", protocols=(1, 1), wishes=wishes, proposal=run)
     assert read_to_server(to_frames(hello))[0] == hello
 
 

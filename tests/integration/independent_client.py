@@ -5,8 +5,8 @@ Run it as a program: independent_client.py HOST:PORT NAME UPDATES SEED. Prints t
 """
 
 import hashlib
+import secrets
 import sys
-import time
 from typing import Any
 
 import msgpack
@@ -47,7 +47,7 @@ class Client:
     def join(self, schema: list[dict[str, Any]], first: np.ndarray) -> None:
         """HELLO and SEED."""
         proposal = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 0.1}}
-        who = {"worker_id": self.name, "incarnation": time.time_ns(), "protocols": [1, 1]}
+        who = {"worker_id": self.name, "secret": secrets.token_hex(16), "protocols": [1, 1]}
         welcome, _ = self.ask("HELLO", **who, proposal=proposal)
         assert welcome["type"] == "WELCOME"
         assert "float32" in welcome["codecs"]

@@ -6,6 +6,7 @@ that it has pushed, and stays: what the server may still lose, it has. With a US
 """
 
 import os
+import secrets
 import signal
 import sys
 import time
@@ -32,7 +33,7 @@ def joined(server: str, name: str, schema: Schema, **sections: Any) -> tuple[Rem
     """
     machine = ParameterClient(
         worker_id=name,
-        incarnation=time.time_ns(),
+        secret=secrets.token_hex(16),
         wishes={},
         proposal={"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}} | sections,
         host="",

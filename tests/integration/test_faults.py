@@ -59,7 +59,7 @@ def test_a_server_that_is_killed_resumes_and_its_workers_come_back_by_themselves
 def test_while_a_server_was_paused_no_lease_ran(programs: Programs) -> None:
     lease, pause = 2.0, 5.0
     server, endpoint = programs.start_server(*FOREVER, "--lease-seconds", str(lease))
-    hello = messages.Hello(request=1, worker_id="w", incarnation=1, protocols=(1, 1))
+    hello = messages.Hello(request=1, worker_id="w", secret="0123456789abcdef", protocols=(1, 1))
     ask(endpoint, hello, timeout_seconds=10)
     server.signal(signal.SIGSTOP)
     rest(pause)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_hex
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from common.tensors import Schema, TensorSpec
 from ps_server import lent_memory
 from ps_server.checkpointing import CheckpointWriter
 from ps_server.limits import Limits
+from ps_server.lineage import Lineage
 from ps_server.parameter_server import ParameterServer
 from ps_server.training_run import TrainingRun
 from ps_server.weight_store import Snapshot
@@ -29,6 +31,7 @@ from rl_worker.remote_parameters import Newest, RemoteParameters
 from rl_worker.zmq_client import ZmqClient
 from tests.segments import open_here
 
+LINEAGE = Lineage.begun("0123456789abcdef", draw=0)
 SIZE = 20_000  # large enough for memory to be worth it
 SCHEMA = Schema([TensorSpec("all", (SIZE,))])
 RUN = run_from_dict({"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}, source="test")
@@ -59,7 +62,7 @@ class Here:
 
     def join(self, name: str, wire: Wire | None = None) -> Worker:
         machine = ParameterClient(
-            worker_id=name, incarnation=1, wishes={}, proposal={}, host="", environments=0, patience_seconds=60,
+            worker_id=name, secret=token_hex(16), wishes={}, proposal={}, host="", environments=0, patience_seconds=60,
             resend_bytes=2**24, now=time.monotonic(),
         )  # fmt: skip
         client = ZmqClient(f"127.0.0.1:{self.shell.port}", machine)
@@ -72,7 +75,7 @@ class Here:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
     machine = ParameterServer(
-        TrainingRun(RUN, epoch=1, now=time.monotonic()), epoch=1, overrides={},
+        TrainingRun(RUN, LINEAGE, now=time.monotonic()), lineage=LINEAGE, overrides={},
         limits=Limits(lease_seconds=20.0, checkpoint_seconds=1e6), now=time.monotonic(),
     )  # fmt: skip
     shell = ZmqServer(machine, CheckpointWriter(tmp_path), host="127.0.0.1", port=0)

@@ -28,7 +28,7 @@ class WithStandby(Transcript):
     def new_standby(self) -> Standby:
         standby = Standby(
             primary=PRIMARY,
-            epoch=3,
+            draw=3,
             takeover_seconds=TAKEOVER_SECONDS,
             limits=Limits(lease_seconds=LEASE_SECONDS, checkpoint_seconds=CHECKPOINT_SECONDS),
             now=self.now,

@@ -36,7 +36,7 @@ def things_in(root: Any) -> int:
 def a_life(server: Transcript, number: int) -> None:
     """A worker joins, pushes, reports, asks, and leaves in one way or another; a stranger talks nonsense."""
     peer = f"connection-{number}"
-    server.say(peer, server.hello_of(f"worker-{number % NAMES}", incarnation=number))
+    server.say(peer, server.hello_of(f"worker-{number % NAMES}", process=number))
     for sequence in (1, 2, 5, 6):  # 3 and 4 were lost
         server.say(peer, server.push_of(sequence), encoded([0, 0, 0]))
     for sequence in range(7, 7 + number % 20):

@@ -6,7 +6,7 @@ Each test names the system and the place; the evidence is in notes/parameter-ser
 
 from common import messages
 from common.messages import NotModified, Weights
-from tests.ps_server.transcripts import START, Transcript, encoded, received, sends
+from tests.ps_server.transcripts import LEASE_SECONDS, START, Transcript, encoded, received, sends
 
 
 def test_the_first_push_of_each_of_three_hundred_workers_counts() -> None:
@@ -24,8 +24,9 @@ def test_a_worker_that_was_started_anew_is_not_taken_for_its_former_self(server:
     """ps-lite: the key has no incarnation, so the first pushes of a recovered worker are dropped as repetitions."""
     for sequence in (1, 2, 3):
         server.push("a", sequence, [1, 0, 0])
-    server.hello("a", incarnation=2)
-    assert server.push("a", 1, [1, 0, 0]).verdict == "applied"
+    server.after(LEASE_SECONDS + 1)
+    server.hello("a", process=2, peer="another")
+    assert server.push("a", 1, [1, 0, 0], peer="another").verdict == "applied"
     assert server.weights() == [-4, 0, 0]
 
 

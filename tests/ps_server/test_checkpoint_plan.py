@@ -17,7 +17,7 @@ def plan() -> CheckpointPlan:
 def ledger() -> Ledger:
     """Of one worker that has settled pushes 1 to 3."""
     ledger = Ledger(window=8)
-    ledger.open("a", 1)
+    ledger.open("a", 1, proof="p")
     for sequence in (1, 2, 3):
         ledger.settle("a", sequence)
     return ledger

@@ -113,8 +113,9 @@ def test_a_server_that_comes_back_knows_what_was_not_played_yet() -> None:
 def test_a_worker_that_is_begun_anew_has_played_nothing() -> None:
     server = Transcript.seeded()
     server.push("a", 1, steps=20)
-    server.hello("a", incarnation=2)
-    assert server.refusal("a", report_of(1, (7.0, 20))).code == "absurd_length"
+    server.goodbye("a")
+    server.hello("a", process=2, peer="a again")
+    assert server.refusal("a again", report_of(1, (7.0, 20))).code == "absurd_length"
 
 
 def test_reports_beyond_a_few_a_second_are_not_counted_nor_written() -> None:

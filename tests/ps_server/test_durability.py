@@ -7,8 +7,8 @@ import pytest
 from common import messages
 from ps_server.checkpoint_plan import HURRY_SECONDS, STALLED_SECONDS
 from ps_server.effects import SaveCheckpoint, Send
-from ps_server.training_run import PUSH_WINDOW, TrainingRun
-from tests.ps_server.transcripts import EPOCH, SCHEMA, START, Transcript, a_run, encoded, only, sends
+from ps_server.training_run import PUSH_WINDOW
+from tests.ps_server.transcripts import EPOCH, RUN_ID, SCHEMA, Transcript, a_run, encoded, only, restored_run, sends
 
 
 @pytest.fixture
@@ -96,10 +96,8 @@ def test_a_gap_that_a_worker_will_never_fill_is_forgotten(server: Transcript) ->
 def test_replies_and_welcome_tell_the_lives_of_the_server_apart(server: Transcript) -> None:
     push = server.push_of(1)
     assert server.answer(messages.Settled, "a", push, encoded([1, 1, 1])).epoch == EPOCH
-    assert server.hello("b").seeded_in == EPOCH
     checkpoint = server.save()
-    run = TrainingRun.restored(checkpoint.vectors, checkpoint.record, epoch=EPOCH + 1, now=START)
+    run = restored_run(checkpoint.vectors, checkpoint.record, epoch=EPOCH + 1)
     again = Transcript(run, epoch=EPOCH + 1)
     welcome = again.hello("b")
-    assert (welcome.epoch, welcome.seeded_in) == (EPOCH + 1, EPOCH)
-    assert Transcript(a_run()).hello("a").seeded_in == 0
+    assert (welcome.run_id, welcome.epoch) == (RUN_ID, EPOCH + 1)

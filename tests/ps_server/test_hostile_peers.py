@@ -14,9 +14,9 @@ from common.messages import CheckpointRequest, Episode, ToServer, Welcome
 from common.tensors import TensorSpec
 from common.wire import read_to_server, read_to_worker, to_frames
 from ps_server.effects import SaveCheckpoint, Send
-from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, SCHEMA, Transcript, encoded, sends
+from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, RUN_ID, SCHEMA, Transcript, encoded, secret_of, sends
 
-HUGE = 2**62
+HUGE = 2**53
 counts = st.sampled_from([0, 1, 2, 3, 60, HUGE])
 sequences = st.sampled_from([1, 2, 3, 4, 64, 65, 66, HUGE])
 codecs = st.sampled_from(["float32", "float32", "float32", "zip"])
@@ -45,8 +45,11 @@ PUSH: dict[str, Any] = {
 hellos = st.builds(
     messages.Hello,
     request=requests,
-    worker_id=st.sampled_from(["a", "b", "[/red]", "\x00" * 100]),
+    worker_id=st.sampled_from(["a", "b", "_host.example:5555/a@b+c-1", "x" * 100]),
+    secret=st.sampled_from([secret_of("1"), "x" * 16, "y" * 100]),
     incarnation=st.sampled_from([0, 1, 1, 1, 2, HUGE]),
+    run_id=st.sampled_from(["", "", RUN_ID, "another"]),
+    latest_epoch=st.sampled_from([0, 0, 0, EPOCH, HUGE]),
     protocols=st.sampled_from([(1, 1), (1, 1), (1, 1), (2, 1), (0, HUGE)]),
     codecs=st.sampled_from([("float32",), ("float32",), (), ("zip",)]),
     environments=counts,

@@ -9,7 +9,7 @@ from common.codecs import CODECS
 from common.tensors import Schema, TensorSpec
 from ps_server import admission
 from ps_server.phases import Phase
-from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, SCHEMA, Transcript, a_run, encoded, notes
+from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, RUN_ID, SCHEMA, Transcript, a_run, encoded, notes
 
 
 def setting(run: dict[str, Any], section: str, name: str) -> Any:
@@ -84,12 +84,13 @@ def test_welcome_tells_a_worker_all_it_needs(server: Transcript) -> None:
     expected = messages.Welcome(
         request=welcome.request,
         protocol=1,
+        run_id=RUN_ID,
         epoch=EPOCH,
+        incarnation=1,
         number=0,
         run=a_run().to_dict(),
         schema=SCHEMA.specs,
         version=3,
-        seeded_in=EPOCH,
         global_steps=40,
         settled_through=2,
         reported_through=1,
@@ -102,7 +103,8 @@ def test_welcome_tells_a_worker_all_it_needs(server: Transcript) -> None:
 
 def test_workers_are_numbered_in_order_of_joining_and_keep_their_number(empty: Transcript) -> None:
     assert [empty.hello(worker).number for worker in ("b", "a", "c")] == [0, 1, 2]
-    assert empty.hello("a", incarnation=2).number == 1
+    empty.goodbye("a")
+    assert empty.hello("a", process=2, peer="another").number == 1
 
 
 def test_a_wish_that_agrees_with_the_run_is_welcome(server: Transcript) -> None:
@@ -166,31 +168,14 @@ def test_a_worker_with_one_codec_in_common_is_welcome(server: Transcript) -> Non
     assert server.hello("c", codecs=("zip", "float32")).codecs == tuple(CODECS)
 
 
-def test_an_older_process_of_a_worker_is_superseded(server: Transcript) -> None:
-    server.hello("c", incarnation=5, peer="new")
-    refused = server.refusal("old", server.hello_of("c", incarnation=4))
-    assert refused.code == "superseded"
-    assert "c" in refused.reason
-    assert "--name" in refused.reason
-    server.heartbeat("new")
-
-
-def test_a_newer_process_takes_the_place_of_the_old_which_is_turned_away(server: Transcript) -> None:
-    server.hello("c", incarnation=4, peer="old")
-    server.push("c", 1, peer="old")
-    server.hello("c", incarnation=5, peer="new")
-    assert server.refusal("old", server.push_of(2), encoded([1, 1, 1])).code == "unknown_worker"
-    assert server.refusal("old", server.hello_of("c", incarnation=4)).code == "superseded"
-    assert server.push("c", 1, peer="new").verdict == "applied", "its sequences start afresh"
-
-
 def test_a_run_remembers_no_more_workers_than_a_checkpoint_can_hold(
     server: Transcript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admission, "MAX_WORKERS", 3)
     server.hello("c")
     assert server.refusal("d", server.hello_of("d")).code == "too_many_workers"
-    server.hello("c", incarnation=2)
+    server.goodbye("c")
+    server.hello("c", process=2, peer="another")
     assert len(server.run.ledger.accounts) == 3
 
 

@@ -9,15 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_server.ledger import Ledger
+from ps_server.ledger import Account, Ledger
 
 WINDOW = 8
+
+
+def opened(ledger: Ledger, worker: str, incarnation: int, *, oldest: int = 1) -> Account:
+    """The account of the process with this number, each of which has a secret of its own."""
+    return ledger.open(worker, incarnation, proof=proof_of(incarnation), oldest=oldest)
+
+
+def proof_of(incarnation: int) -> str:
+    return f"process {incarnation}"
 
 
 def a_ledger(*settled: int, incarnation: int = 1) -> Ledger:
     """The ledger of one worker "a" with these pushes settled."""
     ledger = Ledger(WINDOW)
-    ledger.open("a", incarnation)
+    opened(ledger, "a", incarnation)
     for sequence in settled:
         ledger.settle("a", sequence)
     return ledger
@@ -64,31 +73,43 @@ def test_an_account_never_grows_beyond_its_window() -> None:
 
 def test_workers_do_not_share_sequences() -> None:
     ledger = a_ledger(1)
-    ledger.open("b", 1)
+    opened(ledger, "b", 1)
     assert (ledger.judge("a", 1), ledger.judge("b", 1)) == ("settled", "new")
 
 
 def test_workers_are_numbered_as_they_come_and_keep_their_numbers() -> None:
     ledger = Ledger(WINDOW)
     arrivals = [("a", 1), ("b", 1), ("a", 1), ("c", 9), ("b", 2), ("a", 3)]
-    assert [ledger.open(worker, incarnation).number for worker, incarnation in arrivals] == [0, 1, 0, 2, 1, 0]
+    assert [opened(ledger, worker, incarnation).number for worker, incarnation in arrivals] == [0, 1, 0, 2, 1, 0]
 
 
 def test_a_newer_incarnation_starts_its_sequences_afresh() -> None:
     """ps-lite's key has no incarnation: the first pushes of a worker that came back are dropped as repetitions."""
     ledger = a_ledger(1, 2, 3)
     ledger.accounts["a"].reported = 5
-    account = ledger.open("a", 2)
+    account = opened(ledger, "a", 2)
     assert (account.incarnation, account.through, account.durable, account.reported) == (2, 0, 0, 0)
     assert standings(ledger, 1) == ["new"]
 
 
-@pytest.mark.parametrize("incarnation", [0, 1])
-def test_the_same_or_an_older_incarnation_changes_nothing(incarnation: int) -> None:
+def test_the_same_process_changes_nothing() -> None:
     ledger = a_ledger(1, 2, 4)
     before = copy.deepcopy(ledger.to_dict())
-    ledger.open("a", incarnation)
+    opened(ledger, "a", 1)
     assert ledger.to_dict() == before
+
+
+def test_a_key_once_shown_stays_with_the_account() -> None:
+    ledger = a_ledger()
+    assert ledger.open("a", 1, proof=proof_of(1), key="k").key == "k"
+    assert opened(ledger, "a", 1).key == "k", "on a server that is not locked any more"
+
+
+def test_what_a_process_will_never_send_again_is_lacking_in_its_own_account_alone() -> None:
+    ledger = a_ledger(1, 3)
+    assert ledger.lacking("a", proof_of(1), oldest=5) == 2
+    assert ledger.lacking("a", proof_of(2), oldest=5) == 0
+    assert ledger.lacking("b", proof_of(1), oldest=5) == 0
 
 
 @pytest.mark.parametrize(
@@ -97,13 +118,13 @@ def test_the_same_or_an_older_incarnation_changes_nothing(incarnation: int) -> N
 )
 def test_what_a_worker_will_never_send_again_is_settled(oldest: int, through: int, early: set[int]) -> None:
     ledger = a_ledger(3, 4, 6)
-    ledger.open("a", 1, oldest=oldest)
+    opened(ledger, "a", 1, oldest=oldest)
     assert (ledger.accounts["a"].through, ledger.accounts["a"].early) == (through, early)
 
 
 def test_a_late_hello_does_not_open_again_what_is_settled() -> None:
     ledger = a_ledger(1, 2, 3)
-    ledger.open("a", 1, oldest=2)
+    opened(ledger, "a", 1, oldest=2)
     assert standings(ledger, 2, 3, 4) == ["settled", "settled", "new"]
 
 
@@ -119,7 +140,7 @@ def test_only_what_a_complete_checkpoint_holds_is_durable() -> None:
 def test_a_checkpoint_of_an_older_incarnation_makes_nothing_of_the_newer_one_durable() -> None:
     ledger = a_ledger(1, 2, 3)
     kept = ledger.to_dict()
-    ledger.open("a", 2)
+    opened(ledger, "a", 2)
     ledger.settle("a", 1)
     ledger.mark_durable(kept)
     assert ledger.accounts["a"].durable == 0
@@ -136,7 +157,7 @@ def test_durable_marks_never_go_back() -> None:
 
 def test_a_restored_ledger_knows_what_was_settled_and_all_of_it_is_durable() -> None:
     original = a_ledger(1, 2, 4, incarnation=3)
-    original.open("b", 5)
+    opened(original, "b", 5)
     original.accounts["b"].reported = 6
     ledger = Ledger(WINDOW)
     ledger.restore(json.loads(json.dumps(original.to_dict())))
@@ -144,7 +165,7 @@ def test_a_restored_ledger_knows_what_was_settled_and_all_of_it_is_durable() -> 
     a, b = ledger.accounts["a"], ledger.accounts["b"]
     assert (a.incarnation, a.number, a.durable) == (3, 0, 2)
     assert (b.incarnation, b.number, b.reported) == (5, 1, 6)
-    assert ledger.open("c", 1).number == 2
+    assert opened(ledger, "c", 1).number == 2
 
 
 def test_what_a_checkpoint_keeps_does_not_change_with_the_ledger() -> None:
@@ -152,7 +173,7 @@ def test_what_a_checkpoint_keeps_does_not_change_with_the_ledger() -> None:
     kept = ledger.to_dict()
     before = copy.deepcopy(kept)
     ledger.settle("a", 2)
-    ledger.open("b", 1)
+    opened(ledger, "b", 1)
     assert kept == before
 
 
@@ -223,7 +244,8 @@ def test_through_restarts_and_crashes_the_ledger_is_that_of_a_perfect_memory(hap
                     ledger.settle("a", number)
                     model.settled.add(number)
             case "restart":
-                ledger.open("a", number)
+                if number >= model.incarnation:  # others are not admitted
+                    opened(ledger, "a", number)
                 if number > model.incarnation:
                     model, durable = Remembered(number), 0
             case "start saving":

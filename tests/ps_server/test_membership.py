@@ -13,11 +13,11 @@ LEASE_SECONDS = 5.0
 
 @pytest.fixture
 def members() -> Membership:
-    return Membership(LEASE_SECONDS)
+    return Membership(LEASE_SECONDS, now=50)
 
 
 def join(members: Membership, worker: str, peer: bytes, *, now: float, incarnation: int = 1, **fields: Any) -> bool:
-    hello = Hello(request=1, worker_id=worker, incarnation=incarnation, protocols=(1, 1), **fields)
+    hello = Hello(request=1, worker_id=worker, secret=16 * "s", incarnation=incarnation, protocols=(1, 1), **fields)
     return members.join(hello, peer, number=len(members.all()), now=now)
 
 

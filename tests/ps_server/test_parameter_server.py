@@ -287,8 +287,9 @@ def test_reports_of_two_workers_and_of_the_next_incarnation_all_count(server: Tr
     server.report("a", 1, 1.0)
     server.report("b", 1, 2.0)
     server.report("a", 2, 3.0)
-    server.hello("a", incarnation=2)
-    server.report("a", 1, 4.0)
+    server.goodbye("a")
+    server.hello("a", process=2, peer="another")
+    server.report("a", 1, 4.0, peer="another")
     assert server.machine.status(now=server.now).mean_return_100 == 2.5
 
 

@@ -6,7 +6,7 @@ import torch
 
 from common.tensors import Schema, TensorSpec
 from ps_server.past_weights import VERSIONS_KEPT, PastWeights
-from tests.ps_server.transcripts import Transcript, a_run, received, vector
+from tests.ps_server.transcripts import Transcript, a_run, received, restored_run, vector
 
 RULE = {"rule": "delay_compensated", "compensation": 0.5}
 
@@ -48,7 +48,7 @@ def test_a_version_that_never_was_harms_nobody() -> None:
     for sequence in range(1, 4):
         server.push("a", sequence, [1, 1, 1])
     checkpoint = server.save_and_complete()
-    run = server.run.restored(checkpoint.vectors, checkpoint.record, epoch=8, now=server.now)
+    run = restored_run(checkpoint.vectors, checkpoint.record, epoch=8, now=server.now)
     resumed = Transcript(run, epoch=8, now=server.now)
     resumed.hello("a", oldest=4)
     assert resumed.push("a", 4, [1, 1, 1], computed_on=0).verdict == "applied"

@@ -8,8 +8,9 @@ from common import messages
 from ps_server import replication
 from ps_server.phases import Phase
 from ps_server.replication import AGAIN_SECONDS, LEASE_SECONDS, WINDOW
+from ps_server.sender import Sender
 from tests.ps_server.standby_transcripts import STANDBY
-from tests.ps_server.transcripts import EPOCH, Transcript, exits, notes, sends
+from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, exits, notes, sends
 
 
 class Primary(Transcript):
@@ -81,7 +82,7 @@ def test_a_beat_is_answered_and_says_what_we_have_promised() -> None:
     assert isinstance(server, Primary)
     server.follow()
     (leading,) = server.followed(0, request=8)
-    assert (leading.request, leading.epoch, leading.seeded_in, leading.promised) == (8, EPOCH, EPOCH, 0)
+    assert (leading.request, leading.epoch, leading.run_id, leading.promised) == (8, EPOCH, RUN_ID, 0)
     server.push("a", 1)
     *_, leading = server.followed(1, request=9)
     assert leading.promised == 2, "the push may have been durable before the standby had the state"
@@ -191,7 +192,7 @@ def test_a_standby_that_is_too_slow_is_dropped_and_keeps_our_word_until_its_leas
 
 
 def a_fence(**fields: Any) -> messages.Fence:
-    known: dict[str, Any] = {"seeded_in": EPOCH, "latest_epoch": EPOCH + 1, "address": STANDBY}
+    known: dict[str, Any] = {"run_id": RUN_ID, "latest_epoch": EPOCH + 1, "address": STANDBY}
     return messages.Fence(request=5, **known | fields)
 
 
@@ -211,22 +212,16 @@ def test_a_server_that_was_replaced_changes_nothing_more_sends_everybody_away_an
 
 def test_the_hello_of_a_worker_that_has_seen_the_new_server_is_enough() -> None:
     server = followed_server()
-    refused = server.refusal("a", server.hello_of("a", seeded_in=EPOCH, latest_epoch=EPOCH + 1))
+    refused = server.refusal("a", server.hello_of("a", run_id=RUN_ID, latest_epoch=EPOCH + 1))
     assert refused.code == "fenced"
     assert STANDBY in server.machine.fenced, "it knows where its standby listens"
 
 
-@pytest.mark.parametrize("fields", [{"seeded_in": 3}, {"seeded_in": 0}, {"latest_epoch": EPOCH}])
-def test_a_worker_of_another_run_or_of_an_earlier_epoch_fences_nobody(fields: dict[str, int]) -> None:
+@pytest.mark.parametrize("fields", [{"run_id": "another"}, {"run_id": ""}, {"latest_epoch": EPOCH}])
+def test_a_worker_of_another_run_or_of_an_earlier_epoch_fences_nobody(fields: dict[str, Any]) -> None:
     server = Transcript.seeded()
-    server.hello("b", **({"seeded_in": EPOCH, "latest_epoch": EPOCH + 1} | fields))
+    server.say("b", server.hello_of("b", **({"run_id": RUN_ID, "latest_epoch": EPOCH + 1} | fields)))
     assert server.machine.phase is Phase.SERVING
-
-
-def test_an_empty_server_is_not_fenced_by_the_workers_of_a_run_that_was_lost() -> None:
-    server = Transcript()
-    server.hello("a", seeded_in=3, latest_epoch=EPOCH + 1)
-    assert server.machine.phase is Phase.EMPTY
 
 
 @pytest.mark.parametrize(("has_standby", "phase"), [(False, Phase.SERVING), (True, Phase.FENCED)])
@@ -234,14 +229,14 @@ def test_a_workers_key_alone_does_not_stop_a_locked_server_that_nobody_could_hav
     has_standby: bool, phase: Phase
 ) -> None:
     server = followed_server() if has_standby else Transcript.seeded()
-    hello = server.hello_of("a", seeded_in=EPOCH, latest_epoch=EPOCH + 1)
-    server.machine.receive(b"a", hello, now=server.now, is_admin=False)
+    hello = server.hello_of("a", run_id=RUN_ID, latest_epoch=EPOCH + 1)
+    server.machine.receive(b"a", hello, now=server.now, sender=Sender(is_admin=False))
     assert server.machine.phase is phase
 
 
 @pytest.mark.parametrize("message", [messages.Follow(request=1, address="x:1"), a_fence()])
 def test_following_and_fencing_take_an_admins_key(message: Any) -> None:
     server = Transcript.seeded()
-    (send,) = sends(server.machine.receive(b"x", message, now=server.now, is_admin=False))
+    (send,) = sends(server.machine.receive(b"x", message, now=server.now, sender=Sender(is_admin=False)))
     assert isinstance(send.message, messages.Refused)
     assert send.message.code == "not_admin"

@@ -30,9 +30,9 @@ def test_a_repeated_report_is_handed_on_once(server: Transcript) -> None:
     assert [effect for effect in server.effects if isinstance(effect, Reported)] == []
 
 
-def first_of(server: Transcript, worker: str, sequence: int) -> bool:
+def first_of(server: Transcript, worker: str, sequence: int, *, peer: str = "") -> bool:
     """Whether this report of a worker makes it the first: as it is told, and as records are."""
-    told = server.report(worker, sequence).first
+    told = server.report(worker, sequence, peer=peer).first
     assert only(Reported, server.effects).is_first == told
     return told
 
@@ -56,8 +56,9 @@ def test_another_worker_takes_the_place_of_a_first_one_that_reports_no_more() ->
     assert not first_of(server, "c", 3)
     server.hello("d")
     assert not first_of(server, "d", 1)
-    server.hello("a", incarnation=2)
-    assert first_of(server, "a", 1), "it came back under its name"
+    server.goodbye("a")
+    server.hello("a", process=2, peer="a again")
+    assert first_of(server, "a", 1, peer="a again"), "it came back under its name"
 
 
 def test_the_report_that_ends_a_run_is_handed_on_too() -> None:

@@ -10,8 +10,8 @@ import torch
 from common.checkpoint_file import read_checkpoint, write_checkpoint
 from ps_server.effects import SaveCheckpoint
 from ps_server.phases import Phase
-from ps_server.training_run import PUSH_WINDOW, TrainingRun
-from tests.ps_server.transcripts import EPOCH, START, Transcript
+from ps_server.training_run import PUSH_WINDOW
+from tests.ps_server.transcripts import EPOCH, START, Transcript, restored_run
 
 OPTIMIZERS: list[dict[str, Any]] = [{"name": name} for name in ("sgd", "momentum", "rmsprop", "adam")]
 each_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: str(optimizer["name"]))
@@ -27,16 +27,14 @@ def train(server: Transcript, updates: range, seed: int = 0) -> None:
                 server.report(worker, sequence, float(numbers.integers(-21, 22)))
 
 
-def restored(
-    checkpoint: SaveCheckpoint, folder: Path, *, epoch: int = EPOCH + 1, now: float = START, incarnation: int = 1
-) -> Transcript:
+def restored(checkpoint: SaveCheckpoint, folder: Path, *, epoch: int = EPOCH + 1, now: float = START) -> Transcript:
     """A new server that resumes it, through a file as in life. Its workers have said HELLO again."""
     path = folder / "checkpoint.safetensors"
     write_checkpoint(path, checkpoint.vectors, checkpoint.record)
     vectors, record = read_checkpoint(path)
-    server = Transcript(TrainingRun.restored(vectors, record, epoch=epoch, now=now), epoch=epoch, now=now)
+    server = Transcript(restored_run(vectors, record, epoch=epoch, now=now), epoch=epoch, now=now)
     for worker in ("a", "b"):
-        server.hello(worker, incarnation=incarnation)
+        server.hello(worker)
     return server
 
 
@@ -59,7 +57,7 @@ def test_what_is_restored_is_what_was_saved_bit_for_bit(optimizer: dict[str, Any
     assert all(torch.equal(vectors[name], kept) for name, kept in checkpoint.vectors.items())
     record = again.run.record(now=START)
     durable = {name: account | {"durable": account["through"]} for name, account in checkpoint.record["ledger"].items()}
-    assert record == checkpoint.record | {"epoch": EPOCH + 1, "ledger": durable}
+    assert record == checkpoint.record | {"lineage": again.run.record(now=START)["lineage"], "ledger": durable}
 
 
 @each_optimizer
@@ -142,9 +140,14 @@ def test_numbers_of_workers_outlive_the_server(server: Transcript, tmp_path: Pat
 
 
 def test_an_older_process_stays_superseded(server: Transcript, tmp_path: Path) -> None:
-    server.hello("a", incarnation=5)
-    again = restored(server.save(), tmp_path, incarnation=5)
-    assert again.refusal("old", again.hello_of("a", incarnation=4)).code == "superseded"
+    server.goodbye("a")
+    assert server.hello("a", process=2, peer="another").incarnation == 2
+    path = tmp_path / "checkpoint.safetensors"
+    checkpoint = server.save()
+    write_checkpoint(path, checkpoint.vectors, checkpoint.record)
+    again = Transcript(restored_run(*read_checkpoint(path), epoch=EPOCH + 1), epoch=EPOCH + 1)
+    assert again.refusal("old", again.hello_of("a", incarnation=1)).code == "superseded"
+    assert again.hello("a", process=2, incarnation=2).incarnation == 2
 
 
 def test_a_restored_run_is_not_saved_again_before_it_changed(server: Transcript, tmp_path: Path) -> None:
@@ -175,5 +178,5 @@ def test_a_run_that_had_reached_its_target_is_over_as_soon_as_it_is_resumed() ->
     original = a_run_of({"name": "sgd"}, budget={"until_return": 18.0})
     original.report("a", 1, *[18.0] * 100)
     vectors, record = original.run.weights.vectors(), original.run.record(now=START)
-    again = TrainingRun.restored(vectors, record, epoch=EPOCH + 1, now=START)
+    again = restored_run(vectors, record, epoch=EPOCH + 1)
     assert again.end_reason(now=START) == "mean return of the last 100 episodes reached 18"

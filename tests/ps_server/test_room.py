@@ -12,9 +12,9 @@ VECTOR_BYTES = 4 * SCHEMA.size
 
 def members(*workers: str) -> Membership:
     """Their connections have their names."""
-    membership = Membership(lease_seconds=5.0)
+    membership = Membership(lease_seconds=5.0, now=0.0)
     for number, worker in enumerate(workers):
-        hello = messages.Hello(request=1, worker_id=worker, incarnation=1, protocols=(1, 1))
+        hello = messages.Hello(request=1, worker_id=worker, secret=16 * "s", protocols=(1, 1))
         membership.join(hello, worker.encode(), number=number, now=0.0)
     return membership
 
@@ -144,7 +144,7 @@ def test_a_new_connection_does_not_forgive() -> None:
     membership = members("a", "b")
     room = Room(10, membership)
     for connection in range(3):
-        hello = messages.Hello(request=1, worker_id="a", incarnation=1, protocols=(1, 1))
+        hello = messages.Hello(request=1, worker_id="a", secret=16 * "s", protocols=(1, 1))
         peer = f"a{connection}".encode()
         membership.join(hello, peer, number=0, now=0.0)
         room.ask(peer, 1, 10)

@@ -12,7 +12,7 @@ from ps_server.phases import Phase
 from ps_server.replication import LEASE_SECONDS
 from ps_server.training_run import TrainingRun
 from tests.ps_server.standby_transcripts import PRIMARY, STANDBY, TAKEOVER_SECONDS, WithStandby
-from tests.ps_server.transcripts import EPOCH, a_run, encoded, notes, only
+from tests.ps_server.transcripts import EPOCH, RUN_ID, START, a_lineage, a_run, encoded, notes, only, restored_run
 
 Q_LEARNING: dict[str, Any] = {
     "algorithm": {"name": "one_step_q", "target_interval": 100},
@@ -38,7 +38,7 @@ def state_of(run: TrainingRun, *, now: float) -> dict[str, Any]:
     record = run.record(now=now)
     for account in record["ledger"].values():
         del account["durable"]
-    del record["progress"]["minutes"], record["progress"]["best_saved"], record["standby"], record["epoch"]
+    del record["progress"]["minutes"], record["progress"]["best_saved"], record["standby"], record["lineage"]
     return record
 
 
@@ -148,7 +148,7 @@ def test_nobody_but_a_worker_that_wants_to_join_calls_a_standby_to_its_place() -
     server = WithStandby.following()
     server.silence(2.0)
     assert refusal(server.ask_standby(messages.Pull(request=1))).code == "standby"
-    stranger = server.hello_of("a", seeded_in=EPOCH + 1, latest_epoch=EPOCH + 1)
+    stranger = server.hello_of("a", run_id="another", latest_epoch=EPOCH + 1)
     assert refusal(server.ask_standby(stranger)).code == "standby", "it belongs to another run"
     assert server.standby.server is None
 
@@ -157,12 +157,12 @@ def test_it_takes_over_in_a_later_epoch_saves_at_once_and_says_what_is_settled()
     server = WithStandby.following()
     server.push("a", 1)
     server.silence(2.0)
-    effects = server.ask_standby(server.hello_of("a", seeded_in=EPOCH, latest_epoch=EPOCH))
+    effects = server.ask_standby(server.hello_of("a", run_id=RUN_ID, latest_epoch=EPOCH))
     welcome = only(Send, effects).message
     assert isinstance(welcome, messages.Welcome)
     assert welcome.epoch > EPOCH
-    assert (welcome.seeded_in, welcome.version, welcome.settled_through) == (EPOCH, 2, 1)
-    assert only(SaveCheckpoint, effects).record["epoch"] == welcome.epoch
+    assert (welcome.run_id, welcome.version, welcome.settled_through) == (RUN_ID, 2, 1)
+    assert only(SaveCheckpoint, effects).record["lineage"]["epoch"] == welcome.epoch
     assert notes(effects)[0] == f"{PRIMARY} has been silent for 2.0 s: taking over at version 2"
 
 
@@ -224,7 +224,7 @@ def test_a_worker_that_keeps_nothing_does_not_prevent_a_standby_that_has_all_tha
 def test_a_standby_that_missed_a_later_epoch_does_not_take_over_in_an_earlier_one() -> None:
     server = WithStandby.following()
     server.silence(2.0)
-    hello = server.hello_of("a", seeded_in=EPOCH, latest_epoch=10**15)
+    hello = server.hello_of("a", run_id=RUN_ID, latest_epoch=10**15)
     assert refusal([one for one in server.ask_standby(hello) if isinstance(one, Send)]).code == "lacking"
 
 
@@ -245,7 +245,7 @@ def test_a_primary_that_was_started_again_is_followed_again() -> None:
     server = WithStandby.following()
     server.push("a", 1)
     state = server.save()
-    restored = TrainingRun.restored(state.vectors, state.record, epoch=EPOCH + 1, now=server.now)
+    restored = restored_run(state.vectors, state.record, epoch=EPOCH + 1, now=server.now)
     successor = WithStandby(restored, epoch=EPOCH + 1, now=server.now)
     successor.standby = server.standby
     successor.pass_time(1.0)
@@ -280,7 +280,7 @@ def test_the_status_of_a_standby_says_what_it_is() -> None:
     reply = only(Send, server.ask_standby(messages.StatusRequest(request=4))).message
     assert isinstance(reply, messages.StatusReply)
     assert (reply.status.phase, reply.status.version, reply.status.epoch) == ("standby", 2, EPOCH)
-    assert reply.status.seeded_in == EPOCH
+    assert reply.status.run_id == RUN_ID
 
 
 # -- the old primary --------------------------------------------------------------------------------------------------
@@ -304,10 +304,10 @@ def test_an_old_primary_that_comes_back_is_told_and_stops() -> None:
 
 
 def test_of_two_the_later_stays() -> None:
-    """The primary was started again in the moment in which the standby took over, by a clock that is ahead."""
+    """The primary has followed the standby meanwhile, and taken over in its turn."""
     server = taken_over()
     server.is_cut = False
-    server.machine.epoch = 10**18
+    server.run.lineage = a_lineage(2**52)
     server.from_standby(server.standby.tick(now=server.now))
     assert server.machine.phase is Phase.SERVING
     assert server.standby.server is not None
@@ -318,7 +318,7 @@ def test_of_two_the_later_stays() -> None:
 
 def test_a_server_of_another_run_is_left_in_peace() -> None:
     server = taken_over()
-    other = WithStandby(a_run(), epoch=EPOCH - 1)
+    other = WithStandby(TrainingRun(a_run(), a_lineage(run_id="another"), now=START), epoch=EPOCH, run_id="another")
     other.hello("a")
     other.seed("a")
     other.standby = server.standby

@@ -6,7 +6,7 @@ import pytest
 from common import messages
 from common.status import Status
 from ps_server.status_report import MAX_WORKERS, MAX_WORKERS_BYTES
-from tests.ps_server.transcripts import EPOCH, Transcript, encoded, received
+from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, encoded, received
 
 
 def status_of(server: Transcript) -> Status:
@@ -16,6 +16,7 @@ def status_of(server: Transcript) -> Status:
 def test_before_anybody_came_all_is_zero(empty: Transcript) -> None:
     expected = Status(
         phase="empty",
+        run_id=RUN_ID,
         epoch=EPOCH,
         refused={},
         not_modified=0,

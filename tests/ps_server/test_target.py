@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.checkpoint_file import read_checkpoint, write_checkpoint
-from ps_server.training_run import TrainingRun
-from tests.ps_server.transcripts import EPOCH, START, Transcript, received
+from tests.ps_server.transcripts import EPOCH, Transcript, received, restored_run
 
 METHODS = ["one_step_q", "one_step_sarsa", "n_step_q"]
 
@@ -73,7 +72,7 @@ def test_it_survives_a_restart_and_keeps_its_beat(tmp_path: Path) -> None:
     checkpoint = stopped.save()
     write_checkpoint(tmp_path / "c.safetensors", checkpoint.vectors, checkpoint.record)
     vectors, record = read_checkpoint(tmp_path / "c.safetensors")
-    run = TrainingRun.restored(vectors, record, epoch=EPOCH + 1, now=START)
+    run = restored_run(vectors, record, epoch=EPOCH + 1)
     resumed = Transcript(run, epoch=EPOCH + 1)
     resumed.hello("a")
     assert received(resumed.pull("a", target=True)) == received(whole.pull("a", target=True)) == [-3.0] * 3

@@ -19,12 +19,14 @@ from common.tensors import Schema, TensorSpec
 from common.wire import Buffer
 from ps_server.effects import Effect, Exit, Note, SaveCheckpoint, Send
 from ps_server.limits import Limits
+from ps_server.lineage import Lineage
 from ps_server.parameter_server import ParameterServer
 from ps_server.training_run import TrainingRun
 
 SCHEMA = Schema([TensorSpec("policy.weight", (2, 1)), TensorSpec("policy.bias", ())])
 START = 1000.0  # of the clock
 EPOCH = 7
+RUN_ID = "0123456789abcdef"
 LEASE_SECONDS = 5.0
 CHECKPOINT_SECONDS = 30.0
 
@@ -46,6 +48,22 @@ def vector(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float32)
 
 
+def a_lineage(epoch: int = EPOCH, run_id: str = RUN_ID) -> Lineage:
+    return Lineage(run_id=run_id, epoch=epoch)
+
+
+def restored_run(vectors: dict[str, Tensor], record: dict[str, Any], *, epoch: int, now: float = START) -> TrainingRun:
+    """What a checkpoint keeps, in this epoch."""
+    run = TrainingRun.restored(vectors, record, now=now)
+    run.lineage = a_lineage(epoch)
+    return run
+
+
+def secret_of(worker: str, process: int = 1) -> str:
+    """What one process of a worker shows."""
+    return f"secret-of-process-{process}-of-{len(worker)}-{worker.encode().hex()}"[:100]
+
+
 class Transcript:
     """
     One server machine and the peers that talk to it. A worker speaks on the connection of its own name unless told.
@@ -58,6 +76,7 @@ class Transcript:
         run: TrainingRun | RunSpec | None = None,
         *,
         epoch: int = EPOCH,
+        run_id: str = RUN_ID,
         now: float = START,
         overrides: dict[str, Any] | None = None,
         receive_bytes: int = NO_LIMIT,
@@ -68,8 +87,8 @@ class Transcript:
         self.applied_steps = 0
         self._request = itertools.count(1)
         self.machine = ParameterServer(
-            TrainingRun(run, epoch=epoch, now=now) if isinstance(run, RunSpec) else run,
-            epoch=epoch,
+            TrainingRun(run, a_lineage(epoch), now=now) if isinstance(run, RunSpec) else run,
+            lineage=a_lineage(epoch, run_id),
             overrides=overrides or {},
             limits=Limits(
                 lease_seconds=LEASE_SECONDS, checkpoint_seconds=CHECKPOINT_SECONDS, receive_bytes=receive_bytes
@@ -136,8 +155,9 @@ class Transcript:
     def hello(self, worker: str, **fields: Any) -> messages.Welcome:
         return self.answer(messages.Welcome, fields.pop("peer", worker), self.hello_of(worker, **fields))
 
-    def hello_of(self, worker: str, **fields: Any) -> messages.Hello:
-        known: dict[str, Any] = {"request": self.next_request(), "incarnation": 1, "protocols": (1, 1)}
+    def hello_of(self, worker: str, *, process: int = 1, **fields: Any) -> messages.Hello:
+        secret = secret_of(worker, process)
+        known: dict[str, Any] = {"request": self.next_request(), "secret": secret, "protocols": (1, 1)}
         return messages.Hello(worker_id=worker, **(known | fields))
 
     def seed(self, worker: str, weights: Sequence[float] = (0, 0, 0), schema: Schema = SCHEMA) -> messages.Seeded:
@@ -163,14 +183,14 @@ class Transcript:
         request = self.next_request()
         return self.ask(peer, messages.Pull(request=request, have_version=have, have_epoch=have_epoch, target=target))
 
-    def report(self, worker: str, sequence: int, *returns: float, **meters: float) -> messages.Noted:
+    def report(self, worker: str, sequence: int, *returns: float, peer: str = "", **meters: float) -> messages.Noted:
         """Games of ten steps, which the worker's pushes have told."""
         account = self.run.ledger.accounts[worker]
         account.unplayed = max(account.unplayed, 10 * len(returns))
         episodes = tuple(Episode(value, 10) for value in returns)
         request = self.next_request()
         report = messages.Report(request=request, sequence=sequence, episodes=episodes, meters=meters)
-        return self.answer(messages.Noted, worker, report)
+        return self.answer(messages.Noted, peer or worker, report)
 
     def goodbye(self, worker: str, reason: str = "") -> messages.Farewell:
         return self.answer(messages.Farewell, worker, messages.Goodbye(request=self.next_request(), reason=reason))

@@ -8,7 +8,7 @@ import numpy as np
 from common import messages
 from common.messages import ToServer, Welcome
 from common.tensors import Schema, TensorSpec
-from rl_worker.effects import Effect, Fail, Joined, Reconnect, Resolve, Transmit
+from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.parameter_client import ParameterClient
 
 SCHEMA = Schema([TensorSpec("w", (2,))])
@@ -19,6 +19,7 @@ RUN: dict[str, Any] = {
     "network": {"name": "mlp"},
     "budget": {"max_steps": 1000},
 }
+RUN_ID = "0123"
 LEASE_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
 RESEND_BYTES = 10**9
@@ -34,7 +35,7 @@ def new_client(
 ) -> ParameterClient:
     return ParameterClient(
         worker_id="w",
-        incarnation=17,
+        secret="0123456789abcdef",
         wishes=wishes or {},
         proposal={"preset": "proposed"},
         host="here",
@@ -47,8 +48,8 @@ def new_client(
 
 
 def sent(effects: Sequence[Effect]) -> list[ToServer]:
-    """The messages that an answer of the machine sends; it may do nothing else but join and reconnect."""
-    assert all(isinstance(effect, Transmit | Joined | Reconnect) for effect in effects), effects
+    """The messages that an answer of the machine sends; it may do nothing else but join, reconnect, and say so."""
+    assert all(isinstance(effect, Transmit | Joined | Reconnect | Note) for effect in effects), effects
     return [effect.message for effect in effects if isinstance(effect, Transmit)]
 
 
@@ -70,7 +71,8 @@ def welcome(request: int, **changes: Any) -> Welcome:
         "run": RUN,
         "schema": (),
         "version": 0,
-        "seeded_in": 0,
+        "run_id": RUN_ID,
+        "incarnation": 1,
         "global_steps": 0,
         "settled_through": 0,
         "reported_through": 0,

@@ -47,7 +47,7 @@ def test_it_says_who_it_is_and_what_it_wants() -> None:
         messages.Hello(
             request=1,
             worker_id="w",
-            incarnation=17,
+            secret="0123456789abcdef",
             protocols=(1, 1),
             codecs=tuple(CODECS),
             host="here",

@@ -5,6 +5,7 @@ from common.messages import Settlement
 from rl_worker.effects import Resolve
 from rl_worker.parameter_client import ParameterClient, Phase
 from tests.rl_worker.client_transcripts import (
+    RUN_ID,
     SCHEMA,
     hello_of,
     join,
@@ -23,7 +24,7 @@ ONE_PUSH = 8 + 1024  # bytes
 
 def answered_pushes(count: int, **options: int) -> ParameterClient:
     """A member of a run seeded in epoch 1, with so many pushes answered, and none durable."""
-    client = joined_client(seeded_in=1, **options)
+    client = joined_client(**options)
     for sequence in range(1, count + 1):
         ticket, _ = push(client, sequence, sequence)
         assert resolved(client.receive(settling(ticket, sequence), vector(0, 0), now=0.0)) == [ticket]
@@ -36,11 +37,11 @@ def settling(ticket: int, sequence: int, *, durable: int = 0, epoch: int = 1) ->
 
 
 def rejoin(
-    client: ParameterClient, *, settled_through: int, epoch: int = 2, seeded_in: int = 1
+    client: ParameterClient, *, settled_through: int, epoch: int = 2, run_id: str = RUN_ID, seeded: bool = True
 ) -> list[messages.ToServer]:
     client.receive(unknown_worker(99), now=1.0)
-    schema = SCHEMA.specs if seeded_in else ()
-    effects = join(client, now=1.0, epoch=epoch, seeded_in=seeded_in, schema=schema, settled_through=settled_through)
+    schema = SCHEMA.specs if seeded else ()
+    effects = join(client, now=1.0, epoch=epoch, run_id=run_id, schema=schema, settled_through=settled_through)
     return sent(effects)
 
 
@@ -107,21 +108,21 @@ def test_an_answer_of_a_later_life_of_the_server_says_that_it_must_join_again() 
     ticket, _ = client.pull(have_epoch=1, have_version=1, now=0.0)
     assert client.receive(weights(ticket, epoch=2), vector(0, 0), now=0.1) == []
     assert client.phase is Phase.JOINING
-    assert kinds(join(client, now=0.1, epoch=2, seeded_in=1, schema=SCHEMA.specs)) == [messages.Pull]
+    assert kinds(join(client, now=0.1, epoch=2, schema=SCHEMA.specs)) == [messages.Pull]
 
 
-def test_a_run_that_was_seeded_anew_is_not_sent_what_its_weights_may_hold() -> None:
+def test_a_run_that_goes_on_with_a_lost_one_is_not_sent_what_its_weights_may_hold() -> None:
     client = answered_pushes(3)
     push(client, 4, 4)
-    assert sequences(rejoin(client, settled_through=0, seeded_in=2)) == [4]
+    assert sequences(rejoin(client, settled_through=0, run_id="another")) == [4]
 
 
 def test_an_empty_server_is_given_the_weights_and_no_answered_push_and_then_remembers_as_others_do() -> None:
     client = answered_pushes(3)
-    assert kinds_of(rejoin(client, settled_through=0, seeded_in=0)) == [messages.Seed]
+    assert kinds_of(rejoin(client, settled_through=0, run_id="another", seeded=False)) == [messages.Seed]
     ticket, _ = push(client, 4, 4, now=1.0)
     client.receive(settling(ticket, 4, epoch=2), vector(0, 0), now=1.1)
-    assert sequences(rejoin(client, settled_through=0, epoch=3, seeded_in=2)) == [4]
+    assert sequences(rejoin(client, settled_through=0, epoch=3, run_id="another")) == [4]
 
 
 def kinds_of(sent_: list[messages.ToServer]) -> list[type]:

@@ -137,7 +137,9 @@ def rejoin(client: ParameterClient, **changes: Any) -> list[Effect]:
 def test_an_empty_server_that_came_back_gets_the_newest_weights_before_anything_else() -> None:
     client = client_with_weights(5, 6)
     push(client, 3, 4)
-    first, again = rejoin(client)
+    noted, first, again = rejoin(client, run_id="another")
+    assert isinstance(noted, Note)
+    assert "another" in noted.text
     assert first == Transmit(messages.Seed(request=0, schema=SCHEMA.specs), vector(5, 6))
     assert isinstance(again, Transmit)
     assert isinstance(again.message, messages.PushPull)
@@ -146,7 +148,7 @@ def test_an_empty_server_that_came_back_gets_the_newest_weights_before_anything_
 
 
 def test_a_server_that_came_back_with_weights_is_not_seeded() -> None:
-    assert rejoin(client_with_weights(5, 6), schema=SCHEMA.specs) == []
+    assert kinds(rejoin(client_with_weights(5, 6), run_id="another", schema=SCHEMA.specs)) == [Note]
 
 
 def test_a_worker_without_weights_has_none_to_offer() -> None:

@@ -11,6 +11,7 @@ from rl_worker.parameter_client import TURNED_AWAY_SECONDS, ParameterClient, Pha
 from rl_worker.silence import SILENCE_WITH_STANDBY_SECONDS
 from tests.rl_worker.client_transcripts import (
     PATIENCE_SECONDS,
+    RUN_ID,
     SCHEMA,
     alive,
     hello_of,
@@ -78,12 +79,13 @@ def test_after_a_false_alarm_a_slow_link_is_given_its_time() -> None:
 
 
 def test_hello_tells_the_run_and_the_latest_epoch_that_was_seen() -> None:
-    client = joined_client(epoch=7, seeded_in=4, schema=SCHEMA.specs)
+    client = joined_client(epoch=7, incarnation=4, schema=SCHEMA.specs)
     client.receive(messages.Refused(request=9, code="unknown_worker", reason=""), now=1.0)
     hello = hello_of(client.tick(now=1.0))
-    assert (hello.seeded_in, hello.latest_epoch) == (4, 7)
+    assert (hello.run_id, hello.incarnation, hello.latest_epoch) == (RUN_ID, 4, 7)
     fresh = hello_of(new_client().tick(now=0.0))
-    assert (fresh.seeded_in, fresh.latest_epoch) == (0, 0)
+    assert (fresh.run_id, fresh.incarnation, fresh.latest_epoch) == ("", 0, 0)
+    assert fresh.secret == hello.secret
 
 
 def turned_away(client: ParameterClient, code: str, *, seconds: float, start: float = 1.0) -> list[Effect]:
@@ -117,7 +119,7 @@ def test_a_standby_that_takes_over_meanwhile_is_joined_and_gets_what_it_lacks() 
     client.receive(weights(ticket), vector(1, 2), now=0.0)
     assert Reconnect in kinds([effect for _, effect in later(client, 0.0, 1.05)])
     turned_away(client, "standby", seconds=0.5, start=1.1)
-    again = join(client, now=1.7, epoch=2, seeded_in=1, schema=SCHEMA.specs, settled_through=0)
+    again = join(client, now=1.7, epoch=2, schema=SCHEMA.specs, settled_through=0)
     (resent,) = sent(again)
     assert isinstance(resent, messages.Push)
     assert resent.sequence == 1

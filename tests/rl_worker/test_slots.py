@@ -23,11 +23,12 @@ def proven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slots]:
     """Slots that the server has proved to see."""
     monkeypatch.setattr(slots, "WORTH_BYTES", 1)
     proven = Slots()
-    frames = proven.to_frames(messages.Hello(request=1, worker_id="w", incarnation=1, protocols=(1, 1)), ())
+    frames = proven.to_frames(messages.Hello(request=1, worker_id="w", secret="0123456789abcdef", protocols=(1, 1)), ())
     segment = Segment.open(msgpack.unpackb(frames[1])["memory"])
     welcome = messages.Welcome(
-        request=1, protocol=1, epoch=1, number=0, run={}, schema=(), version=1, seeded_in=1, global_steps=0,
-        settled_through=0, reported_through=0, lease_seconds=5.0, codecs=("float32",), memory=segment.proof,
+        request=1, protocol=1, epoch=1, number=0, run={}, schema=(), version=1, run_id="r", incarnation=1,
+        global_steps=0, settled_through=0, reported_through=0, lease_seconds=5.0,
+        codecs=("float32",), memory=segment.proof,
     )  # fmt: skip
     proven.read(to_frames(welcome))
     yield proven

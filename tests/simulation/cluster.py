@@ -22,7 +22,9 @@ from common.run_spec import RunSpec, run_from_dict
 from common.tensors import Schema, TensorSpec
 from common.wire import Buffer, read_to_server, read_to_worker, to_frames
 from ps_server.effects import Exit, SaveCheckpoint, Send
+from ps_server.instances import proof_of
 from ps_server.limits import Limits
+from ps_server.lineage import Lineage
 from ps_server.parameter_server import ParameterServer
 from ps_server.training_run import TrainingRun
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
@@ -96,7 +98,7 @@ class SimulatedWorker:
     machine: ParameterClient
     gradient: Gradient
     updates: int
-    incarnation: int
+    process: int  # 1, 2, … of this id
     in_flight: int = 1
     pulls: bool = True
     placed: Callable[[np.ndarray], np.ndarray] = lambda gradient: gradient  # where it lies from now on
@@ -123,10 +125,19 @@ class SimulatedWorker:
     def finished(self) -> bool:
         return self.acknowledged >= self.updates or self.error is not None or not self.alive
 
+    @property
+    def secret(self) -> str:
+        return f"secret-of-{self.worker_id}-{self.process:010}"
+
+    @property
+    def proof(self) -> str:
+        """What the server keeps of its secret."""
+        return proof_of(self.secret)
+
     def reconnect(self) -> None:
         """ROUTER gives each connection an id of its own."""
         self.connections += 1
-        self.peer = f"{self.worker_id}/{self.incarnation}/{self.connections}".encode()
+        self.peer = f"{self.worker_id}/{self.process}/{self.connections}".encode()
 
     def next_call(self, reply: ToWorker | None, vector: Any, *, now: float) -> list[Effect]:
         """What the trainer does with a reply; None: it has just joined."""
@@ -188,7 +199,8 @@ class SimulatedCluster:
         addresses: int = 1,
     ) -> None:
         self.now = 100.0
-        self.epoch = 1
+        self.lineage = Lineage.begun("run-1", draw=0)  # what the run's folder remembers
+        self.lives = 1  # of the server
         self.run: RunSpec = run_from_dict(
             settings or {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 0.05}}, source="test"
         )
@@ -205,7 +217,7 @@ class SimulatedCluster:
         self.checkpoint: SaveCheckpoint | None = None  # the newest complete one
         self._gradient = gradient
         self._updates = updates
-        self.workers = [self._new_worker(f"w{number}", incarnation=1) for number in range(workers)]
+        self.workers = [self._new_worker(f"w{number}", process=1) for number in range(workers)]
 
     # -- what a test does to it ---------------------------------------------------------------------------------------
 
@@ -242,20 +254,35 @@ class SimulatedCluster:
         self._do_server(self.server.save(now=self.now))
 
     def restore_server(self) -> None:
-        """Start it again from the newest complete checkpoint, or empty."""
-        self.epoch += 1
-        run = None
+        """Start it again in its folder: from the newest complete checkpoint, or empty, when there is none."""
+        self.lives += 1
         if self.checkpoint is not None:
-            record, vectors = self.checkpoint.record, self.checkpoint.vectors
-            run = TrainingRun.restored(vectors, record, epoch=self.epoch, now=self.now)
+            self.lineage = self.lineage.resumed(draw=0)
+            run = TrainingRun.restored(self.checkpoint.vectors, self.checkpoint.record, now=self.now)
+            run.lineage = self.lineage
+        else:
+            self.lineage = Lineage.begun(f"run-{self.lives}", draw=0, continues=(self.lineage.run_id,))
+            run = None
         self.server = self._new_server(run)
         self.server_up = True
 
+    def begin_another_run(self, *, rescued: tuple[str, ...] = ()) -> None:
+        """Start a server in another folder, at the same address."""
+        self.lives += 1
+        self.checkpoint = None
+        self.lineage = Lineage.begun(f"run-{self.lives}", draw=0, continues=rescued)
+        self.server = self._new_server(None)
+        self.server_up = True
+
     def restart_worker(self, index: int) -> None:
-        """Kill it and start the next incarnation of the same id."""
+        """Kill it and start another process of the same id."""
         old = self.workers[index]
         old.alive = False
-        self.workers[index] = self._new_worker(old.worker_id, incarnation=old.incarnation + 1)
+        self.workers[index] = self._new_worker(old.worker_id, process=old.process + 1)
+
+    def add_worker(self, worker_id: str, *, process: int = 1) -> SimulatedWorker:
+        """A process that begins now; the test adds it to `workers`."""
+        return self._new_worker(worker_id, process=process)
 
     def weights(self) -> np.ndarray:
         assert self.server.run is not None
@@ -273,7 +300,7 @@ class SimulatedCluster:
     def _new_server(self, run: TrainingRun | None) -> ParameterServer:
         return ParameterServer(
             run,
-            epoch=self.epoch,
+            lineage=self.lineage,
             overrides={},
             limits=Limits(
                 lease_seconds=2.0, checkpoint_seconds=self._checkpoint_seconds, receive_bytes=self._receive_bytes
@@ -281,10 +308,10 @@ class SimulatedCluster:
             now=self.now,
         )
 
-    def _new_worker(self, worker_id: str, *, incarnation: int) -> SimulatedWorker:
+    def _new_worker(self, worker_id: str, *, process: int) -> SimulatedWorker:
         machine = ParameterClient(
             worker_id=worker_id,
-            incarnation=incarnation,
+            secret=f"secret-of-{worker_id}-{process:010}",
             wishes={},
             proposal=self.run.to_dict(),
             host="simulated",
@@ -295,7 +322,7 @@ class SimulatedCluster:
             now=self.now,
         )
         return SimulatedWorker(
-            worker_id, machine, self._gradient, self._updates, incarnation, in_flight=self._in_flight, pulls=self._pulls
+            worker_id, machine, self._gradient, self._updates, process, in_flight=self._in_flight, pulls=self._pulls
         )
 
     def _do_server(self, effects: list[Any]) -> None:

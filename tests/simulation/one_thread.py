@@ -21,6 +21,7 @@ from common.run_spec import RunSpec
 from common.wire import read_to_server, read_to_worker, to_frames
 from ps_server.effects import SaveCheckpoint, Send
 from ps_server.limits import Limits
+from ps_server.lineage import Lineage
 from ps_server.parameter_server import ParameterServer
 from ps_server.training_run import TrainingRun
 from rl_worker.agent import build_agent, collector_for
@@ -51,7 +52,8 @@ class OneThread:
     folder: Path | None = None
     restarts_before: Collection[int] = ()
     now: float = 100.0
-    epoch: int = 1
+    lineage: Lineage = field(default_factory=lambda: Lineage.begun("1", draw=0))
+    lives: int = 1  # of the server
     history: list[Tensor] = field(default_factory=list)  # the weights as seeded, and after each push
     _futures: dict[int, Future[Any]] = field(default_factory=dict)
 
@@ -59,7 +61,7 @@ class OneThread:
         self.server = self._server(None)
         self.machine = ParameterClient(
             worker_id="w",
-            incarnation=1,
+            secret="0123456789abcdef",
             wishes={},
             proposal=self.run.to_dict(),
             host="here",
@@ -87,7 +89,11 @@ class OneThread:
 
     def _server(self, run: TrainingRun | None) -> ParameterServer:
         return ParameterServer(
-            run, epoch=self.epoch, overrides={}, limits=Limits(lease_seconds=1e6, checkpoint_seconds=1e9), now=self.now
+            run,
+            lineage=self.lineage,
+            overrides={},
+            limits=Limits(lease_seconds=1e6, checkpoint_seconds=1e9),
+            now=self.now,
         )
 
     def _do(self, effects: list[Any]) -> None:
@@ -123,11 +129,13 @@ class OneThread:
     def _restart(self) -> None:
         assert self.folder is not None
         (saved,) = (effect for effect in self.server.save(now=self.now) if isinstance(effect, SaveCheckpoint))
-        path = self.folder / f"checkpoint-{self.epoch}.safetensors"
+        path = self.folder / f"checkpoint-{self.lineage.epoch}.safetensors"
         write_checkpoint(path, saved.vectors, saved.record)
-        self.epoch += 1
         vectors, record = read_checkpoint(path)
-        self.server = self._server(TrainingRun.restored(vectors, record, epoch=self.epoch, now=self.now))
+        run = TrainingRun.restored(vectors, record, now=self.now)
+        self.lineage = run.lineage = run.lineage.resumed(draw=0)
+        self.lives += 1
+        self.server = self._server(run)
 
 
 def train_to_the_end(connection: OneThread, environments: Environments, *, seed: int = 0) -> Algorithm:

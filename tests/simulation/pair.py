@@ -32,7 +32,7 @@ class SimulatedPair(SimulatedCluster):
         self._standby_writes_until: float | None = None
         self.standby = Standby(
             primary="p:1",
-            epoch=1,
+            draw=0,
             takeover_seconds=1.0,
             limits=Limits(lease_seconds=2.0, checkpoint_seconds=5.0),
             now=self.now,

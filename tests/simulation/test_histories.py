@@ -103,7 +103,7 @@ class Histories(RuleBasedStateMachine):
         assert run is not None
         for worker in self.cluster.workers:
             account = run.ledger.accounts.get(worker.worker_id)
-            if account is not None and account.incarnation == worker.incarnation:
+            if account is not None and account.proof == worker.proof:
                 assert account.durable <= account.through <= worker.made
                 assert all(account.through < early <= worker.made for early in account.early)
         assert run.weights.version - 1 <= sum(worker.made for worker in self.all_workers())

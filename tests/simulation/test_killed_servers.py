@@ -56,7 +56,7 @@ def test_a_server_killed_three_times_loses_no_push(seed: int, faults: Faults, pu
     cluster.run_to_the_end()
     cluster.run_until(lambda: cluster.server.version >= 1 + 3 * 150)
     nothing_is_lost_or_doubled(cluster)
-    assert cluster.epoch == 4
+    assert cluster.lives == 4
     assert all(sorted(worker.applied) == list(range(1, 151)) for worker in cluster.workers)
 
 

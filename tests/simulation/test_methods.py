@@ -166,7 +166,7 @@ def test_a_run_that_is_resumed_ends_bit_for_bit_as_if_it_had_not_been_interrupte
     run = run_from_dict(settings, source="test")
     whole = trained(run, tmp_path)
     resumed = trained(run, tmp_path, restarts_before=restarts_before)
-    assert (whole.epoch, resumed.epoch) == (1, 1 + len(restarts_before))
+    assert (whole.lives, resumed.lives) == (1, 1 + len(restarts_before))
     assert all(map(torch.equal, resumed.history, whole.history)), "they part somewhere"
     expected, found = whole.training_run.weights.vectors(), resumed.training_run.weights.vectors()
     assert found.keys() == expected.keys() > {"weights"}

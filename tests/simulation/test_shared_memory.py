@@ -70,13 +70,13 @@ class MemoryCluster(SimulatedCluster):
         self.by_memory = self.by_wire = 0  # answers with weights
         super().__init__(gradient=ones, settings=settings.pop("settings", SETTINGS), **settings)
 
-    def _new_worker(self, worker_id: str, *, incarnation: int) -> SimulatedWorker:
-        worker = super()._new_worker(worker_id, incarnation=incarnation)
+    def _new_worker(self, worker_id: str, *, process: int) -> SimulatedWorker:
+        worker = super()._new_worker(worker_id, process=process)
         worker.placed = self.memory_of(worker).placed
         return worker
 
     def memory_of(self, worker: SimulatedWorker) -> Memory:
-        return self.memories.setdefault((worker.worker_id, worker.incarnation), Memory())
+        return self.memories.setdefault((worker.worker_id, worker.process), Memory())
 
     def step(self) -> None:
         super().step()

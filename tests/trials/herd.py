@@ -8,6 +8,7 @@ It goes on until it is killed.
 
 import contextlib
 import random
+import secrets
 import sys
 import time
 from typing import Any
@@ -38,7 +39,7 @@ class Life:
         self._pushes_left = drawn.randrange(1, LONGEST_LIFE)
         self._due = now + drawn.uniform(0, PUSH_SECONDS)
         run = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
-        who = {"worker_id": name, "incarnation": time.time_ns(), "protocols": [1, 1]}
+        who = {"worker_id": name, "secret": secrets.token_hex(16), "protocols": [1, 1]}
         self._say("HELLO", **who, proposal=run)
         self._say("SEED", ZEROS, schema=SCHEMA.to_list())
 

@@ -19,10 +19,10 @@ Frames = list[bytes]
 Fields = dict[str, Any]
 
 ODD: Sequence[Any] = (
-    None, True, -1, 0, 2**62, 2**62 + 1, 2**63, 2**64 - 1, -(2**63), 0.5, float("nan"), float("-inf"), "", "x" * 300,
+    None, True, -1, 0, 2**53, 2**53 + 1, 2**63, 2**64 - 1, -(2**63), 0.5, float("nan"), float("-inf"), "", "x" * 300,
     "\x00", "\x1b[2J", b"", b"\xff" * 64, [], [1, 1], [[]], {}, {"a": {"b": {"c": 1}}}, [-1] * 100, "float32",
 )  # fmt: skip
-SEQUENCES = (1, 2, 3, 63, 64, 65, 66, 1000, 2**31, 2**32, 2**62)
+SEQUENCES = (1, 2, 3, 63, 64, 65, 66, 1000, 2**31, 2**32, 2**53)
 WRONG_VALUES = (float("nan"), float("inf"), float("-inf"), 3e38)
 NAMES = 500  # that workers who are none go by
 
@@ -60,8 +60,8 @@ class Mutations:
         fields: Fields = {"type": kind, "request": drawn.randrange(1, 1000)}
         match kind:
             case "HELLO":
-                incarnation = drawn.randrange(1, 100)
-                who = {"worker_id": f"nobody-{drawn.randrange(NAMES)}", "incarnation": incarnation}
+                who = {"worker_id": f"nobody-{drawn.randrange(NAMES)}", "secret": f"{drawn.randrange(100):016}"}
+                who |= {"incarnation": drawn.randrange(3), "run_id": drawn.choice(["", "", "another"])}
                 return fields | who | {"protocols": [1, 1], "codecs": ["float32"]}
             case "SEED":
                 return fields | {"schema": self._schema.to_list()}

@@ -1,0 +1,127 @@
+"""Servers of other runs, and processes of one name, over networks that lose, double and reorder."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.errors import Refused, ServerUnreachable
+from tests.simulation.cluster import Faults, SimulatedCluster, integers, towards_goal
+
+EXACT = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
+NETWORKS = [Faults(), Faults(drop=0.1, duplicate=0.2, longest_delay_seconds=0.3)]
+EACH_NETWORK = pytest.mark.parametrize("faults", NETWORKS, ids=str)
+
+
+def a_cluster(faults: Faults, seed: int = 1, **options: Any) -> SimulatedCluster:
+    known: dict[str, Any] = {"workers": 2, "updates": 10**6, "gradient": integers(seed), "settings": EXACT}
+    return SimulatedCluster(seed=seed, faults=faults, **known | options)
+
+
+def let_pass(cluster: SimulatedCluster, seconds: float) -> None:
+    until = cluster.now + seconds
+    cluster.run_until(lambda: cluster.now >= until)
+
+
+@EACH_NETWORK
+def test_a_new_run_on_an_old_port_gets_neither_weights_nor_pushes_of_the_old_ones_workers(faults: Faults) -> None:
+    cluster = a_cluster(faults)
+    cluster.run_until(lambda: cluster.server.version > 100)
+    cluster.kill_server()
+    old = list(cluster.workers)
+    cluster.begin_another_run()
+    let_pass(cluster, 30.0)
+    assert cluster.server.run is None, "nobody has joined"
+    assert cluster.server.refusals.counts["other_run"] > 1
+    cluster.workers.append(fresh := cluster.add_worker("fresh"))
+    cluster.run_until(lambda: fresh.acknowledged > 20)
+    for worker in cluster.workers:
+        worker.updates = worker.made
+    cluster.run_until(lambda: fresh.finished)
+    np.testing.assert_array_equal(cluster.weights(), -fresh.total)
+    assert [worker.error for worker in old] == [None, None], "they wait for their run"
+
+
+@EACH_NETWORK
+def test_workers_that_wait_for_their_run_go_on_with_it_when_it_is_there_again(faults: Faults) -> None:
+    """A server was started in a wrong folder, and then in the right one: nothing is lost."""
+    cluster = a_cluster(faults)
+    cluster.run_until(lambda: cluster.checkpoint is not None and cluster.server.version > 100)
+    checkpoint, lineage = cluster.checkpoint, cluster.lineage
+    cluster.kill_server()
+    cluster.begin_another_run()
+    let_pass(cluster, 20.0)
+    cluster.kill_server()
+    cluster.checkpoint, cluster.lineage = checkpoint, lineage
+    cluster.restore_server()
+    cluster.run_until(lambda: all(worker.acknowledged > 100 for worker in cluster.workers))
+    for worker in cluster.workers:
+        worker.updates = worker.made
+    cluster.run_to_the_end()
+    cluster.run_until(lambda: not cluster.lost().any(), within_seconds=30)
+
+
+def test_who_waits_for_a_run_that_never_comes_back_ends_and_says_what_to_type() -> None:
+    cluster = a_cluster(NETWORKS[0])
+    cluster.run_until(lambda: cluster.server.version > 10)
+    cluster.kill_server()
+    lost = cluster.lineage.run_id
+    cluster.begin_another_run()
+    cluster.run_until(lambda: all(worker.error is not None for worker in cluster.workers), within_seconds=150)
+    error = cluster.workers[0].error
+    assert isinstance(error, ServerUnreachable)
+    assert f"--rescue {lost}" in str(error)
+    assert "start the worker anew" in str(error)
+
+
+@EACH_NETWORK
+def test_a_run_whose_folder_is_lost_goes_on_in_another_when_the_user_says_so(faults: Faults) -> None:
+    cluster = a_cluster(faults, gradient=towards_goal, settings=None)
+    cluster.run_until(lambda: cluster.server.version > 150)
+    cluster.kill_server()
+    cluster.begin_another_run(rescued=(cluster.lineage.run_id,))
+    cluster.run_until(lambda: cluster.server.version > 1)
+    assert cluster.distance_to_goal() < 0.1, "the first weights are not the trained ones"
+    seen = cluster.server.version
+    cluster.run_until(lambda: cluster.server.version > seen + 200)
+    cluster.run_until(lambda: cluster.checkpoint is not None)
+    cluster.kill_server()
+    cluster.restore_server()
+    assert cluster.server.lineage.continues, "a worker of the lost run may come later"
+    seen = cluster.server.version
+    cluster.run_until(lambda: cluster.server.version > seen + 200)
+    assert [worker.error for worker in cluster.workers] == [None] * 2
+
+
+@EACH_NETWORK
+@pytest.mark.parametrize("seed", range(3))
+def test_of_two_processes_of_one_name_the_first_goes_on_and_the_second_ends(seed: int, faults: Faults) -> None:
+    cluster = a_cluster(faults, seed)
+    first = cluster.workers[0]
+    cluster.run_until(lambda: first.acknowledged > 10)
+    second = cluster.add_worker("w0", process=2)
+    cluster.workers.append(second)
+    cluster.run_until(lambda: second.error is not None, within_seconds=200)
+    assert isinstance(second.error, Refused)
+    assert second.error.code == "name_taken"
+    assert second.acknowledged == 0
+    seen = first.acknowledged
+    cluster.run_until(lambda: first.acknowledged > seen + 20)
+    assert first.error is None
+
+
+@EACH_NETWORK
+@pytest.mark.parametrize("seed", range(3))
+def test_a_worker_that_is_killed_and_started_again_has_its_name_when_the_lease_has_ended(
+    seed: int, faults: Faults
+) -> None:
+    cluster = a_cluster(faults, seed)
+    cluster.run_until(lambda: cluster.workers[0].acknowledged > 10)
+    for kill in range(3):
+        cluster.restart_worker(0)
+        if kill == 1:
+            cluster.kill_server()
+            let_pass(cluster, 1.0)
+            cluster.restore_server()
+        cluster.run_until(lambda: cluster.workers[0].acknowledged > 10, within_seconds=30)
+    assert [worker.error for worker in cluster.workers] == [None] * 2
