@@ -5,11 +5,13 @@ from collections.abc import Sequence
 
 import zmq
 
+from common.addresses import check_address
 from common.curve import ClientKeys
-from common.errors import Refused, ServerUnreachable
+from common.errors import Refused, ServerUnreachable, SettingsError
 from common.messages import Refused as RefusedMessage
 from common.messages import ToServer, ToWorker
 from common.wire import Buffer, read_to_worker, to_frames
+from common.zmq_connect import connect, why_no_address
 from common.zmq_frames import receive_frames
 
 
@@ -22,14 +24,17 @@ def ask(
     Raises ServerUnreachable when none comes in time, Refused when the server said no, WireError when who listens there
     does not speak our protocol.
     """
+    try:
+        check_address("the address", server)
+    except SettingsError as error:
+        raise ServerUnreachable(str(error)) from error
+    if why := why_no_address(server):
+        raise ServerUnreachable(f"{server}: {why}")
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         if keys is not None:
             keys.lock(socket)
-        try:
-            socket.connect(f"tcp://{server}")
-        except zmq.ZMQError as error:
-            raise ServerUnreachable(f"{server} is no address of a server: {error.strerror}") from error
+        connect(socket, server)
         socket.send_multipart(to_frames(message))
         deadline = time.monotonic() + timeout_seconds
         # Other messages may come first (STOP comes unasked); they do not prolong the patience.

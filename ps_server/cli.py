@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import resource
-import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import NoReturn
 
 import torch
 
+from common.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
 from common.curve import ClientKeys, read_pair
 from common.errors import CheckpointError, Fenced, SettingsError
 from common.flags import Parsed, parse_with_run, run_program
@@ -21,6 +21,7 @@ from common.run_spec import flag_of
 from common.stop_signals import StopSignal
 from ps_server.checkpointing import CheckpointWriter
 from ps_server.door import Door
+from ps_server.own_address import own_host
 from ps_server.parameter_server import ParameterServer
 from ps_server.run_records import RunRecords
 from ps_server.run_storage import RunStorage
@@ -82,17 +83,16 @@ def _serve(
     except SettingsError:
         writer.close()
         raise
-    address = _address(settings.host)
+    host = own_host(settings.host, shell.host)
+    address = join_address(host, shell.port)
     if isinstance(machine, Standby):
-        machine.address = f"{address}:{shell.port}"
-    print(_first_line(settings, shell.port, address), flush=True)
-    if door is None and not address.startswith("127."):
+        machine.address = address
+    print(_first_line(settings, shell.host, address), flush=True)
+    if door is None and not is_loopback(host):
         log.warning(UNLOCKED)
     folder = storage.folder
     try:
-        records = RunRecords(
-            folder, lambda: machine.run.spec if machine.run else None, endpoint=f"{address}:{shell.port}"
-        )
+        records = RunRecords(folder, lambda: machine.run.spec if machine.run else None, endpoint=address)
     except OSError as error:
         shell.close()
         raise SettingsError(f"{folder}: the run's records cannot be kept there: {error}") from error
@@ -147,25 +147,14 @@ def _peer_keys(settings: ServerSettings) -> ClientKeys | None:
     return ClientKeys(own.public, own)
 
 
-def _first_line(settings: ServerSettings, port: int, address: str) -> str:
+def _first_line(settings: ServerSettings, bound: str, address: str) -> str:
     """Where the server listens, and the command for other machines."""
-    where = "all interfaces" if settings.host in ("0.0.0.0", "*") else settings.host
+    where = "all interfaces" if bound in EVERY_INTERFACE else settings.host
     keys = " --curve-server-key server.key --curve-secret worker.key_secret" if settings.curve_secret else ""
-    servers = f"{settings.standby_of},{address}:{port}" if settings.standby_of else f"{address}:{port}"
+    servers = f"{settings.standby_of},{address}" if settings.standby_of else address
     what = f"the standby of {settings.standby_of}, " if settings.standby_of else ""
+    port = split_address(address)[1]
     return f"{PROGRAM} listens on {where}, {what}port {port}; start workers with: rl-worker --server {servers}{keys}"
-
-
-def _address(host: str) -> str:
-    """How other machines reach this one: the address that a packet to the outside would carry."""
-    if host not in ("0.0.0.0", "*"):
-        return host
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing; 192.0.2.0/24 is reserved for documentation
-            return str(probe.getsockname()[0])
-        except OSError:
-            return socket.gethostname()
 
 
 def take_every_descriptor_allowed() -> None:

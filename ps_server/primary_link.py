@@ -10,6 +10,7 @@ from common.curve import ClientKeys
 from common.errors import WireError
 from common.messages import ToServer, ToWorker
 from common.wire import Buffer, read_to_worker, to_frames
+from common.zmq_connect import connect, why_no_address
 from common.zmq_dealer import dealer
 from common.zmq_frames import receive_frames
 
@@ -27,7 +28,9 @@ class PrimaryLink:
         self.socket = dealer(context, keys)
         # A host that vanished and came back: the kernel must not wait for minutes to find out.
         self.socket.setsockopt(zmq.TCP_MAXRT, DEAD_MILLISECONDS)
-        self.socket.connect(f"tcp://{address}")
+        if why := why_no_address(address):
+            log.warning("--standby-of %s: %s; trying on", address, why)
+        connect(self.socket, address)
 
     def tell(self, message: ToServer) -> None:
         """Send it, unless the connection does not stand."""

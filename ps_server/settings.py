@@ -38,7 +38,7 @@ class ServerSettings:
     port: int = 5555
     """TCP port to listen on; 0: a free one"""
     host: str = "0.0.0.0"
-    """address to listen on; 0.0.0.0 is every interface, 127.0.0.1 this machine alone"""
+    """address to listen on; 0.0.0.0 is every interface, :: likewise with IPv6, 127.0.0.1 this machine alone"""
     run_dir: Path | None = None
     """folder for what the run leaves behind; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
     checkpoint_dir: Path | None = None

@@ -20,6 +20,7 @@ from common.errors import CheckpointError, SettingsError, WireError
 from common.messages import Hello, Refused, Welcome
 from common.status import Status
 from common.wire import MAX_FRAME_BYTES, Places, read_to_server, take_places
+from common.zmq_connect import bind
 from common.zmq_frames import receive_frames
 from ps_server.checkpointing import CheckpointWriter, Written
 from ps_server.door import Door
@@ -77,8 +78,8 @@ class ZmqServer:
         self._exit = False
         self._on_report: Callable[[Reported], None] | None = None
         try:
-            self._socket.bind(f"tcp://{host}:{port or '*'}")
-        except zmq.ZMQError as error:
+            self.host, self.port = bind(self._socket, host, port)
+        except (zmq.ZMQError, OSError, UnicodeError) as error:
             self._shut(linger=0)
             raise SettingsError(f"--host {host} --port {port}: cannot listen there: {error}") from error
         self._poller = zmq.Poller()
@@ -87,7 +88,6 @@ class ZmqServer:
         if isinstance(server, Standby):
             self._primary = PrimaryLink(self._context, server.primary, primary_keys)
             self._poller.register(self._primary.socket, zmq.POLLIN)
-        self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
 
     @property
     def served(self) -> ParameterServer | None:

@@ -19,6 +19,7 @@ from common.messages import Episode, Welcome
 from common.names import as_name, as_text
 from common.program_output import never_wait_for_output
 from common.run_spec import RunSpec, run_from_dict
+from common.zmq_connect import why_no_address
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.counted_steps import CountedSteps
@@ -70,6 +71,8 @@ def work(argv: Sequence[str] | None = None) -> int:
     client = ZmqClient(settings.server, machine, keys=keys, undisturbed=interrupts.postponed, watch=watch)
     try:
         log.info("joining %s", settings.server)
+        for why in filter(None, map(why_no_address, settings.addresses)):
+            log.warning("%s; trying on", why)
         welcome = client.welcome.result()
         source = f"the server at {settings.server}"
         run = run_from_dict(welcome.run, source=source)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, NoReturn
 import msgspec
 from tyro.conf import arg
 
+from common.addresses import is_loopback, split_address
 from common.errors import PsRlError, ServerUnreachable, SettingsError
 from common.flags import Parsed, parse_with_run, run_program
 from common.json_lines import last_row
@@ -159,7 +160,7 @@ def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
         host=settings.host,
         port=settings.port,
     )
-    if not cluster.endpoint.startswith("127."):
+    if not is_loopback(split_address(cluster.endpoint)[0]):
         print(f"workers on other machines can help: rl-worker --server {cluster.endpoint}")
         print(
             "whoever reaches this port can read the weights and push gradients; ps-server alone can be locked by keys"

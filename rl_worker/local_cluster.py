@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from common import messages
+from common.addresses import EVERY_INTERFACE, bare_host
 from common.errors import PsRlError, Refused, ServerUnreachable
 from common.run_folder import ENDPOINT, GIFS, SERVER_LOG, worker_log
 from common.status import Status
@@ -24,7 +25,6 @@ LEAVE_SECONDS = 10.0  # for the children to leave when the run has ended
 HANGING_SECONDS = 1.0  # for a child that hangs: it may hear a signal, or not
 MOST_DEATHS = 3  # in a row, of one child, without progress between them
 PROGRESS_SECONDS = 60.0  # of work: a life that had so much of it was progress
-EVERYWHERE = ("0.0.0.0", "*")
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,11 @@ class LocalCluster:
     @property
     def _local_endpoint(self) -> str:
         """Where the server is for processes of this machine."""
-        return "127.0.0.1:" + self.endpoint.rpartition(":")[2] if self._host in EVERYWHERE else self.endpoint
+        return (
+            "127.0.0.1:" + self.endpoint.rpartition(":")[2]
+            if bare_host(self._host) in EVERY_INTERFACE
+            else self.endpoint
+        )
 
     def _start_server(self, *flags: str) -> Child:
         return Child("ps_server", ["--host", self._host, *flags], self._folder / SERVER_LOG)

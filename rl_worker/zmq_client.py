@@ -22,9 +22,10 @@ import numpy as np
 import zmq
 
 from common.curve import ClientKeys
-from common.errors import PsRlError, WireError
+from common.errors import PsRlError, ServerUnreachable, WireError
 from common.messages import ToWorker, Welcome
 from common.wire import Buffer
+from common.zmq_connect import connect, why_no_address
 from common.zmq_dealer import dealer
 from common.zmq_frames import receive_frames
 from rl_worker.answer import Answer
@@ -227,6 +228,8 @@ class ZmqClient:
             log.debug("%s could not be sent", type(transmit.message).__name__)
 
     def _fail(self, ticket: int, error: Exception) -> None:
+        if isinstance(error, ServerUnreachable):
+            error = ServerUnreachable("; ".join([str(error), *filter(None, map(why_no_address, self._servers))]))
         failed = [self._answers.pop(ticket)] if ticket else list(self._answers.values())
         if not ticket:
             self._answers.clear()
@@ -239,5 +242,5 @@ class ZmqClient:
         socket = dealer(self._context, self._keys)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
-        socket.connect(f"tcp://{self._servers[0]}")
+        connect(socket, self._servers[0])
         return socket

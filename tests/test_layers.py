@@ -65,6 +65,7 @@ PURE = [
 IMPURE = {"zmq", "socket", "time", "threading", "asyncio", "os", "random", "logging", "subprocess", "signal"}
 MAY_USE_ZMQ = {
     "common/curve.py",
+    "common/zmq_connect.py",
     "common/zmq_dealer.py",
     "common/zmq_frames.py",
     "common/zmq_request.py",

@@ -104,6 +104,7 @@ class Programs:
         program = self.start("ps-server", "--host", host, "--port", str(port), *where, *flags, prefix=prefix)
         endpoint = folder / "endpoint"
         wait_for(lambda: endpoint.exists() and endpoint.read_text().strip(), program=program)
+        wait_for(lambda: "ps-server listens on" in program.output, program=program)  # a thread of its own writes that
         return program, endpoint.read_text().strip()
 
     def end_all(self) -> None:
