@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 import resource
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from common.run_spec import flag_of
 from common.stop_signals import StopSignal
 from ps_server.checkpointing import CheckpointWriter
 from ps_server.door import Door
+from ps_server.lineage_file import write_lineage
 from ps_server.own_address import own_host
 from ps_server.parameter_server import ParameterServer
 from ps_server.run_records import RunRecords
@@ -115,17 +117,30 @@ def _storage(flags: Parsed[ServerSettings]) -> RunStorage:
     # A run that its first worker decides has no name and no seed yet; the experiment is named by whoever runs it.
     named = "standby" if settings.standby_of else run.preset if flags.names_a_run else "run"
     folder = settings.resume or make_run_folder(
-        settings.run_dir,
+        settings.run_dir or _standby_folder(settings),
         experiment="" if settings.standby_of else run.experiment,
         preset=named,
         seed=run.seed if flags.names_a_run else None,
     )
-    return RunStorage(folder, checkpoints=settings.checkpoint_dir, is_resumed=settings.resume is not None)
+    may_hold_a_run = settings.resume is not None or settings.standby_of is not None
+    return RunStorage(folder, checkpoints=settings.checkpoint_dir, may_hold_a_run=may_hold_a_run)
+
+
+def _standby_folder(settings: ServerSettings) -> Path | None:
+    """
+    Where a standby keeps what it takes over, unless the user says; None for other servers.
+
+    The same whenever it is started: it must know again what it has taken over.
+    """
+    if settings.standby_of is None:
+        return None
+    return Path("runs") / ("standby-of-" + re.sub("[^A-Za-z0-9.]+", "-", settings.standby_of).strip("-"))
 
 
 def _check_saved(server: ParameterServer, folder: Path) -> None:
     """Raises Fenced or CheckpointError when the run does not go on from what this server has left."""
     if server.fenced:
+        write_lineage(folder, server.lineage)
         raise Fenced(server.fenced)
     if server.version != server.checkpoints.saved_version:
         raise CheckpointError(f"version {server.version} could not be saved; see the warnings above")

@@ -4,11 +4,13 @@ Who is over: a server whose run is served by another one in a later epoch.
 A worker or a standby of another run, which was pointed here by mistake, ends nothing.
 """
 
+from typing import TypeGuard
+
 from common.messages import Fence, Hello, ToServer
 from ps_server.training_run import TrainingRun
 
 
-def is_fenced_by(message: ToServer, run: TrainingRun | None, *, is_admin: bool) -> bool:
+def is_fenced_by(message: ToServer, run: TrainingRun | None, *, is_admin: bool) -> TypeGuard[Hello | Fence]:
     """
     Whether the message proves that this run is served in a later epoch than ours.
 
@@ -27,5 +29,6 @@ def advice(address: str) -> str:
     told = f"{address} has" if address else "another server has"
     return (
         f"{told} taken over this run, and its checkpoints go on there. This server is over: start it as the standby "
-        f"of the other, in a new folder: ps-server --standby-of {where} --run-dir FOLDER"
+        f"of the other, in a new folder: ps-server --standby-of {where} --run-dir FOLDER. Only if the other server and "
+        "its folder are lost, go on from the older state here: ps-server --resume RUN_DIR --take-back"
     )

@@ -24,6 +24,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     run_id: str
     epoch: int
     continues: tuple[str, ...] = ()  # ids of runs that were lost: their workers may bring the weights that they have
+    replaced_by: str | None = None  # HOST:PORT of another server, in this epoch, or "" where only the epoch is known
 
     @classmethod
     def begun(cls, run_id: str, *, draw: int, continues: tuple[str, ...] = ()) -> "Lineage":
@@ -38,9 +39,13 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """The first life of the server that replaces this one."""
         return self._in_epoch((self.epoch // _TAKEN_OVER + 1) * _TAKEN_OVER + draw)
 
+    def replaced(self, by: str, *, epoch: int) -> "Lineage":
+        """What is left of this server when the run is served in this epoch by another one."""
+        return msgspec.structs.replace(self, epoch=max(epoch, self.epoch), replaced_by=by)
+
     def is_of(self, run_id: str) -> bool:
         """Whether a worker that was in this run belongs here; "" is a worker that was in none."""
         return run_id in ("", self.run_id, *self.continues)
 
     def _in_epoch(self, epoch: int) -> "Lineage":
-        return msgspec.structs.replace(self, epoch=epoch)
+        return msgspec.structs.replace(self, epoch=epoch, replaced_by=None)

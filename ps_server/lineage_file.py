@@ -1,8 +1,9 @@
 """
-lineage.json in a run folder: which run lives there, and the newest epoch in which it was served from there.
+lineage.json in a run folder: which run lives there, the newest epoch in which it was served from there, and whether
+another server has taken the run over.
 
-It outlives checkpoints that were removed or never written. A server writes it before it serves, so that no two of its
-lives have the same epoch.
+The file outlives checkpoints that were removed or never written. A server writes it before it serves, so that no two of
+its lives have the same epoch, and when it learns that it was replaced, so that it is never started again by mistake.
 """
 
 import contextlib

@@ -131,7 +131,8 @@ class ParameterServer:
             if is_fenced_by(message, self.run, is_admin=sender.is_admin):
                 reason = "the run is served in a later epoch"
                 refusal = self.refusals.refuse(peer, "fenced", reason, message.request, now=now)
-                return [*refusal, *self.fence(message.address if isinstance(message, messages.Fence) else "")]
+                address = message.address if isinstance(message, messages.Fence) else ""
+                return [*refusal, *self.fence(address, epoch=message.latest_epoch)]
             if not legal and self.phase is Phase.FENCED:
                 raise Denied("fenced", self.fenced)
             if not legal:
@@ -486,10 +487,17 @@ class ParameterServer:
         told = [*stops, *self.replication.end(reason)]
         return [Note(f"the run is over: {reason}"), *told, *self.save(now=now)]
 
-    def fence(self, address: str) -> list[Effect]:
-        """Another server has the run, at `address` if known. This one changes nothing more, tells all, and exits."""
+    def fence(self, address: str, *, epoch: int) -> list[Effect]:
+        """
+        Another server has the run in this epoch, at `address` if known.
+
+        This server changes nothing more, tells everybody, and exits.
+        """
+        assert self.run is not None, "nobody takes over what is no run yet"
         self.phase = Phase.FENCED
-        self.fenced = advice(address or (self.run.standby if self.run else ""))
+        address = address or self.run.standby
+        self.run.lineage = self.run.lineage.replaced(address, epoch=epoch)
+        self.fenced = advice(address)
         self.turns.drop_all()
         refusal = messages.Refused(request=0, code="fenced", reason=self.fenced)
         told = [Send(member.peer, refusal) for member in self.membership.alive()]

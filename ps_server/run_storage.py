@@ -15,7 +15,7 @@ from ps_server.checkpointing import check_unused
 class RunStorage:
     """Both folders, locked until `close`. The run folder exists; the other is made if need be."""
 
-    def __init__(self, folder: Path, *, checkpoints: Path | None, is_resumed: bool) -> None:
+    def __init__(self, folder: Path, *, checkpoints: Path | None, may_hold_a_run: bool) -> None:
         """
         Checkpoints go to FOLDER/checkpoints unless another folder is given.
 
@@ -30,7 +30,7 @@ class RunStorage:
         self._is_kept = False
         self._locks = FolderLocks([folder, self.checkpoints])
         try:
-            if not is_resumed:
+            if not may_hold_a_run:
                 check_unused(self.checkpoints)
         except BaseException:
             self.close()

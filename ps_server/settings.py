@@ -40,13 +40,16 @@ class ServerSettings:
     host: str = "0.0.0.0"
     """address to listen on; 0.0.0.0 is every interface, :: likewise with IPv6, 127.0.0.1 this machine alone"""
     run_dir: Path | None = None
-    """folder for what the run leaves behind; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
+    """folder for what the run leaves behind; runs/EXPERIMENT/PRESET-DATE-seedN when not given, for a standby
+    runs/standby-of-HOST-PORT"""
     checkpoint_dir: Path | None = None
     """folder for checkpoints; RUN_DIR/checkpoints when not given"""
     resume: Path | None = None
     """continue the run in this folder from its newest sound checkpoint; other flags change its settings"""
     rescue: str | None = None
     """id of a run whose folder is lost: its workers bring the newest weights that they have, and go on here"""
+    take_back: bool = False
+    """with --resume: go on from this folder though another server has taken over the run; what that one did is lost"""
     standby_of: str | None = None
     """HOST:PORT of a ps-server to follow, and to take the place of when it is gone"""
     takeover_seconds: float = 1.0
@@ -82,6 +85,8 @@ class ServerSettings:
                 raise SettingsError("--rescue begins a run anew; leave out --resume and --standby-of")
             if RUN_ID.fullmatch(self.rescue) is None:
                 raise SettingsError(f"--rescue {self.rescue}: is no id of a run; its workers' logs tell it")
+        if self.take_back and self.resume is None:
+            raise SettingsError("--take-back goes with --resume RUN_DIR, the folder of the server that was replaced")
         if self.resume is not None and self.run_dir is not None:
             raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
         if self.resume is not None and not self.resume.is_dir():

@@ -39,7 +39,7 @@ class Standby:
 
     `primary` is the HOST:PORT of whom it follows, `address` its own, known before the first tick; `draw` a random
     number, for the epoch in which it would serve. After `takeover_seconds` of silence a worker may call it to the
-    primary's place.
+    primary's place. A standby that is started again after it took over is given the `server` that it has become.
     """
 
     def __init__(
@@ -50,11 +50,12 @@ class Standby:
         takeover_seconds: float,
         limits: Limits,
         now: float,
+        server: ParameterServer | None = None,
     ) -> None:
         self.primary = primary
         self.address = ""
-        self.server: ParameterServer | None = None
-        self.run: TrainingRun | None = None
+        self.server = server
+        self.run = server.run if server is not None else None
         self._draw = draw
         self._takeover_seconds = takeover_seconds
         self._limits = limits
@@ -254,7 +255,7 @@ class Standby:
     def _take_over(self, run: TrainingRun, lineage: Lineage, *, now: float) -> list[Effect]:
         """Be the server of the run."""
         silent = now - self._heard
-        run.lineage, run.standby = lineage, ""
+        run.lineage, run.primary, run.standby = lineage, self.primary, ""
         # Neither its checkpoints nor its best one are on this disk.
         run.ledger.forget_durable()
         run.progress.best_saved = None
@@ -283,7 +284,7 @@ class Standby:
         if not isinstance(message, messages.Leading):
             return []
         is_ours = message.run_id == server.lineage.run_id
-        return server.fence(self.primary) if is_ours and message.epoch > server.epoch else []
+        return server.fence(self.primary, epoch=message.epoch) if is_ours and message.epoch > server.epoch else []
 
 
 def _refused(peer: PeerId, request: int, code: str, reason: str) -> Send:

@@ -7,13 +7,15 @@ import logging
 import secrets
 from typing import Any
 
+from common.checkpoint_folder import newest_first
 from common.curve import ClientKeys
 from common.errors import Fenced, Refused, ServerUnreachable, SettingsError, WireError
 from common.flags import Parsed
 from common.messages import StatusReply, StatusRequest
 from common.run_spec import run_from_dict, with_settings
+from common.status import Status
 from common.zmq_request import ask
-from ps_server.checkpointing import newest_checkpoint
+from ps_server.checkpointing import check_unused, newest_checkpoint
 from ps_server.fencing import advice
 from ps_server.limits import Limits
 from ps_server.lineage import DRAWN, RUN_ID_DIGITS, Lineage
@@ -24,7 +26,10 @@ from ps_server.settings import ServerSettings
 from ps_server.standby import STANDBY_PHASE, Standby
 from ps_server.training_run import TrainingRun
 
-STANDBY_ANSWER_SECONDS = 2.0
+# After a power failure both servers of a pair start at once: the primary waits until the standby can have asked it, and
+# has begun to listen.
+STANDBY_ANSWER_SECONDS = 10.0
+PRIMARY_ANSWER_SECONDS = 2.0
 MOST_LOST = 16  # runs that one folder remembers to have lost
 
 log = logging.getLogger("ps-server")
@@ -43,18 +48,24 @@ def machine_for(
     draw = secrets.randbelow(DRAWN)
     if settings.standby_of is not None:
         return Standby(
-            primary=settings.standby_of, draw=draw, takeover_seconds=settings.takeover_seconds, limits=limits, now=now
+            primary=settings.standby_of,
+            draw=draw,
+            takeover_seconds=settings.takeover_seconds,
+            limits=limits,
+            now=now,
+            server=_successor(flags, storage, limits, keys=keys, draw=draw, now=now),
         )
     run: TrainingRun | None = None
     if settings.resume is not None:
-        run = _resumed(flags, storage, keys=keys, draw=draw, now=now)
+        run = _kept(flags, storage, now=now)
+        _begin_next_life(run, storage, keys=keys, take_back=settings.take_back, draw=draw)
         lineage = run.lineage
     else:
         lineage = _begun(storage, rescued=settings.rescue, draw=draw)
         if flags.names_a_run:
             run = TrainingRun(flags.run, lineage, now=now)
+        write_lineage(storage.folder, lineage)
     overrides: dict[str, Any] = flags.wishes if run is None else {}
-    write_lineage(storage.folder, lineage)
     return ParameterServer(run, lineage=lineage, overrides=overrides, limits=limits, now=now)
 
 
@@ -75,35 +86,91 @@ def _begun(storage: RunStorage, *, rescued: str | None, draw: int) -> Lineage:
     return Lineage.begun(run_id, draw=draw, continues=tuple(lost[:MOST_LOST]))
 
 
-def _resumed(
-    flags: Parsed[ServerSettings], storage: RunStorage, *, keys: ClientKeys | None, draw: int, now: float
-) -> TrainingRun:
-    """The run of the newest sound checkpoint, with what the flags change, in the next epoch."""
+def _successor(
+    flags: Parsed[ServerSettings],
+    storage: RunStorage,
+    limits: Limits,
+    *,
+    keys: ClientKeys | None,
+    draw: int,
+    now: float,
+) -> ParameterServer | None:
+    """What a standby has become in a former life, the server of the run that its folder keeps; else None."""
+    if not newest_first(storage.checkpoints):
+        return None
+    run = _kept(flags, storage, now=now)
+    if run.primary != flags.program.standby_of:
+        check_unused(storage.checkpoints)
+    served = _status_of(run.primary, seconds=PRIMARY_ANSWER_SECONDS, keys=keys)
+    if served is not None and served.run_id not in ("", run.lineage.run_id):
+        raise SettingsError(
+            f"{storage.folder}: keeps run {run.lineage.run_id}, and {run.primary} serves run {served.run_id} now: to "
+            f"follow it, take another --run-dir; to go on with the kept run: ps-server --resume {storage.folder}"
+        )
+    log.warning(
+        "run %s was taken over from %s, and goes on here; to follow a new run there, give another --run-dir",
+        run.lineage.run_id,
+        run.primary,
+    )
+    _begin_next_life(run, storage, keys=keys, take_back=False, draw=draw)
+    return ParameterServer(run, lineage=run.lineage, overrides={}, limits=limits, now=now)
+
+
+def _kept(flags: Parsed[ServerSettings], storage: RunStorage, *, now: float) -> TrainingRun:
+    """The run of the newest sound checkpoint, with what the flags change."""
     path, vectors, record = newest_checkpoint(storage.folder, storage.checkpoints)
     kept = run_from_dict(record["run"], source=str(path))
     spec = with_settings(kept, flags.wishes, source="flags")
     if spec.optimizer.__class__ is not kept.optimizer.__class__:
         raise SettingsError("--optimizer: a resumed run keeps its optimizer and what it remembers; leave it out")
     run = TrainingRun.restored(vectors, record | {"run": spec.to_dict()}, now=now)
-    _check_standby(run, keys=keys)
-    newest = read_lineage(storage.folder)
-    if newest is not None and newest.run_id == run.lineage.run_id and newest.epoch > run.epoch:
-        run.lineage = newest
-    run.lineage = run.lineage.resumed(draw=draw)
     log.info("resumed %s at step %d", path, run.progress.global_steps)
     return run
 
 
-def _check_standby(run: TrainingRun, *, keys: ClientKeys | None) -> None:
-    """Raises Fenced when the standby of this run has taken over."""
-    if not run.standby:
-        return
+def _begin_next_life(
+    run: TrainingRun, storage: RunStorage, *, keys: ClientKeys | None, take_back: bool, draw: int
+) -> None:
+    """
+    Put a run that was kept into the epoch after all that are known, and write it down.
+
+    Raises Fenced when another server has taken the run over, unless the user wants it back.
+    """
+    newest = read_lineage(storage.folder)
+    if newest is not None and newest.run_id == run.lineage.run_id and newest.epoch > run.epoch:
+        run.lineage = newest
+    if run.lineage.replaced_by is None:
+        run.lineage = _asked(run, keys=keys)
+    if take_back:
+        # Of two takeovers one may be unknown here: that by a standby which cannot be asked.
+        run.lineage = run.lineage.taken_over(draw=draw).taken_over(draw=draw)
+    elif run.lineage.replaced_by is not None:
+        write_lineage(storage.folder, run.lineage)
+        raise Fenced(advice(run.lineage.replaced_by))
+    else:
+        run.lineage = run.lineage.resumed(draw=draw)
+    write_lineage(storage.folder, run.lineage)
+
+
+def _asked(run: TrainingRun, *, keys: ClientKeys | None) -> Lineage:
+    """What the other server of a pair says of this run: that of a later epoch has it."""
+    for address, seconds in ((run.standby, STANDBY_ANSWER_SECONDS), (run.primary, PRIMARY_ANSWER_SECONDS)):
+        status = _status_of(address, seconds=seconds, keys=keys)
+        if status is None or status.phase == STANDBY_PHASE:
+            continue
+        if status.run_id == run.lineage.run_id and status.epoch > run.epoch:
+            return run.lineage.replaced(address, epoch=status.epoch)
+    return run.lineage
+
+
+def _status_of(address: str, *, seconds: float, keys: ClientKeys | None) -> Status | None:
+    """What the other server of a pair says of itself, if there is one and it answers."""
+    if not address:
+        return None
     try:
-        reply, _ = ask(run.standby, StatusRequest(request=1), timeout_seconds=STANDBY_ANSWER_SECONDS, keys=keys)
+        reply, _ = ask(address, StatusRequest(request=1), timeout_seconds=seconds, keys=keys)
     except (ServerUnreachable, Refused, WireError) as error:
-        log.warning("the standby %s cannot be asked whether it has taken over; starting: %s", run.standby, error)
-        return
+        log.warning("%s cannot be asked whether it serves this run; starting: %s", address, error)
+        return None
     assert isinstance(reply, StatusReply), "a question for the status is answered by it"
-    serves = reply.status.phase != STANDBY_PHASE and reply.status.run_id == run.lineage.run_id
-    if serves and reply.status.epoch > run.epoch:
-        raise Fenced(advice(run.standby))
+    return reply.status

@@ -47,6 +47,7 @@ class TrainingRun:
         self.progress = Progress(now=now)
         self.store: WeightStore | None = None
         self.standby = ""  # HOST:PORT of the newest that has followed this server
+        self.primary = ""  # HOST:PORT of the server whose place this one has taken
         self.duplicates = 0
         self._past = PastWeights()  # of a run that compensates delays; empty in others
 
@@ -61,7 +62,7 @@ class TrainingRun:
             lineage = msgspec.convert(record["lineage"], Lineage)
             run = cls(run_from_dict(record["run"], source="checkpoint"), lineage, now=now)
             run.seed(Schema.from_list(record["schema"]), vectors["weights"])
-            run.standby = record["standby"]
+            run.standby, run.primary = record["standby"], record["primary"]
             run.weights.restore(vectors, version=record["version"], target_version=record["target_version"])
             run._keep_for_late_gradients()
             run.ledger.restore(record["ledger"])
@@ -76,6 +77,7 @@ class TrainingRun:
         return {
             "lineage": msgspec.to_builtins(self.lineage),
             "standby": self.standby,
+            "primary": self.primary,
             "version": self.weights.version,
             "target_version": self.weights.target_version,
             "run": self.spec.to_dict(),

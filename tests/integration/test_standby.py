@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ps_server.keys import make_keys
+from ps_server.lineage_file import read_lineage
 from tests.integration.integer_worker import SCHEMA, told
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
 
@@ -16,6 +17,10 @@ pytestmark = pytest.mark.timeout(300)  # five programs that import torch, one af
 WORKERS = 2
 PATIENT = ("--takeover-seconds", "2")  # a machine that runs tests may stall
 UPDATES = 5000  # of each worker
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
 
 
 @dataclass
@@ -31,6 +36,11 @@ class Pair:
     @property
     def primary_folder(self) -> Path:
         return self.programs.folder / "run"
+
+    def start_primary(self) -> Program:
+        """Again, on its port and in its folder."""
+        where = ("--host", "127.0.0.1", "--port", str(port_of(self.addresses[0])))
+        return self.programs.start("ps-server", *where, "--resume", str(self.primary_folder))
 
     def wait_for_takeover(self) -> None:
         wait_for(lambda: "taking over" in self.standby.output, program=self.standby)
@@ -69,14 +79,37 @@ def test_a_primary_killed_under_load_is_replaced_and_may_not_come_back(pair: Pai
     pair.primary.kill()
     pair.wait_for_takeover()
     pair.each_push_is_there_once()
-    port = pair.addresses[0].rpartition(":")[2]
-    back = pair.programs.start("ps-server", "--host", "127.0.0.1", "--port", port, "--resume", str(pair.primary_folder))
+    back = pair.start_primary()
     assert back.wait() == 1
     assert f"{pair.addresses[1]} has taken over this run" in back.output
     assert f"ps-server --standby-of {pair.addresses[1]}" in back.output
     pair.standby.kill()
-    again, _ = pair.programs.start_server("--resume", str(pair.primary_folder))
-    assert f"the standby {pair.addresses[1]} cannot be asked whether it has taken over; starting" in again.output
+    again = pair.start_primary()
+    assert again.wait() == 1, "its folder remembers, though nobody can be asked"
+    assert "--take-back" in again.output
+    _, where = pair.programs.start_server("--resume", str(pair.primary_folder), "--take-back")
+    assert status_of(where).phase == "serving"
+
+
+def test_both_started_again_unchanged_after_a_takeover_go_on_with_what_the_standby_has(pair: Pair) -> None:
+    """As after a power failure, and with no worker alive that could tell."""
+    pair.primary.kill()
+    pair.wait_for_takeover()
+    pair.each_push_is_there_once()
+    where = pair.addresses[1]
+    wait_for(lambda: status_of(where).checkpoint_version == status_of(where).version, program=pair.standby)
+    before = status_of(where)
+    for program in (*pair.workers, pair.standby):
+        program.kill()
+    primary = pair.start_primary()
+    standby, _ = pair.programs.start_server(
+        "--standby-of", pair.addresses[0], *PATIENT, run_dir=pair.programs.folder / "standby", port=port_of(where)
+    )
+    assert primary.wait() == 1
+    assert f"ps-server --standby-of {where}" in primary.output
+    after = status_of(where)
+    assert (after.run_id, after.phase, after.version) == (before.run_id, "serving", before.version)
+    assert f"was taken over from {pair.addresses[0]}, and goes on here" in standby.output
 
 
 def test_a_primary_that_was_paused_stops_when_it_goes_on(pair: Pair) -> None:
@@ -85,14 +118,16 @@ def test_a_primary_that_was_paused_stops_when_it_goes_on(pair: Pair) -> None:
     pair.primary.signal(signal.SIGCONT)
     assert pair.primary.wait() == 1
     assert f"{pair.addresses[1]} has taken over this run" in pair.primary.output
+    remembered = read_lineage(pair.primary_folder)
+    assert remembered is not None
+    assert (remembered.replaced_by, remembered.epoch) == (pair.addresses[1], status_of(pair.addresses[1]).epoch)
     pair.each_push_is_there_once()
 
 
 def test_the_old_primary_follows_the_new_one_and_takes_over_in_its_turn(pair: Pair) -> None:
     pair.primary.kill()
     pair.wait_for_takeover()
-    port = int(pair.addresses[0].rpartition(":")[2])
-    folder = pair.programs.folder / "back"
+    port, folder = port_of(pair.addresses[0]), pair.programs.folder / "back"
     pair.primary, _ = pair.programs.start_server("--standby-of", pair.addresses[1], *PATIENT, port=port, run_dir=folder)
     wait_for(lambda: "follows as the standby" in pair.standby.output, program=pair.standby)
     pair.standby.kill()

@@ -7,6 +7,7 @@ from common.messages import ToServer
 from common.wire import Buffer, read_to_server, read_to_worker, to_frames
 from ps_server.effects import Effect, Send, Tell
 from ps_server.limits import Limits
+from ps_server.parameter_server import ParameterServer
 from ps_server.standby import Standby
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, LEASE_SECONDS, Transcript
 
@@ -25,13 +26,14 @@ class WithStandby(Transcript):
         self.is_cut = False
         self.standby = self.new_standby()
 
-    def new_standby(self) -> Standby:
+    def new_standby(self, server: ParameterServer | None = None) -> Standby:
         standby = Standby(
             primary=PRIMARY,
             draw=3,
             takeover_seconds=TAKEOVER_SECONDS,
             limits=Limits(lease_seconds=LEASE_SECONDS, checkpoint_seconds=CHECKPOINT_SECONDS),
             now=self.now,
+            server=server,
         )
         standby.address = STANDBY
         return standby

@@ -60,6 +60,17 @@ def test_workers_of_a_run_that_this_one_goes_on_with_belong_here() -> None:
     assert [lineage.is_of(run_id) for run_id in ("", "a", "b", "c")] == [True, True, True, False]
 
 
+@given(draws, st.integers(0, MOST), draws)
+def test_a_server_that_was_replaced_is_taken_back_in_an_epoch_above_its_successors(
+    first: int, successor: int, draw: int
+) -> None:
+    replaced = Lineage.begun(RUN, draw=first).replaced("other:5555", epoch=successor)
+    assert replaced.epoch >= successor
+    back = replaced.taken_over(draw=draw)
+    assert back.epoch > replaced.epoch
+    assert back.replaced_by is None
+
+
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 

@@ -38,7 +38,8 @@ def state_of(run: TrainingRun, *, now: float) -> dict[str, Any]:
     record = run.record(now=now)
     for account in record["ledger"].values():
         del account["durable"]
-    del record["progress"]["minutes"], record["progress"]["best_saved"], record["standby"], record["lineage"]
+    del record["progress"]["minutes"], record["progress"]["best_saved"], record["standby"], record["primary"]
+    del record["lineage"]
     return record
 
 
@@ -301,6 +302,18 @@ def test_an_old_primary_that_comes_back_is_told_and_stops() -> None:
     assert server.machine.phase is Phase.FENCED
     assert f"ps-server --standby-of {STANDBY}" in server.machine.fenced
     assert server.machine.save(now=server.now) == [], "its checkpoints are not touched"
+
+
+def test_a_standby_that_is_started_again_as_the_server_it_has_become_goes_on_telling_the_old_primary() -> None:
+    server = taken_over()
+    server.is_cut = False
+    became = server.standby.server
+    server.standby = server.new_standby(became)
+    server.from_standby(server.standby.tick(now=server.now))
+    assert server.machine.phase is Phase.FENCED
+    assert server.machine.lineage.replaced_by == STANDBY
+    assert became is not None
+    assert server.machine.lineage.epoch == became.epoch, "it is started again in no epoch before this one"
 
 
 def test_of_two_the_later_stays() -> None:

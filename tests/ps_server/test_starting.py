@@ -1,0 +1,170 @@
+"""Which of two servers of one run may start, by what its folder and the other one say."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.checkpoint_file import write_checkpoint
+from common.checkpoint_folder import checkpoint_name
+from common.errors import Fenced, ServerUnreachable, SettingsError
+from common.flags import parse_with_run
+from common.messages import StatusReply
+from common.run_folder import CHECKPOINTS
+from common.status import Status
+from common.tensors import Schema, TensorSpec
+from ps_server import starting
+from ps_server.lineage import Lineage
+from ps_server.lineage_file import read_lineage, write_lineage
+from ps_server.parameter_server import ParameterServer
+from ps_server.run_storage import RunStorage
+from ps_server.settings import ServerSettings
+from ps_server.standby import Standby
+from ps_server.training_run import TrainingRun
+from tests.ps_server.test_metrics import a_status
+from tests.ps_server.transcripts import a_run
+
+P, S = "127.0.0.1:5", "127.0.0.1:6"
+FIRST = Lineage.begun("0123456789abcdef", draw=1)
+TAKEN_OVER = FIRST.taken_over(draw=2)
+OTHER = Lineage.begun("fedcba9876543210", draw=1).taken_over(draw=1)
+
+
+class Others:
+    """What other servers say of their runs; who has said nothing does not answer."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, Status] = {}
+
+    def say(self, address: str, lineage: Lineage, phase: str = "serving") -> None:
+        self._said[address] = a_status(phase=phase, run_id=lineage.run_id, epoch=lineage.epoch)
+
+    def fall_silent(self) -> None:
+        self._said.clear()
+
+    def ask(self, address: str, *_: object, **__: object) -> tuple[StatusReply, list[bytes]]:
+        if address not in self._said:
+            raise ServerUnreachable(f"{address} does not answer")
+        return StatusReply(request=1, status=self._said[address], run={}, schema=()), []
+
+
+@pytest.fixture
+def others(monkeypatch: pytest.MonkeyPatch) -> Others:
+    others = Others()
+    monkeypatch.setattr(starting, "ask", others.ask)
+    return others
+
+
+def a_folder(folder: Path, lineage: Lineage, *, standby: str = "", primary: str = "") -> Path:
+    """With one checkpoint."""
+    run = TrainingRun(a_run(), lineage, now=0.0)
+    run.seed(Schema([TensorSpec("w", (2,))]), torch.zeros(2))
+    run.standby, run.primary = standby, primary
+    checkpoints = folder / CHECKPOINTS
+    checkpoints.mkdir(parents=True)
+    write_checkpoint(checkpoints / checkpoint_name(0), run.weights.vectors(), run.record(now=0.0))
+    write_lineage(folder, lineage)
+    return folder
+
+
+def started(folder: Path, *flags: str) -> ParameterServer | Standby:
+    parsed = parse_with_run(ServerSettings, flags, prog="ps-server", default_preset="pong")
+    storage = RunStorage(folder, checkpoints=None, may_hold_a_run=True)
+    try:
+        return starting.machine_for(parsed, storage, keys=None, now=0.0)
+    finally:
+        storage.close()
+
+
+def resumed(folder: Path, *flags: str) -> ParameterServer:
+    server = started(folder, "--resume", str(folder), *flags)
+    assert isinstance(server, ParameterServer)
+    return server
+
+
+def test_a_primary_whose_standby_serves_its_run_refuses_and_remembers_that(tmp_path: Path, others: Others) -> None:
+    folder = a_folder(tmp_path / "p", FIRST, standby=S)
+    others.say(S, TAKEN_OVER)
+    with pytest.raises(Fenced, match=f"{S} has taken over.*--standby-of {S}.*--take-back"):
+        resumed(folder)
+    others.fall_silent()
+    with pytest.raises(Fenced, match=f"{S} has taken over"):
+        resumed(folder)
+
+
+@pytest.mark.parametrize(
+    ("said", "phase"), [(None, ""), (TAKEN_OVER, "standby"), (OTHER, "serving"), (FIRST, "serving")]
+)
+def test_a_primary_that_nobody_has_replaced_goes_on_in_the_next_epoch(
+    tmp_path: Path, others: Others, said: Lineage | None, phase: str
+) -> None:
+    folder = a_folder(tmp_path / "p", FIRST, standby=S)
+    if said is not None:
+        others.say(S, said, phase)
+    server = resumed(folder)
+    assert FIRST.epoch < server.epoch < TAKEN_OVER.epoch
+    assert read_lineage(folder) == server.lineage
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_user_may_take_a_run_back_above_the_epoch_of_who_has_it(
+    tmp_path: Path, others: Others, is_known: bool
+) -> None:
+    folder = a_folder(tmp_path / "p", FIRST, standby=S)
+    successor = TAKEN_OVER.resumed(draw=3)
+    if is_known:
+        write_lineage(folder, FIRST.replaced(S, epoch=successor.epoch))
+    server = resumed(folder, "--take-back")
+    assert server.epoch > successor.epoch
+    assert resumed(folder).epoch > server.epoch, "nobody has replaced it since"
+
+
+def test_a_standby_in_the_folder_of_what_it_took_over_is_its_server(tmp_path: Path, others: Others) -> None:
+    folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
+    others.say(P, FIRST.resumed(draw=1))
+    machine = started(folder, "--standby-of", P)
+    assert isinstance(machine, Standby)
+    assert machine.server is not None
+    assert machine.server.epoch > TAKEN_OVER.epoch
+    assert read_lineage(folder) == machine.server.lineage
+
+
+def test_a_standby_whose_primary_has_the_run_back_refuses(tmp_path: Path, others: Others) -> None:
+    folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
+    others.say(P, TAKEN_OVER.taken_over(draw=1))
+    with pytest.raises(Fenced, match=f"{P} has taken over"):
+        started(folder, "--standby-of", P)
+
+
+def test_a_standby_of_a_standby_that_took_over_too_refuses(tmp_path: Path, others: Others) -> None:
+    folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P, standby=P)
+    others.say(P, TAKEN_OVER.taken_over(draw=1))
+    with pytest.raises(Fenced, match=f"{P} has taken over"):
+        started(folder, "--standby-of", P)
+
+
+def test_a_standby_in_the_folder_of_a_finished_takeover_says_that_another_run_has_begun(
+    tmp_path: Path, others: Others
+) -> None:
+    folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
+    others.say(P, OTHER)
+    with pytest.raises(SettingsError, match=f"{P} serves run {OTHER.run_id}.*--run-dir"):
+        started(folder, "--standby-of", P)
+
+
+@pytest.mark.parametrize("primary", ["", "127.0.0.1:7"])
+def test_a_standby_in_the_folder_of_any_other_run_refuses(tmp_path: Path, others: Others, primary: str) -> None:
+    folder = a_folder(tmp_path / "s", FIRST, primary=primary)
+    with pytest.raises(SettingsError, match="holds the checkpoints of a run; take another folder"):
+        started(folder, "--standby-of", P)
+
+
+def test_a_standby_in_a_new_folder_follows(tmp_path: Path, others: Others) -> None:
+    machine = started(tmp_path, "--standby-of", P)
+    assert isinstance(machine, Standby)
+    assert machine.server is None
+
+
+def test_taking_back_is_for_a_folder_that_is_resumed() -> None:
+    with pytest.raises(SettingsError, match="--take-back goes with --resume"):
+        ServerSettings(take_back=True)
