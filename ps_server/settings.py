@@ -45,7 +45,8 @@ class ServerSettings:
     checkpoint_dir: Path | None = None
     """folder for checkpoints; RUN_DIR/checkpoints when not given"""
     resume: Path | None = None
-    """continue the run in this folder from its newest sound checkpoint; other flags change its settings"""
+    """continue the run in this folder from its newest sound checkpoint; other flags change its settings, but not what
+    it was begun with: preset, seed, environment, network, algorithm and optimizer"""
     rescue: str | None = None
     """id of a run whose folder is lost: its workers bring the newest weights that they have, and go on here"""
     take_back: bool = False

@@ -12,7 +12,8 @@ from common.curve import ClientKeys
 from common.errors import Fenced, Refused, ServerUnreachable, SettingsError, WireError
 from common.flags import Parsed
 from common.messages import StatusReply, StatusRequest
-from common.run_spec import run_from_dict, with_settings
+from common.resumed_run import resumed_run
+from common.run_spec import run_from_dict
 from common.status import Status
 from common.zmq_request import ask
 from ps_server.checkpointing import check_unused, newest_checkpoint
@@ -120,9 +121,7 @@ def _kept(flags: Parsed[ServerSettings], storage: RunStorage, *, now: float) -> 
     """The run of the newest sound checkpoint, with what the flags change."""
     path, vectors, record = newest_checkpoint(storage.folder, storage.checkpoints)
     kept = run_from_dict(record["run"], source=str(path))
-    spec = with_settings(kept, flags.wishes, source="flags")
-    if spec.optimizer.__class__ is not kept.optimizer.__class__:
-        raise SettingsError("--optimizer: a resumed run keeps its optimizer and what it remembers; leave it out")
+    spec = resumed_run(kept, flags.wishes)
     run = TrainingRun.restored(vectors, record | {"run": spec.to_dict()}, now=now)
     log.info("resumed %s at step %d", path, run.progress.global_steps)
     return run

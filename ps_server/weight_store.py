@@ -145,7 +145,8 @@ class WeightStore:
         self._encoded.clear()
         self._weights.replace(vectors["weights"])
         if self._has_target:
-            self._target.replace(vectors["target"])
+            # A run that had no target of its own when it was kept, and has one from now on, begins with the weights.
+            self._target.replace(vectors.get("target", vectors["weights"]))
         for name, slot in self._slots().items():
             slot.copy_(vectors[name])
         self.version, self._refreshed = version, target_version

@@ -23,9 +23,10 @@ from common.json_lines import last_row
 from common.number_flags import LEAST_SECONDS, MOST_PORT, MOST_SECONDS, MOST_WORKERS, check_number
 from common.output_file import check_output
 from common.program_output import never_wait_for_output
+from common.resumed_run import resumed_run
 from common.run_folder import METRICS, SERVER_LOG, SETTINGS, claim_run_folder, make_run_folder
 from common.run_rows import MetricsRow
-from common.run_spec import RunSpec, flags_for
+from common.run_spec import RunSpec, flags_for, load_config
 from common.status import Status
 from common.stop_signals import StopSignal
 from rl_worker.local_cluster import LocalCluster
@@ -63,7 +64,8 @@ class ClusterSettings:
     run_dir: Path | None = None
     """folder for what the run leaves behind; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
     resume: Path | None = None
-    """continue the run in this folder from its newest sound checkpoint; other flags change its settings"""
+    """continue the run in this folder from its newest sound checkpoint; other flags change its settings, but not what
+    it was begun with: preset, seed, environment, network, algorithm and optimizer"""
     host: str = "127.0.0.1"
     """address to listen on; 0.0.0.0 is every interface: workers on other machines can help"""
     port: int = 0
@@ -107,6 +109,8 @@ def train_here(argv: Sequence[str] | None = None) -> int:
         print_catalogue()
         return 0
     check_output("--json", settings.json)
+    if settings.resume is not None:
+        resumed_run(load_config(settings.resume / SETTINGS), flags.wishes)  # else the server would find it out
     check_apart(run, imports=settings.imports, device=settings.device, render=settings.render)
     stop = StopSignal()
     if flags.remark:

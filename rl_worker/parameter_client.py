@@ -17,6 +17,7 @@ from common import messages
 from common.errors import PsRlError, Refused, RunEnded, SchemaMismatch, ServerUnreachable
 from common.messages import Episode, ToServer, ToWorker, Welcome, settlement_of
 from common.names import as_text
+from common.run_spec import flag_of, flat_settings
 from common.tensors import Schema
 from common.wire import Buffer
 from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
@@ -264,8 +265,9 @@ class ParameterClient:
         before, self._welcome = self._welcome, welcome
         if before is None:
             self.is_first = welcome.number == 0  # until the server knows who reports
-        if before is not None and (section := _changed_section(before.run, welcome.run)):
-            return self._end(SchemaMismatch(f"the server came back with another [{section}]; start this worker anew"))
+        if before is not None and (setting := _changed_setting(before.run, welcome.run)):
+            why = f"the server came back with another {setting}, which workers have from their start"
+            return self._end(SchemaMismatch(f"{why}; start this worker anew"))
         if self._schema is not None and welcome.schema:
             sentence = self._schema.difference(Schema(welcome.schema))
             if sentence:
@@ -437,7 +439,12 @@ class ParameterClient:
         return self._last_ticket
 
 
-def _changed_section(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """The first section of the run that this worker was built for and that is another now; "" when there is none."""
-    built_for = ("environment", "algorithm", "network")
-    return next((section for section in built_for if before.get(section) != after.get(section)), "")
+def _changed_setting(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """The flag of the first setting that this worker was built for and that is another now; "" when there is none."""
+    built_for = [
+        flat_settings({section: run.get(section) for section in ("environment", "algorithm", "network", "wire")})
+        for run in (before, after)
+    ]
+    return next(
+        (flag_of(key) for key in built_for[0] | built_for[1] if built_for[0].get(key) != built_for[1].get(key)), ""
+    )

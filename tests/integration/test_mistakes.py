@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from common.run_spec import load_preset
 from tests.integration.processes import Program, Programs, status_of, wait_for
 
 
@@ -58,6 +59,14 @@ def test_a_taken_port_is_told(programs: Programs, tmp_path: Path) -> None:
     port = endpoint.rpartition(":")[2]
     second = programs.start("ps-server", "--host", "127.0.0.1", "--port", port, "--run-dir", str(tmp_path / "other"))
     says(second, f"--port {port}")
+
+
+@pytest.mark.parametrize("flags", ["--preset pong", "--hidden 16", "--algorithm n_step_q", "--seed 3"])
+def test_a_cluster_is_not_resumed_with_what_its_run_was_not_begun_with(
+    programs: Programs, tmp_path: Path, flags: str
+) -> None:
+    (tmp_path / "run.toml").write_text(load_preset("cartpole").to_toml())
+    says(programs.start("rl-cluster", "--resume", str(tmp_path), *flags.split()), f"{flags}: a resumed run keeps")
 
 
 def test_a_worker_whose_flags_contradict_the_run_is_told_which_flag(programs: Programs) -> None:

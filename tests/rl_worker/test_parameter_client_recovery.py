@@ -168,14 +168,25 @@ def test_an_empty_server_that_came_back_is_told_the_run_that_was_decided() -> No
     assert hello_of(client.tick(now=1.0)).proposal == RUN
 
 
-@pytest.mark.parametrize("section", ["environment", "algorithm", "network"])
-def test_a_server_that_came_back_with_another_run_is_left(section: str) -> None:
+@pytest.mark.parametrize(
+    ("section", "setting", "flag"),
+    [
+        ("environment", "id", "--environment"),
+        ("environment", "envs", "--envs"),
+        ("algorithm", "unroll_length", "--unroll-length"),
+        ("network", "hidden", "--hidden"),
+        ("wire", "gradient_codec", "--gradient-codec"),
+    ],
+)
+def test_a_server_that_came_back_with_another_run_is_left(section: str, setting: str, flag: str) -> None:
     client = joined_client()
     push(client, 1, 2)
-    fail = failure(rejoin(client, schema=SCHEMA.specs, run=RUN | {section: {"id": "another"}}))
+    fail = failure(
+        rejoin(client, schema=SCHEMA.specs, run=RUN | {section: RUN.get(section, {}) | {setting: "another"}})
+    )
     assert fail.ticket == 0
     assert isinstance(fail.error, SchemaMismatch)
-    assert f"[{section}]" in str(fail.error)
+    assert f"the server came back with another {flag}, " in str(fail.error)
     assert client.phase is Phase.OVER
 
 
