@@ -98,7 +98,7 @@ class _Cluster:
     """A run, and whose turn it is to collect an unroll and push its gradient."""
 
     def __init__(self, run: RunSpec, workers: int) -> None:
-        self.run = TrainingRun(run, Lineage.begun("1", draw=0), now=0.0)
+        self.run = TrainingRun(run, Lineage.begun("1", secret="s", draw=0), now=0.0)
         self._turns = [threading.Semaphore(0) for _ in range(workers)]
         self._turns[0].release()
 

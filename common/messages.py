@@ -58,6 +58,7 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
     incarnation: Count = 0  # of the newest WELCOME; 0: there was none yet
     run_id: Text = ""  # likewise
     latest_epoch: Count = 0  # the highest of that run that this worker has seen: a server of an earlier one is over
+    epoch_proof: Text = ""  # of that WELCOME
     protocols: tuple[Count, Count]  # lowest and highest version spoken
     codecs: Annotated[tuple[Name, ...], msgspec.Meta(max_length=32)] = ("float32",)
     host: Text = ""
@@ -207,6 +208,7 @@ class Fence(Struct, frozen=True, kw_only=True, tag="FENCE"):
     request: Count
     run_id: Text
     latest_epoch: Count  # in which it is served now
+    epoch_proof: Text  # which only a server of that run can make
     address: Address  # where
 
 
@@ -220,6 +222,7 @@ class Welcome(Struct, frozen=True, kw_only=True, tag="WELCOME"):
     protocol: int  # version spoken from now on
     run_id: Name
     epoch: int  # one life of a server of the run; versions of different epochs do not compare
+    epoch_proof: Text  # to be shown to other servers of this run
     incarnation: int  # one process of this worker id: a process that is started later has a higher one
     number: int  # 0, 1, 2, … in order of joining; the same for a worker id as long as the run lives
     run: Run

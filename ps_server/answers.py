@@ -22,6 +22,7 @@ def welcome(hello: Hello, run: TrainingRun, account: Account, *, lease_seconds: 
         protocol=messages.PROTOCOL_VERSION,
         run_id=run.lineage.run_id,
         epoch=run.epoch,
+        epoch_proof=run.lineage.proof,
         incarnation=account.incarnation,
         number=account.number,
         run=run.spec.to_dict(),

@@ -10,17 +10,11 @@ from common.messages import Fence, Hello, ToServer
 from ps_server.training_run import TrainingRun
 
 
-def is_fenced_by(message: ToServer, run: TrainingRun | None, *, is_admin: bool) -> TypeGuard[Hello | Fence]:
-    """
-    Whether the message proves that this run is served in a later epoch than ours.
-
-    On a locked server a worker's word alone counts only if a standby has followed, which could have taken over.
-    """
-    if run is None or not isinstance(message, Hello | Fence):
+def is_fenced_by(message: ToServer, run: TrainingRun | None) -> TypeGuard[Hello | Fence]:
+    """Whether the message proves that this run is served in a later epoch than ours. A claim alone counts nothing."""
+    if run is None or not isinstance(message, Hello | Fence) or message.run_id != run.lineage.run_id:
         return False
-    if not is_admin and not run.standby:
-        return False
-    return message.run_id == run.lineage.run_id and message.latest_epoch > run.epoch
+    return message.latest_epoch > run.epoch and run.lineage.proves(message.latest_epoch, message.epoch_proof)
 
 
 def advice(address: str) -> str:

@@ -128,7 +128,7 @@ class ParameterServer:
                 raise Denied("unknown_worker", "say HELLO first, on this connection")
             if not sender.is_admin and type(message) in ADMINS_ONLY:
                 raise Denied("not_admin", "saving, stopping and following the run takes an admin's key")
-            if is_fenced_by(message, self.run, is_admin=sender.is_admin):
+            if is_fenced_by(message, self.run):
                 reason = "the run is served in a later epoch"
                 refusal = self.refusals.refuse(peer, "fenced", reason, message.request, now=now)
                 address = message.address if isinstance(message, messages.Fence) else ""

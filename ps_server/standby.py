@@ -245,7 +245,8 @@ class Standby:
         """What would be lost if the run went on here in this epoch, as far as HELLO shows; "": nothing."""
         if not run.weights.is_sound():
             return "sound weights: its own hold NaN or Inf"
-        if hello.run_id == lineage.run_id and hello.latest_epoch >= lineage.epoch:
+        is_proven = hello.run_id == lineage.run_id and lineage.proves(hello.latest_epoch, hello.epoch_proof)
+        if is_proven and hello.latest_epoch >= lineage.epoch:
             return f"what was done in epoch {hello.latest_epoch}"
         if 0 < self._promised <= self._number and now - self._confirmed < LEASE_SECONDS:
             return ""  # no push was told to be durable that is not here: what the worker does not keep, it never kept
@@ -275,6 +276,7 @@ class Standby:
             request=self._last_request,
             run_id=server.lineage.run_id,
             latest_epoch=server.epoch,
+            epoch_proof=server.lineage.proof,
             address=self.address,
         )
         return [Tell(fence)]

@@ -31,6 +31,7 @@ from ps_server.training_run import TrainingRun
 # has begun to listen.
 STANDBY_ANSWER_SECONDS = 10.0
 PRIMARY_ANSWER_SECONDS = 2.0
+SECRET_BYTES = 16
 MOST_LOST = 16  # runs that one folder remembers to have lost
 
 log = logging.getLogger("ps-server")
@@ -84,7 +85,8 @@ def _begun(storage: RunStorage, *, rescued: str | None, draw: int) -> Lineage:
     if lost:
         log.info("workers of run %s, whose checkpoints are lost, may bring the weights that they have", lost[0])
     run_id = secrets.token_hex(RUN_ID_DIGITS // 2)
-    return Lineage.begun(run_id, draw=draw, continues=tuple(lost[:MOST_LOST]))
+    secret = secrets.token_hex(SECRET_BYTES)
+    return Lineage.begun(run_id, secret=secret, draw=draw, continues=tuple(lost[:MOST_LOST]))
 
 
 def _successor(

@@ -39,6 +39,7 @@ class Introduction:
         self._run_id = ""
         self._incarnation = 0
         self._latest_epoch = 0
+        self._epoch_proof = ""
 
     def hello(self, *, request: int, oldest: int) -> Hello:
         """To be said now."""
@@ -50,6 +51,7 @@ class Introduction:
             run_id=self._run_id,
             incarnation=self._incarnation,
             latest_epoch=self._latest_epoch,
+            epoch_proof=self._epoch_proof,
         )
 
     def objection(self, welcome: Welcome) -> str:
@@ -63,6 +65,6 @@ class Introduction:
         is_another = self._run_id not in ("", welcome.run_id)
         self._run_id = welcome.run_id
         self._incarnation = welcome.incarnation
-        self._latest_epoch = welcome.epoch
+        self._latest_epoch, self._epoch_proof = welcome.epoch, welcome.epoch_proof
         self._proposal = welcome.run
         return is_another

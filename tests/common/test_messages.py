@@ -33,14 +33,14 @@ LEAST: dict[str, dict[str, Any]] = {
     "STOP_REQUEST": {},
     "FOLLOW": {"address": "a:1"},
     "FOLLOWED": {"follow": 1, "number": 0},
-    "FENCE": {"run_id": "1", "latest_epoch": 2, "address": "a:1"},
+    "FENCE": {"run_id": "1", "latest_epoch": 2, "epoch_proof": "", "address": "a:1"},
 }  # fmt: skip
 
 # What is meant when a field is left out; the page's table.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "HELLO": {
         "codecs": ("float32",), "host": "", "environments": 0, "wishes": {}, "proposal": None, "oldest": 1,
-        "incarnation": 0, "run_id": "", "latest_epoch": 0,
+        "incarnation": 0, "run_id": "", "latest_epoch": 0, "epoch_proof": "",
     },
     "SEED": {"codec": "float32", "inline": b""},
     "PULL": {"have_version": 0, "have_epoch": 0, "target": False, "codec": "float32"},
@@ -52,7 +52,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 WELCOME = {
     "type": "WELCOME", "request": 1, "protocol": 1, "epoch": 1, "number": 0, "schema": [], "version": 0, "codecs": [],
-    "global_steps": 0, "run_id": "a", "incarnation": 1, "settled_through": 0, "reported_through": 0,
+    "global_steps": 0, "run_id": "a", "incarnation": 1, "epoch_proof": "a", "settled_through": 0, "reported_through": 0,
     "lease_seconds": 5.0,
 }  # fmt: skip
 STATUS = {

@@ -16,7 +16,7 @@ PUSH = {"type": "PUSH", "request": 1, "sequence": 1, "computed_on": 0, "epoch": 
 HELLO = {"type": "HELLO", "request": 1, "worker_id": "a", "secret": "0123456789abcdef", "protocols": [1, 1]}
 WELCOME = {
     "type": "WELCOME", "request": 1, "protocol": 1, "epoch": 1, "number": 0, "schema": [], "version": 0, "codecs": [],
-    "global_steps": 0, "run_id": "a", "incarnation": 1, "settled_through": 0, "reported_through": 0,
+    "global_steps": 0, "run_id": "a", "incarnation": 1, "epoch_proof": "a", "settled_through": 0, "reported_through": 0,
     "lease_seconds": 5.0, "run": {},
 }  # fmt: skip
 WEIGHTS = {"type": "WEIGHTS", "request": 1, "epoch": 1, "version": 1, "global_steps": 0}

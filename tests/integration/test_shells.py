@@ -31,7 +31,7 @@ from rl_worker.remote_parameters import Newest, RemoteParameters
 from rl_worker.zmq_client import ZmqClient
 from tests.segments import open_here
 
-LINEAGE = Lineage.begun("0123456789abcdef", draw=0)
+LINEAGE = Lineage.begun("0123456789abcdef", secret="s", draw=0)
 SIZE = 20_000  # large enough for memory to be worth it
 SCHEMA = Schema([TensorSpec("all", (SIZE,))])
 RUN = run_from_dict({"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}, source="test")

@@ -9,7 +9,17 @@ from common.codecs import CODECS
 from common.tensors import Schema, TensorSpec
 from ps_server import admission
 from ps_server.phases import Phase
-from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, RUN_ID, SCHEMA, Transcript, a_run, encoded, notes
+from tests.ps_server.transcripts import (
+    EPOCH,
+    LEASE_SECONDS,
+    RUN_ID,
+    SCHEMA,
+    Transcript,
+    a_lineage,
+    a_run,
+    encoded,
+    notes,
+)
 
 
 def setting(run: dict[str, Any], section: str, name: str) -> Any:
@@ -86,6 +96,7 @@ def test_welcome_tells_a_worker_all_it_needs(server: Transcript) -> None:
         protocol=1,
         run_id=RUN_ID,
         epoch=EPOCH,
+        epoch_proof=a_lineage().proof,
         incarnation=1,
         number=0,
         run=a_run().to_dict(),

@@ -20,7 +20,7 @@ RUN = "0123456789abcdef"
 def test_each_life_of_a_server_is_in_a_later_epoch_than_the_one_before(
     first: int, lives: list[tuple[bool, int]]
 ) -> None:
-    lineage = Lineage.begun(RUN, draw=first)
+    lineage = Lineage.begun(RUN, secret="s", draw=first)
     assert lineage.epoch > 0, "0 is no epoch"
     for is_takeover, draw in lives:
         following = lineage.taken_over(draw=draw) if is_takeover else lineage.resumed(draw=draw)
@@ -33,7 +33,7 @@ def test_each_life_of_a_server_is_in_a_later_epoch_than_the_one_before(
 def test_a_takeover_is_above_every_resume_of_the_server_that_is_replaced(
     first: int, resumes: list[int], takeover: int
 ) -> None:
-    primary = Lineage.begun(RUN, draw=first)
+    primary = Lineage.begun(RUN, secret="s", draw=first)
     standby = primary.taken_over(draw=takeover)
     for draw in resumes:
         primary = primary.resumed(draw=draw)
@@ -41,7 +41,7 @@ def test_a_takeover_is_above_every_resume_of_the_server_that_is_replaced(
 
 
 def test_a_server_resumed_once_a_minute_for_a_month_and_replaced_a_thousand_times_has_room_for_epochs() -> None:
-    lineage = Lineage.begun(RUN, draw=DRAWN - 1)
+    lineage = Lineage.begun(RUN, secret="s", draw=DRAWN - 1)
     for _ in range(1000):
         lineage = lineage.taken_over(draw=DRAWN - 1)
     for _ in range(43_200):
@@ -50,13 +50,13 @@ def test_a_server_resumed_once_a_minute_for_a_month_and_replaced_a_thousand_time
 
 
 def test_two_servers_that_took_the_same_step_are_told_apart_by_what_was_drawn() -> None:
-    lineage = Lineage.begun(RUN, draw=5)
+    lineage = Lineage.begun(RUN, secret="s", draw=5)
     assert lineage.resumed(draw=1).epoch != lineage.resumed(draw=2).epoch
     assert lineage.taken_over(draw=1).epoch != lineage.taken_over(draw=2).epoch
 
 
 def test_workers_of_a_run_that_this_one_goes_on_with_belong_here() -> None:
-    lineage = Lineage.begun("b", draw=0, continues=("a",))
+    lineage = Lineage.begun("b", secret="s", draw=0, continues=("a",))
     assert [lineage.is_of(run_id) for run_id in ("", "a", "b", "c")] == [True, True, True, False]
 
 
@@ -64,7 +64,7 @@ def test_workers_of_a_run_that_this_one_goes_on_with_belong_here() -> None:
 def test_a_server_that_was_replaced_is_taken_back_in_an_epoch_above_its_successors(
     first: int, successor: int, draw: int
 ) -> None:
-    replaced = Lineage.begun(RUN, draw=first).replaced("other:5555", epoch=successor)
+    replaced = Lineage.begun(RUN, secret="s", draw=first).replaced("other:5555", epoch=successor)
     assert replaced.epoch >= successor
     back = replaced.taken_over(draw=draw)
     assert back.epoch > replaced.epoch
@@ -76,7 +76,7 @@ def test_a_server_that_was_replaced_is_taken_back_in_an_epoch_above_its_successo
 
 def test_a_folder_remembers_what_was_written_last(tmp_path: Path) -> None:
     assert read_lineage(tmp_path) is None
-    lineage = Lineage.begun(RUN, draw=5, continues=("a", "b"))
+    lineage = Lineage.begun(RUN, secret="s", draw=5, continues=("a", "b"))
     for _ in range(2):
         write_lineage(tmp_path, lineage)
         assert read_lineage(tmp_path) == lineage
@@ -92,7 +92,7 @@ def test_a_damaged_file_is_named_and_nothing_is_served(tmp_path: Path, content: 
 
 
 def test_a_disk_that_takes_nothing_is_named_and_what_was_there_stays(tmp_path: Path) -> None:
-    write_lineage(tmp_path, lineage := Lineage.begun(RUN, draw=5))
+    write_lineage(tmp_path, lineage := Lineage.begun(RUN, secret="s", draw=5))
     with (
         mock.patch("os.fsync", side_effect=OSError(28, "No space left on device")),
         pytest.raises(SettingsError, match=r"lineage\.json: cannot be written: No space left on device"),

@@ -8,9 +8,9 @@ from common import messages
 from ps_server import replication
 from ps_server.phases import Phase
 from ps_server.replication import AGAIN_SECONDS, LEASE_SECONDS, WINDOW
-from ps_server.sender import Sender
+from ps_server.sender import ANYBODY, Sender
 from tests.ps_server.standby_transcripts import STANDBY
-from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, exits, notes, sends
+from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, a_lineage, exits, later, notes, sends
 
 
 class Primary(Transcript):
@@ -192,7 +192,7 @@ def test_a_standby_that_is_too_slow_is_dropped_and_keeps_our_word_until_its_leas
 
 
 def a_fence(**fields: Any) -> messages.Fence:
-    known: dict[str, Any] = {"run_id": RUN_ID, "latest_epoch": EPOCH + 1, "address": STANDBY}
+    known: dict[str, Any] = later() | {"address": STANDBY}
     return messages.Fence(request=5, **known | fields)
 
 
@@ -212,26 +212,43 @@ def test_a_server_that_was_replaced_changes_nothing_more_sends_everybody_away_an
 
 def test_the_hello_of_a_worker_that_has_seen_the_new_server_is_enough() -> None:
     server = followed_server()
-    refused = server.refusal("a", server.hello_of("a", run_id=RUN_ID, latest_epoch=EPOCH + 1))
+    refused = server.refusal("a", server.hello_of("a", **later()))
     assert refused.code == "fenced"
     assert STANDBY in server.machine.fenced, "it knows where its standby listens"
 
 
-@pytest.mark.parametrize("fields", [{"run_id": "another"}, {"run_id": ""}, {"latest_epoch": EPOCH}])
-def test_a_worker_of_another_run_or_of_an_earlier_epoch_fences_nobody(fields: dict[str, Any]) -> None:
-    server = Transcript.seeded()
-    server.say("b", server.hello_of("b", **({"run_id": RUN_ID, "latest_epoch": EPOCH + 1} | fields)))
-    assert server.machine.phase is Phase.SERVING
+CLAIMS = {
+    "another run": later(run_id="another"),
+    "no run": later(run_id=""),
+    "this epoch": later(EPOCH),
+    "an earlier epoch": later(EPOCH - 1),
+    "no proof": later() | {"epoch_proof": ""},
+    "the proof of this epoch": later() | {"epoch_proof": a_lineage(EPOCH).proof},
+    "the proof of another run": later() | {"epoch_proof": a_lineage(EPOCH + 1, "another").proof},
+    "the highest number that can be said": later() | {"latest_epoch": messages.MOST},
+}
 
 
-@pytest.mark.parametrize(("has_standby", "phase"), [(False, Phase.SERVING), (True, Phase.FENCED)])
-def test_a_workers_key_alone_does_not_stop_a_locked_server_that_nobody_could_have_replaced(
-    has_standby: bool, phase: Phase
+@pytest.mark.parametrize("what", ["HELLO", "FENCE"])
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+@pytest.mark.parametrize("has_standby", [False, True])
+@pytest.mark.parametrize("sender", [ANYBODY, Sender(key="k", is_admin=False)])
+def test_a_claim_that_a_server_was_replaced_needs_the_proof_of_the_later_epoch(
+    what: str, claim: dict[str, Any], has_standby: bool, sender: Sender
 ) -> None:
     server = followed_server() if has_standby else Transcript.seeded()
-    hello = server.hello_of("a", run_id=RUN_ID, latest_epoch=EPOCH + 1)
-    server.machine.receive(b"a", hello, now=server.now, sender=Sender(is_admin=False))
-    assert server.machine.phase is phase
+    message = server.hello_of("b", **claim) if what == "HELLO" else a_fence(**claim)
+    server.machine.receive(b"b", message, now=server.now, sender=sender)
+    assert server.machine.phase is Phase.SERVING
+    assert server.machine.lineage == a_lineage()
+
+
+def test_a_worker_with_the_proof_is_believed_whoever_it_is() -> None:
+    server = Transcript.seeded()
+    server.machine.receive(
+        b"a", server.hello_of("a", **later()), now=server.now, sender=Sender(key="k", is_admin=False)
+    )
+    assert server.machine.phase is Phase.FENCED
 
 
 @pytest.mark.parametrize("message", [messages.Follow(request=1, address="x:1"), a_fence()])

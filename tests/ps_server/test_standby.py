@@ -12,7 +12,18 @@ from ps_server.phases import Phase
 from ps_server.replication import LEASE_SECONDS
 from ps_server.training_run import TrainingRun
 from tests.ps_server.standby_transcripts import PRIMARY, STANDBY, TAKEOVER_SECONDS, WithStandby
-from tests.ps_server.transcripts import EPOCH, RUN_ID, START, a_lineage, a_run, encoded, notes, only, restored_run
+from tests.ps_server.transcripts import (
+    EPOCH,
+    RUN_ID,
+    START,
+    a_lineage,
+    a_run,
+    encoded,
+    later,
+    notes,
+    only,
+    restored_run,
+)
 
 Q_LEARNING: dict[str, Any] = {
     "algorithm": {"name": "one_step_q", "target_interval": 100},
@@ -149,7 +160,7 @@ def test_nobody_but_a_worker_that_wants_to_join_calls_a_standby_to_its_place() -
     server = WithStandby.following()
     server.silence(2.0)
     assert refusal(server.ask_standby(messages.Pull(request=1))).code == "standby"
-    stranger = server.hello_of("a", run_id="another", latest_epoch=EPOCH + 1)
+    stranger = server.hello_of("a", **later(run_id="another"))
     assert refusal(server.ask_standby(stranger)).code == "standby", "it belongs to another run"
     assert server.standby.server is None
 
@@ -158,7 +169,7 @@ def test_it_takes_over_in_a_later_epoch_saves_at_once_and_says_what_is_settled()
     server = WithStandby.following()
     server.push("a", 1)
     server.silence(2.0)
-    effects = server.ask_standby(server.hello_of("a", run_id=RUN_ID, latest_epoch=EPOCH))
+    effects = server.ask_standby(server.hello_of("a", **later(EPOCH)))
     welcome = only(Send, effects).message
     assert isinstance(welcome, messages.Welcome)
     assert welcome.epoch > EPOCH
@@ -225,8 +236,15 @@ def test_a_worker_that_keeps_nothing_does_not_prevent_a_standby_that_has_all_tha
 def test_a_standby_that_missed_a_later_epoch_does_not_take_over_in_an_earlier_one() -> None:
     server = WithStandby.following()
     server.silence(2.0)
-    hello = server.hello_of("a", run_id=RUN_ID, latest_epoch=10**15)
+    hello = server.hello_of("a", **later(10**15))
     assert refusal([one for one in server.ask_standby(hello) if isinstance(one, Send)]).code == "lacking"
+
+
+def test_a_claim_of_a_later_epoch_without_its_proof_keeps_no_standby_from_taking_over() -> None:
+    server = WithStandby.following()
+    server.silence(2.0)
+    server.ask_standby(server.hello_of("a", **later(10**15) | {"epoch_proof": a_lineage(EPOCH).proof}))
+    assert server.standby.server is not None
 
 
 # -- what it says to the primary --------------------------------------------------------------------------------------

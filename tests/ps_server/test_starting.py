@@ -25,9 +25,9 @@ from tests.ps_server.test_metrics import a_status
 from tests.ps_server.transcripts import a_run
 
 P, S = "127.0.0.1:5", "127.0.0.1:6"
-FIRST = Lineage.begun("0123456789abcdef", draw=1)
+FIRST = Lineage.begun("0123456789abcdef", secret="s", draw=1)
 TAKEN_OVER = FIRST.taken_over(draw=2)
-OTHER = Lineage.begun("fedcba9876543210", draw=1).taken_over(draw=1)
+OTHER = Lineage.begun("fedcba9876543210", secret="s", draw=1).taken_over(draw=1)
 
 
 class Others:

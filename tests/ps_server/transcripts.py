@@ -27,6 +27,7 @@ SCHEMA = Schema([TensorSpec("policy.weight", (2, 1)), TensorSpec("policy.bias", 
 START = 1000.0  # of the clock
 EPOCH = 7
 RUN_ID = "0123456789abcdef"
+SECRET = "of the servers of this run"
 LEASE_SECONDS = 5.0
 CHECKPOINT_SECONDS = 30.0
 
@@ -49,7 +50,12 @@ def vector(*values: float) -> Tensor:
 
 
 def a_lineage(epoch: int = EPOCH, run_id: str = RUN_ID) -> Lineage:
-    return Lineage(run_id=run_id, epoch=epoch)
+    return Lineage(run_id=run_id, secret=SECRET, epoch=epoch)
+
+
+def later(epoch: int = EPOCH + 1, run_id: str = RUN_ID) -> dict[str, Any]:
+    """What HELLO and FENCE say of a server of this run that serves in a later epoch, proof included."""
+    return {"run_id": run_id, "latest_epoch": epoch, "epoch_proof": a_lineage(epoch, run_id).proof}
 
 
 def restored_run(vectors: dict[str, Tensor], record: dict[str, Any], *, epoch: int, now: float = START) -> TrainingRun:

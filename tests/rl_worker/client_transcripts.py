@@ -20,6 +20,7 @@ RUN: dict[str, Any] = {
     "budget": {"max_steps": 1000},
 }
 RUN_ID = "0123"
+PROOF = "what proves the epoch"
 LEASE_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
 RESEND_BYTES = 10**9
@@ -67,6 +68,7 @@ def welcome(request: int, **changes: Any) -> Welcome:
     answer: dict[str, Any] = {
         "protocol": 1,
         "epoch": 1,
+        "epoch_proof": PROOF,
         "number": 0,
         "run": RUN,
         "schema": (),

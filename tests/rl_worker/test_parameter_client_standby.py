@@ -11,6 +11,7 @@ from rl_worker.parameter_client import TURNED_AWAY_SECONDS, ParameterClient, Pha
 from rl_worker.silence import SILENCE_WITH_STANDBY_SECONDS
 from tests.rl_worker.client_transcripts import (
     PATIENCE_SECONDS,
+    PROOF,
     RUN_ID,
     SCHEMA,
     alive,
@@ -82,9 +83,9 @@ def test_hello_tells_the_run_and_the_latest_epoch_that_was_seen() -> None:
     client = joined_client(epoch=7, incarnation=4, schema=SCHEMA.specs)
     client.receive(messages.Refused(request=9, code="unknown_worker", reason=""), now=1.0)
     hello = hello_of(client.tick(now=1.0))
-    assert (hello.run_id, hello.incarnation, hello.latest_epoch) == (RUN_ID, 4, 7)
+    assert (hello.run_id, hello.incarnation, hello.latest_epoch, hello.epoch_proof) == (RUN_ID, 4, 7, PROOF)
     fresh = hello_of(new_client().tick(now=0.0))
-    assert (fresh.run_id, fresh.incarnation, fresh.latest_epoch) == ("", 0, 0)
+    assert (fresh.run_id, fresh.incarnation, fresh.latest_epoch, fresh.epoch_proof) == ("", 0, 0, "")
     assert fresh.secret == hello.secret
 
 

@@ -27,7 +27,7 @@ def proven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slots]:
     segment = Segment.open(msgpack.unpackb(frames[1])["memory"])
     welcome = messages.Welcome(
         request=1, protocol=1, epoch=1, number=0, run={}, schema=(), version=1, run_id="r", incarnation=1,
-        global_steps=0, settled_through=0, reported_through=0, lease_seconds=5.0,
+        epoch_proof="", global_steps=0, settled_through=0, reported_through=0, lease_seconds=5.0,
         codecs=("float32",), memory=segment.proof,
     )  # fmt: skip
     proven.read(to_frames(welcome))

@@ -199,7 +199,7 @@ class SimulatedCluster:
         addresses: int = 1,
     ) -> None:
         self.now = 100.0
-        self.lineage = Lineage.begun("run-1", draw=0)  # what the run's folder remembers
+        self.lineage = Lineage.begun("run-1", secret="s", draw=0)  # what the run's folder remembers
         self.lives = 1  # of the server
         self.run: RunSpec = run_from_dict(
             settings or {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 0.05}}, source="test"
@@ -261,7 +261,7 @@ class SimulatedCluster:
             run = TrainingRun.restored(self.checkpoint.vectors, self.checkpoint.record, now=self.now)
             run.lineage = self.lineage
         else:
-            self.lineage = Lineage.begun(f"run-{self.lives}", draw=0, continues=(self.lineage.run_id,))
+            self.lineage = Lineage.begun(f"run-{self.lives}", secret="s", draw=0, continues=(self.lineage.run_id,))
             run = None
         self.server = self._new_server(run)
         self.server_up = True
@@ -270,7 +270,7 @@ class SimulatedCluster:
         """Start a server in another folder, at the same address."""
         self.lives += 1
         self.checkpoint = None
-        self.lineage = Lineage.begun(f"run-{self.lives}", draw=0, continues=rescued)
+        self.lineage = Lineage.begun(f"run-{self.lives}", secret="s", draw=0, continues=rescued)
         self.server = self._new_server(None)
         self.server_up = True
 
