@@ -73,8 +73,7 @@ debian_mirror() {
 base_image() {
     ! docker image inspect "$base" >/dev/null 2>&1 || return 0
     mkdir -p "$lab/wheels"
-    "$python" -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
-        >"$lab/dependencies.txt"
+    "$python" docker/dependencies.py all >"$lab/dependencies.txt"
     "$python" -m pip download -qq -c constraints.txt -r "$lab/dependencies.txt" 'setuptools>=77' -d "$lab/wheels"
     printf '[global]\nno-index = true\nfind-links = /opt/wheels\n' >"$lab/pip.conf"
     mmdebstrap --quiet --variant=minbase --include=python3-venv,libstdc++6,ca-certificates \

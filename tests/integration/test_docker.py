@@ -7,6 +7,7 @@ That needs a Docker engine and minutes, so it runs only when asked for: `make do
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ IMAGE = "ps-rl-test"
 BUILD_SECONDS = 1800.0
 DEADLINE_SECONDS = 120.0  # for any recovery; most take a few seconds, containers on a busy machine start slowly
 ENDLESS = "--max-steps 1000000000 --until-return 1000000 --checkpoint-seconds 2"
+
+WORKERS_KEY = ("--curve-server-key", "/keys/server.key", "--curve-secret", "/keys/worker.key_secret")
+ADMINS_KEY = ("--curve-server-key", "/keys/server.key", "--curve-secret", "/keys/admin.key_secret")
 
 T = TypeVar("T")
 
@@ -56,18 +60,40 @@ def test_the_server_resumes_its_run_where_there_is_a_checkpoint(
     assert answer.strip() == expected.format(runs=runs)
 
 
+def dependencies(extras: str) -> list[str]:
+    """What the image installs, as its Dockerfile asks for it."""
+    return _run(sys.executable, "docker/dependencies.py", extras, cwd=ROOT).split()
+
+
+def test_an_image_gets_the_extras_that_are_asked_for() -> None:
+    alone = dependencies("")
+    assert "torch>=2.6" in alone
+    assert not [one for one in alone if one.startswith(("vizdoom", "MinAtar", "gymnasium[mujoco]"))]
+    assert set(dependencies("doom")) - set(alone) == {"vizdoom>=1.3"}
+    assert set(dependencies("doom, minatar")) - set(alone) == {"vizdoom>=1.3", "MinAtar>=1.0.15"}
+    assert dependencies("all") == dependencies("doom,minatar,mujoco"), "an extra that is made of others"
+
+
+def test_an_extra_that_there_is_not_is_told() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        dependencies("dooom")
+    assert "EXTRAS: there is no extra 'dooom'; there are doom, minatar, mujoco, all" in failed.value.stderr
+
+
 # -- with one ---------------------------------------------------------------------------------------------------------
 
 
 class Cluster:
     """A compose project, seen as a user sees it: `docker compose …`, and `ps-ctl status` inside the server."""
 
-    def __init__(self, project: str, **variables: str) -> None:
+    def __init__(self, project: str, *, locked: bool = False, **variables: str) -> None:
         self._project = project
+        self._files = ("compose.yaml", "publish.yaml", *(["locked.yaml"] if locked else []))
+        self._key = WORKERS_KEY if locked else ()
         self._variables = {"IMAGE": IMAGE, "PORT": "0", **variables}  # port 0: a free one
 
     def compose(self, *arguments: str, timeout_seconds: float = 120.0) -> str:
-        files = (f"--file={ROOT / 'docker' / name}" for name in ("compose.yaml", "publish.yaml"))
+        files = (f"--file={ROOT / 'docker' / name}" for name in self._files)
         command = ("docker", "compose", "--project-name", self._project, *files, *arguments)
         return _run(*command, env=os.environ | self._variables, timeout_seconds=timeout_seconds)
 
@@ -86,9 +112,12 @@ class Cluster:
 
     def status(self) -> dict[str, Any]:
         """Raises CalledProcessError while no server answers."""
-        asked = ("ps-ctl", "status", "--server", "127.0.0.1:5555", "--json")
-        answer: dict[str, Any] = json.loads(self.compose("exec", "-T", "server", *asked))
+        answer: dict[str, Any] = json.loads(self.control("status", "--json", *self._key))
         return answer
+
+    def control(self, command: str, *flags: str, service: str = "server", server: str = "127.0.0.1:5555") -> str:
+        """What ps-ctl says in a container of that service. Raises CalledProcessError."""
+        return self.compose("exec", "-T", service, "ps-ctl", command, "--server", server, *flags)
 
     def status_when(self, condition: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
         return _when(self.status, condition, what)
@@ -289,6 +318,92 @@ def test_down_takes_seconds_and_up_goes_on_where_it_was(cluster: Cluster) -> Non
     assert cluster.trains(workers=2)["global_steps"] > before["global_steps"]
 
 
+# -- with keys --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def locked(image: None) -> Iterator[Cluster]:
+    """CartPole without an end, behind keys that the first `up` makes; every test leaves it with two workers."""
+    cluster = Cluster("ps-rl-test-locked", locked=True, PRESET="cartpole", FLAGS=ENDLESS)
+    cluster.down(volumes=True)
+    try:
+        cluster.up(workers=2)
+        yield cluster
+    finally:
+        cluster.tell()
+        cluster.down(volumes=True)
+
+
+def test_a_locked_cluster_trains_with_the_keys_that_it_made(locked: Cluster) -> None:
+    locked.trains(workers=2)
+
+
+def test_who_has_no_key_is_not_answered(locked: Cluster) -> None:
+    for service, server in (("server", "127.0.0.1:5555"), ("worker", "server:5555")):
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            locked.control("status", service=service, server=server)
+        assert "no answer" in failed.value.stderr
+
+
+def test_a_worker_has_its_own_key_alone_and_cannot_stop_the_run(locked: Cluster) -> None:
+    assert locked.compose("exec", "-T", "worker", "ls", "/keys").split() == ["server.key", "worker.key_secret"]
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        locked.control("stop", *WORKERS_KEY, service="worker", server="server:5555")
+    assert "admin" in failed.value.stderr
+    locked.trains(workers=2)
+
+
+def test_a_worker_on_another_machine_joins_with_a_copy_of_the_workers_keys(locked: Cluster, tmp_path: Path) -> None:
+    locked.compose("cp", "worker:/keys", str(tmp_path))
+    port = locked.compose("port", "server", "5555").rpartition(":")[2].strip()
+    user = f"{os.getuid()}:{os.getgid()}"
+    options = ("--rm", "--detach", "--init", "--no-healthcheck", "--network", "host", "--user", user)
+    volume = f"--volume={tmp_path / 'keys'}:/keys:ro"
+    worker = _docker("run", *options, volume, IMAGE, "rl-worker", "--server", f"127.0.0.1:{port}", *WORKERS_KEY)
+    try:
+        locked.trains(workers=3)
+    finally:
+        _docker("stop", worker)
+    locked.trains(workers=2)
+
+
+def test_the_keys_stay_when_the_cluster_is_taken_down(locked: Cluster) -> None:
+    before = locked.compose("exec", "-T", "server", "cat", "/keys/server.key")
+    locked.down()
+    locked.up(workers=2)
+    assert locked.compose("exec", "-T", "server", "cat", "/keys/server.key") == before
+    locked.trains(workers=2)
+
+
+def test_an_admin_ends_a_locked_run(locked: Cluster) -> None:
+    containers = [*locked.containers("server"), *locked.containers("worker")]
+    assert "the run is ending" in locked.control("stop", *ADMINS_KEY)
+    _when(lambda: {_exit_code(one) for one in containers}, lambda codes: codes == {0}, "all have ended well")
+
+
+# -- with extras ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def image_with_extras(image: None) -> str:
+    """Built as the compose file says, on the layers of the one without."""
+    name = f"{IMAGE}-extras"
+    Cluster("ps-rl-test-extras", IMAGE=name, EXTRAS="all").compose("build", "server", timeout_seconds=BUILD_SECONDS)
+    return name
+
+
+@pytest.mark.parametrize("preset", ["doom-basic-fast", "inverted-pendulum"])
+def test_an_image_with_extras_plays_their_games(image_with_extras: str, preset: str) -> None:
+    cluster = Cluster("ps-rl-test-extras", IMAGE=image_with_extras, PRESET=preset, FLAGS="--max-steps 4000")
+    try:
+        cluster.up(workers=2)
+        containers = [*cluster.containers("server"), *cluster.containers("worker")]
+        _when(lambda: [_exit_code(one) for one in containers], lambda codes: codes == [0, 0, 0], "all have ended well")
+    finally:
+        cluster.tell()
+        cluster.down(volumes=True)
+
+
 def say(sentence: str) -> None:
     print(f"\n    {sentence}", end="")
 
@@ -326,9 +441,11 @@ def _docker(*arguments: str) -> str:
     return _run("docker", *arguments).strip()
 
 
-def _run(*command: str, env: Mapping[str, str] | None = None, timeout_seconds: float = 120.0) -> str:
+def _run(
+    *command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, timeout_seconds: float = 120.0
+) -> str:
     """Its standard output. Raises CalledProcessError, with what it said."""
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout_seconds)
+    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=timeout_seconds)
     if done.returncode:
         error = subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
         error.add_note(done.stderr[-4000:])
