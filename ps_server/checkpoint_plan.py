@@ -7,12 +7,13 @@ While a standby follows, what a checkpoint holds is durable only when the standb
 from dataclasses import dataclass
 from typing import Any
 
-from ps_server.ledger import Ledger
+from ps_server.ledger import Account, Ledger
 from ps_server.membership import PeerId
 
 HURRY_SECONDS = 0.25  # at least, from the beginning of one checkpoint to that of the next which workers ask for early
 STALLED_SECONDS = 30.0  # that writing one takes at least, before the disk is taken for one that does not answer
 SLOWER = 4.0  # times the longest so far: likewise
+LITTLE_SHARE = 0.5  # of what a worker keeps may be left when the checkpoint that is coming is durable
 BEST_SHARE = 1 / 6  # of the usual time has to pass before one is begun because the run has never been better
 
 
@@ -62,8 +63,22 @@ class CheckpointPlan:
             self._asked[peer] = request
 
     def hurry(self) -> None:
-        """A worker's pushes should be durable before their time: it can keep few more of them."""
+        """The next checkpoint should be begun before its time."""
         self._hurried = True
+
+    def hurry_for(self, worker_id: str, account: Account) -> None:
+        """
+        A worker can keep few more pushes that are not durable.
+
+        The worker goes on asking while a checkpoint is written. One that holds most of its pushes is the answer
+        already: another one would free little, and large runs would write twice as much.
+        """
+        kept = account.through - account.durable
+        if self._writing is not None and worker_id in self._writing.accounts:
+            kept_then = account.through - self._writing.accounts[worker_id]["through"]
+            self._hurried = self._hurried or kept_then > kept * LITTLE_SHARE
+        else:
+            self._hurried = self._hurried or kept > 0
 
     def is_due(self, version: int, *, best: bool = False, now: float) -> bool:
         """Whether to start one now: asked for, or time has come and something changed; sooner if it were the best."""

@@ -440,8 +440,8 @@ class ParameterServer:
 
     def _alive(self, run: TrainingRun, member: Member, heartbeat: messages.Heartbeat) -> Send:
         account = run.ledger.accounts[member.worker_id]
-        if heartbeat.save_soon and account.durable < account.through:
-            self.checkpoints.hurry()
+        if heartbeat.save_soon:
+            self.checkpoints.hurry_for(member.worker_id, account)
         alive = messages.Alive(
             request=heartbeat.request,
             epoch=self.epoch,

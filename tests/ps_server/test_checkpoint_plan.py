@@ -1,5 +1,7 @@
 """When a checkpoint is begun, who is told when it is complete, and what is durable then."""
 
+import math
+
 import pytest
 
 from ps_server.checkpoint_plan import BEST_SHARE, HURRY_SECONDS, SLOWER, STALLED_SECONDS, CheckpointPlan
@@ -160,6 +162,53 @@ def test_a_worker_in_a_hurry_gets_an_early_one_but_not_too_often(plan: Checkpoin
     plan.started(6, ledger.to_dict(), now=START + HURRY_SECONDS)
     plan.completed(ledger)
     assert not plan.is_due(7, now=START + 10), "the hurry is over"
+
+
+def early_checkpoints(*, pushes_a_second: int, budget: int, write_seconds: float, seconds: int = 60) -> float:
+    """How many are begun, to how many there must be: one worker asks while half of what it can keep is full."""
+    plan, ledger = CheckpointPlan(3600.0, saved_version=0, now=0.0), Ledger(window=8)
+    account = ledger.open("a", 1, proof="p")
+    begun, complete_at = 0, math.inf
+    for hundredth in range(100 * seconds):
+        now = hundredth / 100
+        if hundredth % (100 // pushes_a_second) == 0:
+            ledger.settle("a", account.through + 1)
+        if now >= complete_at:
+            plan.completed(ledger)
+            complete_at = math.inf
+        if hundredth % 25 == 0 and account.through - account.durable > budget / 2:
+            plan.hurry_for("a", account)
+        if plan.is_due(account.through, now=now):
+            plan.started(account.through, ledger.to_dict(), now=now)
+            begun, complete_at = begun + 1, now + write_seconds
+        assert account.through - account.durable <= budget, "the worker would have to wait"
+    return begun / (account.through / (budget / 2))
+
+
+@pytest.mark.parametrize(("budget", "write_seconds"), [(400, 0.1), (400, 0.6), (1000, 2.0), (4000, 5.0)])
+def test_who_goes_on_asking_while_one_is_written_gets_no_second_one(budget: int, write_seconds: float) -> None:
+    """A large run wrote each early checkpoint twice: small pushes come on while it is written."""
+    assert early_checkpoints(pushes_a_second=100, budget=budget, write_seconds=write_seconds) <= 1
+
+
+def test_who_will_still_be_short_of_room_gets_the_next_one_at_once(plan: CheckpointPlan, ledger: Ledger) -> None:
+    plan.started(5, ledger.to_dict(), now=START)
+    account = ledger.accounts["a"]
+    for sequence in range(4, 11):
+        ledger.settle("a", sequence)
+    plan.hurry_for("a", account)
+    plan.completed(ledger)
+    assert (account.through, account.durable) == (10, 3)
+    assert plan.is_due(6, now=START + HURRY_SECONDS)
+
+
+def test_one_that_is_being_written_is_no_answer_for_whom_it_does_not_know(plan: CheckpointPlan, ledger: Ledger) -> None:
+    plan.started(5, ledger.to_dict(), now=START)
+    newcomer = ledger.open("b", 1, proof="p")
+    ledger.settle("b", 1)
+    plan.hurry_for("b", newcomer)
+    plan.completed(ledger)
+    assert plan.is_due(6, now=START + HURRY_SECONDS)
 
 
 def test_an_early_one_is_written_even_when_the_weights_are_the_saved_ones(plan: CheckpointPlan) -> None:
