@@ -111,7 +111,7 @@ class ZmqClient:
         except TimeoutError:
             log.debug("the server did not answer GOODBYE")
         self._closing.set()
-        self._thread.join()
+        self._thread.join(GOODBYE_SECONDS)
         with self._undisturbed(), self._lock:
             self._end(PsRlError("the connection to the server was closed"))
 

@@ -134,3 +134,12 @@ def test_nothing_is_ever_unpickled_or_evaluated() -> None:
 def test_who_only_asks_questions_does_not_wait_for_torch(module: str) -> None:
     check = f"import {module}, sys; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=False).returncode == 0
+
+
+def test_every_thread_is_a_daemon_or_joined_with_a_limit() -> None:
+    """A process that waits for a thread without end keeps its port, and cannot be asked to leave."""
+    for path in sources():
+        for call in [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]:
+            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+            assert name != "Thread" or any(keyword.arg == "daemon" for keyword in call.keywords), path
+            assert name != "join" or call.args or call.keywords, f"{path}: a join without a limit"
