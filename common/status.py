@@ -28,6 +28,17 @@ def speed_of(worker: WorkerStatus) -> float:
     return worker.meters.get("steps_per_second", 0.0) if worker.alive and not worker.stalled else 0.0
 
 
+class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The standby of the server that answers, or the last that it had."""
+
+    address: Text  # HOST:PORT
+    phase: Text  # "state transfer", "catching up", "in sync"; "dropped": it could not keep up; "gone": it is silent
+    lag_updates: int = 0  # sent or to be sent, and not acknowledged
+    lag_bytes: int = 0  # of these
+    lag_seconds: float = 0.0  # the age of the oldest
+    drops: int = 0  # how often a standby was dropped
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The run at one moment. Rates are over about the last ten seconds."""
 
@@ -63,5 +74,6 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     not_modified: int
     checkpoint_version: int  # of the newest completed checkpoint
     checkpoint_failures: int
+    standby: StandbyStatus | None = None  # None: none has followed this server
     workers_alive: int
     workers: tuple[WorkerStatus, ...] = ()  # up to 200, the living first

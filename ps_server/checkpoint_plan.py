@@ -53,6 +53,11 @@ class CheckpointPlan:
         """Whether a checkpoint has been started and is not yet complete."""
         return self._writing is not None
 
+    @property
+    def waits_for_standby(self) -> bool:
+        """Whether a checkpoint is on disk, and what it holds not yet at the standby."""
+        return bool(self._unreleased)
+
     def ask(self, peer: PeerId, request: int) -> None:
         """
         Somebody wants a checkpoint begun from now on: one being written is older. Asked again, nothing changes.

@@ -174,6 +174,12 @@ def _print_status(status: Status) -> None:
         f"{status.checkpoint_failures} failed   duplicates {status.duplicates}   refused {dict(status.refused) or 0}",
         style="not bold",
     )
+    if (standby := status.standby) is not None:
+        told.append(
+            f"\nstandby {standby.address} is {standby.phase}, {standby.lag_updates} updates "
+            f"({standby.lag_bytes / 2**20:.1f} MiB, {standby.lag_seconds:.1f} s) behind; dropped {standby.drops} times",
+            style="not bold",
+        )
     console.print(told)
     columns = ("worker", "no.", "envs", "alive", "silent s", "pushes", "refused", "steps", "stale", "steps/s")
     table = Table(*columns, box=SIMPLE_HEAD)

@@ -267,7 +267,8 @@ class ParameterServer:
             case messages.Report():
                 return self._report(self.run, member, message, now=now)
             case messages.Heartbeat():
-                return [self._alive(self.run, member, message), *self._stands_still(member, message.stalled)]
+                alive = self._alive(self.run, member, message)
+                return [alive, *self._pressed(member, message, now=now), *self._stands_still(member, message.stalled)]
             case messages.RoomRequest():
                 if message.bytes > self._vector_bytes():  # room for what never comes would be kept from the others
                     raise Denied("wrong_size", f"no push of this run has {message.bytes} bytes")
@@ -438,6 +439,12 @@ class ParameterServer:
         now_what = "has made no step for much longer than ever before; nobody waits for it" if stalled else "goes on"
         return [Note(f"{member.worker_id} {now_what}", warning=stalled)]
 
+    def _pressed(self, member: Member, heartbeat: messages.Heartbeat, *, now: float) -> list[Effect]:
+        """A worker's resend buffer is half full, perhaps of pushes that a standby alone keeps from being durable."""
+        if not heartbeat.save_soon or not self.checkpoints.waits_for_standby:
+            return []
+        return self.replication.worker_waits(member.worker_id, now=now)
+
     def _alive(self, run: TrainingRun, member: Member, heartbeat: messages.Heartbeat) -> Send:
         account = run.ledger.accounts[member.worker_id]
         if heartbeat.save_soon:
@@ -467,6 +474,7 @@ class ParameterServer:
             not_modified=self.not_modified,
             checkpoint_version=self.checkpoints.saved_version,
             checkpoint_failures=self.checkpoints.failures,
+            standby=self.replication.status(now=now),
             now=now,
         )
 

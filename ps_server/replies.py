@@ -66,7 +66,7 @@ class Replies:
         reply = _Reply(send, self._place(send))
         if send.to not in self._queues and self._is_taken(reply):
             return
-        if isinstance(send.message, StatusReply) or send.vector:
+        if isinstance(send.message, StatusReply):
             return  # too large to wait: who has asked asks again
         queue = self._queues.setdefault(send.to, _Queue(due=now + FIRST_PAUSE_SECONDS))
         if len(queue.waiting) < MOST_WAITING:

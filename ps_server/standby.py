@@ -134,9 +134,13 @@ class Standby:
             case messages.Leading(request=beat) if beat in self._beats:
                 self._promised, self._confirmed = message.promised, self._beats[beat]
                 self._beats = {number: said for number, said in self._beats.items() if number > beat}
+            case messages.Refused(code="not_following" | "fell_behind" | "no_weights") if self._has_state:
+                self._begin_anew(now=now)
+                return [Note(f"not in sync with {self.primary} any more: {message.reason}", warning=True)]
+            case messages.Refused(code="fell_behind", request=self._follow):
+                self._begin_anew(now=now)
             case messages.Refused(code="not_following" | "fell_behind" | "no_weights"):
-                if self._has_state:
-                    self._begin_anew(now=now)
+                pass
             case messages.Refused():
                 return self._complain(f"{self.primary} does not take a standby: {message.reason} ({message.code})")
             case messages.Stop():

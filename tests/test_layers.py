@@ -42,6 +42,7 @@ PURE = [
     "ps_server/turns.py",
     "ps_server/answers.py",
     "ps_server/reports.py",
+    "ps_server/backlog.py",
     "ps_server/replication.py",
     "ps_server/whole_state.py",
     "ps_server/fencing.py",

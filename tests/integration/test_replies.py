@@ -3,7 +3,7 @@
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from common.messages import Message, ToServer, settlement_of
 from common.run_spec import run_from_dict
 from common.tensors import Schema, TensorSpec
 from common.wire import Buffer, read_to_worker, to_frames
+from ps_server.backlog import OVERHEAD_BYTES, SMALL_WINDOW_BYTES
 from ps_server.checkpointing import CheckpointWriter
 from ps_server.limits import Limits
 from ps_server.parameter_server import ParameterServer
@@ -24,6 +25,7 @@ from ps_server.replies import MOST_WAITING
 from ps_server.training_run import PUSH_WINDOW, TrainingRun
 from ps_server.zmq_server import SEND_HIGH_WATER, ZmqServer
 from tests.integration.processes import DEADLINE_SECONDS, wait_for
+from tests.ps_server.transcripts import a_lineage, secret_of
 
 SIZE = 100_000
 SCHEMA = Schema([TensorSpec("all", (SIZE,))])
@@ -45,13 +47,16 @@ class Client:
         self.requests += 1
         return self.requests
 
-    def answer(self) -> tuple[Message, np.ndarray]:
+    def reply(self) -> tuple[Message, Sequence[Buffer]]:
         assert self.socket.poll(DEADLINE_SECONDS * 1000), f"no answer; {self.requests} requests were made"
-        reply, vector = read_to_worker([frame.buffer for frame in self.socket.recv_multipart(copy=False)])
+        return read_to_worker([frame.buffer for frame in self.socket.recv_multipart(copy=False)])
+
+    def answer(self) -> tuple[Message, np.ndarray]:
+        reply, vector = self.reply()
         return reply, np.frombuffer(b"".join(bytes(part) for part in vector), dtype="<f4")
 
     def join(self, name: str) -> None:
-        self.ask(messages.Hello(request=self.next(), worker_id=name, incarnation=1, protocols=(1, 1)))
+        self.ask(messages.Hello(request=self.next(), worker_id=name, secret=secret_of(name), protocols=(1, 1)))
         assert isinstance(self.answer()[0], messages.Welcome)
         self.ask(messages.Seed(request=self.next(), schema=SCHEMA.specs), np.zeros(SIZE, dtype="<f4").tobytes())
         assert isinstance(self.answer()[0], messages.Seeded)
@@ -81,7 +86,7 @@ class Here:
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Here]:
     machine = ParameterServer(
-        TrainingRun(RUN, epoch=1, now=time.monotonic()), epoch=1, overrides={},
+        TrainingRun(RUN, a_lineage(epoch=1), now=time.monotonic()), lineage=a_lineage(epoch=1), overrides={},
         limits=Limits(lease_seconds=60.0, checkpoint_seconds=1e6), now=time.monotonic(),
     )  # fmt: skip
     shell = ZmqServer(machine, CheckpointWriter(tmp_path), host="127.0.0.1", port=0)
@@ -137,6 +142,23 @@ def test_answers_of_all_kinds_keep_their_order_while_they_wait(here: Here) -> No
     answers = [client.answer()[0] for _ in asked]
     assert [type(answer) for answer in answers] == asked
     assert [answer.request for answer in answers] == list(range(3, 3 + len(asked)))
+
+
+def test_updates_for_a_standby_wait_in_order_like_answers(here: Here) -> None:
+    """One that is lost would cost the standby the time until it is sent again."""
+    worker, standby = here.client(), here.client()
+    worker.join("a")
+    standby.ask(messages.Follow(request=1, address="standby:1"))
+    state, _ = standby.reply()
+    assert isinstance(state, messages.State)
+    standby.ask(messages.Followed(request=0, follow=1, number=state.number))
+    window = SMALL_WINDOW_BYTES // (4 * SIZE + OVERHEAD_BYTES)
+    assert window > SEND_HIGH_WATER
+    for sequence in range(1, window + 1):
+        worker.push(messages.Push, sequence)
+    wait_for(lambda: here.machine.version == 1 + window)
+    numbers = [update.number for update, _ in (standby.reply() for _ in range(window)) if hasattr(update, "number")]
+    assert numbers == list(range(state.number + 1, state.number + 1 + window))
 
 
 def test_who_reads_nothing_costs_the_weights_of_a_few_versions(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from common import messages
 from common.curve import ClientKeys
 from common.errors import PsRlError, Refused, ServerUnreachable, SettingsError
 from common.messages import ToServer, ToWorker
-from common.status import WorkerStatus
+from common.status import StandbyStatus, WorkerStatus
 from ps_server import control
 from tests.ps_server.test_metrics import a_status
 from tests.ps_server.test_plots import a_run
@@ -144,6 +144,16 @@ def test_the_status_as_text_names_the_run_its_numbers_and_its_workers(server: An
         assert expected in printed
     (row,) = [line for line in printed.splitlines() if WORKER.worker_id in line]
     assert row.split() == [WORKER.worker_id, "3", "8", "yes", "0.2", "120", "3", "2400", "1.50", "812"]
+
+
+def test_the_status_as_text_shows_the_standby_and_its_lag(server: Answering, capsys: Printed) -> None:
+    lagging = StandbyStatus(
+        address="10.0.0.2:5555", phase="in sync", lag_updates=17, lag_bytes=3 * 2**19, lag_seconds=0.5, drops=2
+    )
+    server(msgspec.structs.replace(STATUS_REPLY, status=msgspec.structs.replace(STATUS, standby=lagging)))
+    control.control(["status", "--server", SERVER])
+    told = capsys.readouterr().out
+    assert "standby 10.0.0.2:5555 is in sync, 17 updates (1.5 MiB, 0.5 s) behind; dropped 2 times" in told
 
 
 def test_the_status_of_a_server_that_nobody_joined_has_no_numbers_to_show(server: Answering, capsys: Printed) -> None:

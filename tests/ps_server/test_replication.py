@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from common import messages
-from ps_server import replication
+from ps_server.backlog import AGAIN_SECONDS, SMALL_WINDOW
 from ps_server.phases import Phase
-from ps_server.replication import AGAIN_SECONDS, LEASE_SECONDS, WINDOW
+from ps_server.replication import LEASE_SECONDS
 from ps_server.sender import ANYBODY, Sender
 from tests.ps_server.standby_transcripts import STANDBY
 from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, a_lineage, exits, later, notes, sends
@@ -58,13 +58,13 @@ def test_who_follows_gets_the_state_once_however_often_it_asks() -> None:
 def test_what_changes_the_run_is_sent_in_order_a_window_at_a_time() -> None:
     server = followed_server()
     first = server.machine.replication.number + 1
-    for sequence in range(1, WINDOW + 3):
+    for sequence in range(1, SMALL_WINDOW + 3):
         server.push("a", sequence)
-        assert server.updates() == ([first + sequence - 1] if sequence <= WINDOW else [])
+        assert server.updates() == ([first + sequence - 1] if sequence <= SMALL_WINDOW else [])
     server.followed(first)
-    assert server.updates() == [first + WINDOW]
-    server.followed(first + WINDOW)
-    assert server.updates() == [first + WINDOW + 1]
+    assert server.updates() == [first + SMALL_WINDOW]
+    server.followed(first + SMALL_WINDOW)
+    assert server.updates() == [first + SMALL_WINDOW + 1]
 
 
 def test_what_is_not_acknowledged_is_sent_again_after_a_while() -> None:
@@ -169,23 +169,6 @@ def test_a_standby_without_the_state_holds_nothing_back() -> None:
     server.push("a", 1)
     server.save_and_complete()
     assert server.durable() == 1
-
-
-def test_a_standby_that_is_too_slow_is_dropped_and_keeps_our_word_until_its_lease_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(replication, "BACKLOG_BYTES", 8 * 1024)
-    server = followed_server()
-    for sequence in range(1, 9):
-        server.push("a", sequence)
-    assert f"the standby {STANDBY} is too slow and fell behind" in notes(server.effects)
-    server.save_and_complete()
-    assert server.durable() == 0, "it may take over with what it has until it knows"
-    (refused,) = server.followed(1)
-    assert refused.code == "fell_behind"
-    server.after(LEASE_SECONDS + 0.5)
-    assert server.durable() == 8
-    assert [type(message) for message in server.follow(request=2)] == [messages.State]
 
 
 # -- fencing ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Each link can be cut by itself. A paused primary, as after SIGSTOP, does nothing
 when it goes on.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,11 @@ class SimulatedPair(SimulatedCluster):
         self.is_paused = False
         self.link_is_cut = False  # between the two servers
         self.standby_is_reachable = True  # by workers
+        self.link_bytes_per_second: float | None = None  # to the standby, in order; None: no limit
+        self.longest_standstill_seconds = 0.0  # of the weights, while `watch` is true
+        self.watch = False
+        self._moved: tuple[int, float] = (0, 0.0)  # the version, and when it was first seen
+        self._wire: deque[tuple[float, list[bytes]]] = deque()  # what is on the slow link, and when it has arrived
         self.sees_no_primary: set[str] = set()  # workers whose link to it is cut
         self.notes: list[str] = []  # of the standby
         self._inbox: list[Callable[[], None]] = []  # of the paused primary
@@ -64,6 +70,9 @@ class SimulatedPair(SimulatedCluster):
 
     def step(self) -> None:
         super().step()
+        self._look_at_version()
+        while self._wire and self._wire[0][0] <= self.now:
+            self._hear_at_standby(self._wire.popleft()[1])
         self._finish_writing_at_standby()
         self._do_standby(self.standby.tick(now=self.now))
 
@@ -85,8 +94,22 @@ class SimulatedPair(SimulatedCluster):
     def _to_worker(self, peer: bytes, frames: list[bytes]) -> None:
         if peer != PEER:
             super()._to_worker(peer, frames)
-        elif not self.link_is_cut:
+        elif self.link_bytes_per_second is None:
+            self._hear_at_standby(frames)
+        else:
+            free = max(self.now, self._wire[-1][0] if self._wire else 0.0)
+            self._wire.append((free + sum(map(len, frames)) / self.link_bytes_per_second, frames))
+
+    def _hear_at_standby(self, frames: list[bytes]) -> None:
+        if not self.link_is_cut:
             self._do_standby(self.standby.hear(*read_to_worker(frames), now=self.now))
+
+    def _look_at_version(self) -> None:
+        version, since = self._moved
+        if not self.watch or self.server.version != version:
+            self._moved = (self.server.version, self.now)
+        elif self.watch:
+            self.longest_standstill_seconds = max(self.longest_standstill_seconds, self.now - since)
 
     def _do_standby(self, effects: list[Any]) -> None:
         for effect in effects:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from common.errors import RunEnded
+from ps_server import replication
 from ps_server.phases import Phase
 from ps_server.training_run import TrainingRun
 from tests.simulation.cluster import SCHEMA, Faults, integers, towards_goal
@@ -76,8 +77,15 @@ def test_a_primary_that_dies_at_any_moment_loses_no_push(seed: int, faults: Faul
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_with_little_room_workers_let_go_only_of_what_the_standby_has(seed: int) -> None:
-    """The worker's buffer is full all the time, and each checkpoint lets it go on: what it lets go of must be here."""
+def test_with_little_room_workers_let_go_only_of_what_the_standby_has(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The worker's buffer is full all the time, and each checkpoint lets it go on: what it lets go of must be here.
+
+    A standby that lags because messages are lost is not dropped: it is to take over.
+    """
+    monkeypatch.setattr(replication, "IN_SYNC_SECONDS", 60.0)
     pair = a_pair(seed, NETWORKS[1], resend_bytes=8 * PUSH_BYTES, updates=400)
     it_is_replaced_and_nothing_is_lost(pair, seed)
 

@@ -1,0 +1,101 @@
+"""A standby behind a slow link: training goes on as without it, nothing is lost, and later it is in sync again."""
+
+import numpy as np
+import pytest
+
+from ps_server.replication import IN_SYNC_SECONDS, LEASE_SECONDS
+from tests.simulation.cluster import Faults, ones
+from tests.simulation.pair import SimulatedPair
+from tests.simulation.test_standby import EXACT, PUSH_BYTES, a_pair, no_more_is_pushed, nothing_is_lost_or_doubled
+
+SLOW = 2000.0  # bytes a second: about ten updates, where the workers make a hundred
+A_PLEA = 1.0  # seconds, generously: heartbeat, checkpoint, heartbeat
+
+
+def a_pair_in_sync(seed: int, *, resend_pushes: int) -> SimulatedPair:
+    pair = a_pair(seed, updates=10**6, resend_bytes=resend_pushes * PUSH_BYTES)
+    pair.follow()
+    pair.watch = True
+    return pair
+
+
+def pass_time(pair: SimulatedPair, seconds: float) -> None:
+    end = pair.now + seconds
+    pair.run_until(lambda: pair.now >= end)
+
+
+def standby_phase(pair: SimulatedPair) -> str:
+    status = pair.server.status(now=pair.now).standby
+    assert status is not None
+    return status.phase
+
+
+def drops(pair: SimulatedPair) -> int:
+    status = pair.server.status(now=pair.now).standby
+    assert status is not None
+    return status.drops
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_standby_that_becomes_slow_stops_no_worker(seed: int) -> None:
+    """It is dropped when the resend buffers are half full, and the other half lasts until its promise has ended."""
+    pair = a_pair_in_sync(seed, resend_pushes=600)
+    pair.link_bytes_per_second = SLOW
+    seen = pair.server.version
+    pass_time(pair, 25.0)
+    assert pair.longest_standstill_seconds < 0.5
+    assert pair.server.version - seen > 25 * 50
+    assert drops(pair) >= 1
+    assert any("not in sync with p:1 any more" in note for note in pair.notes)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_with_little_room_workers_wait_no_longer_than_the_lease_of_a_slow_standby(seed: int) -> None:
+    pair = a_pair_in_sync(seed, resend_pushes=40)
+    pair.link_bytes_per_second = SLOW
+    pass_time(pair, 30.0)
+    assert pair.longest_standstill_seconds < IN_SYNC_SECONDS + A_PLEA + LEASE_SECONDS
+    assert drops(pair) >= 1
+
+
+def test_a_standby_that_is_never_in_sync_holds_nobody_back() -> None:
+    """The link is slow from the beginning: the state comes, and the updates after it never catch up."""
+    pair = a_pair(1, updates=10**6, resend_bytes=60 * PUSH_BYTES)
+    pair.link_bytes_per_second = SLOW
+    pair.run_until(lambda: pair.server.version > 100)
+    pair.watch = True
+    pass_time(pair, 20.0)
+    assert standby_phase(pair) == "catching up"
+    assert pair.longest_standstill_seconds < A_PLEA
+
+
+def test_a_dropped_standby_is_in_sync_again_when_the_link_is_good_and_takes_over() -> None:
+    pair = a_pair_in_sync(2, resend_pushes=200)
+    pair.link_bytes_per_second = SLOW
+    pair.run_until(lambda: drops(pair) > 0, within_seconds=60)
+    pair.link_bytes_per_second = None
+    pair.run_until(lambda: standby_phase(pair) == "in sync", within_seconds=60)
+    pair.kill_server()
+    pair.run_until(lambda: pair.standby.server is not None, within_seconds=60)
+    no_more_is_pushed(pair)
+    nothing_is_lost_or_doubled(pair)
+
+
+def test_a_primary_that_dies_without_its_slow_standby_loses_nothing_when_it_is_resumed() -> None:
+    """The standby lacks what workers have let go of, and says so."""
+    pair = SimulatedPair(
+        seed=5, faults=Faults(), workers=3, updates=10**6, in_flight=4, gradient=ones, settings=EXACT,
+        resend_bytes=100 * PUSH_BYTES,
+    )  # fmt: skip
+    pair.follow()
+    pair.link_bytes_per_second = SLOW
+    pair.run_until(lambda: drops(pair) > 0, within_seconds=60)
+    pass_time(pair, 2 * LEASE_SECONDS)
+    pair.kill_server()
+    pass_time(pair, 10.0)
+    assert pair.standby.server is None
+    assert any("which lacks" in note for note in pair.notes)
+    pair.restore_server()
+    no_more_is_pushed(pair)
+    pair.run_to_the_end()
+    np.testing.assert_array_equal(pair.lost(), 0)
