@@ -31,7 +31,7 @@ from common.status import Status
 from common.stop_signals import StopSignal
 from rl_worker.local_cluster import LocalCluster
 from rl_worker.progress_display import ProgressDisplay
-from rl_worker.run_check import check_apart
+from rl_worker.run_check import check_apart, check_listening
 from rl_worker.run_ending import how_it_ended, what_next
 
 PROGRAM = "rl-cluster"
@@ -111,6 +111,7 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     check_output("--json", settings.json)
     if settings.resume is not None:
         resumed_run(load_config(settings.resume / SETTINGS), flags.wishes)  # else the server would find it out
+    check_listening(settings.host, settings.port)
     check_apart(run, imports=settings.imports, device=settings.device, render=settings.render)
     stop = StopSignal()
     if flags.remark:

@@ -9,9 +9,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import FlattenObservation, TransformObservation
+from numpy.typing import NDArray
 
 from common.errors import SettingsError
 from common.run_spec import Environment
@@ -41,41 +43,14 @@ class GymnasiumEnvironments:
         spec = spec_of(settings.id)
         if not str(spec.entry_point).startswith(STARTS_NOTHING):
             guard_what_is_started()
-        # Not every environment takes a render mode: it is only named when it is needed.
-        screen: dict[str, Any] = {"render_mode": "rgb_array"} if with_screen else {}
-
-        def made() -> gymnasium.Env[Any, Any]:
-            limit = settings.max_episode_steps or None
-            return _seen_as_an_array(gymnasium.make(spec, max_episode_steps=limit, **screen), settings.id)
-
-        try:
-            self._env = SyncVectorEnv([made] * count, autoreset_mode=AutoresetMode.SAME_STEP)
-        except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-            raise not_installed(settings.id, str(spec.entry_point), error) from error
-        except gymnasium.error.Error as error:
-            raise SettingsError(f"--environment {settings.id}: {error}") from error
-        except TypeError as error:
-            if not with_screen or "render_mode" not in str(error):
-                raise
-            raise SettingsError(f"--environment {settings.id}: has no screen to show (render_mode): {error}") from error
+        self._env = _in_lockstep(settings, spec, count, with_screen)
         self.count = count
         self._space: Any = self._env.single_action_space
-        self.actions: ActionSpace
-        if isinstance(self._space, Discrete):
-            self._table = action_table(settings, int(self._space.n)) + int(self._space.start)
-            self.actions = DiscreteActions(len(self._table))
-        elif isinstance(self._space, Box) and np.issubdtype(self._space.dtype, np.floating):
-            if settings.actions:
-                self._env.close()
-                raise SettingsError(f"--actions: {settings.id} has actions {self._space}, which have no numbers")
-            low, high = self._space.low.astype(np.float32), self._space.high.astype(np.float32)
-            self.actions = BoxActions(low.ravel(), high.ravel())
-        else:
+        try:
+            self.actions, self._table = _actions_of(settings, self._space)
+        except SettingsError:
             self._env.close()
-            raise SettingsError(
-                f"--environment {settings.id}: has actions {self._space}; "
-                "Discrete and Box of floating-point numbers can be learned"
-            )
+            raise
         observations = self._env.single_observation_space
         assert isinstance(observations, Box), "made so above"
         self.steps_per_second = float(self._env.get_attr("metadata")[0].get("render_fps") or USUAL_STEPS_PER_SECOND)
@@ -121,6 +96,42 @@ class GymnasiumEnvironments:
         return observations.astype(self.observation_dtype, copy=False)
 
 
+def _in_lockstep(settings: Environment, spec: EnvSpec, count: int, with_screen: bool) -> SyncVectorEnv:
+    # Not every environment takes a render mode: it is only named when it is needed.
+    screen: dict[str, Any] = {"render_mode": "rgb_array"} if with_screen else {}
+
+    def made() -> gymnasium.Env[Any, Any]:
+        limit = settings.max_episode_steps or None
+        return _seen_as_an_array(gymnasium.make(spec, max_episode_steps=limit, **screen), settings.id)
+
+    try:
+        return SyncVectorEnv([made] * count, autoreset_mode=AutoresetMode.SAME_STEP)
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        raise not_installed(settings.id, str(spec.entry_point), error) from error
+    except gymnasium.error.Error as error:
+        raise SettingsError(f"--environment {settings.id}: {error}") from error
+    except TypeError as error:
+        if not with_screen or "render_mode" not in str(error):
+            raise
+        raise SettingsError(f"--environment {settings.id}: has no screen to show (render_mode): {error}") from error
+
+
+def _actions_of(settings: Environment, space: Any) -> tuple[ActionSpace, NDArray[np.int64]]:
+    """The actions of the policy, and which of the environment's each is, where these are a choice."""
+    if isinstance(space, Discrete):
+        table = action_table(settings, int(space.n)) + int(space.start)
+        return DiscreteActions(len(table)), table
+    if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
+        raise SettingsError(
+            f"--environment {settings.id}: has actions {space}; "
+            "Discrete and Box of floating-point numbers can be learned"
+        )
+    if settings.actions:
+        raise SettingsError(f"--actions: {settings.id} has actions {space}, which have no numbers")
+    low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+    return BoxActions(low.ravel(), high.ravel()), np.empty(0, np.int64)
+
+
 def last_rows(observations: Observations, info: dict[str, Any]) -> Observations:
     """The observations, and in rows of episodes that ended the last ones, which SyncVectorEnv puts into `info`."""
     final = observations.copy()
@@ -136,6 +147,8 @@ def _seen_as_an_array(environment: gymnasium.Env[Any, Any], name: str) -> gymnas
         if not space.is_np_flattenable:
             environment.close()
             raise SettingsError(f"--environment {name}: has observations {space}, which no array can hold")
+        return FlattenObservation(environment)
+    if not space.shape:
         return FlattenObservation(environment)
     image = len(space.shape) == 3 and space.dtype in (np.uint8, np.bool_)
     if image and space.shape[2] <= min(space.shape[:2]):

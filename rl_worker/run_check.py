@@ -8,6 +8,7 @@ load, is asked for a GPU alone.
 
 import ctypes
 import re
+import socket
 import subprocess
 import sys
 import tomllib
@@ -82,6 +83,21 @@ def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool) -> Non
             # Gymnasium has often noticed before what is wrong.
             why += "".join(f"; {COLOUR.sub('', str(one.message))}" for one in warned[-1:])
             raise SettingsError(f"--environment {run.environment.id}: fails when it is tried: {why}") from error
+
+
+def check_listening(host: str, port: int) -> None:
+    """Raises SettingsError when nobody could listen at this address now; port 0 is a free one."""
+    where = f"--host {host} --port {port}: cannot listen there"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            "0.0.0.0" if host == "*" else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen()
+    except OSError as error:  # a name that nobody knows, too
+        raise SettingsError(f"{where}: {error.strerror}") from error
 
 
 def check_device(device: str) -> None:

@@ -54,6 +54,23 @@ def test_a_mistake_is_told_in_a_sentence(
     says(programs.start(module, *(flag.format(tmp=tmp_path) for flag in flags)), *words)
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--environment", "ALE/Pnog-v5"],
+        ["--preset", "cartpole", "--actions", "0", "7"],
+        ["--environment", "Pendulum-v1", "--algorithm", "n_step_q"],
+        ["--preset", "cartpole", "--host", "203.0.113.1"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_trained_leaves_no_folder_behind(programs: Programs, tmp_path: Path, flags: list[str]) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    says(programs.start("rl-cluster", *flags, folder=here), flags[-1])
+    assert list(here.iterdir()) == []
+
+
 def test_a_taken_port_is_told(programs: Programs, tmp_path: Path) -> None:
     _, endpoint = programs.start_server()
     port = endpoint.rpartition(":")[2]

@@ -1,5 +1,6 @@
 """What no worker could train is refused before anything is started, in one sentence that names the flag."""
 
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from common.errors import SettingsError
 from common.run_spec import RunSpec, with_settings
 from rl_worker import run_check
-from rl_worker.run_check import check_apart, check_device, check_run
+from rl_worker.run_check import check_apart, check_device, check_listening, check_run
 from tests.rl_worker.own_environments import LINE, line_with
 
 
@@ -94,6 +95,26 @@ def test_a_bug_that_shows_at_once_is_told_with_its_place(
         check_run(a_run("own:Line-v0"), imports=(), with_screen=False)
 
 
+SEEN = "gymnasium.spaces.Box(-1, 1, (2,), numpy.float32)"
+FIRST, NEXT = "numpy.zeros(2, numpy.float32)", "numpy.array([self.t / 20, 0], numpy.float32)"
+UNUSUAL = [
+    {SEEN: "gymnasium.spaces.Discrete(30)", FIRST: "0", NEXT: "self.t"},
+    {SEEN: "gymnasium.spaces.Box(-1, 1, (), numpy.float32)", FIRST: "numpy.float32(0)", NEXT: "numpy.float32(1)"},
+    {"gymnasium.spaces.Discrete(2)": "gymnasium.spaces.Box(-1, 1, (), numpy.float32)", "float(action)": "1.0"},
+    {"gymnasium.spaces.Discrete(2)": "gymnasium.spaces.Box(-1, 1, (2, 3), numpy.float32)", "float(action)": "1.0"},
+]
+
+
+@pytest.mark.parametrize("changes", UNUSUAL, ids=str)
+def test_unusual_spaces_that_can_be_learned_pass(folder: Path, changes: dict[str, str]) -> None:
+    changed = LINE
+    for before, after in changes.items():
+        assert before in changed
+        changed = changed.replace(before, after)
+    (folder / "own.py").write_text(changed)
+    check_run(a_run("own:Line-v0"), imports=(), with_screen=False)
+
+
 def test_an_environment_without_a_screen_cannot_be_shown(folder: Path) -> None:
     (folder / "own.py").write_text(line_with("self, render_mode=None", "self").replace("= render_mode", "= None"))
     check_run(a_run("own:Line-v0"), imports=(), with_screen=False)
@@ -126,3 +147,22 @@ def test_a_gpu_that_is_not_there_is_told_without_loading_torch(monkeypatch: pyte
     check_device("cpu")
     with pytest.raises(SettingsError, match="--device cuda: torch sees no GPU here"):
         check_device("cuda")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "*", "localhost"])
+def test_an_address_where_a_server_can_listen_passes(host: str) -> None:
+    check_listening(host, 0)
+
+
+def test_an_address_that_is_taken_or_not_of_this_machine_is_refused() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for host in ("127.0.0.1", "0.0.0.0"):
+            with pytest.raises(SettingsError, match=f"--port {port}: cannot listen there: Address already in use"):
+                check_listening(host, port)
+    check_listening("127.0.0.1", port)
+    for host in ("203.0.113.1", "no-such-host.invalid"):
+        with pytest.raises(SettingsError, match=f"^--host {host} --port 0: cannot listen there: "):
+            check_listening(host, 0)
