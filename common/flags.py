@@ -73,13 +73,14 @@ class StartingPoint:
 class Parsed(Generic[S]):
     """
     What a command line says. `wishes` are the run's settings that the user typed, flat; `remark` is what the user did
-    not ask for and must know, or "".
+    not ask for and must know, or ""; `module` is the one that a typed --environment names, or "".
     """
 
     program: S
     run: RunSpec
     wishes: dict[str, Any]
     remark: str = ""
+    module: str = ""
 
     @property
     def names_a_run(self) -> bool:
@@ -122,7 +123,8 @@ def parse_with_run(settings: type[S], argv: Sequence[str] | None, *, prog: str, 
     }
     # A setting can be of the right type and still out of range: that is checked here.
     run = run_from_dict(asked, source="flags")
-    return Parsed(flags.program, run, wishes | typed, remark)
+    module = run.environment.module if "environment.id" in typed else ""
+    return Parsed(flags.program, run, wishes | typed, remark, module)
 
 
 def answer_version(arguments: Sequence[str], prog: str) -> None:

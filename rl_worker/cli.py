@@ -26,7 +26,7 @@ from rl_worker.counted_steps import CountedSteps
 from rl_worker.environments import Environments, make_environments
 from rl_worker.gifs import GifRecorder
 from rl_worker.gradients import FlatNetwork
-from rl_worker.imports import import_modules
+from rl_worker.imports import check_module, import_modules
 from rl_worker.interrupts import Interrupted, Interrupts
 from rl_worker.normalization import measure_normalization
 from rl_worker.parameter_client import ParameterClient
@@ -59,6 +59,8 @@ def work(argv: Sequence[str] | None = None) -> int:
         log.info(flags.remark)
     torch.set_num_threads(settings.threads)
     check_device(settings.device)
+    named = [*settings.imports, *filter(None, [flags.module])]
+    check_module(named, flags.run.environment, source="--config")
     if flags.names_a_run:  # else it would be found out when the server has taken the run from here
         with_screen = settings.gif_dir is not None and flags.run.records.gif_every_episodes > 0
         check_run(flags.run, imports=settings.imports, with_screen=with_screen)
@@ -76,7 +78,6 @@ def work(argv: Sequence[str] | None = None) -> int:
         welcome = client.welcome.result()
         source = f"the server at {settings.server}"
         run = run_from_dict(welcome.run, source=source)
-        named = [*settings.imports, *filter(None, [flags.run.environment.module])]
         import_modules(named, run.environment, source=source, is_trusted=keys is not None)
         _train(flags, run, welcome, client, machine, lambda: watch.moved(now=time.monotonic()))
     except RunEnded as ended:

@@ -29,6 +29,7 @@ from common.run_rows import MetricsRow
 from common.run_spec import RunSpec, flags_for, load_config
 from common.status import Status
 from common.stop_signals import StopSignal
+from rl_worker.imports import check_module
 from rl_worker.local_cluster import LocalCluster
 from rl_worker.progress_display import ProgressDisplay
 from rl_worker.run_check import check_apart, check_listening
@@ -112,6 +113,8 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     if settings.resume is not None:
         resumed_run(load_config(settings.resume / SETTINGS), flags.wishes)  # else the server would find it out
     check_listening(settings.host, settings.port)
+    source = "--config" if settings.resume is None else f"--resume {settings.resume}"
+    check_module(_named_modules(flags), run.environment, source=source)
     check_apart(run, imports=settings.imports, device=settings.device, render=settings.render)
     stop = StopSignal()
     if flags.remark:
@@ -134,10 +137,15 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     print(how_it_ended(status, head_start_minutes=head_start))
     if deaths:
         print(f"its processes died {deaths} times, and were started again; their logs are in {folder}")
-    print(*what_next(status, folder), sep="\n")
+    print(*what_next(status, folder, modules=_named_modules(flags)), sep="\n")
     if status.episodes:
         return subprocess.run([*PS_CTL, "plot", str(folder)], check=False).returncode
     return 0
+
+
+def _named_modules(flags: Parsed[ClusterSettings]) -> list[str]:
+    """What this user's command line names, and workers may import therefore."""
+    return [*flags.program.imports, *filter(None, [flags.module])]
 
 
 def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
@@ -153,8 +161,8 @@ def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
         server_flags = ["--resume", str(folder), *flags_for(flags.wishes)]
     worker_flags = ["--device", settings.device, *(["--render"] if settings.render else [])]
     # What this user has named may be imported. A worker does not take a server's word for it.
-    if imports := [*settings.imports, *filter(None, [run.environment.module])]:
-        worker_flags += ["--import", *imports]
+    if modules := _named_modules(flags):
+        worker_flags += ["--import", *modules]
     print(f"{run.preset}: a server and {workers} workers train {run.environment.id}; what they leave is in {folder}")
     cluster = LocalCluster(
         folder,

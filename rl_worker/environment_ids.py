@@ -1,13 +1,8 @@
 """
 Which registered environment an id names: what is imported first, and which extra brings a package that is missing.
 
-Modules of users' own are found among what is installed and in the working folder. Whether a module may be imported at
-all is decided where the run comes from (imports.py).
+Whether a module may be imported at all is decided where the run comes from (imports.py).
 """
-
-import importlib
-import os
-import sys
 
 import gymnasium
 import numpy as np
@@ -15,8 +10,8 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from common.errors import SettingsError
-from common.program_start import find_in_working_folder, working_folder
 from common.run_spec import Environment
+from rl_worker.imports import hidden_by_another, import_named
 
 # Who plays these installs an extra of ps-rl; by the beginning of the id, or of the module an id is registered with.
 EXTRAS = {"Vizdoom": "doom", "MinAtar/": "minatar", "gymnasium.envs.mujoco": "mujoco"}
@@ -38,31 +33,8 @@ def spec_of(environment: str) -> EnvSpec:
     try:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
-        hidden = _hidden_by_another(module) if module else ""
+        hidden = hidden_by_another(module) if module else ""
         raise SettingsError(f"--environment {environment}: {hidden or error}") from error
-
-
-def import_named(module: str, *, flag: str) -> None:
-    """Import a module that the user named with this flag. Raises SettingsError."""
-    if module.startswith("."):
-        raise SettingsError(f"{flag}: {module} is no name of a module")
-    find_in_working_folder()
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        why = _hidden_by_another(module) or error
-        raise SettingsError(f"{flag}: {module} cannot be imported here: {why}") from error
-
-
-def _hidden_by_another(module: str) -> str:
-    """A sentence, when the working folder has a module of this name and another one was imported; else ""."""
-    first = module.partition(".")[0]
-    here = os.path.join(working_folder(), first)
-    imported = sys.modules.get(first)
-    file = str(getattr(imported, "__file__", None))
-    if imported is None or not (os.path.isdir(here) or os.path.isfile(here + ".py")) or file.startswith(here):
-        return ""
-    return f"{first} is {file}, not the one in this folder; give yours another name"
 
 
 def not_installed(environment: str, place: str, error: Exception) -> SettingsError:

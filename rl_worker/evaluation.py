@@ -63,8 +63,8 @@ class EvaluationSettings:
     curve_secret: Path | None = None
     """a secret key whose public half the server knows"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
-    """modules to import first, because they register environments; what a server's run needs beside them is refused,
-    unless it is known by --curve-server-key"""
+    """modules to import first, because they register environments; a run that needs another one is refused, unless it
+    is that of a server that is known by --curve-server-key"""
     episodes: int = 100
     """full games to play"""
     greedy: bool = False
@@ -115,7 +115,7 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     torch.manual_seed(settings.seed)
     run, schema, weights, global_steps, origin = _weights(settings)
     log.info("%s from %s", run.environment.id, origin)
-    is_trusted = settings.checkpoint is not None or settings.curve_server_key is not None
+    is_trusted = settings.curve_server_key is not None
     import_modules(settings.imports, run.environment, source=origin, is_trusted=is_trusted)
     count = min(settings.episodes, MOST_ENVIRONMENTS)
     environments = make_environments(run.environment, count=count)

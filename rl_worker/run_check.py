@@ -20,9 +20,11 @@ from typing import NoReturn
 
 import numpy as np
 
+from common.addresses import bare_host
 from common.errors import PsRlError, SettingsError
 from common.run_spec import RunSpec, run_from_dict
 from rl_worker.children import die_with_parent, how_it_ended
+from rl_worker.imports import import_named
 
 REFUSED_STATUS = 3  # of the process that checks: it has printed why
 FIRST_SEED = 0
@@ -90,7 +92,7 @@ def check_listening(host: str, port: int) -> None:
     where = f"--host {host} --port {port}: cannot listen there"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            "0.0.0.0" if host == "*" else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            "0.0.0.0" if host == "*" else bare_host(host), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -110,7 +112,6 @@ def check_device(device: str) -> None:
 def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> None:
     # These load Gymnasium, which only a check should wait for.
     from rl_worker.compatibility import check_agent
-    from rl_worker.environment_ids import import_named
     from rl_worker.environments import make_environments
 
     for module in imports:

@@ -7,6 +7,7 @@ It decides on the last status alone, and runs nothing.
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from common.status import Status
@@ -25,16 +26,20 @@ def how_it_ended(status: Status, *, head_start_minutes: float) -> str:
     return f"over {took} ({status.ending or 'the server ended'}): {came_to}{target}"
 
 
-def what_next(status: Status, folder: Path) -> list[str]:
-    """Lines to type, each under what it does; none for a run that has nothing to show."""
+def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[str]:
+    """Lines to type, each under what it does; none for a run that has nothing to show. `modules`: to be imported."""
     run = shlex.quote(str(folder))
+    run_in_games = " ".join([run, "--import", *map(shlex.quote, modules)]) if modules else run
     lines = []
     if status.checkpoint_version:
-        play = f"{_command('rl-eval')} --checkpoint {run}"
+        play = f"{_command('rl-eval')} --checkpoint {run_in_games}"
         lines += ["# full games with its best weights, scored:", play]
         lines += ["# see it play:", f"{play} --episodes 1 --gif {shlex.quote(str(folder / 'game.gif'))}"]
     if status.checkpoint_version and status.minutes_to_target is None:
-        lines += ["# go on with it, under another limit:", f"{_command('rl-cluster')} --resume {run} --max-minutes 60"]
+        lines += [
+            "# go on with it, under another limit:",
+            f"{_command('rl-cluster')} --resume {run_in_games} --max-minutes 60",
+        ]
     if status.episodes:
         lines += ["# its curve, beside those of other runs:", f"{_command('ps-ctl')} plot {run} OTHER_RUN_DIR"]
     return lines

@@ -1,11 +1,12 @@
 """What lies in the working folder: an environment of one's own is found, and nothing in it breaks a program."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.integration.processes import Program, Programs, status_of, wait_for
+from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
 from tests.rl_worker.own_environments import LINE
 
 # Names of ours, of an installed package and of the standard library.
@@ -25,6 +26,17 @@ def folder(tmp_path: Path) -> Path:
     return here
 
 
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run whose environment is a module of its user's."""
+    here = tmp_path_factory.mktemp("elsewhere")
+    (here / "myenvs.py").write_text(LINE)
+    with programs_in(here) as programs:
+        flags = ["--environment", "myenvs:Line-v0", "--max-steps", "400", "--workers", "1", "--run-dir", "run"]
+        succeeds(programs.start("rl-cluster", *flags, folder=here))
+    return here / "run"
+
+
 def succeeds(program: Program) -> str:
     assert program.wait() == 0, program.output
     return program.output
@@ -35,9 +47,11 @@ def test_an_environment_in_the_working_folder_works_in_every_program(programs: P
     cluster = programs.start(
         "rl-cluster", *environment, "--max-steps", "400", "--workers", "1", "--run-dir", "run", folder=folder
     )
-    succeeds(cluster)
+    assert "rl-eval --checkpoint run --import myenvs" in succeeds(cluster), "what to type next"
     evaluation = programs.start(
-        "rl-eval", "--checkpoint", "run", "--episodes", "2", "--video", "game.mp4", folder=folder
+        "rl-eval",
+        *["--checkpoint", "run", "--import", "myenvs", "--episodes", "2", "--video", "game.mp4"],
+        folder=folder,
     )
     assert "myenvs:Line-v0: mean" in succeeds(evaluation)
     server, endpoint = programs.start_server("--max-steps", "400", run_dir=folder / "second")
@@ -70,6 +84,41 @@ def test_a_module_whose_name_is_taken_is_told(programs: Programs, folder: Path) 
     program = programs.start("rl-cluster", "--environment", "random:Line-v0", "--run-dir", "run", folder=folder)
     assert program.wait() == 1
     assert re.search("random is .*, not the one in this folder; give yours another name", program.output)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["rl-eval", "--checkpoint", "run"],
+        ["rl-cluster", "--resume", "run"],
+        ["rl-cluster", "--config", "run/run.toml"],
+        ["rl-worker", "--server", "127.0.0.1:9", "--config", "run/run.toml"],
+    ],
+    ids=" ".join,
+)
+def test_no_module_is_imported_on_the_word_of_a_file(
+    programs: Programs, finished_run: Path, tmp_path: Path, flags: list[str]
+) -> None:
+    """A run folder that came from elsewhere, with a module beside it."""
+    here, sprung = tmp_path / "downloaded", tmp_path / "sprung"
+    shutil.copytree(finished_run, here / "run")
+    (here / "myenvs.py").write_text(f"open({str(sprung)!r}, 'w')\n{LINE}")
+    program = programs.start(*flags, folder=here)
+    assert program.wait() == 1, program.output
+    assert "trains myenvs:Line-v0" in program.output
+    assert "add --import myenvs" in program.output
+    assert "Traceback" not in program.output
+    assert not sprung.exists()
+    assert [entry.name for entry in here.iterdir() if entry.name not in ("run", "myenvs.py")] == []
+
+
+def test_a_run_of_ones_own_goes_on_when_the_command_line_names_its_module(
+    programs: Programs, finished_run: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished_run, tmp_path / "run")
+    (tmp_path / "myenvs.py").write_text(LINE)
+    flags = ["--resume", "run", "--import", "myenvs", "--max-steps", "800", "--workers", "1"]
+    assert "over after" in succeeds(programs.start("rl-cluster", *flags, folder=tmp_path))
 
 
 def test_no_module_is_imported_on_the_word_of_a_stranger(programs: Programs, folder: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which modules are imported for a run that others have specified: those that the own command line names."""
+"""Which modules are imported for a run that a peer or a file specifies: those that the own command line names."""
 
 import sys
 
@@ -13,7 +13,7 @@ def asked_for(environment: str, *named: str, is_trusted: bool = False) -> None:
     import_modules(named, Environment(id=environment), source="the server at x:1", is_trusted=is_trusted)
 
 
-@pytest.mark.parametrize("named", [(), ("json",), ("xml.dom",), ("this_one",), ("xml.sa",)], ids=str)
+@pytest.mark.parametrize("named", [(), ("json",), ("xml",), ("xml.sax",), ("this_one",), ("xml.sa",)], ids=str)
 def test_a_module_that_nobody_named_here_is_refused_and_not_imported(
     named: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -23,15 +23,25 @@ def test_a_module_that_nobody_named_here_is_refused_and_not_imported(
         monkeypatch.setitem(sys.modules, "xml.sa", sys)
     monkeypatch.delitem(sys.modules, "xml.sax.handler", raising=False)
     with pytest.raises(
-        SettingsError, match=r"the server at x:1 trains xml.sax.handler:X-v0, .*add --import xml.sax.handler$"
+        SettingsError, match=r"^the server at x:1 trains xml.sax.handler:X-v0, .*add --import xml.sax.handler$"
     ):
         asked_for("xml.sax.handler:X-v0", *named)
     assert "xml.sax.handler" not in sys.modules
 
 
-@pytest.mark.parametrize("named", ["json", "json.decoder"])
-def test_what_the_command_line_names_is_imported_with_what_is_in_it(named: str) -> None:
-    asked_for("json.decoder:X-v0", named)
+def test_what_the_command_line_names_is_imported_when_nothing_else_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "xml.sax.handler", raising=False)
+    with pytest.raises(SettingsError, match=r"add --import json$"):
+        asked_for("json:X-v0", "xml.sax.handler")
+    assert "xml.sax.handler" not in sys.modules
+    asked_for("xml.sax.handler:X-v0", "json", "xml.sax.handler")
+    assert "xml.sax.handler" in sys.modules
+
+
+@pytest.mark.parametrize("environment", ["ALE/Pong-v5", "VizdoomBasic-v1", "MinAtar/Breakout-v1", "a:b:X-v0"])
+def test_a_module_before_any_familys_id_is_a_module(environment: str) -> None:
+    with pytest.raises(SettingsError, match="add --import json"):
+        asked_for(f"json:{environment}", "a", "a:b")
 
 
 def test_an_environment_of_an_installed_family_needs_no_module() -> None:

@@ -54,7 +54,7 @@ def test_what_to_type_next_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_pat
         (tmp_path / program).touch(mode=0o755)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "rl-cluster")])
-    lines = what_next(status(checkpoint_version=7, minutes_to_target=None), Path("my runs/x"))
+    lines = what_next(status(checkpoint_version=7, minutes_to_target=None), Path("my runs/x"), modules=())
     typed = [shlex.split(line) for line in lines if not line.startswith("#")]
     assert typed == [
         [str(tmp_path / "rl-eval"), "--checkpoint", "my runs/x"],
@@ -63,13 +63,24 @@ def test_what_to_type_next_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_pat
         [str(tmp_path / "ps-ctl"), "plot", "my runs/x", "OTHER_RUN_DIR"],
     ]
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert what_next(status(checkpoint_version=7), Path("x"))[1] == "rl-eval --checkpoint x"
+    assert what_next(status(checkpoint_version=7), Path("x"), modules=())[1] == "rl-eval --checkpoint x"
+
+
+def test_what_to_type_next_names_the_modules_that_this_run_was_told_to_import() -> None:
+    lines = what_next(status(checkpoint_version=7, minutes_to_target=None), Path("x"), modules=("mine", "my.others"))
+    assert [line.partition(" ")[2] for line in lines if not line.startswith("#")] == [
+        "--checkpoint x --import mine my.others",
+        "--checkpoint x --import mine my.others --episodes 1 --gif x/game.gif",
+        "--resume x --import mine my.others --max-minutes 60",
+        "plot x OTHER_RUN_DIR",
+    ]
 
 
 def test_a_run_that_saved_nothing_and_played_nothing_leaves_nothing_to_type() -> None:
-    assert what_next(status(checkpoint_version=0, episodes=0), Path("x")) == []
-    assert len(what_next(status(checkpoint_version=0), Path("x"))) == 2
+    assert what_next(status(checkpoint_version=0, episodes=0), Path("x"), modules=()) == []
+    assert len(what_next(status(checkpoint_version=0), Path("x"), modules=())) == 2
 
 
 def test_a_solved_run_is_not_gone_on_with() -> None:
-    assert "--resume" not in "".join(what_next(status(checkpoint_version=7, minutes_to_target=1.0), Path("x")))
+    solved = status(checkpoint_version=7, minutes_to_target=1.0)
+    assert "--resume" not in "".join(what_next(solved, Path("x"), modules=()))
