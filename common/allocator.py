@@ -1,8 +1,9 @@
-"""The memory of large messages: kept for the next ones."""
+"""The memory of large messages: kept for the next ones, counted, and given back. All of it only with glibc."""
 
 import ctypes
 import os
 import sys
+from typing import Any
 
 # Of glibc's <malloc.h>, and what its documentation calls them in the environment.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -19,8 +20,43 @@ def keep_freed_memory() -> None:
     the system back what is free at a heap's end beyond twice the largest message seen, and each page of the next
     message is a fault again: a round trip of 0.7 M parameters over CURVE took up to 2,000 of them, and a third longer.
     """
-    if sys.platform == "linux" and not WISHES & os.environ.keys():
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not every Linux has glibc
-        if mallopt is not None:
-            mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
-            mallopt(_MMAP_THRESHOLD, LARGEST_BYTES)
+    mallopt = _of_glibc("mallopt")
+    if mallopt is not None and not WISHES & os.environ.keys():
+        mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(_MMAP_THRESHOLD, LARGEST_BYTES)
+
+
+def bytes_in_use() -> int:
+    """What was allocated and not freed, by all threads, beside small Python objects; 0 where nobody counts it."""
+    if _mallinfo2 is None:
+        return 0
+    info = _mallinfo2()
+    return int(info.uordblks + info.hblkhd)
+
+
+def give_back_freed_memory() -> None:
+    """To the system: after an attack that was ended, say. Takes some milliseconds."""
+    malloc_trim = _of_glibc("malloc_trim")
+    if malloc_trim is not None:
+        malloc_trim(0)
+
+
+class _MallInfo(ctypes.Structure):
+    """struct mallinfo2"""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
+def _of_glibc(name: str) -> Any:
+    """A function of the C library, if it is glibc's, of Linux, and new enough; else None."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
+
+
+_mallinfo2 = _of_glibc("mallinfo2")
+if _mallinfo2 is not None:
+    _mallinfo2.restype = _MallInfo

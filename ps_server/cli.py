@@ -80,7 +80,13 @@ def _serve(
     writer = CheckpointWriter(storage.checkpoints)
     try:
         shell = ZmqServer(
-            machine, writer, host=settings.host, port=settings.port, door=door, primary_keys=_peer_keys(settings)
+            machine,
+            writer,
+            host=settings.host,
+            port=settings.port,
+            receive_bytes=int(settings.receive_mib * 2**20),
+            door=door,
+            primary_keys=_peer_keys(settings),
         )
     except SettingsError:
         writer.close()

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+RECEIVE_BYTES = 2**30
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     lease_seconds: float  # silence after which a worker is taken for dead
     checkpoint_seconds: float  # between two checkpoints
-    receive_bytes: int = 2**30  # for the vectors of pushes that are under way or wait
+    receive_bytes: int = RECEIVE_BYTES  # for the vectors of pushes that are under way or wait

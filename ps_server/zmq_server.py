@@ -23,9 +23,12 @@ from common.wire import MAX_FRAME_BYTES, Places, read_to_server, take_places
 from common.zmq_connect import bind
 from common.zmq_frames import receive_frames
 from ps_server.checkpointing import CheckpointWriter, Written
+from ps_server.connections import Connections
 from ps_server.door import Door
 from ps_server.effects import Effect, Exit, Note, Recall, Reported, SaveCheckpoint, Send, Tell
 from ps_server.lent_memory import LentMemory
+from ps_server.limits import RECEIVE_BYTES
+from ps_server.membership import PeerId
 from ps_server.noted_lines import NotedLines
 from ps_server.parameter_server import ParameterServer
 from ps_server.primary_link import PrimaryLink
@@ -55,6 +58,7 @@ class ZmqServer:
         *,
         host: str,
         port: int,
+        receive_bytes: int = RECEIVE_BYTES,
         door: Door | None = None,
         primary_keys: ClientKeys | None = None,
     ) -> None:
@@ -72,6 +76,15 @@ class ZmqServer:
         self._door = door
         if door is not None:
             door.hang(self._context, self._socket)
+        self._connections = Connections(
+            self._context,
+            self._socket,
+            vector_bytes=self._most_vector_bytes,
+            run_bytes=lambda: self._most_vector_bytes() if self.served is not None and self.served.version else 0,
+            is_known=self._is_known,
+            budget_bytes=receive_bytes,
+            is_locked=door is not None,
+        )
         self._memory = LentMemory()
         self._lines = NotedLines()
         self._replies = Replies(self._socket, place=self._place, renewed=self._renewed)
@@ -109,13 +122,14 @@ class ZmqServer:
         self._on_report = on_report
         next_tick = time.monotonic()
         while not self._exit and not until():
-            due = min(next_tick, self._replies.next_due() or next_tick)
+            due = min(next_tick, self._replies.next_due() or next_tick, self._connections.next_look)
             wait = max(0.0, due - time.monotonic())
             if self._poller.poll(int(wait * 1000) + 1):
                 self._hear_primary()
                 for frames in self._waiting():
                     self._handle(frames)
             self._replies.send_waiting(now=time.monotonic())
+            self._connections.look(now=time.monotonic())
             self._collect_checkpoints()
             now = time.monotonic()
             if now >= next_tick:
@@ -148,15 +162,19 @@ class ZmqServer:
     def _shut(self, *, linger: int) -> None:
         if self._door is not None:
             self._door.close()
+        self._connections.close()
         self._memory.keep_only(())
         self._context.destroy(linger=linger)
 
     def _waiting(self) -> Iterator[list[zmq.Frame]]:
         for _ in range(BURST):
             try:
-                yield receive_frames(self._socket)
+                frames = receive_frames(self._socket)
             except zmq.Again:
+                self._connections.drained()
                 return
+            self._connections.delivered(frames, now=time.monotonic())
+            yield frames
 
     def _hear_primary(self) -> None:
         """What has arrived at a standby from whom it follows, or followed."""
@@ -169,7 +187,7 @@ class ZmqServer:
         try:
             header, places = take_places([frame.buffer for frame in frames[1:]])
             message, received = read_to_server(header)
-            most = self.served.most_vector_bytes if self.served is not None else 0
+            most = self._most_vector_bytes()
             vector = self._memory.take(peer, message, received, places, most_bytes=most, now=time.monotonic())
         except WireError as error:
             self._do(self._server.unreadable(peer, str(error), now=time.monotonic()))
@@ -188,6 +206,13 @@ class ZmqServer:
             return ANYBODY
         key = str(frame.get("User-Id"))
         return Sender(key=key, is_admin=self._door.is_admin(key))
+
+    def _most_vector_bytes(self) -> int:
+        return self.served.most_vector_bytes if self.served is not None else 0
+
+    def _is_known(self, peer: PeerId | None) -> bool:
+        served = self.served
+        return served is not None and peer is not None and served.membership.known_at(peer) is not None
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:
