@@ -24,8 +24,8 @@ import zmq
 from torch import Tensor
 
 from benchmarks.command_loop import serve_commands
-from common.allocator import keep_freed_memory
-from common.curve import ClientKeys, read_pair
+from common.program.allocator import keep_freed_memory
+from common.sockets.curve import ClientKeys, read_pair
 
 
 class TorchRmsProp:

@@ -13,9 +13,9 @@ import numpy as np
 import zmq
 
 from benchmarks.command_loop import serve_commands
-from common import messages
-from common.tensors import Schema, TensorSpec
-from common.wire import read_to_worker, to_frames
+from common.protocol import messages
+from common.protocol.tensors import Schema, TensorSpec
+from common.protocol.wire import read_to_worker, to_frames
 
 
 class Synthetic:

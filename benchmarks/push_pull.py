@@ -17,14 +17,14 @@ from torch import Tensor
 
 from benchmarks.alternatives import keys_in
 from benchmarks.command_loop import serve_commands
-from common import shared_memory
-from common.allocator import keep_freed_memory
 from common.buffer_pool import BufferPool
-from common.run_spec import Wire
-from common.tensors import Schema, TensorSpec
-from rl_worker.parameter_client import ParameterClient
-from rl_worker.remote_parameters import RemoteParameters
-from rl_worker.zmq_client import ZmqClient
+from common.program.allocator import keep_freed_memory
+from common.protocol.tensors import Schema, TensorSpec
+from common.settings.run_spec import Wire
+from common.sockets import shared_memory
+from rl_worker.machine.parameter_client import ParameterClient
+from rl_worker.shell.remote_parameters import RemoteParameters
+from rl_worker.shell.zmq_client import ZmqClient
 
 RESEND_BYTES = 2**28  # as the default of rl-worker
 

@@ -23,17 +23,17 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks import catch
-from common import run_spec
 from common.errors import RunEnded
-from common.messages import Episode, PushPull
-from common.run_spec import RunSpec
-from common.tensors import Schema
-from ps_server.lineage import Lineage
-from ps_server.training_run import TrainingRun
+from common.protocol.messages import Episode, PushPull
+from common.protocol.tensors import Schema
+from common.settings import run_spec
+from common.settings.run_spec import RunSpec
+from ps_server.state.lineage import Lineage
+from ps_server.state.training_run import TrainingRun
 from rl_worker.agent import build_agent, collector_for
-from rl_worker.environments import make_environments
-from rl_worker.gradients import FlatNetwork
-from rl_worker.remote_parameters import Newest
+from rl_worker.environments.make import make_environments
+from rl_worker.networks.flat_network import FlatNetwork
+from rl_worker.shell.remote_parameters import Newest
 from rl_worker.training import train
 
 WORKERS = (1, 2, 4, 8, 16)
@@ -47,10 +47,10 @@ SOLVED = 0.8  # mean return of the last 100 episodes: 90 of 100 balls are caught
 MOST_STEPS = 400_000
 EPSILON = {"final_epsilons": (0.05,), "epsilon_probabilities": (1.0,), "epsilon_anneal_steps": 10_000}
 ALGORITHMS: dict[str, run_spec.Algorithm] = {
-    "one_step_q": run_spec.OneStepQ(target_interval=500, gradient_clip=0.0, **EPSILON),
-    "one_step_sarsa": run_spec.OneStepSarsa(target_interval=500, gradient_clip=0.0, **EPSILON),
-    "n_step_q": run_spec.NStepQ(target_interval=500, gradient_clip=0.0, **EPSILON),
-    "a3c": run_spec.A3C(unroll_length=5),
+    "one_step_q": run_spec.OneStepQSettings(target_interval=500, gradient_clip=0.0, **EPSILON),
+    "one_step_sarsa": run_spec.OneStepSarsaSettings(target_interval=500, gradient_clip=0.0, **EPSILON),
+    "n_step_q": run_spec.NStepQSettings(target_interval=500, gradient_clip=0.0, **EPSILON),
+    "a3c": run_spec.A3CSettings(unroll_length=5),
 }
 
 
@@ -81,7 +81,7 @@ def steps_to_score(method: str, workers: int, seed: int) -> int:
         environment=run_spec.Environment(id=catch.ID, envs=1),
         algorithm=ALGORITHMS[method],
         network=run_spec.Network(name="mlp", hidden=(64,), activation="relu"),
-        optimizer=run_spec.RmsProp(epsilon=0.01),
+        optimizer=run_spec.RmsPropSettings(epsilon=0.01),
         schedule=run_spec.Schedule(learning_rate=1e-3, final_learning_rate=1e-3),
         budget=run_spec.Budget(max_steps=MOST_STEPS, until_return=SOLVED),
     )

@@ -20,18 +20,20 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.push_pull import gradients, our_parameters
-from common import shared_memory
-from common.allocator import keep_freed_memory
-from common.codecs import Float32
-from ps_server import cli, training_run, zmq_server
-from ps_server.held_vector import HeldVector
-from ps_server.lent_memory import LentMemory
-from ps_server.parameter_server import ParameterServer
-from ps_server.weight_store import WeightStore
-from ps_server.zmq_server import ZmqServer
-from rl_worker.parameter_client import ParameterClient
-from rl_worker.slots import Slots
-from rl_worker.zmq_client import ZmqClient
+from common.program.allocator import keep_freed_memory
+from common.protocol.codecs import Float32
+from common.sockets import shared_memory
+from ps_server import cli
+from ps_server.machine.parameter_server import ParameterServer
+from ps_server.shell import zmq_server
+from ps_server.shell.mapped_segments import MappedSegments
+from ps_server.shell.zmq_server import ZmqServer
+from ps_server.state import training_run
+from ps_server.state.copy_on_write import CopyOnWriteVector
+from ps_server.state.weight_store import WeightStore
+from rl_worker.machine.parameter_client import ParameterClient
+from rl_worker.shell.segment_slots import Slots
+from rl_worker.shell.zmq_client import ZmqClient
 
 TRIPS = 300
 SERVER: list[tuple[str, Any, str]] = [
@@ -39,10 +41,10 @@ SERVER: list[tuple[str, Any, str]] = [
     ("server:   header to message", zmq_server, "read_to_server"),
     ("server:   the machine", ParameterServer, "receive"),
     ("server:     is the gradient sound", training_run, "gradient_of"),
-    ("server:     copy of the weights that somebody holds", HeldVector, "_move"),
+    ("server:     copy of the weights that somebody holds", CopyOnWriteVector, "_move"),
     ("server:     RMSProp", WeightStore, "apply"),
     ("server:   reply", ZmqServer, "_send"),
-    ("server:     weights into the slot", LentMemory, "answer"),
+    ("server:     weights into the slot", MappedSegments, "answer"),
 ]
 WORKER: list[tuple[str, Any, str]] = [
     ("worker: push_pull", None, "trip"),

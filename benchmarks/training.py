@@ -15,17 +15,17 @@ from ale_py.vector_env import AtariVectorEnv
 from torch import Tensor
 
 from benchmarks.command_loop import serve_commands
-from common import messages
-from common.flags import parse_with_run
-from common.messages import Episode
-from common.run_spec import RunSpec
-from common.status import Status
-from common.zmq_request import ask
+from common.program.flags import parse_with_run
+from common.protocol import messages
+from common.protocol.messages import Episode
+from common.protocol.status import Status
+from common.settings.run_spec import RunSpec
+from common.sockets.request import ask
 from rl_worker.agent import build_agent, collector_for
-from rl_worker.environments import make_environments
-from rl_worker.gradients import FlatNetwork
-from rl_worker.remote_parameters import Newest
+from rl_worker.environments.make import make_environments
+from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.settings import WorkerSettings
+from rl_worker.shell.remote_parameters import Newest
 from rl_worker.training import train
 
 ENVIRONMENTS = 16

@@ -5,7 +5,7 @@ PsRlError
     SettingsError          a flag, preset or file makes no sense
     WireError              bytes that are not a message
     SchemaMismatch         tensors that are not those of this run
-    Refused                the server said no, with a code and a sentence
+    RequestRefused                the server said no, with a code and a sentence
     ServerUnreachable      no answer within the named patience
     RunEnded               the run is over; not a failure
     CheckpointError        a checkpoint that cannot be written or read
@@ -30,7 +30,7 @@ class SchemaMismatch(PsRlError):
     """Tensors that are not those of this run."""
 
 
-class Refused(PsRlError):
+class RequestRefused(PsRlError):
     """The server said no."""
 
     def __init__(self, code: str, reason: str) -> None:

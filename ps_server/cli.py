@@ -11,26 +11,26 @@ from typing import NoReturn
 
 import torch
 
-from common.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
-from common.curve import ClientKeys, read_pair
 from common.errors import CheckpointError, Fenced, SettingsError
-from common.flags import Parsed, parse_with_run, run_program
-from common.log_lines import log_as
-from common.program_output import never_wait_for_output
-from common.run_folder import make_run_folder
-from common.run_spec import flag_of
-from common.stop_signals import StopSignal
-from ps_server.checkpointing import CheckpointWriter
-from ps_server.door import Door
-from ps_server.lineage_file import write_lineage
-from ps_server.own_address import own_host
-from ps_server.parameter_server import ParameterServer
-from ps_server.run_records import RunRecords
-from ps_server.run_storage import RunStorage
+from common.program.flags import Parsed, parse_with_run, run_program
+from common.program.log_lines import log_as
+from common.program.output import never_wait_for_output
+from common.program.stop_signals import StopSignal
+from common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
+from common.run_folder.paths import make_run_folder
+from common.settings.run_spec import flag_of
+from common.sockets.curve import ClientKeys, read_pair
+from ps_server.machine.parameter_server import ParameterServer
+from ps_server.machine.standby import Standby
+from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings
-from ps_server.standby import Standby
+from ps_server.shell.access_control import AccessControl
+from ps_server.shell.checkpoint_writer import CheckpointWriter
+from ps_server.shell.lineage_file import write_lineage
+from ps_server.shell.own_address import own_host
+from ps_server.shell.run_storage import RunStorage
+from ps_server.shell.zmq_server import ZmqServer
 from ps_server.starting import machine_for
-from ps_server.zmq_server import ZmqServer
 
 PROGRAM = "ps-server"
 # What the first worker proposes unless somebody says otherwise; here it only gives the flags their defaults.
@@ -59,11 +59,11 @@ def serve(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(settings.threads)
     take_every_descriptor_allowed()
     stop = StopSignal()
-    door = _door(settings)
+    access_control = _access_control(settings)
     storage = _storage(flags)
     try:
         machine = machine_for(flags, storage, keys=_peer_keys(settings), now=time.monotonic())
-        _serve(machine, storage, settings, door, stop)
+        _serve(machine, storage, settings, access_control, stop)
     finally:
         storage.close()
     return 0
@@ -73,7 +73,7 @@ def _serve(
     machine: ParameterServer | Standby,
     storage: RunStorage,
     settings: ServerSettings,
-    door: Door | None,
+    access_control: AccessControl | None,
     stop: StopSignal,
 ) -> None:
     """Until the run ends or a signal comes; then save it."""
@@ -85,7 +85,7 @@ def _serve(
             host=settings.host,
             port=settings.port,
             receive_bytes=int(settings.receive_mib * 2**20),
-            door=door,
+            access_control=access_control,
             primary_keys=_peer_keys(settings),
         )
     except SettingsError:
@@ -96,7 +96,7 @@ def _serve(
     if isinstance(machine, Standby):
         machine.address = address
     print(_first_line(settings, shell.host, address), flush=True)
-    if door is None and not is_loopback(host):
+    if access_control is None and not is_loopback(host):
         log.warning(UNLOCKED)
     folder = storage.folder
     try:
@@ -117,8 +117,8 @@ def _serve(
 def _storage(flags: Parsed[ServerSettings]) -> RunStorage:
     """The run's folders, made and locked. Raises SettingsError."""
     settings, run = flags.program, flags.run
-    if settings.standby_of is not None and flags.wishes:
-        typed = ", ".join(flag_of(key) for key in flags.wishes)
+    if settings.standby_of is not None and flags.overrides:
+        typed = ", ".join(flag_of(key) for key in flags.overrides)
         raise SettingsError(f"--standby-of: the run is that of {settings.standby_of}; leave out {typed}")
     # A run that its first worker decides has no name and no seed yet; the experiment is named by whoever runs it.
     named = "standby" if settings.standby_of else run.preset if flags.names_a_run else "run"
@@ -153,11 +153,11 @@ def _check_saved(server: ParameterServer, folder: Path) -> None:
     log.info("saved version %d in %s", server.checkpoints.saved_version, folder)
 
 
-def _door(settings: ServerSettings) -> Door | None:
+def _access_control(settings: ServerSettings) -> AccessControl | None:
     """The lock that the flags ask for. Raises SettingsError."""
     if settings.curve_secret is None or settings.authorized_keys is None:  # they go together
         return None
-    return Door(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
+    return AccessControl(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
 
 
 def _peer_keys(settings: ServerSettings) -> ClientKeys | None:

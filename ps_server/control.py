@@ -14,16 +14,16 @@ from rich.text import Text
 from tyro.conf import arg
 from tyro.extras import SubcommandApp
 
-from common import messages
-from common.addresses import check_address
-from common.curve import read_client_keys
 from common.errors import SettingsError
-from common.flags import answer_version, run_program
-from common.messages import ToServer, ToWorker
-from common.run_folder import CURVE
-from common.status import Status, speed_of
-from common.zmq_request import ask
-from ps_server.keys import add_keys, make_keys
+from common.program.flags import answer_version, run_program
+from common.protocol import messages
+from common.protocol.addresses import check_address
+from common.protocol.messages import ToServer, ToWorker
+from common.protocol.status import Status, speed_of
+from common.run_folder.paths import CURVE
+from common.sockets.curve import read_client_keys
+from common.sockets.request import ask
+from ps_server.shell.keys import add_keys, make_keys
 
 PROGRAM = "ps-ctl"
 ANSWER_SECONDS = 10.0
@@ -140,7 +140,9 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
     """
     if not runs:
         raise SettingsError("plot: say which run folders to draw")
-    from ps_server.plots import plot_runs  # matplotlib takes a second to load, and the other commands do without
+    from ps_server.records.plots import (
+        plot_runs,  # matplotlib takes a second to load, and the other commands do without
+    )
 
     print(plot_runs(runs, out or runs[0] / CURVE))
 

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.addresses import check_address
 from common.errors import SettingsError
-from common.number_flags import (
+from common.program.number_flags import (
     LEAST_MIB,
     LEAST_SECONDS,
     MOST_MIB,
@@ -14,7 +13,8 @@ from common.number_flags import (
     MOST_THREADS,
     check_number,
 )
-from ps_server.lineage import RUN_ID
+from common.protocol.addresses import check_address
+from ps_server.state.lineage import RUN_ID
 
 
 @dataclass(frozen=True, kw_only=True)

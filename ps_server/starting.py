@@ -7,25 +7,25 @@ import logging
 import secrets
 from typing import Any
 
-from common.checkpoint_folder import newest_first
-from common.curve import ClientKeys
-from common.errors import Fenced, Refused, ServerUnreachable, SettingsError, WireError
-from common.flags import Parsed
-from common.messages import StatusReply, StatusRequest
-from common.resumed_run import resumed_run
-from common.run_spec import run_from_dict
-from common.status import Status
-from common.zmq_request import ask
-from ps_server.checkpointing import check_unused, newest_checkpoint
-from ps_server.fencing import advice
-from ps_server.limits import Limits
-from ps_server.lineage import DRAWN, RUN_ID_DIGITS, Lineage
-from ps_server.lineage_file import read_lineage, write_lineage
-from ps_server.parameter_server import ParameterServer
-from ps_server.run_storage import RunStorage
+from common.errors import Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
+from common.program.flags import Parsed
+from common.protocol.messages import StatusReply, StatusRequest
+from common.protocol.status import Status
+from common.run_folder.checkpoint_folder import newest_first
+from common.settings.resumed_run import resumed_run
+from common.settings.run_spec import run_from_dict
+from common.sockets.curve import ClientKeys
+from common.sockets.request import ask
+from ps_server.machine.fencing import advice
+from ps_server.machine.membership import Limits
+from ps_server.machine.parameter_server import ParameterServer
+from ps_server.machine.standby import STANDBY_PHASE, Standby
 from ps_server.settings import ServerSettings
-from ps_server.standby import STANDBY_PHASE, Standby
-from ps_server.training_run import TrainingRun
+from ps_server.shell.checkpoint_writer import check_unused, newest_checkpoint
+from ps_server.shell.lineage_file import read_lineage, write_lineage
+from ps_server.shell.run_storage import RunStorage
+from ps_server.state.lineage import DRAWN, RUN_ID_DIGITS, Lineage
+from ps_server.state.training_run import TrainingRun
 
 # After a power failure both servers of a pair start at once: the primary waits until the standby can have asked it, and
 # has begun to listen.
@@ -67,7 +67,7 @@ def machine_for(
         if flags.names_a_run:
             run = TrainingRun(flags.run, lineage, now=now)
         write_lineage(storage.folder, lineage)
-    overrides: dict[str, Any] = flags.wishes if run is None else {}
+    overrides: dict[str, Any] = flags.overrides if run is None else {}
     return ParameterServer(run, lineage=lineage, overrides=overrides, limits=limits, now=now)
 
 
@@ -123,7 +123,7 @@ def _kept(flags: Parsed[ServerSettings], storage: RunStorage, *, now: float) -> 
     """The run of the newest sound checkpoint, with what the flags change."""
     path, vectors, record = newest_checkpoint(storage.folder, storage.checkpoints)
     kept = run_from_dict(record["run"], source=str(path))
-    spec = resumed_run(kept, flags.wishes)
+    spec = resumed_run(kept, flags.overrides)
     run = TrainingRun.restored(vectors, record | {"run": spec.to_dict()}, now=now)
     log.info("resumed %s at step %d", path, run.progress.global_steps)
     return run
@@ -170,7 +170,7 @@ def _status_of(address: str, *, seconds: float, keys: ClientKeys | None) -> Stat
         return None
     try:
         reply, _ = ask(address, StatusRequest(request=1), timeout_seconds=seconds, keys=keys)
-    except (ServerUnreachable, Refused, WireError) as error:
+    except (ServerUnreachable, RequestRefused, WireError) as error:
         log.warning("%s cannot be asked whether it serves this run; starting: %s", address, error)
         return None
     assert isinstance(reply, StatusReply), "a question for the status is answered by it"

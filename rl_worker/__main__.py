@@ -12,16 +12,16 @@ def main() -> NoReturn:
 
 
 def cluster() -> NoReturn:
-    _start("rl_worker.cluster")
+    _start("rl_worker.local.cluster")
 
 
 def evaluate() -> NoReturn:
-    _start("rl_worker.evaluation")
+    _start("rl_worker.play.evaluation")
 
 
 def check() -> NoReturn:
     """What rl-cluster has done before it starts anything."""
-    _start("rl_worker.run_check")
+    _start("rl_worker.local.run_check")
 
 
 def _start(module: str) -> NoReturn:
@@ -29,7 +29,7 @@ def _start(module: str) -> NoReturn:
     import common  # noqa: F401  (the one beside this package, whatever else has its name)
 
     del sys.path[0]
-    from common.program_start import start
+    from common.program.start import start
 
     start(module)
 

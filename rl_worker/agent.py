@@ -8,23 +8,23 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from common import run_spec
-from common.run_spec import RunSpec
+from common.settings import run_spec
+from common.settings.run_spec import RunSpec
 from rl_worker.algorithms.a3c import A3C
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.algorithms.n_step_q import NStepQ
 from rl_worker.algorithms.one_step_q import OneStepQ
 from rl_worker.algorithms.one_step_sarsa import OneStepSarsa
-from rl_worker.compatibility import check_algorithm
-from rl_worker.environments import DiscreteActions, Environments
-from rl_worker.networks import ActionValueNetwork, PolicyValueNetwork
-from rl_worker.policies import policy_for
+from rl_worker.environments.interface import DiscreteActions, Environments
+from rl_worker.networks.compatibility import check_algorithm
+from rl_worker.networks.networks import ActionValueNetwork, PolicyValueNetwork
+from rl_worker.networks.policies import policy_for
 from rl_worker.rollouts import RolloutCollector
 
 ACTION_VALUE_METHODS: dict[type, Callable[..., Algorithm]] = {
-    run_spec.OneStepQ: OneStepQ,
-    run_spec.OneStepSarsa: OneStepSarsa,
-    run_spec.NStepQ: NStepQ,
+    run_spec.OneStepQSettings: OneStepQ,
+    run_spec.OneStepSarsaSettings: OneStepSarsa,
+    run_spec.NStepQSettings: NStepQ,
 }
 
 
@@ -40,7 +40,7 @@ def build_agent(run: RunSpec, environments: Environments, *, device: torch.devic
     shape, actions = environments.observation_shape, environments.actions
     pixels = environments.observation_dtype == np.uint8
     settings = run.algorithm
-    if isinstance(settings, run_spec.A3C):
+    if isinstance(settings, run_spec.A3CSettings):
         policy = policy_for(actions)
         network = PolicyValueNetwork(run.network, shape, pixels=pixels, policy_parameters=policy.parameters)
         return A3C(network.to(device), policy, settings, device=device, seed=seed)

@@ -11,31 +11,32 @@ from typing import NoReturn, cast
 
 import torch
 
-from common.curve import read_client_keys
 from common.errors import RunEnded
-from common.flags import Parsed, parse_with_run, run_program
-from common.log_lines import log_as
-from common.messages import Episode, Welcome
-from common.names import as_name, as_text
-from common.program_output import never_wait_for_output
-from common.run_spec import RunSpec, run_from_dict
-from common.zmq_connect import why_no_address
+from common.program.flags import Parsed, parse_with_run, run_program
+from common.program.log_lines import log_as
+from common.program.output import never_wait_for_output
+from common.protocol.messages import Episode, Welcome
+from common.protocol.names import as_name, as_text
+from common.settings.run_spec import RunSpec, run_from_dict
+from common.sockets.curve import read_client_keys
+from common.sockets.zmq_sockets import why_no_address
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.counted_steps import CountedSteps
-from rl_worker.environments import Environments, make_environments
-from rl_worker.gifs import GifRecorder
-from rl_worker.gradients import FlatNetwork
-from rl_worker.imports import check_module, import_modules
-from rl_worker.interrupts import Interrupted, Interrupts
-from rl_worker.normalization import measure_normalization
-from rl_worker.parameter_client import ParameterClient
-from rl_worker.remote_parameters import Newest, RemoteParameters
-from rl_worker.run_check import check_device, check_run
+from rl_worker.environments.counted_steps import CountedSteps
+from rl_worker.environments.imports import check_module, import_modules
+from rl_worker.environments.interface import Environments
+from rl_worker.environments.make import make_environments
+from rl_worker.local.run_check import check_device, check_run
+from rl_worker.machine.parameter_client import ParameterClient
+from rl_worker.machine.stall_watch import StallWatch
+from rl_worker.networks.flat_network import FlatNetwork
+from rl_worker.networks.normalization import measure_normalization
+from rl_worker.play.gifs import GifRecorder
 from rl_worker.settings import WorkerSettings
-from rl_worker.stall_watch import StallWatch
+from rl_worker.shell.interrupts import Interrupted, Interrupts
+from rl_worker.shell.remote_parameters import Newest, RemoteParameters
+from rl_worker.shell.zmq_client import ZmqClient
 from rl_worker.training import train
-from rl_worker.zmq_client import ZmqClient
 
 PROGRAM = "rl-worker"
 DEFAULT_PRESET = "pong"  # of a run that nobody has decided
@@ -103,8 +104,8 @@ def _train(
     moved: Callable[[], None],
 ) -> None:
     """Build what the run asks for, and train until something is raised. `moved` is called after each step."""
-    count = flags.run.environment.envs if "environment.envs" in flags.wishes else run.environment.envs
-    seed = flags.run.seed if "seed" in flags.wishes else run.seed
+    count = flags.run.environment.envs if "environment.envs" in flags.overrides else run.environment.envs
+    seed = flags.run.seed if "seed" in flags.overrides else run.seed
     first_seed = secrets.randbelow(10**9) if seed is None else seed
     seed = first_seed + SEEDS_APART * welcome.number
     environments = _environments(run, count, moved, is_shown=flags.program.render and welcome.number == 0)
@@ -141,7 +142,7 @@ def _environments(run: RunSpec, count: int, moved: Callable[[], None], *, is_sho
     )
     if not is_shown:
         return environments
-    from rl_worker.window import Watched, Window  # pygame, which nobody else needs
+    from rl_worker.play.window import Watched, Window  # pygame, which nobody else needs
 
     window = Window(f"{run.environment.id}, {run.preset}")
     return cast(Environments, Watched(environments, window))
@@ -169,10 +170,10 @@ def _machine(flags: Parsed[WorkerSettings], name: str) -> ParameterClient:
     return ParameterClient(
         worker_id=name,
         secret=secrets.token_hex(16),
-        wishes=flags.wishes,
-        proposal=flags.run.to_dict(),
+        overrides=flags.overrides,
+        proposed_run=flags.run.to_dict(),
         host=as_text(socket.gethostname()),
-        environments=flags.run.environment.envs if "environment.envs" in flags.wishes else 0,
+        environments=flags.run.environment.envs if "environment.envs" in flags.overrides else 0,
         patience_seconds=60 * flags.program.patience_minutes,
         addresses=len(flags.program.addresses),
         resend_bytes=int(flags.program.resend_mib * 2**20),

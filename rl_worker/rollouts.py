@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.messages import Episode
-from rl_worker.environments import BoxActions, Environments, Stepped
+from common.protocol.messages import Episode
+from rl_worker.environments.interface import BoxActions, Environments, Stepped
 
 State = tuple[Tensor, ...]  # what a network remembers, each [B, ...]; () when it has no memory
 
@@ -102,7 +102,7 @@ class RolloutCollector:
         dtype = torch.uint8 if pixels else torch.float32
         self._observations = torch.empty(T + 1, B, *environments.observation_shape, dtype=dtype)
         self._starts = torch.ones(T + 1, B, dtype=torch.bool)
-        self._actions = _room_for_actions(environments, T + 1)
+        self._actions = _empty_actions(environments, T + 1)
         self._rewards = torch.empty(T, B)
         self._discounts = torch.empty(T, B)
         self._continues = torch.empty(T, B)
@@ -186,7 +186,7 @@ class RolloutCollector:
             self._lengths[row] = 0
 
 
-def _room_for_actions(environments: Environments, steps: int) -> Tensor:
+def _empty_actions(environments: Environments, steps: int) -> Tensor:
     actions = environments.actions
     if isinstance(actions, BoxActions):
         return torch.empty(steps, environments.count, len(actions.low))

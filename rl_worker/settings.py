@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
-from common.addresses import check_address
 from common.errors import SettingsError
-from common.names import LONGEST_NAME, as_name, is_name
-from common.number_flags import LEAST_SECONDS, MOST_MIB, MOST_MINUTES, MOST_SECONDS, MOST_THREADS, check_number
+from common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_MINUTES, MOST_SECONDS, MOST_THREADS, check_number
+from common.protocol.addresses import check_address
+from common.protocol.names import LONGEST_NAME, as_name, is_name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,12 +12,12 @@ from typing import NoReturn, Protocol
 import torch
 from torch import Tensor, nn
 
-from common.messages import Episode
+from common.protocol.messages import Episode
 from rl_worker.algorithms.algorithm import Algorithm, Loss
-from rl_worker.gradients import FlatNetwork
-from rl_worker.normalization import observe
-from rl_worker.remote_parameters import Newest
+from rl_worker.networks.flat_network import FlatNetwork
+from rl_worker.networks.normalization import observe
 from rl_worker.rollouts import RolloutCollector
+from rl_worker.shell.remote_parameters import Newest
 
 REPORT_SECONDS = 0.5  # least time between two reports
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from common.tensors import Schema, TensorSpec
+from common.protocol.tensors import Schema, TensorSpec
 
 
 def schema_of_tensors(tensors: Mapping[str, Tensor]) -> Schema:

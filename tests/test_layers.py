@@ -1,8 +1,9 @@
-"""Who may import whom. The picture in the README is a test, not a wish."""
+"""Who may import whom, and what a file may touch, by the folder that it is in."""
 
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,86 +15,55 @@ MAY_IMPORT = {
     "ps_server": {"ps_server", "common"},
     "rl_worker": {"rl_worker", "common"},
 }
-# Decisions without effects: a whole cluster of these runs in one thread.
-PURE = [
-    "common/messages.py",
-    "common/status.py",
-    "common/wire.py",
-    "common/tensors.py",
-    "common/codecs.py",
-    "common/errors.py",
-    "common/meters.py",
-    "common/buffer_pool.py",
-    "common/schedules.py",
-    "ps_server/parameter_server.py",
-    "ps_server/training_run.py",
-    "ps_server/phases.py",
-    "ps_server/effects.py",
-    "ps_server/denied.py",
-    "ps_server/admission.py",
-    "ps_server/guards.py",
-    "ps_server/ledger.py",
-    "ps_server/membership.py",
-    "ps_server/progress.py",
-    "ps_server/checkpoint_plan.py",
-    "ps_server/quarantine.py",
-    "ps_server/staleness.py",
-    "ps_server/past_weights.py",
-    "ps_server/turns.py",
-    "ps_server/answers.py",
-    "ps_server/reports.py",
-    "ps_server/backlog.py",
-    "ps_server/replication.py",
-    "ps_server/whole_state.py",
-    "ps_server/fencing.py",
-    "ps_server/instances.py",
-    "ps_server/lineage.py",
-    "ps_server/sender.py",
-    "ps_server/standby.py",
-    "ps_server/status_report.py",
-    "ps_server/optimizers.py",
-    "ps_server/weight_store.py",
-    "rl_worker/parameter_client.py",
-    "rl_worker/introduction.py",
-    "rl_worker/outbox.py",
-    "rl_worker/unsaved.py",
-    "rl_worker/silence.py",
-    "rl_worker/stuck.py",
-    "rl_worker/effects.py",
-    "rl_worker/stall_watch.py",
-    "rl_worker/returns.py",
+# Decisions without side effects: a whole cluster of these runs in one thread. Files of the folder itself, not below it.
+PURE_FOLDERS = [
+    "common",
+    "common/protocol",
+    "ps_server/machine",
+    "ps_server/state",
+    "rl_worker/machine",
+    "rl_worker/algorithms",
 ]
-IMPURE = {"zmq", "socket", "time", "threading", "asyncio", "os", "random", "logging", "subprocess", "signal"}
-MAY_USE_ZMQ = {
-    "common/curve.py",
-    "common/zmq_connect.py",
-    "common/zmq_dealer.py",
-    "common/zmq_frames.py",
-    "common/zmq_request.py",
-    "ps_server/door.py",
-    "ps_server/primary_link.py",
-    "ps_server/replies.py",
-    "ps_server/zmq_server.py",
-    "rl_worker/zmq_client.py",
+IMPURE = {
+    "asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "queue", "random", "secrets", "select",
+    "shutil", "signal", "socket", "subprocess", "tempfile", "threading", "time", "zmq",
+}  # fmt: skip
+SHELL_FOLDERS = {"common/sockets", "ps_server/shell", "rl_worker/shell"}  # the only ones that may know ZeroMQ
+# The launcher, for its children; and a setting that has no flag because the C library reads it.
+MAY_USE_THE_ENVIRONMENT = {
+    "common/program/allocator.py",
+    "rl_worker/environments/process_guard.py",
+    "rl_worker/local/child_processes.py",
 }
-# The launcher, for its children; and a wish that has no flag because it is the C library's.
-MAY_USE_THE_ENVIRONMENT = {"common/allocator.py", "rl_worker/children.py", "rl_worker/process_guard.py"}
+MOST_FILES, MOST_LINES, MOST_FUNCTION_LINES = 16, 300, 40
+TABLES = {"common/protocol/messages.py", "common/settings/run_spec.py"}
 
 
 def sources() -> list[Path]:
     return sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 
 
-def imported_by(path: Path) -> set[str]:
-    """Top-level names of all imports of a file."""
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def modules_imported_by(path: Path) -> set[str]:
+    """Dotted names of all modules that a file imports, wherever in it."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide the layer"
-            names.add((node.module or "").split(".")[0])
+            assert node.module
+            below = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {name for name in below if (ROOT / f"{name.replace('.', '/')}.py").exists()} or {node.module}
     return names
+
+
+def imported_by(path: Path) -> set[str]:
+    """Top-level names of all imports of a file."""
+    return {name.split(".")[0] for name in modules_imported_by(path)}
 
 
 def attributes_of(path: Path) -> set[str]:
@@ -107,18 +77,57 @@ def test_packages_import_only_downwards(package: str) -> None:
         assert not imported_by(path) & forbidden, path
 
 
-@pytest.mark.parametrize("path", PURE)
-def test_pure_files_touch_nothing_outside(path: str) -> None:
-    assert not imported_by(ROOT / path) & IMPURE
+@pytest.mark.parametrize("folder", PURE_FOLDERS)
+def test_files_of_pure_folders_touch_nothing_outside(folder: str) -> None:
+    files = sorted((ROOT / folder).glob("*.py"))
+    assert files, f"{folder} has no files any more"
+    for path in files:
+        assert not imported_by(path) & IMPURE, path
+
+
+@pytest.mark.parametrize("folder", PURE_FOLDERS)
+def test_pure_folders_import_pure_folders(folder: str) -> None:
+    for path in (ROOT / folder).glob("*.py"):
+        ours = {name for name in modules_imported_by(path) if name.split(".")[0] in MAY_IMPORT}
+        folders = {name.replace(".", "/").rpartition("/")[0] for name in ours if "." in name}
+        assert folders <= {*PURE_FOLDERS, "common/settings", *ALSO_IMPORTED.get(folder, ())}, path
+
+
+ALSO_IMPORTED = {"rl_worker/algorithms": ("rl_worker", "rl_worker/environments", "rl_worker/networks")}
+
+
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    graph = {name_of(path)[:-3].replace("/", "."): modules_imported_by(path) for path in sources()}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 def test_only_the_shells_know_zeromq() -> None:
-    users = {str(path.relative_to(ROOT)) for path in sources() if "zmq" in imported_by(path)}
-    assert users == MAY_USE_ZMQ
+    users = {name_of(path.parent) for path in sources() if "zmq" in imported_by(path)}
+    assert users == SHELL_FOLDERS
+
+
+@pytest.mark.xfail(strict=True, reason="some are still too long")
+def test_a_stranger_finds_a_way_through_every_folder() -> None:
+    folders = {path.parent for path in sources()}
+    assert {name_of(folder) for folder in folders if len(list(folder.glob("*.py"))) > MOST_FILES} == set()
+    long = {name_of(path): len(path.read_text().splitlines()) for path in sources() if name_of(path) not in TABLES}
+    assert {name: lines for name, lines in long.items() if lines > MOST_LINES} == {}
+
+
+@pytest.mark.xfail(strict=True, reason="some are still too long")
+def test_functions_fit_on_a_screen() -> None:
+    long = {}
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > MOST_FUNCTION_LINES:
+                    long[f"{name_of(path)}:{node.name}"] = lines
+    assert long == {}
 
 
 def test_settings_are_flags_and_not_the_environment() -> None:
-    users = {str(path.relative_to(ROOT)) for path in sources() if attributes_of(path) & {"environ", "getenv", "putenv"}}
+    users = {name_of(path) for path in sources() if attributes_of(path) & {"environ", "getenv", "putenv"}}
     assert users == MAY_USE_THE_ENVIRONMENT
 
 
@@ -131,16 +140,7 @@ def test_nothing_is_ever_unpickled_or_evaluated() -> None:
         assert not [f for f in loads if isinstance(f.value, ast.Name) and f.value.id in {"torch", "np", "numpy"}], path
 
 
-@pytest.mark.parametrize("module", ["common.zmq_request", "ps_server.control", "rl_worker.cluster"])
-def test_who_only_asks_questions_does_not_wait_for_torch(module: str) -> None:
+@pytest.mark.parametrize("module", ["common.sockets.request", "ps_server.control", "rl_worker.local.cluster"])
+def test_programs_that_only_ask_questions_do_not_wait_for_torch(module: str) -> None:
     check = f"import {module}, sys; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=False).returncode == 0
-
-
-def test_every_thread_is_a_daemon_or_joined_with_a_limit() -> None:
-    """A process that waits for a thread without end keeps its port, and cannot be asked to leave."""
-    for path in sources():
-        for call in [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]:
-            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-            assert name != "Thread" or any(keyword.arg == "daemon" for keyword in call.keywords), path
-            assert name != "join" or call.args or call.keywords, f"{path}: a join without a limit"

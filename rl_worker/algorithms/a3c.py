@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from common import run_spec
 from common.schedules import linear
+from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Loss
-from rl_worker.networks import PolicyValueNetwork
-from rl_worker.policies import Policy
-from rl_worker.returns import Steps, lambda_returns, vtrace
+from rl_worker.algorithms.returns import Steps, lambda_returns, vtrace
+from rl_worker.networks.networks import PolicyValueNetwork
+from rl_worker.networks.policies import Policy
 from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
 
 # Observations. As many stay near the core: of a thousand at once each takes 2.5 times as long.
@@ -52,7 +52,13 @@ class A3C:
     commits_next_action = False
 
     def __init__(
-        self, network: PolicyValueNetwork, policy: Policy, settings: run_spec.A3C, *, device: torch.device, seed: int
+        self,
+        network: PolicyValueNetwork,
+        policy: Policy,
+        settings: run_spec.A3CSettings,
+        *,
+        device: torch.device,
+        seed: int,
     ) -> None:
         self.network = network
         self.unroll_length = settings.unroll_length
@@ -136,7 +142,7 @@ class A3C:
         behaviour = trajectory.recorded["log_probabilities"]
         values, log_probabilities = trajectory.recorded["values"], behaviour
         if self.learns_with_newest:
-            values, log_probabilities = self._newest_opinion(
+            values, log_probabilities = self._evaluate_with_newest_weights(
                 observations[:-1], trajectory.initial_state, starts[:-1], actions
             )
         log_ratios = log_probabilities - behaviour
@@ -155,7 +161,7 @@ class A3C:
         )
         return whole if trajectory.initial_state else _as_single_steps(whole)
 
-    def _newest_opinion(
+    def _evaluate_with_newest_weights(
         self, observations: Tensor, state: State, starts: Tensor, actions: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Values and log π(a|s) of the weights as they are now, [T, B]."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from common import run_spec
+from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Loss
-from rl_worker.exploration import EpsilonSchedule, epsilon_greedy
-from rl_worker.networks import ActionValueNetwork
+from rl_worker.algorithms.exploration import EpsilonSchedule, epsilon_greedy
+from rl_worker.networks.networks import ActionValueNetwork
 from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
 
 
@@ -33,7 +33,7 @@ class ActionValueLearner:
     learns_with_newest = False
 
     def __init__(
-        self, network: ActionValueNetwork, settings: run_spec.ActionValues, *, device: torch.device, seed: int
+        self, network: ActionValueNetwork, settings: run_spec.ActionValuesSettings, *, device: torch.device, seed: int
     ) -> None:
         self.network = network
         self.target_network: nn.Module | None = deepcopy(network) if settings.target_interval else None

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from common import run_spec
+from common.settings import run_spec
 from rl_worker.algorithms.action_values import ActionValueLearner, Batch
-from rl_worker.networks import ActionValueNetwork
-from rl_worker.returns import Steps, lambda_returns
+from rl_worker.algorithms.returns import Steps, lambda_returns
+from rl_worker.networks.networks import ActionValueNetwork
 from rl_worker.rollouts import Trajectory
 
 
@@ -24,7 +24,7 @@ class NStepQ(ActionValueLearner):
     """Learns from what the next steps really brought, and the best value after them."""
 
     def __init__(
-        self, network: ActionValueNetwork, settings: run_spec.NStepQ, *, device: torch.device, seed: int
+        self, network: ActionValueNetwork, settings: run_spec.NStepQSettings, *, device: torch.device, seed: int
     ) -> None:
         super().__init__(network, settings, device=device, seed=seed)
         self._lambda = settings.q_lambda

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rl_worker.algorithms.action_values import ActionValueLearner, Batch
-from rl_worker.exploration import epsilon_greedy
+from rl_worker.algorithms.exploration import epsilon_greedy
 from rl_worker.rollouts import Trajectory
 
 

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from common.run_spec import ActionValues
+from common.settings.run_spec import ActionValuesSettings
 
 PRINTABLE = st.characters(min_codepoint=32, max_codepoint=126)  # what peers may say
 PLAIN = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(PRINTABLE, max_size=8)
@@ -59,7 +59,7 @@ def _values(info: inspect.Type) -> st.SearchStrategy[Any]:
             return st.dictionaries(_values(info.key_type), _values(info.value_type), max_size=3)
         case inspect.StructType():
             parts = {field.name: _values(field.type) for field in info.fields}
-            if issubclass(info.cls, ActionValues):  # each ε has its probability
+            if issubclass(info.cls, ActionValuesSettings):  # each ε has its probability
                 parts["final_epsilons"] = st.tuples(parts["discount"], parts["discount"])
                 parts["epsilon_probabilities"] = st.sampled_from([(0.25, 0.75), (1.0, 0.0)])
             return st.builds(info.cls, **parts)

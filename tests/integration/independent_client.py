@@ -46,9 +46,9 @@ class Client:
 
     def join(self, schema: list[dict[str, Any]], first: np.ndarray) -> None:
         """HELLO and SEED."""
-        proposal = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 0.1}}
+        proposed_run = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 0.1}}
         who = {"worker_id": self.name, "secret": secrets.token_hex(16), "protocols": [1, 1]}
-        welcome, _ = self.ask("HELLO", **who, proposal=proposal)
+        welcome, _ = self.ask("HELLO", **who, proposed_run=proposed_run)
         assert welcome["type"] == "WELCOME"
         assert "float32" in welcome["codecs"]
         self.ask("SEED", first, schema=schema)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.run_spec import Wire
-from common.tensors import Schema, TensorSpec
-from rl_worker.parameter_client import ParameterClient
-from rl_worker.remote_parameters import Newest, RemoteParameters
-from rl_worker.zmq_client import ZmqClient
+from common.protocol.tensors import Schema, TensorSpec
+from common.settings.run_spec import Wire
+from rl_worker.machine.parameter_client import ParameterClient
+from rl_worker.shell.remote_parameters import Newest, RemoteParameters
+from rl_worker.shell.zmq_client import ZmqClient
 
 PARAMETERS = 100
 SCHEMA = Schema([TensorSpec("sum", (PARAMETERS,))])
@@ -34,8 +34,8 @@ def joined(server: str, name: str, schema: Schema, **sections: Any) -> tuple[Rem
     machine = ParameterClient(
         worker_id=name,
         secret=secrets.token_hex(16),
-        wishes={},
-        proposal={"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}} | sections,
+        overrides={},
+        proposed_run={"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}} | sections,
         host="",
         environments=0,
         patience_seconds=120,

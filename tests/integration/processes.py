@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from common import messages
-from common.codecs import CODECS
-from common.status import Status
-from common.zmq_request import ask
+from common.protocol import messages
+from common.protocol.codecs import CODECS
+from common.protocol.status import Status
+from common.sockets.request import ask
 
 DEADLINE_SECONDS = 60.0
 

@@ -12,8 +12,8 @@ import psutil
 import pytest
 import zmq
 
-from common import messages
-from common.wire import to_frames
+from common.protocol import messages
+from common.protocol.wire import to_frames
 from tests.integration.independent_client import Client
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
 from tests.zmtp import connected, frame, message

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from common import messages
-from common.zmq_request import ask
+from common.protocol import messages
+from common.sockets.request import ask
 from tests.integration.processes import Program, Programs, status_of, wait_for
 from tests.trials.counting import rest
 

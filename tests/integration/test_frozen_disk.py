@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from common.run_folder import METRICS
-from ps_server import checkpointing, zmq_server
-from ps_server.checkpointing import CheckpointWriter
-from ps_server.zmq_server import ZmqServer
+from common.run_folder.paths import METRICS
+from ps_server.shell import checkpoint_writer as checkpointing
+from ps_server.shell import zmq_server
+from ps_server.shell.checkpoint_writer import CheckpointWriter
+from ps_server.shell.zmq_server import ZmqServer
 from tests.integration.processes import Programs, status_of, wait_for
 from tests.ps_server.transcripts import Transcript
 

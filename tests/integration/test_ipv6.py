@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.common.test_zmq_connect import needs_ipv6
+from tests.common.sockets.test_zmq_connect import needs_ipv6
 from tests.integration.processes import Programs, status_of, wait_for
 from tests.integration.test_mistakes import says
 

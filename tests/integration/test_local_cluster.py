@@ -11,7 +11,7 @@ import psutil
 import pytest
 import torch
 
-from common.checkpoint_file import read_checkpoint
+from common.run_folder.checkpoint_file import read_checkpoint
 from tests.integration.processes import Programs, status_of, wait_for
 from tests.rl_worker.own_environments import line_with
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from common import messages
-from common.curve import ClientKeys, read_client_keys
-from common.errors import Refused, ServerUnreachable
-from common.zmq_request import ask
-from ps_server.keys import add_keys, make_keys
+from common.errors import RequestRefused, ServerUnreachable
+from common.protocol import messages
+from common.sockets.curve import ClientKeys, read_client_keys
+from common.sockets.request import ask
+from ps_server.shell.keys import add_keys, make_keys
 from tests.integration.processes import Program, Programs, wait_for
 
 SILENCE_SECONDS = 0.5
@@ -93,7 +93,7 @@ def test_a_worker_whose_key_was_taken_away_cannot_stop_the_run_either(programs: 
     admin = keys_of(folder, "admin")
     assert is_answered(endpoint, admin)
     (folder / "authorized" / "admins" / "admin.key").rename(folder / "authorized" / "demoted.key")
-    with pytest.raises(Refused, match="not_admin"):
+    with pytest.raises(RequestRefused, match="not_admin"):
         ask(endpoint, stop, timeout_seconds=10, keys=admin)
 
 

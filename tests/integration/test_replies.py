@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 import zmq
 
-from common import messages
 from common.buffer_pool import BufferPool
-from common.messages import Message, ToServer, settlement_of
-from common.run_spec import run_from_dict
-from common.tensors import Schema, TensorSpec
-from common.wire import Buffer, read_to_worker, to_frames
-from ps_server.backlog import OVERHEAD_BYTES, SMALL_WINDOW_BYTES
-from ps_server.checkpointing import CheckpointWriter
-from ps_server.limits import Limits
-from ps_server.parameter_server import ParameterServer
-from ps_server.replies import MOST_WAITING
-from ps_server.training_run import PUSH_WINDOW, TrainingRun
-from ps_server.zmq_server import SEND_HIGH_WATER, ZmqServer
+from common.protocol import messages
+from common.protocol.messages import Message, ToServer, settlement_of
+from common.protocol.tensors import Schema, TensorSpec
+from common.protocol.wire import Buffer, read_to_worker, to_frames
+from common.settings.run_spec import run_from_dict
+from ps_server.machine.backlog import OVERHEAD_BYTES, SMALL_WINDOW_BYTES
+from ps_server.machine.membership import Limits
+from ps_server.machine.parameter_server import ParameterServer
+from ps_server.shell.checkpoint_writer import CheckpointWriter
+from ps_server.shell.send_queue import MOST_WAITING
+from ps_server.shell.zmq_server import SEND_HIGH_WATER, ZmqServer
+from ps_server.state.training_run import PUSH_WINDOW, TrainingRun
 from tests.integration.processes import DEADLINE_SECONDS, wait_for
 from tests.ps_server.transcripts import a_lineage, secret_of
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import zmq
 
-from common import messages
-from common.messages import Message, ToServer, settlement_of
-from common.shared_memory import PAGE_BYTES, Segment
-from common.tensors import Schema, TensorSpec
-from common.wire import Buffer, Places, read_to_worker, to_frames, with_places
+from common.protocol import messages
+from common.protocol.messages import Message, ToServer, settlement_of
+from common.protocol.tensors import Schema, TensorSpec
+from common.protocol.wire import Buffer, Places, read_to_worker, to_frames, with_places
+from common.sockets.shared_memory import PAGE_BYTES, Segment
 from tests.integration.independent_client import Client
 from tests.integration.processes import DEADLINE_SECONDS, Programs, status_of, wait_for, weights_of
 from tests.segments import open_in
@@ -92,7 +92,7 @@ class Neighbour:
     def join(self, name: str) -> messages.Welcome:
         hello = messages.Hello(
             request=self.next(), worker_id=name, incarnation=1, protocols=(1, 1), memory=self.segment.name,
-            proposal={"optimizer": {"name": "sgd"}},
+            proposed_run={"optimizer": {"name": "sgd"}},
         )  # fmt: skip
         welcome = self.ask(hello)
         assert isinstance(welcome, messages.Welcome)

@@ -15,20 +15,20 @@ import pytest
 import torch
 import zmq
 
-from common import shared_memory
-from common.run_spec import Wire, run_from_dict
-from common.tensors import Schema, TensorSpec
-from ps_server import lent_memory
-from ps_server.checkpointing import CheckpointWriter
-from ps_server.limits import Limits
-from ps_server.lineage import Lineage
-from ps_server.parameter_server import ParameterServer
-from ps_server.training_run import TrainingRun
-from ps_server.weight_store import Snapshot
-from ps_server.zmq_server import ZmqServer
-from rl_worker.parameter_client import ParameterClient
-from rl_worker.remote_parameters import Newest, RemoteParameters
-from rl_worker.zmq_client import ZmqClient
+from common.protocol.tensors import Schema, TensorSpec
+from common.settings.run_spec import Wire, run_from_dict
+from common.sockets import shared_memory
+from ps_server.machine.membership import Limits
+from ps_server.machine.parameter_server import ParameterServer
+from ps_server.shell import mapped_segments as lent_memory
+from ps_server.shell.checkpoint_writer import CheckpointWriter
+from ps_server.shell.zmq_server import ZmqServer
+from ps_server.state.lineage import Lineage
+from ps_server.state.training_run import TrainingRun
+from ps_server.state.weight_store import Snapshot
+from rl_worker.machine.parameter_client import ParameterClient
+from rl_worker.shell.remote_parameters import Newest, RemoteParameters
+from rl_worker.shell.zmq_client import ZmqClient
 from tests.segments import open_here
 
 LINEAGE = Lineage.begun("0123456789abcdef", secret="s", draw=0)
@@ -62,8 +62,8 @@ class Here:
 
     def join(self, name: str, wire: Wire | None = None) -> Worker:
         machine = ParameterClient(
-            worker_id=name, secret=token_hex(16), wishes={}, proposal={}, host="", environments=0, patience_seconds=60,
-            resend_bytes=2**24, now=time.monotonic(),
+            worker_id=name, secret=token_hex(16), overrides={}, proposed_run={}, host="", environments=0,
+            patience_seconds=60, resend_bytes=2**24, now=time.monotonic(),
         )  # fmt: skip
         client = ZmqClient(f"127.0.0.1:{self.shell.port}", machine)
         worker = Worker(client, RemoteParameters(client, machine, SCHEMA, wire or Wire()))

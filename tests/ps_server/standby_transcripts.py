@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from common.messages import ToServer
-from common.wire import Buffer, read_to_server, read_to_worker, to_frames
-from ps_server.effects import Effect, Send, Tell
-from ps_server.limits import Limits
-from ps_server.parameter_server import ParameterServer
-from ps_server.standby import Standby
+from common.protocol.messages import ToServer
+from common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
+from ps_server.machine.effects import Effect, Send, SendToPrimary
+from ps_server.machine.membership import Limits
+from ps_server.machine.parameter_server import ParameterServer
+from ps_server.machine.standby import Standby
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, LEASE_SECONDS, Transcript
 
 PRIMARY, STANDBY = "primary:5555", "standby:5555"
@@ -59,13 +59,13 @@ class WithStandby(Transcript):
         for effect in effects:
             if isinstance(effect, Send) and effect.to == PEER.encode() and not self.is_cut:
                 frames = [bytes(frame) for frame in to_frames(effect.message, effect.vector)]
-                self.from_standby(self.standby.hear(*read_to_worker(frames), now=self.now))
+                self.from_standby(self.standby.receive_from_primary(*read_to_worker(frames), now=self.now))
 
     def from_standby(self, effects: Sequence[Effect]) -> None:
         """What the standby does; what it tells arrives here."""
         self.told += effects
         for effect in effects:
-            if isinstance(effect, Tell) and not self.is_cut:
+            if isinstance(effect, SendToPrimary) and not self.is_cut:
                 message, _ = read_to_server([bytes(frame) for frame in to_frames(effect.message)])
                 kept = self.effects
                 self.to_standby(self.machine.receive(PEER.encode(), message, now=self.now))

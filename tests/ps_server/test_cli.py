@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from common.errors import CheckpointError, SettingsError
-from common.folder_lock import FolderLocks
-from common.number_flags import LEAST_MIB, LEAST_SECONDS, MOST_MIB, MOST_SECONDS, MOST_THREADS
-from common.run_folder import METRICS
+from common.program.number_flags import LEAST_MIB, LEAST_SECONDS, MOST_MIB, MOST_SECONDS, MOST_THREADS
+from common.run_folder.folder_lock import FolderLocks
+from common.run_folder.paths import METRICS
 from ps_server import cli
 from ps_server.settings import ServerSettings
-from tests.common.test_number_flags import numbers_of
+from tests.common.program.test_number_flags import numbers_of
 
 Serve = Callable[..., None]
 

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from common import messages
-from common.curve import ClientKeys
-from common.errors import PsRlError, Refused, ServerUnreachable, SettingsError
-from common.messages import ToServer, ToWorker
-from common.status import StandbyStatus, WorkerStatus
+from common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError
+from common.protocol import messages
+from common.protocol.messages import ToServer, ToWorker
+from common.protocol.status import StandbyStatus, WorkerStatus
+from common.sockets.curve import ClientKeys
 from ps_server import control
-from tests.ps_server.test_metrics import a_status
-from tests.ps_server.test_plots import a_run
+from tests.ps_server.records.test_metrics import a_status
+from tests.ps_server.records.test_plots import a_run
 
 SERVER = "10.0.0.1:5555"
 WORKER = WorkerStatus(
@@ -214,7 +214,7 @@ def test_an_address_that_is_none_is_told_with_the_flag(server: Answering, comman
     assert asked.questions == []
 
 
-@pytest.mark.parametrize("error", [ServerUnreachable("no answer"), Refused("no_weights", "nothing to save")])
+@pytest.mark.parametrize("error", [ServerUnreachable("no answer"), RequestRefused("no_weights", "nothing to save")])
 def test_what_the_server_does_not_do_is_an_error(server: Answering, error: PsRlError) -> None:
     server(error)
     with pytest.raises(type(error)) as raised:

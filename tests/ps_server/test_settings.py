@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from common.errors import SettingsError
-from common.flags import parse_program
+from common.program.flags import parse_program
 from ps_server.settings import ServerSettings
 
 

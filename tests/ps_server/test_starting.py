@@ -5,23 +5,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.checkpoint_file import write_checkpoint
-from common.checkpoint_folder import checkpoint_name
 from common.errors import Fenced, ServerUnreachable, SettingsError
-from common.flags import parse_with_run
-from common.messages import StatusReply
-from common.run_folder import CHECKPOINTS
-from common.status import Status
-from common.tensors import Schema, TensorSpec
+from common.program.flags import parse_with_run
+from common.protocol.messages import StatusReply
+from common.protocol.status import Status
+from common.protocol.tensors import Schema, TensorSpec
+from common.run_folder.checkpoint_file import write_checkpoint
+from common.run_folder.checkpoint_folder import checkpoint_name
+from common.run_folder.paths import CHECKPOINTS
 from ps_server import starting
-from ps_server.lineage import Lineage
-from ps_server.lineage_file import read_lineage, write_lineage
-from ps_server.parameter_server import ParameterServer
-from ps_server.run_storage import RunStorage
+from ps_server.machine.parameter_server import ParameterServer
+from ps_server.machine.standby import Standby
 from ps_server.settings import ServerSettings
-from ps_server.standby import Standby
-from ps_server.training_run import TrainingRun
-from tests.ps_server.test_metrics import a_status
+from ps_server.shell.lineage_file import read_lineage, write_lineage
+from ps_server.shell.run_storage import RunStorage
+from ps_server.state.lineage import Lineage
+from ps_server.state.training_run import TrainingRun
+from tests.ps_server.records.test_metrics import a_status
 from tests.ps_server.transcripts import a_run
 
 P, S = "127.0.0.1:5", "127.0.0.1:6"

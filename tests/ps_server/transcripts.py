@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common import messages
-from common.messages import NO_LIMIT, Episode, Message, Push, PushPull, Settlement, ToServer, settlement_of
-from common.run_spec import RunSpec, run_from_dict
-from common.tensors import Schema, TensorSpec
-from common.wire import Buffer
-from ps_server.effects import Effect, Exit, Note, SaveCheckpoint, Send
-from ps_server.limits import Limits
-from ps_server.lineage import Lineage
-from ps_server.parameter_server import ParameterServer
-from ps_server.training_run import TrainingRun
+from common.protocol import messages
+from common.protocol.messages import NO_LIMIT, Episode, Message, Push, PushPull, Settlement, ToServer, settlement_of
+from common.protocol.tensors import Schema, TensorSpec
+from common.protocol.wire import Buffer
+from common.settings.run_spec import RunSpec, run_from_dict
+from ps_server.machine.effects import Effect, Exit, Note, SaveCheckpoint, Send
+from ps_server.machine.membership import Limits
+from ps_server.machine.parameter_server import ParameterServer
+from ps_server.state.lineage import Lineage
+from ps_server.state.training_run import TrainingRun
 
 SCHEMA = Schema([TensorSpec("policy.weight", (2, 1)), TensorSpec("policy.bias", ())])
 START = 1000.0  # of the clock

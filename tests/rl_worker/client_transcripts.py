@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from common import messages
-from common.messages import ToServer, Welcome
-from common.tensors import Schema, TensorSpec
-from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
-from rl_worker.parameter_client import ParameterClient
+from common.protocol import messages
+from common.protocol.messages import ToServer, Welcome
+from common.protocol.tensors import Schema, TensorSpec
+from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
+from rl_worker.machine.parameter_client import ParameterClient
 
 SCHEMA = Schema([TensorSpec("w", (2,))])
 RUN: dict[str, Any] = {
@@ -32,13 +32,13 @@ def vector(*values: float) -> list[memoryview]:
 
 
 def new_client(
-    *, now: float = 0.0, wishes: dict[str, Any] | None = None, resend_bytes: int = RESEND_BYTES, addresses: int = 1
+    *, now: float = 0.0, overrides: dict[str, Any] | None = None, resend_bytes: int = RESEND_BYTES, addresses: int = 1
 ) -> ParameterClient:
     return ParameterClient(
         worker_id="w",
         secret="0123456789abcdef",
-        wishes=wishes or {},
-        proposal={"preset": "proposed"},
+        overrides=overrides or {},
+        proposed_run={"preset": "proposed"},
         host="here",
         environments=8,
         patience_seconds=PATIENCE_SECONDS,

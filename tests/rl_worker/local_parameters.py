@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from common.errors import RunEnded
-from common.messages import Episode
-from rl_worker.gradients import FlatNetwork
-from rl_worker.remote_parameters import Newest
+from common.protocol.messages import Episode
+from rl_worker.networks.flat_network import FlatNetwork
+from rl_worker.shell.remote_parameters import Newest
 
 
 @dataclass

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import zmq
 
-from common import messages
-from common.messages import ToServer, ToWorker
-from common.wire import Buffer, read_to_server, to_frames
+from common.protocol import messages
+from common.protocol.messages import ToServer, ToWorker
+from common.protocol.wire import Buffer, read_to_server, to_frames
 from tests.rl_worker.client_transcripts import alive, welcome
 
 DEADLINE_SECONDS = 20.0

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_worker.environments import ActionSpace, BoxActions, DiscreteActions, Stepped
+from rl_worker.environments.interface import ActionSpace, BoxActions, DiscreteActions, Stepped
 from rl_worker.rollouts import Decision, State
 
 NOWHERE = -1e6  # in final observations of games that have not ended: nobody may look at it

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.messages import Episode
-from common.run_spec import Environment
-from rl_worker.environments import make_environments
+from common.protocol.messages import Episode
+from common.settings.run_spec import Environment
+from rl_worker.environments.make import make_environments
 from rl_worker.rollouts import Decision, RolloutCollector, State, learner_rewards
 from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments, value_of
 

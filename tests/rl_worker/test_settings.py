@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import SettingsError
-from common.flags import parse_program
+from common.program.flags import parse_program
 from rl_worker.settings import WorkerSettings
 
 

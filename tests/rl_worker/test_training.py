@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from common.errors import RunEnded
-from common.messages import Episode
+from common.protocol.messages import Episode
 from rl_worker.algorithms.algorithm import Loss
-from rl_worker.gradients import FlatNetwork
-from rl_worker.remote_parameters import Newest
+from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.rollouts import Decision, RolloutCollector, State, Trajectory
+from rl_worker.shell.remote_parameters import Newest
 from rl_worker.training import REPORT_SECONDS, train
 from tests.rl_worker.local_parameters import LocalParameters
 from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from common.run_spec import Network
-from rl_worker.networks import PolicyValueNetwork
+from common.settings.run_spec import Network
+from rl_worker.networks.networks import PolicyValueNetwork
 from tests.rl_worker.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from common.run_spec import Network
-from rl_worker.networks import ActionValueNetwork
+from common.settings.run_spec import Network
+from rl_worker.networks.networks import ActionValueNetwork
 from tests.rl_worker.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience
 
 

@@ -14,21 +14,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import messages
-from common.codecs import CODECS
 from common.errors import PsRlError
-from common.messages import ToServer, ToWorker
-from common.run_spec import RunSpec, run_from_dict
-from common.tensors import Schema, TensorSpec
-from common.wire import Buffer, read_to_server, read_to_worker, to_frames
-from ps_server.effects import Exit, SaveCheckpoint, Send
-from ps_server.instances import proof_of
-from ps_server.limits import Limits
-from ps_server.lineage import Lineage
-from ps_server.parameter_server import ParameterServer
-from ps_server.training_run import TrainingRun
-from rl_worker.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
-from rl_worker.parameter_client import ParameterClient
+from common.protocol import messages
+from common.protocol.codecs import CODECS
+from common.protocol.messages import ToServer, ToWorker
+from common.protocol.tensors import Schema, TensorSpec
+from common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
+from common.settings.run_spec import RunSpec, run_from_dict
+from ps_server.machine.admission import proof_of
+from ps_server.machine.effects import Exit, SaveCheckpoint, Send
+from ps_server.machine.membership import Limits
+from ps_server.machine.parameter_server import ParameterServer
+from ps_server.state.lineage import Lineage
+from ps_server.state.training_run import TrainingRun
+from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
+from rl_worker.machine.parameter_client import ParameterClient
 
 SCHEMA = Schema([TensorSpec("point", (3,))])
 TICK_SECONDS = 0.05
@@ -312,8 +312,8 @@ class SimulatedCluster:
         machine = ParameterClient(
             worker_id=worker_id,
             secret=f"secret-of-{worker_id}-{process:010}",
-            wishes={},
-            proposal=self.run.to_dict(),
+            overrides={},
+            proposed_run=self.run.to_dict(),
             host="simulated",
             environments=1,
             patience_seconds=120.0,

@@ -14,24 +14,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from common import messages
-from common.checkpoint_file import read_checkpoint, write_checkpoint
 from common.errors import RunEnded
-from common.run_spec import RunSpec
-from common.wire import read_to_server, read_to_worker, to_frames
-from ps_server.effects import SaveCheckpoint, Send
-from ps_server.limits import Limits
-from ps_server.lineage import Lineage
-from ps_server.parameter_server import ParameterServer
-from ps_server.training_run import TrainingRun
+from common.protocol import messages
+from common.protocol.wire import read_to_server, read_to_worker, to_frames
+from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
+from common.settings.run_spec import RunSpec
+from ps_server.machine.effects import SaveCheckpoint, Send
+from ps_server.machine.membership import Limits
+from ps_server.machine.parameter_server import ParameterServer
+from ps_server.state.lineage import Lineage
+from ps_server.state.training_run import TrainingRun
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.effects import Fail, Reconnect, Resolve, Transmit
-from rl_worker.environments import Environments
-from rl_worker.gradients import FlatNetwork
-from rl_worker.normalization import measure_normalization
-from rl_worker.parameter_client import ParameterClient
-from rl_worker.remote_parameters import RemoteParameters
+from rl_worker.environments.interface import Environments
+from rl_worker.machine.effects import Fail, Reconnect, Resolve, Transmit
+from rl_worker.machine.parameter_client import ParameterClient
+from rl_worker.networks.flat_network import FlatNetwork
+from rl_worker.networks.normalization import measure_normalization
+from rl_worker.shell.remote_parameters import RemoteParameters
 from rl_worker.training import train
 
 PATIENCE_SECONDS = 60.0  # simulated, for an answer
@@ -62,8 +62,8 @@ class OneThread:
         self.machine = ParameterClient(
             worker_id="w",
             secret="0123456789abcdef",
-            wishes={},
-            proposal=self.run.to_dict(),
+            overrides={},
+            proposed_run=self.run.to_dict(),
             host="here",
             environments=0,
             patience_seconds=PATIENCE_SECONDS,

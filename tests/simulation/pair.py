@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from common.wire import read_to_server, read_to_worker, to_frames
-from ps_server.effects import Exit, Note, SaveCheckpoint, Send, Tell
-from ps_server.limits import Limits
-from ps_server.parameter_server import ParameterServer
-from ps_server.standby import Standby
+from common.protocol.wire import read_to_server, read_to_worker, to_frames
+from ps_server.machine.effects import Exit, Note, SaveCheckpoint, Send, SendToPrimary
+from ps_server.machine.membership import Limits
+from ps_server.machine.parameter_server import ParameterServer
+from ps_server.machine.standby import Standby
 from tests.simulation.cluster import SimulatedCluster
 
 PEER = b"standby"
@@ -102,7 +102,7 @@ class SimulatedPair(SimulatedCluster):
 
     def _hear_at_standby(self, frames: list[bytes]) -> None:
         if not self.link_is_cut:
-            self._do_standby(self.standby.hear(*read_to_worker(frames), now=self.now))
+            self._do_standby(self.standby.receive_from_primary(*read_to_worker(frames), now=self.now))
 
     def _look_at_version(self) -> None:
         version, since = self._moved
@@ -114,7 +114,7 @@ class SimulatedPair(SimulatedCluster):
     def _do_standby(self, effects: list[Any]) -> None:
         for effect in effects:
             match effect:
-                case Tell() if not self.link_is_cut:
+                case SendToPrimary() if not self.link_is_cut:
                     frames = [bytes(frame) for frame in to_frames(effect.message)]
                     self.network.carry(lambda frames=frames: self._to_server(PEER, frames), now=self.now)
                 case Send():

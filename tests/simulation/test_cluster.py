@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from common.errors import Refused, RunEnded, ServerUnreachable
+from common.errors import RequestRefused, RunEnded, ServerUnreachable
 from tests.simulation.cluster import Faults, SimulatedCluster, ones
 
 EXACT = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
@@ -104,7 +104,7 @@ def test_a_restarted_worker_starts_a_new_account_and_the_old_process_is_turned_a
     zombie.alive = True
     cluster.workers.append(zombie)
     cluster.run_until(lambda: zombie.error is not None)
-    assert isinstance(zombie.error, Refused)
+    assert isinstance(zombie.error, RequestRefused)
     assert zombie.error.code == "superseded"
     cluster.run_to_the_end()
     assert applied_exactly_once(cluster)

@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from common.run_spec import Environment, RunSpec, run_from_dict
-from rl_worker.environments import ActionSpace, DiscreteActions, Stepped, make_environments
+from common.settings.run_spec import Environment, RunSpec, run_from_dict
+from rl_worker.environments.interface import ActionSpace, DiscreteActions, Stepped
+from rl_worker.environments.make import make_environments
 from tests.rl_worker.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience, experience
 from tests.rl_worker.written_out_a3c import LinearActorCritic, algorithm_s3
 from tests.rl_worker.written_out_q import LinearActionValues, n_step_q, one_step_q, one_step_sarsa
@@ -72,7 +73,7 @@ class Replay:
 def without_torsos(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks are linear in the observation, as the written-out ones."""
     monkeypatch.setattr(
-        "rl_worker.networks.torso_for", lambda settings, shape, hidden, *, pixels: (nn.Sequential(), shape[0])
+        "rl_worker.networks.networks.torso_for", lambda settings, shape, hidden, *, pixels: (nn.Sequential(), shape[0])
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps_server.training_run import PUSH_WINDOW
+from ps_server.state.training_run import PUSH_WINDOW
 from tests.simulation.cluster import Faults, SimulatedCluster, SimulatedWorker, integers
 from tests.simulation.pair import SimulatedPair
 

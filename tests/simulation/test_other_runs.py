@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import Refused, ServerUnreachable
+from common.errors import RequestRefused, ServerUnreachable
 from tests.simulation.cluster import Faults, SimulatedCluster, integers, towards_goal
 
 EXACT = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
@@ -102,7 +102,7 @@ def test_of_two_processes_of_one_name_the_first_goes_on_and_the_second_ends(seed
     second = cluster.add_worker("w0", process=2)
     cluster.workers.append(second)
     cluster.run_until(lambda: second.error is not None, within_seconds=200)
-    assert isinstance(second.error, Refused)
+    assert isinstance(second.error, RequestRefused)
     assert second.error.code == "name_taken"
     assert second.acknowledged == 0
     seen = first.acknowledged

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.messages import Push, PushPull
-from common.wire import read_to_server
-from rl_worker.effects import Transmit
-from rl_worker.outbox import vector_bytes
+from common.protocol.messages import Push, PushPull
+from common.protocol.wire import read_to_server
+from rl_worker.machine.effects import Transmit
+from rl_worker.machine.outbox import vector_bytes
 from tests.simulation.cluster import SCHEMA, Faults, SimulatedCluster, SimulatedWorker, integers
 
 VECTOR_BYTES = 4 * SCHEMA.size

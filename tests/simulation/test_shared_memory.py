@@ -14,13 +14,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from common import messages
-from common.wire import Buffer, read_to_server, take_places, to_frames, with_places
-from ps_server.effects import Send
-from ps_server.lent_memory import LentMemory
-from rl_worker import slots
-from rl_worker.effects import Effect, Reconnect, Transmit
-from rl_worker.slots import Slots
+from common.protocol import messages
+from common.protocol.wire import Buffer, read_to_server, take_places, to_frames, with_places
+from ps_server.machine.effects import Send
+from ps_server.shell.mapped_segments import MappedSegments
+from rl_worker.machine.effects import Effect, Reconnect, Transmit
+from rl_worker.shell import segment_slots as slots
+from rl_worker.shell.segment_slots import SegmentSlots
 from tests.segments import open_here
 from tests.simulation.cluster import Faults, SimulatedCluster, SimulatedWorker, ones
 
@@ -39,7 +39,7 @@ class Memory:
     be, in which there is none until then: a server that still read there would discard it.
     """
 
-    slots: Slots = field(default_factory=Slots)
+    slots: SegmentSlots = field(default_factory=SegmentSlots)
     held: Any = None
     of_version: int = 0
     next: np.ndarray | None = None
@@ -65,7 +65,7 @@ class MemoryCluster(SimulatedCluster):
     """As the shells do it."""
 
     def __init__(self, **settings: Any) -> None:
-        self.lent = LentMemory()
+        self.lent = MappedSegments()
         self.memories: dict[tuple[str, int], Memory] = {}
         self.by_memory = self.by_wire = 0  # answers with weights
         super().__init__(gradient=ones, settings=settings.pop("settings", SETTINGS), **settings)
@@ -86,7 +86,7 @@ class MemoryCluster(SimulatedCluster):
 
     def restore_server(self) -> None:
         self.lent.keep_only(())
-        self.lent = LentMemory()
+        self.lent = MappedSegments()
         super().restore_server()
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ def test_a_worker_that_was_silent_for_a_lease_lends_again(clusters: list[MemoryC
 def test_a_server_that_sees_no_memory_is_spoken_to_by_wire(
     clusters: list[MemoryCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LentMemory, "proof", lambda self, peer, now: "")
+    monkeypatch.setattr(MappedSegments, "proof", lambda self, peer, now: "")
     cluster = MemoryCluster(workers=2, updates=30, seed=0, faults=Faults(drop=0.1))
     clusters.append(cluster)
     cluster.run_to_the_end()

@@ -11,9 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import messages
-from common.errors import Refused, ServerUnreachable
-from common.zmq_request import ask
+from common.errors import RequestRefused, ServerUnreachable
+from common.protocol import messages
+from common.sockets.request import ask
 from tests.integration.processes import Programs, programs_in, status_of, wait_for
 from tests.trials import figures
 from tests.trials.counting import Swarms, broken, rest
@@ -75,7 +75,7 @@ class Chaos:
         """A checkpoint that was begun now."""
         try:
             ask(self._endpoint, messages.CheckpointRequest(request=1), timeout_seconds=60)
-        except (Refused, ServerUnreachable) as error:
+        except (RequestRefused, ServerUnreachable) as error:
             raise AssertionError(f"no checkpoint: {error}\n{self._server.output[-2000:]}") from error
 
     def _grow(self, updates: int) -> None:

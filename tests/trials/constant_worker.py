@@ -12,11 +12,11 @@ import torch
 import zmq
 from torch import Tensor
 
-from common import messages
-from common.codecs import CODECS
-from common.messages import Pull
-from common.tensors import Schema, TensorSpec
-from common.wire import read_to_worker, to_frames
+from common.protocol import messages
+from common.protocol.codecs import CODECS
+from common.protocol.messages import Pull
+from common.protocol.tensors import Schema, TensorSpec
+from common.protocol.wire import read_to_worker, to_frames
 from tests.integration.integer_worker import joined
 
 TARGET_STEPS = 25  # pushes from one version of the target weights to the next

@@ -17,8 +17,8 @@ import msgpack
 import numpy as np
 import zmq
 
-from common.tensors import Schema, TensorSpec
-from common.wire import PROTOCOL_TAG
+from common.protocol.tensors import Schema, TensorSpec
+from common.protocol.wire import PROTOCOL_TAG
 
 SCHEMA = Schema([TensorSpec("sum", (1000,))])
 ZEROS = np.zeros(SCHEMA.size, dtype="<f4").tobytes()
@@ -40,7 +40,7 @@ class Life:
         self._due = now + drawn.uniform(0, PUSH_SECONDS)
         run = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
         who = {"worker_id": name, "secret": secrets.token_hex(16), "protocols": [1, 1]}
-        self._say("HELLO", **who, proposal=run)
+        self._say("HELLO", **who, proposed_run=run)
         self._say("SEED", ZEROS, schema=SCHEMA.to_list())
 
     def hear(self) -> None:

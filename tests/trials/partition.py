@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import messages
-from common.zmq_request import ask
+from common.protocol import messages
+from common.sockets.request import ask
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
 from tests.trials import figures
 from tests.trials.counting import Swarm, Swarms, broken, rest

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from common.tensors import Schema, TensorSpec
+from common.protocol.tensors import Schema, TensorSpec
 from tests.integration.integer_worker import joined
 
 

@@ -1,0 +1,1 @@
+"""What every program needs: flags, output, logs and signals."""

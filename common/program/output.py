@@ -1,0 +1,150 @@
+"""
+What a program says when nobody can hear it: into a pipe whose reader has left, or onto a full disk.
+
+Output that cannot be written is dropped and counted. It never ends a program, nor leaves a traceback. A program that
+serves others does not wait for it either, as for a reader that has stopped or a disk that is frozen.
+"""
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TextIO
+
+from common.run_folder.writer_thread import WriterThread
+
+MOST_WAITING_CHARACTERS = 2**20
+END_SECONDS = 2.0  # for what waits when a program ends
+
+
+class LenientStream:
+    """A text stream whose writes never fail. All else is the stream's own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.dropped = 0  # writes that failed
+        self.error: OSError | None = None  # why the last of them did
+        self._background: BackgroundOutput | None = None
+
+    def write(self, text: str) -> int:
+        if self._background is not None:
+            self._background.write(text)
+        else:
+            self._lenient(partial(self._stream.write, text))
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        if self._background is not None:
+            self._background.flush()
+        else:
+            self._lenient(self._stream.flush)
+
+    def never_wait(self) -> None:
+        """From now on another thread writes, while the caller of `write` goes on; where the stream is a file's."""
+        if self._background is None:
+            self.flush()
+            with contextlib.suppress(OSError):
+                self._background = BackgroundOutput(self._stream.fileno(), self._stream.encoding, self._failed)
+
+    def wait(self, *, within_seconds: float) -> None:
+        """The caller of `write` writes again. What waits by then, and cannot be written in time, is dropped."""
+        if self._background is None:
+            return
+        if self._background.close(within_seconds=within_seconds):
+            self._background = None  # if it is stuck, it takes what comes, and drops it
+
+    def _lenient(self, write: Callable[[], Any]) -> None:
+        try:
+            write()
+        except OSError as error:
+            self._failed(error)
+
+    def _failed(self, error: OSError) -> None:
+        self.dropped += 1
+        self.error = error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class BackgroundOutput:
+    """
+    Text into a file descriptor, written by a thread. `failed` hears of what could not be written, from any thread.
+
+    The descriptor itself is written to: the locks of Python's own buffers would be held by a thread that is stuck, and
+    the interpreter could not end.
+    """
+
+    def __init__(self, descriptor: int, encoding: str, failed: Callable[[OSError], None]) -> None:
+        self._descriptor = descriptor
+        self._encoding = encoding
+        self._failed = failed
+        self._line = ""  # what of a line is not written yet
+        self._writer = WriterThread("output", most=MOST_WAITING_CHARACTERS)
+
+    def write(self, text: str) -> None:
+        if not self._writer.do(partial(self._add, text), size=len(text)):
+            self._failed(TimeoutError(errno.ETIMEDOUT, "nobody takes it"))
+
+    def flush(self) -> None:
+        self._writer.do(self._put, size=0)
+
+    def close(self, *, within_seconds: float) -> bool:
+        """Whether all is written by then."""
+        self.flush()
+        if self._writer.close(within_seconds=within_seconds):
+            return True
+        self._failed(TimeoutError(errno.ETIMEDOUT, "nobody takes it"))
+        return False
+
+    def _add(self, text: str) -> None:
+        """`print` says a line and its end one after the other: they are written together."""
+        self._line += text
+        if "\n" in text:
+            self._put()
+
+    def _put(self) -> None:
+        data, self._line = self._line.encode(self._encoding, errors="backslashreplace"), ""
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError as error:
+            self._failed(error)
+
+
+@contextmanager
+def lenient_output(prog: str) -> Iterator[None]:
+    """
+    From here on, standard output and standard error drop what they cannot write; also after the block, when the
+    interpreter flushes them. At its end lost output is told, but not of a reader that has left, as `head` does.
+    """
+    sys.stdout, sys.stderr = _lenient(sys.stdout), _lenient(sys.stderr)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, LenientStream):
+                stream.flush()
+                stream.wait(within_seconds=END_SECONDS)
+        error = sys.stdout.error if isinstance(sys.stdout, LenientStream) else None
+        if error is not None and not isinstance(error, BrokenPipeError):
+            print(f"{prog}: some of the output is lost: {error.strerror}", file=sys.stderr)
+
+
+def never_wait_for_output() -> None:
+    """For programs that serve others: within `lenient_output` nobody waits for standard output and standard error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, LenientStream):
+            stream.never_wait()
+
+
+def _lenient(stream: TextIO | None) -> Any:
+    """A program may have been started without the stream."""
+    return stream if stream is None or isinstance(stream, LenientStream) else LenientStream(stream)

@@ -1,0 +1,439 @@
+"""
+Every message between a worker (an admin, a standby) and the server, as a frozen typed struct. PROTOCOL.md tells their
+duties.
+
+A message that carries a vector (SEED, PUSH, PUSHPULL, WEIGHTS) names its codec; the bytes follow in frames of their
+own, or, for small clients, stand in `inline`. (What STATE and UPDATE carry follows in frames.) Every request has a
+`request` number that its reply repeats, and every request may be sent again: the server answers a repetition without
+doing the work twice.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from common.protocol.names import LONGEST_TEXT, Address, Name, Sentence, Text, is_text
+from common.protocol.status import Status
+from common.protocol.tensors import TensorSpec
+
+MOST = 2**53  # a double holds every integer up to here, and some languages have no other numbers
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Sequence = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+Secret = Annotated[str, msgspec.Meta(min_length=16, max_length=100, pattern=r"^[!-~]{16,100}\Z")]
+# Settings nest no deeper than this: what nests without end cannot even be printed.
+# Their texts are checked by `_check_run`: msgspec 0.22 crashes on a union of a container and a text with a pattern.
+Setting = bool | int | float | str | tuple[bool | int | float | str, ...] | None
+Settings = dict[str, Setting]
+Run = dict[str, Setting | Settings]
+
+NO_LIMIT = MOST  # bytes
+MOST_ENVIRONMENTS = 4096  # of one worker: what it may say of steps depends on it
+MOST_EPISODES = 500  # in one report
+PROTOCOL_VERSION = 1  # of the messages; the framing has a version of its own in wire.py
+
+
+def _check_run(field: str, run: Run | Settings) -> None:
+    """Raises ValueError when a name or a value in it is a text that no peer may say."""
+    for name, value in run.items():
+        if isinstance(value, dict):
+            _check_run(field, value)
+        for text in (name, *(value if isinstance(value, tuple) else (value,))):
+            if isinstance(text, str) and not is_text(text):
+                raise ValueError(f"{field}: names and values have up to {LONGEST_TEXT} characters of printable ASCII")
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
+    """What all messages share: immutable, named fields only, the type in `type`."""
+
+
+# -- worker to server ---------------------------------------------------------------------------------------------
+
+
+class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
+    """A worker introduces itself, at first and after each lost connection. Answered by WELCOME or REFUSED."""
+
+    request: Count
+    worker_id: Name  # stays the same across connections
+    secret: Secret  # drawn by each process that is started; nobody else can speak for it
+    incarnation: Count = 0  # of the newest WELCOME; 0: there was none yet
+    run_id: Text = ""  # likewise
+    latest_epoch: Count = 0  # the highest of that run that this worker has seen: a server of an earlier one is over
+    epoch_proof: Text = ""  # of that WELCOME
+    protocols: tuple[Count, Count]  # lowest and highest version spoken
+    codecs: Annotated[tuple[Name, ...], msgspec.Meta(max_length=32)] = ("float32",)
+    host: Text = ""
+    # That it steps at once; 0: as many as the run says.
+    environments: Annotated[int, msgspec.Meta(ge=0, le=MOST_ENVIRONMENTS)] = 0
+    overrides: Settings = {}  # settings that the user asked for, flat: {"algorithm.unroll_length": 20}
+    proposed_run: Run | None = None  # the run, should none be decided yet
+    oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
+    memory: Text = ""  # the name of a segment of shared memory that this worker offers
+
+    def __post_init__(self) -> None:
+        _check_run("overrides", self.overrides)
+        _check_run("proposed_run", self.proposed_run or {})
+
+
+class Seed(Struct, frozen=True, kw_only=True, tag="SEED"):
+    """First weights of a run. Later ones are ignored. Answered by SEEDED or REFUSED."""
+
+    request: Count
+    schema: tuple[TensorSpec, ...]
+    codec: Name = "float32"
+    inline: bytes = b""
+
+
+class Pull(Struct, frozen=True, kw_only=True, tag="PULL"):
+    """Ask for the weights. Answered by WEIGHTS, or NOT_MODIFIED when `have_version` of `have_epoch` is the newest."""
+
+    request: Count
+    have_version: Count = 0
+    have_epoch: Count = 0
+    target: bool = False  # the target weights instead; versions are theirs
+    codec: Name = "float32"
+
+
+class Push(Struct, frozen=True, kw_only=True, tag="PUSH"):
+    """A gradient. Applied at most once for each (worker_id, incarnation, sequence). Answered by SETTLED."""
+
+    request: Count
+    sequence: Sequence  # 1, 2, 3, …; the same in a repetition
+    computed_on: Count  # version of the weights that the gradient was computed on
+    epoch: Count  # epoch of that version
+    schema_hash: Name
+    steps: Count = 0  # environment steps that this push adds to T
+    codec: Name = "float32"
+    oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
+    inline: bytes = b""
+
+
+class PushPull(Struct, frozen=True, kw_only=True, tag="PUSHPULL"):
+    """PUSH and PULL in one round trip. Answered by WEIGHTS or NOT_MODIFIED with `settled`."""
+
+    request: Count
+    sequence: Sequence
+    computed_on: Count
+    epoch: Count
+    schema_hash: Name
+    have_version: Count
+    have_epoch: Count
+    steps: Count = 0
+    codec: Name = "float32"  # of the gradient
+    weight_codec: Name = "float32"  # that the weights are wanted in
+    oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
+    inline: bytes = b""
+
+
+class Episode(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One finished full game: the true, unclipped score, and its length in steps."""
+
+    episode_return: float
+    length: Count
+
+
+class Report(Struct, frozen=True, kw_only=True, tag="REPORT"):
+    """What a worker saw since its last report. Counted once for each sequence. Answered by NOTED."""
+
+    request: Count
+    sequence: Sequence  # 1, 2, 3, …, apart from those of pushes
+    episodes: Annotated[tuple[Episode, ...], msgspec.Meta(max_length=MOST_EPISODES)] = ()
+    meters: Annotated[dict[Name, float], msgspec.Meta(max_length=32)] = {}  # newest losses and rates, by name
+
+
+class Heartbeat(Struct, frozen=True, kw_only=True, tag="HEARTBEAT"):
+    """I am alive. Answered by ALIVE."""
+
+    request: Count
+    save_soon: bool = False  # half of what I may keep until it is durable is full: please write a checkpoint early
+    stalled: bool = False  # my trainer has made no step for much longer than ever before: do not wait for me
+
+
+class CreditRequest(Struct, frozen=True, kw_only=True, tag="CREDIT_REQUEST"):
+    """May I send a push of so many bytes, which is more than my credit? Answered by CREDIT_GRANT, when it is my
+    turn."""
+
+    request: Count
+    bytes: Count
+
+
+class Goodbye(Struct, frozen=True, kw_only=True, tag="GOODBYE"):
+    """I leave on purpose. Answered by FAREWELL."""
+
+    request: Count
+    reason: Text = ""
+
+
+# -- admin to server; need no HELLO -------------------------------------------------------------------------------
+
+
+class StatusRequest(Struct, frozen=True, kw_only=True, tag="STATUS_REQUEST"):
+    """How is the run? Answered by STATUS."""
+
+    request: Count
+
+
+class CheckpointRequest(Struct, frozen=True, kw_only=True, tag="CHECKPOINT_REQUEST"):
+    """Write a checkpoint now. Answered by CHECKPOINT_SAVED when it is on disk."""
+
+    request: Count
+
+
+class StopRequest(Struct, frozen=True, kw_only=True, tag="STOP_REQUEST"):
+    """End the run: tell the workers, save, exit. Answered by STOPPING."""
+
+    request: Count
+    reason: Text = "stopped by ps-ctl"
+
+
+# -- standby to primary; need no HELLO ----------------------------------------------------------------------------
+
+
+class Follow(Struct, frozen=True, kw_only=True, tag="FOLLOW"):
+    """I want to be this server's standby. Answered by STATE, and UPDATEs after it, or REFUSED."""
+
+    request: Count  # grows with each new wish; the same in a repetition
+    address: Address  # HOST:PORT where the standby listens
+
+
+class Followed(Struct, frozen=True, kw_only=True, tag="FOLLOWED"):
+    """I have everything up to this number. Answered by LEADING, unless `request` is 0."""
+
+    request: Count
+    follow: Count  # the request of FOLLOW
+    number: Count  # of the last update that is applied; 0 before STATE
+
+
+class Fence(Struct, frozen=True, kw_only=True, tag="FENCE"):
+    """I have taken over your run: stop. Answered by REFUSED `fenced`, or by LEADING when there is a later epoch."""
+
+    request: Count
+    run_id: Text
+    latest_epoch: Count  # in which it is served now
+    epoch_proof: Text  # which only a server of that run can make
+    address: Address  # where
+
+
+# -- server to worker ---------------------------------------------------------------------------------------------
+
+
+class Welcome(Struct, frozen=True, kw_only=True, tag="WELCOME"):
+    """The worker is a member; this is the run."""
+
+    request: int
+    protocol: int  # version spoken from now on
+    run_id: Name
+    epoch: int  # one life of a server of the run; versions of different epochs do not compare
+    epoch_proof: Text  # to be shown to other servers of this run
+    incarnation: int  # one process of this worker id: a process that is started later has a higher one
+    number: int  # 0, 1, 2, … in order of joining; the same for a worker id as long as the run lives
+    run: Run
+    schema: tuple[TensorSpec, ...]  # empty until the run is seeded
+    version: int  # 0 until the run is seeded
+    global_steps: int
+    settled_through: int  # every push up to this sequence of this incarnation is settled
+    reported_through: int  # every report up to this sequence of this incarnation is counted
+    lease_seconds: float  # silence after which the worker is taken for dead
+    codecs: tuple[Name, ...]
+    memory: Text = ""  # what stands in the segment that the worker offers, if the server sees it
+    credit: int = NO_LIMIT  # bytes of vectors of pushes that the worker may have unanswered without asking for room
+
+    def __post_init__(self) -> None:
+        _check_run("run", self.run)
+
+
+class Seeded(Struct, frozen=True, kw_only=True, tag="SEEDED"):
+    """The run has weights; `accepted` says whether they are this worker's."""
+
+    request: int
+    accepted: bool
+    version: int
+
+
+Verdict = Literal["applied", "duplicate", "discarded"]
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What became of a push."""
+
+    sequence: int
+    verdict: Verdict
+    version: int  # of the weights after it
+    staleness: int = 0
+    durable: int = 0  # every push of this worker up to this sequence is inside a completed checkpoint
+    credit: int = NO_LIMIT  # as in WELCOME, from now on
+    code: Text = ""  # of a discarded push: why
+    reason: Sentence = ""
+
+
+class Settled(Struct, frozen=True, kw_only=True, tag="SETTLED"):
+    """The answer to PUSH."""
+
+    request: int
+    epoch: int
+    settlement: Settlement
+    global_steps: int
+
+
+class Weights(Struct, frozen=True, kw_only=True, tag="WEIGHTS"):
+    """The weights of one version, whole."""
+
+    request: int
+    epoch: int
+    version: int
+    global_steps: int
+    target_version: int = 0
+    settled: Settlement | None = None
+    codec: Name = "float32"
+    inline: bytes = b""
+
+
+class NotModified(Struct, frozen=True, kw_only=True, tag="NOT_MODIFIED"):
+    """There is nothing newer than the version that the worker has."""
+
+    request: int
+    epoch: int
+    version: int
+    global_steps: int
+    target_version: int = 0
+    settled: Settlement | None = None
+
+
+class Noted(Struct, frozen=True, kw_only=True, tag="NOTED"):
+    """The answer to REPORT."""
+
+    request: int
+    sequence: int
+    first: bool = False  # of those that report it has the lowest number: what one worker alone does falls to it
+
+
+class Alive(Struct, frozen=True, kw_only=True, tag="ALIVE"):
+    """The answer to HEARTBEAT."""
+
+    request: int
+    epoch: int
+    version: int
+    global_steps: int
+    durable: int  # every push of this worker up to this sequence is inside a completed checkpoint
+    holding: bool = False  # a push of this worker, or its wish for room, waits for its turn, and is not lost
+    credit: int = NO_LIMIT  # as in WELCOME, from now on
+    saving: bool = True  # false when the newest checkpoint could not be written: do not wait for the next
+
+
+class CreditGrant(Struct, frozen=True, kw_only=True, tag="CREDIT_GRANT"):
+    """The answer to CREDIT_REQUEST: send that push now."""
+
+    request: int
+
+
+class Farewell(Struct, frozen=True, kw_only=True, tag="FAREWELL"):
+    """The answer to GOODBYE."""
+
+    request: int
+
+
+class Stop(Struct, frozen=True, kw_only=True, tag="STOP"):
+    """The run is over: say GOODBYE and exit. Unasked for, and repeated in answer to whatever comes after."""
+
+    reason: Sentence
+    request: int = 0
+
+
+class Refused(Struct, frozen=True, kw_only=True, tag="REFUSED"):
+    """The server did not do what was asked. `request` is 0 when the message could not be read."""
+
+    request: int
+    code: Name
+    reason: Sentence
+
+
+class StatusReply(Struct, frozen=True, kw_only=True, tag="STATUS"):
+    """The answer to STATUS_REQUEST."""
+
+    request: int
+    status: Status
+    run: Run
+    schema: tuple[TensorSpec, ...]
+
+    def __post_init__(self) -> None:
+        _check_run("run", self.run)
+
+
+class CheckpointSaved(Struct, frozen=True, kw_only=True, tag="CHECKPOINT_SAVED"):
+    """The answer to CHECKPOINT_REQUEST."""
+
+    request: int
+    path: Sentence
+    version: int
+
+
+class Stopping(Struct, frozen=True, kw_only=True, tag="STOPPING"):
+    """The answer to STOP_REQUEST: the run is ending."""
+
+    request: int
+
+
+# -- primary to standby -------------------------------------------------------------------------------------------
+
+
+class State(Struct, frozen=True, kw_only=True, tag="STATE"):
+    """The whole run at one moment, as a checkpoint holds it: the record as JSON, then the vectors in their order."""
+
+    request: int  # of FOLLOW
+    number: int  # of the last update that is in it
+    record_bytes: int
+    vectors: tuple[TensorSpec, ...]
+
+
+class Opened(Struct, frozen=True, kw_only=True, tag="OPENED"):
+    """In UPDATE: a process was admitted as this worker."""
+
+    incarnation: int
+    proof: Name  # what the server keeps of its secret
+    key: Text  # that the worker id is bound to; "" where nobody is asked for keys
+    oldest: int
+    environments: int
+
+
+class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
+    """
+    One thing that has changed the run: OPENED, or PUSH, PUSHPULL (with their vector) or REPORT as a worker has sent it.
+
+    Answered by FOLLOWED.
+    """
+
+    request: int  # of FOLLOW
+    number: int  # one more with each
+    worker_id: Name
+    message: Opened | Push | PushPull | Report
+    together: bool = False  # a push that is settled as one with that of the next number
+
+
+class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
+    """The answer to FOLLOWED: the primary lives."""
+
+    request: int
+    run_id: Name
+    epoch: int
+    durable_through: int = (
+        0  # whoever has everything up to here has all that workers were told to be durable; 0: nobody has
+    )
+
+
+ToServer = (
+    Hello | Seed | Pull | Push | PushPull | Report | Heartbeat | CreditRequest | Goodbye
+    | StatusRequest | CheckpointRequest | StopRequest | Follow | Followed | Fence
+)  # fmt: skip
+ToWorker = (
+    Welcome | Seeded | Settled | Weights | NotModified | Noted | Alive | CreditGrant | Farewell | Stop | Refused
+    | StatusReply | CheckpointSaved | Stopping | State | Update | Leading
+)  # fmt: skip
+Message = ToServer | ToWorker
+
+CARRIES_VECTOR = (Seed, Push, PushPull, Weights, State, Update)
+
+
+def settlement_of(message: Message) -> Settlement | None:
+    """What a reply says of a push; None when it says nothing of one."""
+    if isinstance(message, Settled):
+        return message.settlement
+    return message.settled if isinstance(message, Weights | NotModified) else None

@@ -1,0 +1,79 @@
+"""How a run is, as one immutable value: what ps-ctl prints, the metrics file keeps and the progress line shows."""
+
+import msgspec
+
+from common.protocol.names import Name, Sentence, Text
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One member of the run, or one that was."""
+
+    worker_id: Name
+    number: int
+    host: Text
+    environments: int
+    alive: bool
+    stalled: bool = False  # it lives, and has made no step for much longer than ever before
+    silent_seconds: float  # since anything was heard of it
+    pushes: int  # applied
+    discarded: int
+    refused: dict[Name, int] = {}  # by code; discarded pushes too
+    steps: int  # environment steps counted into T
+    staleness: float  # mean over its newest pushes
+    meters: dict[Name, float]  # the newest it reported
+
+
+def speed_of(worker: WorkerStatus) -> float:
+    """Environment steps a second, as it reported last; 0 of one that is gone or stands still."""
+    return worker.meters.get("steps_per_second", 0.0) if worker.alive and not worker.stalled else 0.0
+
+
+class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The standby of the server that answers, or the last that it had."""
+
+    address: Text  # HOST:PORT
+    phase: Text  # "state transfer", "catching up", "in sync"; "dropped": it could not keep up; "gone": it is silent
+    lag_updates: int = 0  # sent or to be sent, and not acknowledged
+    lag_bytes: int = 0  # of these
+    lag_seconds: float = 0.0  # the age of the oldest
+    drops: int = 0  # how often a standby was dropped
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The run at one moment. Rates are over about the last ten seconds."""
+
+    phase: Name
+    run_id: Text = ""  # "" at a standby that follows no run yet
+    epoch: int
+    preset: Text = ""
+    experiment: Text = ""
+    environment: Text = ""  # its id
+    frames_per_step: int = 1
+    max_steps: int = 0  # of the budget; 0: no limit
+    max_minutes: float = 0.0  # likewise
+    until_return: float | None = None  # the target of the budget; None: none
+    ending: Sentence = ""  # why the run is over; "" while it is not
+    version: int = 0
+    parameters: int = 0
+    snapshots: int = 0  # copies made of the weights to send them
+    global_steps: int = 0  # T
+    updates: int = 0  # gradients applied, in all epochs of the run
+    minutes: float = 0.0  # of training, in all epochs of the run
+    steps_per_second: float = 0.0
+    updates_per_second: float = 0.0
+    learning_rate: float = 0.0
+    episodes: int = 0
+    mean_return_100: float | None = None  # of the last 100 full games; of fewer at the beginning; None before the first
+    best_mean_return_100: float | None = None  # the highest that it was over a whole 100
+    minutes_to_target: float | None = None  # when mean_return_100 first reached the run's until_return
+    staleness_mean: float = 0.0  # over all pushes
+    staleness_recent: float = 0.0
+    gradient_norm: float = 0.0  # mean over the newest pushes
+    duplicates: int = 0
+    refused: dict[Name, int]  # by code; discarded pushes too
+    not_modified: int
+    checkpoint_version: int  # of the newest completed checkpoint
+    checkpoint_failures: int
+    standby: StandbyStatus | None = None  # None: none has followed this server
+    workers_alive: int
+    workers: tuple[WorkerStatus, ...] = ()  # up to 200, the living first

@@ -1,0 +1,124 @@
+"""
+A message, and the bytes of the vector it carries, to frames and back. PROTOCOL.md, section Frames.
+
+frame 0    PROTOCOL_TAG
+frame 1    the header: a msgpack map of up to 64 KiB (from the server 1 MiB)
+frame 2…   the vector's bytes, cut into chunks
+
+Where memory is shared, frame 0 may be MEMORY_TAG; then frame 2 says which places in memory the message is about.
+
+Whatever the bytes, reading raises WireError and nothing else.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgpack
+import msgspec
+
+from common.errors import WireError
+from common.protocol.messages import CARRIES_VECTOR, Message, ToServer, ToWorker
+from common.protocol.names import as_text
+
+Buffer = bytes | bytearray | memoryview
+
+PROTOCOL_TAG = b"ps-rl/1"
+MEMORY_TAG = b"ps-rl/1 memory"
+MAX_HEADER_BYTES = 64 * 1024  # to the server, whose peers may be anybody
+MAX_REPLY_HEADER_BYTES = 1024 * 1024  # from the server: a status names many workers
+CHUNK_BYTES = 8 * 1024 * 1024  # one frame of 40 MB is two to three times slower than five of 8 MiB
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+MAX_FRAMES = 2 + 512  # 4 GiB of vector
+
+Place = tuple[Annotated[int, msgspec.Meta(ge=0, le=2**40)], Annotated[int, msgspec.Meta(ge=1, le=2**40)]]
+
+
+class Places(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """
+    What of a segment of shared memory a message is about; a place is where it begins and how many bytes it has.
+
+    `vector` holds the vector of this message; into `answer` that of the reply may be written.
+    """
+
+    segment: Annotated[str, msgspec.Meta(max_length=64)]
+    vector: Place | None = None
+    answer: Place | None = None
+
+
+# Made once: what msgspec has to learn of the types takes longer than the message.
+_ENCODER = msgspec.msgpack.Encoder()
+_TO_SERVER: msgspec.msgpack.Decoder[ToServer] = msgspec.msgpack.Decoder(ToServer)
+_TO_WORKER: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
+_PLACES = msgspec.msgpack.Decoder(Places)
+
+
+def to_frames(message: Message, vector: Sequence[Buffer] = ()) -> list[Buffer]:
+    """The frames of a message and the buffers of its vector. These are cut, not copied."""
+    return [PROTOCOL_TAG, _ENCODER.encode(message), *(chunk for buffer in vector for chunk in chunks(buffer))]
+
+
+def with_places(frames: Sequence[Buffer], places: Places) -> list[Buffer]:
+    """The frames of a message that is about places in shared memory."""
+    return [MEMORY_TAG, frames[1], _ENCODER.encode(places), *frames[2:]]
+
+
+def take_places(frames: Sequence[Buffer]) -> tuple[Sequence[Buffer], Places | None]:
+    """What `with_places` has put together, apart again; None of a message that is about none. Raises WireError."""
+    if len(frames) < 3 or bytes(frames[0][: len(MEMORY_TAG) + 1]) != MEMORY_TAG:
+        return frames, None
+    try:
+        places = _PLACES.decode(frames[2])
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise WireError(as_text(f"bad places in memory: {error}")) from error
+    if places.vector is not None and len(frames) > 3:
+        raise WireError("a vector may stand in memory or in frames, not in both")
+    return [PROTOCOL_TAG, frames[1], *frames[3:]], places
+
+
+def chunks(buffer: Buffer) -> list[memoryview]:
+    """A buffer of bytes cut into frames, not copied."""
+    view = memoryview(buffer)
+    return [view[at : at + CHUNK_BYTES] for at in range(0, len(view), CHUNK_BYTES)]
+
+
+def read_to_server(frames: Sequence[Buffer]) -> tuple[ToServer, Sequence[Buffer]]:
+    """A message to the server and the buffers of its vector. Raises WireError."""
+    message, vector = _read(frames, _TO_SERVER, MAX_HEADER_BYTES)
+    return message, vector
+
+
+def read_to_worker(frames: Sequence[Buffer]) -> tuple[ToWorker, Sequence[Buffer]]:
+    """A message to a worker and the buffers of its vector. Raises WireError."""
+    message, vector = _read(frames, _TO_WORKER, MAX_REPLY_HEADER_BYTES)
+    return message, vector
+
+
+def _read(frames: Sequence[Buffer], decoder: Any, max_header_bytes: int) -> tuple[Any, Sequence[Buffer]]:
+    if not 2 <= len(frames) <= MAX_FRAMES:
+        raise WireError(f"a message has 2 to {MAX_FRAMES} frames, not {len(frames)}")
+    if bytes(frames[0][: len(PROTOCOL_TAG) + 1]) != PROTOCOL_TAG:
+        raise WireError(f"the first frame must be {PROTOCOL_TAG!r}")
+    if len(frames[1]) > max_header_bytes:
+        raise WireError(f"the header takes {len(frames[1])} bytes; {max_header_bytes} are allowed")
+    try:
+        msgpack.unpackb(frames[1], object_pairs_hook=_without_duplicates)  # msgspec would take the last of two
+        message = decoder.decode(frames[1])
+    except WireError:
+        raise
+    # msgpack has no base class of its errors, and deep nesting, bad UTF-8 or odd keys show as any of these.
+    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException, msgspec.MsgspecError) as e:
+        raise WireError(as_text(f"bad header: {e or type(e).__name__}")) from e  # it may quote what was sent
+    vector = list(frames[2:])
+    inline = getattr(message, "inline", b"")
+    if inline and vector:
+        raise WireError("a vector may stand in the header or in frames, not in both")
+    if vector and not isinstance(message, CARRIES_VECTOR):
+        raise WireError(f"{type(message).__name__} carries no vector, yet {len(vector)} frames follow it")
+    return message, [inline] if inline else vector
+
+
+def _without_duplicates(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise WireError("bad header: a key stands twice in one map")
+    return fields

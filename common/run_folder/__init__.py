@@ -1,0 +1,1 @@
+"""The folder of a run: its files, their rows, its lock and its checkpoints."""

@@ -1,0 +1,58 @@
+"""
+A folder of checkpoints: what the files in it are called, which is newer, and which can be used.
+
+It reads, and changes nothing.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from common.errors import CheckpointError
+from common.run_folder.paths import CHECKPOINTS
+
+BEST = "best.safetensors"
+NEWEST, MILESTONES = "checkpoint-*.safetensors", "episodes-*.safetensors"
+
+T = TypeVar("T")
+
+
+def checkpoint_name(global_steps: int) -> str:
+    return f"checkpoint-{global_steps:012d}.safetensors"
+
+
+def milestone_name(episodes: int) -> str:
+    """Of a checkpoint that is kept apart after so many episodes."""
+    return f"episodes-{episodes:09d}.safetensors"
+
+
+def newest_first(folder: Path, kind: str = NEWEST) -> list[Path]:
+    """The checkpoints of a kind."""
+    return sorted(folder.glob(kind), key=_number, reverse=True)
+
+
+def older_than(path: Path, kind: str = NEWEST) -> list[Path]:
+    """The checkpoints of a kind beside this one that are older, the newest first."""
+    return [other for other in newest_first(path.parent, kind) if _number(other) < _number(path)]
+
+
+def checkpoints_of(run_folder: Path) -> list[Path]:
+    """The newest first: those in the run folder's `checkpoints`, or in the folder itself."""
+    return newest_first(run_folder / CHECKPOINTS) or newest_first(run_folder)
+
+
+def first_sound(
+    paths: Iterable[Path], read: Callable[[Path], T], passed_over: Callable[[CheckpointError], None]
+) -> tuple[Path, T] | None:
+    """The first that can be read, and what was read; None without one. `passed_over` hears of each before it."""
+    for path in paths:
+        try:
+            return path, read(path)
+        except CheckpointError as error:
+            passed_over(error)
+    return None
+
+
+def _number(path: Path) -> tuple[int, str]:
+    """Orders names by the number in them: one of more digits than usual is longer."""
+    return len(path.name), path.name

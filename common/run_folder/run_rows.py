@@ -1,0 +1,28 @@
+"""The rows of the files in a run folder."""
+
+import msgspec
+
+from common.protocol.status import Status
+
+
+class MetricsRow(Status, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """How the run was at one moment; its workers have a file of their own."""
+
+    time: float  # seconds since 1970
+
+
+class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    One full game, or several that followed each other: of long runs the older games are kept as means.
+
+    A worker reports at most twice a second: games of one report share T and minutes. Of several games the row has the
+    number, T and minutes of the last.
+    """
+
+    episode: int  # 1, 2, 3, … in the run
+    global_steps: int  # T when it was reported
+    minutes: float
+    worker: str  # "" for games of several
+    episode_return: float  # true, unclipped
+    length: float  # steps
+    games: int = 1

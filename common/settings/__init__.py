@@ -1,0 +1,1 @@
+"""What a run is: its settings, their limits and their presets."""

@@ -1,0 +1,511 @@
+"""
+The run specification: what is trained, how, and until when. Decided once, held by the server, handed to every worker.
+
+It is made from a preset (`common/presets/*.toml`), a TOML file, or flags; each setting has one name, which is its key
+in TOML (`[algorithm] unroll_length`), its path in an error (`algorithm.unroll_length`) and its flag
+(`--unroll-length`). Which algorithm and optimizer are meant is said by `name` in their sections; each has settings of
+its own.
+"""
+
+import difflib
+import itertools
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import tomli_w
+import tyro
+
+from common.errors import SettingsError
+from common.protocol.names import Text, as_text
+
+# All numbers have two ends: an integer beyond 64 bits cannot travel, and Inf or NaN would pass an open end.
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+# Of what memory and time are taken for: what is beyond them is a slip, and would end in a crash.
+Frames = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+Noops = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
+Action = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
+EpisodeSteps = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+UnrollSteps = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+Width = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+Passes = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+PushesAhead = Annotated[int, msgspec.Meta(ge=0, le=32)]  # of the 64 that a worker may have unsettled
+Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Decay = Annotated[float, msgspec.Meta(ge=0, lt=1)]  # 1 would remember everything and learn nothing
+Fading = Annotated[float, msgspec.Meta(gt=0, lt=1)]  # 0 would remember nothing
+Tiny = Annotated[float, msgspec.Meta(gt=0, le=1e12)]  # divides: 0 would make the weights NaN
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+Score = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
+# Part of a path: no slashes, and nothing hidden.
+ExperimentName = Annotated[str, msgspec.Meta(max_length=60, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?\Z")]
+Seed = Annotated[int, msgspec.Meta(ge=0, le=10**9)]  # plus a worker's own number it must fit 31 bits (ALE)
+
+# Settings that a worker may choose for itself without contradicting the run.
+LOCAL_SETTINGS = {"environment.envs", "seed"}
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The game, and how its frames become observations."""
+
+    id: Annotated[Text, tyro.conf.arg(name="environment")] = "ALE/Pong-v5"
+    """Gymnasium id; an ALE game is ALE/NAME-v5"""
+    envs: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 8
+    """environments that each worker steps in lockstep"""
+    preprocessing: Literal["auto", "none", "atari84", "atari42", "breakout-crop", "pong80", "doom84", "doom42"] = "auto"
+    """how frames become observations; auto: atari84 for ALE games, doom84 for ViZDoom, none elsewhere"""
+    frame_skip: Frames = 4
+    """emulator frames (ALE) or tics (ViZDoom) for one step"""
+    frame_stack: Frames = 4
+    """frames in one observation (ALE, ViZDoom)"""
+    sticky_actions: Fraction = 0.0
+    """probability that the emulator repeats the previous action (ALE)"""
+    noop_max: Noops = 30
+    """most no-ops at the start of a game (ALE)"""
+    fire_on_reset: bool = True
+    """press FIRE at the start of a game that waits for it (ALE)"""
+    life_loss_ends_episode: bool = False
+    """learn as if the loss of a life ended the game; scores stay those of full games (ALE)"""
+    actions: tuple[Action, ...] = ()
+    """the subset of the game's actions to use, by number; all of them when empty"""
+    max_episode_steps: EpisodeSteps = 0
+    """truncate episodes after this many steps; 0: as the environment says"""
+    lost_game_reward: Score | None = None
+    """learn from this in place of the last reward of a game lost with a score below 0; scores stay true"""
+
+    @property
+    def module(self) -> str:
+        """The module that stands before the id, as Gymnasium has it: it registers the id. "" when none does."""
+        return self.id.rpartition(":")[0]
+
+    @property
+    def family(self) -> Literal["ale", "doom", "gymnasium"]:
+        """Which of our ways to step environments the id asks for; "module:" may stand before it."""
+        name = self.id.rpartition(":")[2]
+        if name.startswith("ALE/"):
+            return "ale"
+        return "doom" if name.startswith("Vizdoom") else "gymnasium"
+
+    @property
+    def frames_per_step(self) -> int:
+        """Emulator frames, or tics of Doom, that one step advances."""
+        return 1 if self.family == "gymnasium" else self.frame_skip
+
+
+class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="a3c"):
+    """Advantage actor-critic (Mnih et al. 2016, algorithm S3), with GAE, V-trace and a clipped surrogate."""
+
+    unroll_length: UnrollSteps = 20
+    """steps of each environment between two updates (t_max)"""
+    discount: Fraction = 0.99
+    """discount of future rewards (gamma)"""
+    gae_lambda: Fraction = 1.0
+    """lambda of generalised advantage estimation; 1: the paper's n-step returns"""
+    off_policy: Literal["none", "vtrace"] = "none"
+    """vtrace: weigh steps by how likely the newest policy is to take them (Espeholt et al. 2018)"""
+    value_target: Literal["lambda_return", "n_step"] = "lambda_return"
+    """what the value is drawn to: the return that the advantage is made of, or the n-step return whatever lambda is"""
+    reward_clip: Amount = 1.0
+    """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped"""
+    reward_scale: Tiny = 1.0
+    """rewards are multiplied by this in the learner, after clipping"""
+    value_weight: Amount = 0.5
+    """weight of the value loss, (return - value)^2 / 2"""
+    entropy_weight: Amount = 0.01
+    """weight of the entropy bonus (beta)"""
+    final_entropy_weight: Amount | None = None
+    """the entropy weight moves to this over entropy_anneal_steps global steps; it stays when not given"""
+    entropy_anneal_steps: NotNegative = 0
+    """global steps over which the entropy weight moves; 0: it stays"""
+    gradient_clip: Amount = 40.0
+    """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
+    loss: Literal["sum", "mean"] = "sum"
+    """over the steps of a batch: sum as in the paper, or mean"""
+    normalize_advantages: bool = False
+    """give the advantages of each unroll mean 0 and deviation 1"""
+    surrogate: Literal["none", "clip"] = "none"
+    """none: the policy gradient; clip: the clipped ratio (Schulman et al. 2017) to the newest policy; reuses unrolls"""
+    clip_range: Amount = 0.1
+    """how far the clipped ratio may leave 1"""
+    epochs: Passes = 1
+    """passes over each trajectory"""
+    minibatches: Passes = 1
+    """minibatches in a pass, each one push and pull; whole environments where the network has a memory"""
+
+
+class ActionValuesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
+    """What the methods that learn action values Q(s, a) have in common."""
+
+    unroll_length: UnrollSteps = 5
+    """steps of each environment between two updates (I_AsyncUpdate, t_max)"""
+    discount: Fraction = 0.99
+    """discount of future rewards (gamma)"""
+    target_interval: NotNegative = 10_000
+    """global steps between two refreshes of the target network (I_target); 0: the newest weights are the target"""
+    reward_clip: Amount = 1.0
+    """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped"""
+    reward_scale: Tiny = 1.0
+    """rewards are multiplied by this in the learner, after clipping"""
+    final_epsilons: tuple[Fraction, ...] = (0.1, 0.01, 0.5)
+    """shares of random actions in the end; each environment draws one of them"""
+    epsilon_probabilities: tuple[Fraction, ...] = (0.4, 0.3, 0.3)
+    """how probable each of final_epsilons is"""
+    epsilon_anneal_steps: NotNegative = 1_000_000
+    """global steps over which the share of random actions falls from 1 to the drawn one"""
+    epsilon_redraw_steps: NotNegative = 0
+    """global steps after which an environment draws anew; 0: never"""
+    gradient_clip: Amount = 10.0
+    """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
+    loss: Literal["sum", "mean"] = "sum"
+    """over the steps of a batch: sum as in the paper, or mean"""
+
+    def __post_init__(self) -> None:
+        if len(self.final_epsilons) != len(self.epsilon_probabilities) or not sum(self.epsilon_probabilities) > 0:
+            raise ValueError("epsilon_probabilities must say how probable each of final_epsilons is")
+
+
+class OneStepQSettings(
+    ActionValuesSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="one_step_q"
+):
+    """Asynchronous one-step Q-learning (Mnih et al. 2016, algorithm 1)."""
+
+
+class OneStepSarsaSettings(
+    ActionValuesSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="one_step_sarsa"
+):
+    """Asynchronous one-step Sarsa (Mnih et al. 2016, section 4): the next action is the one really taken."""
+
+
+class NStepQSettings(
+    ActionValuesSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="n_step_q"
+):
+    """Asynchronous n-step Q-learning (Mnih et al. 2016, algorithm S2), with lambda-returns."""
+
+    q_lambda: Fraction = 1.0
+    """lambda of the returns; 1: the paper's n-step returns, less: Q(lambda) (Gallici et al. 2024)"""
+    epochs: Passes = 1
+    """passes over each trajectory"""
+    minibatches: Passes = 1
+    """minibatches in a pass, each one push and pull"""
+
+
+class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The function that is trained."""
+
+    name: Annotated[
+        Literal["auto", "conv84", "nature84", "conv42", "universe42", "conv10", "mlp"], tyro.conf.arg(name="network")
+    ] = "auto"
+    """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, conv10 for
+    MinAtar, mlp; auto: by the observation's shape"""
+    hidden: tuple[Width, ...] = ()
+    """widths of the hidden layers after the torso; the torso's own when empty"""
+    value_hidden: tuple[Width, ...] = ()
+    """the same in the value's own torso (separate); like hidden when empty"""
+    separate: bool = False
+    """policy and value have each a torso of its own"""
+    lstm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+    """width of an LSTM after the hidden layers; 0: none"""
+    activation: Literal["auto", "relu", "relu6", "elu", "tanh"] = "auto"
+    """between layers; auto: tanh in mlp, relu elsewhere"""
+    layer_norm: bool = False
+    """normalise each layer's sums before its activation (Ba et al. 2016)"""
+    initialization: Literal["orthogonal", "xavier", "normal", "normalized_columns"] = "orthogonal"
+    """of the weights; normal: deviation 0.1; normalized_columns: in the heads, xavier elsewhere"""
+    head_bias: bool = True
+    """heads have a bias"""
+    normalization: Literal["none", "random_play", "running"] = "none"
+    """of observations; none: pixels are divided by 255; random_play: pixels less their mean in random play, over their
+    deviation there; running: vectors likewise, by all that was seen so far"""
+
+
+class SgdSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="sgd"):
+    """Plain gradient descent."""
+
+
+class MomentumSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="momentum"
+):
+    """Gradient descent with momentum."""
+
+    momentum: Decay = 0.9
+    """share of the previous update that is kept"""
+
+
+class RmsPropSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="rmsprop"
+):
+    """Shared RMSProp exactly as in Mnih et al. 2016, section 4 (epsilon inside the root)."""
+
+    decay: Fading = 0.99
+    """decay of the mean square (alpha)"""
+    epsilon: Tiny = 0.1
+    """added to the mean square inside the root"""
+
+
+class AdamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="adam"):
+    """Adam (Kingma & Ba 2015)."""
+
+    beta1: Decay = 0.9
+    """decay of the mean gradient"""
+    beta2: Decay = 0.999
+    """decay of the mean square"""
+    epsilon: Tiny = 1e-5
+    """added to the root of the mean square"""
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The learning rate as a function of the global step counter T."""
+
+    learning_rate: Amount = 7e-4
+    """step size of the optimizer at T = 0"""
+    final_learning_rate: Amount = 0.0
+    """step size from T = anneal_steps on"""
+    anneal_steps: NotNegative = 0
+    """global steps over which the learning rate moves in a straight line; 0: it stays"""
+
+
+class Staleness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a late gradient is worth."""
+
+    rule: Annotated[Literal["undamped", "inverse", "bounded", "delay_compensated"], tyro.conf.arg(name="staleness")] = (
+        "undamped"
+    )
+    """undamped: as much as any; inverse: learning rate / staleness; bounded: nothing when older than max_staleness;
+    delay_compensated: as much as any, mended for what the weights have changed since"""
+    max_staleness: NotNegative = 0
+    """versions; used by the rule bounded"""
+    compensation: Amount = 0.04
+    """strength of delay_compensated: the λ of Zheng et al. 2017"""
+
+
+class Consistency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far workers may drift apart. Only those that live count."""
+
+    rule: Annotated[Literal["async", "ssp", "paced", "sync"], tyro.conf.arg(name="consistency")] = "async"
+    """async: each push is applied when it comes; ssp: no worker is more than `slack` pushes ahead of the slowest;
+    paced: no gradient is more than `slack` versions late, and none is discarded for it; sync: one push of each worker
+    in a round, as one update with their mean"""
+    slack: Positive = 4
+    """pushes (ssp) or versions (paced)"""
+    quorum: NotNegative = 0
+    """nothing is applied before so many workers live at once"""
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When the run ends: at the first limit reached. 0 and none mean no limit."""
+
+    max_steps: NotNegative = 0
+    """end after this many global steps"""
+    max_minutes: Amount = 0.0
+    """end after this many minutes"""
+    until_return: Score | None = None
+    """end when the mean return of the last 100 episodes reaches this"""
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How vectors travel: smaller and less exact where links are slow."""
+
+    gradient_codec: Literal["float32", "bfloat16", "float16", "int8", "topk"] = "float32"
+    """gradients as float32; in half the bytes; in a quarter; or in a tenth, only the quarter of their elements that is
+    largest. What int8 and topk leave out is added to the next gradient"""
+    weight_codec: Literal["float32", "bfloat16", "float16"] = "float32"
+    """weights as float32, or in half the bytes"""
+    prefetch: PushesAhead = 0
+    """pushes that may be under way while a worker goes on with the weights it has: it waits less, and each makes its
+    gradients a version later"""
+
+
+class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run leaves in its folder beside its metrics and its newest checkpoints."""
+
+    summaries: Literal["none", "perf", "model"] = "none"
+    """names of TensorBoard summaries; perf: Perf/Reward, Losses/Value Loss, ...; model: model/loss,
+    environment/episode_reward, ... of the first worker"""
+    summary_every_updates: Positive = 100
+    """updates between two points of the summaries"""
+    gif_every_episodes: NotNegative = 0
+    """the first worker leaves a GIF of a game after so many of its own; 0: never"""
+    checkpoint_every_episodes: NotNegative = 0
+    """keep a checkpoint apart after so many episodes of all workers; 0: never"""
+    keep_checkpoints: Positive = 5
+    """newest checkpoints that are kept; as many of those that are kept apart"""
+
+
+Algorithm = A3CSettings | OneStepQSettings | OneStepSarsaSettings | NStepQSettings
+Optimizer = SgdSettings | MomentumSettings | RmsPropSettings | AdamSettings
+
+ALGORITHM_SETTINGS: dict[str, type[Algorithm]] = {
+    "a3c": A3CSettings,
+    "one_step_q": OneStepQSettings,
+    "one_step_sarsa": OneStepSarsaSettings,
+    "n_step_q": NStepQSettings,
+}
+OPTIMIZER_SETTINGS: dict[str, type[Optimizer]] = {
+    "sgd": SgdSettings,
+    "momentum": MomentumSettings,
+    "rmsprop": RmsPropSettings,
+    "adam": AdamSettings,
+}
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of one run. `preset` is the name it started from."""
+
+    preset: Text = "custom"
+    experiment: Annotated[
+        ExperimentName,
+        tyro.conf.arg(help="name of what is tried: the folder of its runs, and how plots call them"),
+    ] = ""
+    seed: Annotated[
+        Seed | None,
+        tyro.conf.arg(help="seed of weights, environments and sampling; worker k of a run adds its own number"),
+    ] = None
+    environment: Environment = Environment()
+    algorithm: Algorithm = A3CSettings()
+    network: Network = Network()
+    optimizer: Optimizer = RmsPropSettings()
+    schedule: Schedule = Schedule()
+    staleness: Staleness = Staleness()
+    consistency: Consistency = Consistency()
+    budget: Budget = Budget()
+    wire: Wire = Wire()
+    records: Records = Records()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain nested dictionaries, as they travel in WELCOME and stand in a checkpoint."""
+        built: dict[str, Any] = msgspec.to_builtins(self)
+        return built
+
+    def to_toml(self) -> str:
+        """The text of a file for --config. TOML has no null: what is not set is left out."""
+        sections = {
+            name: {key: value for key, value in section.items() if value is not None}
+            for name, section in self.to_dict().items()
+            if isinstance(section, dict)
+        }
+        settings = {name: value for name, value in self.to_dict().items() if not isinstance(value, dict | None)}
+        return tomli_w.dumps(settings | sections)
+
+
+def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
+    """
+    The run specification in nested dictionaries; missing settings take their defaults.
+
+    Raises SettingsError naming `source` (a file, a flag, a worker) and the setting.
+    """
+    try:
+        return msgspec.convert(settings, RunSpec)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        setting = re.sub(r"\[.*", "", path.strip(".`"))
+        where = f" for {setting} ({flag_of(setting)})" if setting else ""
+        raise SettingsError(f"{source}: {problem[:1].lower()}{problem[1:]}{where}") from error
+
+
+def with_settings(run: RunSpec, settings: Mapping[str, Any], *, source: str) -> RunSpec:
+    """
+    The run with some settings replaced, given flat: {"algorithm.unroll_length": 20}.
+
+    Naming another algorithm or optimizer ("optimizer.name") starts that section from its defaults.
+    Raises SettingsError.
+    """
+    nested = run.to_dict()
+    for key, value in sorted(settings.items(), key=lambda item: not item[0].endswith(".name")):
+        section, _, name = key.rpartition(".")
+        place = nested.setdefault(section, {}) if section else nested
+        if not isinstance(place, dict):
+            raise SettingsError(f"{source}: there is no section {section!r}")
+        if name == "name" and section in ("algorithm", "optimizer") and place.get("name") != value:
+            place.clear()
+        place[name] = value
+    return run_from_dict(nested, source=source)
+
+
+def flat_settings(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested sections as one flat dictionary: {"algorithm.unroll_length": 20, "seed": 1}."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{name}": inner for name, inner in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def flag_of(setting: str) -> str:
+    """The flag of a setting: "algorithm.unroll_length" is --unroll-length, "environment.id" is --environment."""
+    section, _, name = setting.rpartition(".")
+    return "--" + (section if name in ("id", "name", "rule") else name).replace("_", "-")
+
+
+def flags_for(settings: Mapping[str, Any]) -> list[str]:
+    """The flags that say these settings, given flat, on the command line of a program."""
+    flags: list[str] = []
+    for key, value in settings.items():
+        flag = flag_of(key)
+        match value:
+            case bool():
+                flags.append(flag if value else flag.replace("--", "--no-", 1))
+            case list() | tuple():
+                flags += [flag, *map(str, value)]
+            case _:
+                flags += [flag, str(value)]
+    return flags
+
+
+def contradiction(run: RunSpec, overrides: Mapping[str, Any]) -> str:
+    """One sentence on the first of a worker's own settings that is not this run's; "" when all agree."""
+    settings = flat_settings(run.to_dict())
+    for key, wish in overrides.items():
+        if key in LOCAL_SETTINGS:
+            continue
+        if key not in settings:
+            return f"{flag_of(key)} is not a setting of this run ({run.preset}); leave it out"
+        decided = settings[key]
+        if (list(decided) if isinstance(decided, tuple) else decided) != (
+            list(wish) if isinstance(wish, tuple) else wish
+        ):
+            return f"{flag_of(key)} {wish} contradicts this run, which was started with {decided}; leave the flag out"
+    return ""
+
+
+def presets() -> list[str]:
+    """Names of the presets that come with ps-rl."""
+    return sorted(path.name.removesuffix(".toml") for path in _preset_folder().iterdir() if path.name.endswith(".toml"))
+
+
+def what_preset_is(name: str) -> str:
+    """The sentence that its file begins with."""
+    lines = (_preset_folder() / f"{name}.toml").read_text().splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    sentences = re.split(r"(?<=\.) (?=[A-Z])", " ".join(line.removeprefix("#").strip() for line in comment))
+    return sentences[0]
+
+
+def load_preset(name: str) -> RunSpec:
+    """Raises SettingsError when there is no such preset."""
+    if name not in presets():
+        near = difflib.get_close_matches(name, presets(), n=1, cutoff=0.5)
+        meant = f"did you mean {near[0]}? There are" if near else "there are"
+        raise SettingsError(f"--preset {name}: no such preset; {meant} {', '.join(presets())}")
+    settings = tomllib.loads((_preset_folder() / f"{name}.toml").read_text())
+    return run_from_dict({"preset": name, **settings}, source=f"preset {name}")
+
+
+def load_config(path: Path) -> RunSpec:
+    """The run specification in a TOML file. Raises SettingsError naming the file."""
+    try:
+        settings = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise SettingsError(f"--config {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--config {path}: not TOML: {error}") from error
+    return run_from_dict({"preset": as_text(path.stem), **settings}, source=f"--config {path}")
+
+
+def _preset_folder() -> Any:
+    return resources.files("common") / "presets"

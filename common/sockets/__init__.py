@@ -1,0 +1,1 @@
+"""ZeroMQ sockets and shared memory, as both sides use them."""

@@ -1,0 +1,91 @@
+"""
+Who may join a run: what HELLO must say, and how the first worker decides what the run is.
+
+Which process may speak as a worker.
+
+A process draws a secret when it starts, and shows it in each HELLO. The server gives the processes of a worker id
+numbers, their incarnations, in order of joining, and keeps of a secret no more than what it takes to know it again:
+neither a checkpoint nor a standby's copy tells it. A name belongs to the process that joined last. It goes to another
+process when the lease of that one has ended, and then the first one is superseded. Where keys are asked for, a name
+stays with the key that was the first to use it.
+"""
+
+import hashlib
+from typing import Any
+
+from common.errors import SettingsError
+from common.protocol.messages import PROTOCOL_VERSION, Hello
+from common.settings.run_spec import RunSpec, contradiction, run_from_dict, with_settings
+from ps_server.state.guards import Denied
+from ps_server.state.ledger import Account
+from ps_server.state.lineage import Lineage
+from ps_server.state.training_run import TrainingRun
+
+# Names that a run remembers, for good: a checkpoint holds an account of each, about a hundred bytes.
+MAX_WORKERS = 100_000
+
+
+def admit(hello: Hello, *, run: TrainingRun | None, lineage: Lineage, overrides: dict[str, Any]) -> RunSpec:
+    """
+    The run that this worker is to train. Raises Denied.
+
+    `run` is None until the first worker: then it is that worker's proposed_run with the server's own flags on top.
+    """
+    if not lineage.is_of(hello.run_id):
+        raise Denied(
+            "other_run",
+            f"this server has run {lineage.run_id}, and {hello.worker_id} is of run {hello.run_id}: start the worker "
+            f"anew, or, if that run's folder is lost, the server, with --rescue {hello.run_id}",
+        )
+    lowest, highest = hello.protocols
+    if not lowest <= PROTOCOL_VERSION <= highest:
+        raise Denied(
+            "protocol", f"this server speaks protocol {PROTOCOL_VERSION}, the worker {lowest} to {highest}; update one"
+        )
+    if "float32" not in hello.codecs:
+        raise Denied("unknown_codec", f"everybody speaks float32, and the worker only {', '.join(hello.codecs)}")
+    if run and hello.worker_id not in run.ledger.accounts and len(run.ledger.accounts) >= MAX_WORKERS:
+        raise Denied("too_many_workers", f"this run has seen {MAX_WORKERS} workers; start one under a name it knows")
+    spec = run.spec if run else _decide(hello, overrides)
+    if sentence := contradiction(spec, hello.overrides):
+        raise Denied("contradiction", sentence)
+    return spec
+
+
+def _decide(hello: Hello, overrides: dict[str, Any]) -> RunSpec:
+    try:
+        proposed = run_from_dict(hello.proposed_run or {}, source=f"worker {hello.worker_id}")
+        return with_settings(proposed, overrides, source="ps-server's flags")
+    except SettingsError as error:
+        raise Denied("bad_run", str(error)) from error
+
+
+# A server that was restored may know less than a worker was told: a higher incarnation is believed, up to so many more.
+# A claim without a bound would leave no higher one for those who come later.
+FURTHEST = 1000
+
+
+def proof_of(secret: str) -> str:
+    """What is kept of a secret: half of its SHA-256, in hexadecimal digits."""
+    return hashlib.sha256(secret.encode()).hexdigest()[:32]
+
+
+def incarnation_of(hello: Hello, account: Account | None, *, key: str, owner_lives: bool) -> int:
+    """
+    The incarnation of the process that says HELLO as this worker. Raises Denied when the name is another's.
+
+    `account` is that of the newest process of this worker id; `owner_lives`: the lease of that process may be running.
+    """
+    if account is None:
+        return min(max(1, hello.incarnation), FURTHEST)
+    name = hello.worker_id
+    if key and account.key and key != account.key:
+        raise Denied("not_yours", f"the name {name} belongs to a worker with another key; take another --name")
+    if account.proof == proof_of(hello.secret):
+        return account.incarnation
+    if 0 < hello.incarnation <= account.incarnation:
+        raise Denied("superseded", f"a newer process named {name} has joined; give each worker its own --name")
+    if owner_lives:
+        reason = f"a process named {name} has joined and may be alive; this one can take its place when its lease has"
+        raise Denied("name_taken", f"{reason} ended. Give each worker its own --name")
+    return max(account.incarnation + 1, min(hello.incarnation, account.incarnation + FURTHEST))

@@ -1,0 +1,184 @@
+"""
+Whose push is settled when: the consistency of a run.
+
+async   each when it comes: Mnih et al. 2016
+ssp     when its worker is then at most `slack` pushes ahead of the slowest: Ho et al. 2013, stale synchronous parallel
+paced   when no gradient that is still to come is then more than `slack` versions late; what would all the same be, as
+        one update with the others of its age
+sync    one of each worker in a round, when all of them have come: of each the one that follows its last, so that a
+        push that the network lost puts no other in its place
+
+Only the living count: one whose lease has ended, or who left, keeps nobody waiting. A push that waits is held here and
+not settled: it is in no checkpoint, its worker keeps it, and a server that comes back is sent it again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from common.protocol.messages import Push, PushPull
+from common.protocol.wire import Buffer
+from common.settings.run_spec import Consistency
+from ps_server.machine.membership import Member, PeerId
+
+
+@dataclass(frozen=True, eq=False)
+class WaitingPush:
+    """A push that was received and is not settled, and the connection that waits for the answer."""
+
+    member: Member
+    peer: PeerId
+    message: Push | PushPull
+    vector: Sequence[Buffer]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the vector."""
+        return sum(memoryview(buffer).nbytes for buffer in self.vector)
+
+
+class ConsistencyGate:
+    """
+    The pushes that wait for their turn.
+
+    Invariants: of one worker they are held by sequence, each once; the lowest is settled first. What is held beyond
+    one push of each living worker is within the budget.
+    """
+
+    def __init__(self, settings: Consistency, through: Callable[[str], int], *, budget_bytes: int) -> None:
+        """`through`: the sequence up to which everything of a worker, by its id, is settled."""
+        self._budget_bytes = budget_bytes
+        self._settings = settings
+        self._through = through
+        self._held: dict[str, dict[int, WaitingPush]] = {}  # by worker id and sequence; never an empty dictionary in it
+        self._clocks: dict[str, int] = {}  # of the living: pushes settled, counted from the slowest when they joined
+        self._has: dict[str, int] = {}  # version of the weights that each of the living computes on, or an older one
+        self._began = settings.quorum == 0  # as many as it asks for have lived at once
+
+    @property
+    def held_bytes(self) -> int:
+        """Of all vectors that wait."""
+        return sum(held.size for pushes in self._held.values() for held in pushes.values())
+
+    def admit(self, held: WaitingPush, *, is_alive: Callable[[str], bool]) -> bool:
+        """
+        A push that is new to the ledger; held already, it takes the place of its repetition.
+
+        False when there is no room for it: it can be sent again when older ones of its worker are settled. For the one
+        that is settled next there always is. Where memory is short, that of the dead goes first: should one come back,
+        it sends its pushes again.
+        """
+        worker = held.member.worker_id
+        if self.held_bytes + held.size > self._budget_bytes:
+            self._held = {one: pushes for one, pushes in self._held.items() if is_alive(one)}
+            is_too_much = self.held_bytes + held.size > self._budget_bytes
+            if is_too_much and not self._is_next(worker, held.message.sequence):
+                return False
+        self._held.setdefault(worker, {})[held.message.sequence] = held
+        return True
+
+    def pulled(self, worker_id: str, version: int) -> None:
+        """The worker is given the weights of this version, unless it was given others and has asked twice."""
+        self._has.setdefault(worker_id, version)
+
+    def settled(self, push: WaitingPush, *, version: int) -> None:
+        """A push was looked at; this is now the version of the weights."""
+        if isinstance(push.message, PushPull):
+            self._has[push.member.worker_id] = version
+
+    def holds_any(self, worker_id: str) -> bool:
+        """Whether a push of this worker waits."""
+        return worker_id in self._held
+
+    def holds(self, worker_id: str) -> bool:
+        """Whether a push of this worker waits, and for nothing that it would have to send first."""
+        held = self._held.get(worker_id)
+        return held is not None and (self._settings.rule != "sync" or self._through(worker_id) + 1 in held)
+
+    def steps_of(self, worker_id: str) -> int:
+        """Environment steps of the pushes of this worker that wait."""
+        return sum(held.message.steps for held in self._held.get(worker_id, {}).values())
+
+    def drop(self, worker_id: str) -> None:
+        """The worker begins a new connection, on which it will send again what is not settled."""
+        self._held.pop(worker_id, None)
+
+    def drop_all(self) -> None:
+        """The run is over."""
+        self._held.clear()
+
+    def next(self, alive: Callable[[], Sequence[Member]], *, epoch: int, version: int) -> list[WaitingPush]:
+        """
+        The pushes that are settled now, as one update, in order of their workers' numbers; [] when all must wait.
+
+        `version` of `epoch` is that of the weights.
+        """
+        if not self._held:
+            return []
+        self._began = self._began or len(alive()) >= self._settings.quorum
+        if not self._began:
+            return []
+        if self._settings.rule == "async":
+            return [self._take(next(iter(self._held)))]
+        living = {member.worker_id for member in alive()}
+        if self._settings.rule == "ssp":
+            return self._next_of_ssp(living)
+        if self._settings.rule == "paced":
+            return self._next_of_paced(living, epoch, version)
+        return self._next_of_sync(living)
+
+    def _next_of_sync(self, living: set[str]) -> list[WaitingPush]:
+        ready = {worker for worker in self._held if self.holds(worker)}
+        if not living <= ready:
+            return []
+        # What the dead have not sent in order is not waited for: should one come back, it sends all of it again. What a
+        # worker has given up is left out.
+        self._held = {worker: self._from(self._through(worker) + 1, self._held[worker]) for worker in ready}
+        return self._together(ready)
+
+    def _next_of_ssp(self, living: set[str]) -> list[WaitingPush]:
+        slowest = min((clock for worker, clock in self._clocks.items() if worker in living), default=0)
+        self._clocks = {worker: self._clocks.get(worker, slowest) for worker in living}
+        for worker in self._held:
+            if worker not in living:
+                return [self._take(worker)]
+            if self._clocks[worker] < slowest + self._settings.slack:
+                self._clocks[worker] += 1
+                return [self._take(worker)]
+        return []
+
+    def _next_of_paced(self, living: set[str], epoch: int, version: int) -> list[WaitingPush]:
+        self._has = {worker: has for worker, has in self._has.items() if worker in living}
+        computed_on = self._has | {worker: self._computed_on(worker, epoch, version) for worker in self._held}
+        # After one more update these would be more than `slack` late: it must be theirs.
+        late = {worker for worker, base in computed_on.items() if version + 1 - base > self._settings.slack}
+        due = late or {min(self._held, key=computed_on.__getitem__)}
+        return self._together(due) if due <= self._held.keys() else []
+
+    def _computed_on(self, worker_id: str, epoch: int, version: int) -> int:
+        oldest = self._oldest(worker_id).message
+        return oldest.computed_on if oldest.epoch == epoch else version  # one of another epoch counts as fresh
+
+    def _is_next(self, worker_id: str, sequence: int) -> bool:
+        """Whether no other push of this worker can be settled before this one; or it is here already."""
+        held = self._held.get(worker_id, {})
+        in_order = sequence == self._through(worker_id) + 1
+        return sequence in held or in_order or (not held and self._settings.rule != "sync")
+
+    def _together(self, workers: set[str]) -> list[WaitingPush]:
+        return sorted((self._take(worker) for worker in workers), key=lambda held: held.member.number)
+
+    def _oldest(self, worker_id: str) -> WaitingPush:
+        held = self._held[worker_id]
+        return held[min(held)]
+
+    @staticmethod
+    def _from(sequence: int, pushes: dict[int, WaitingPush]) -> dict[int, WaitingPush]:
+        return {one: held for one, held in pushes.items() if one >= sequence}
+
+    def _take(self, worker_id: str) -> WaitingPush:
+        """The oldest push of a worker; it waits no longer."""
+        held = self._held[worker_id]
+        oldest = held.pop(min(held))
+        if not held:
+            del self._held[worker_id]
+        return oldest

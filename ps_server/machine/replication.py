@@ -1,0 +1,233 @@
+"""
+The replication of a run to one standby, which is sent the whole state, then every change, numbered, in order.
+
+A standby is in sync when it has acknowledged everything but what is younger than a second. While one is in sync, a push
+is durable only when it is there too: then the standby can take over at any moment, and has every push that no worker
+keeps any more.
+
+Nobody waits for a standby. One that is not in sync yet holds nothing back. One that was, and now lags so that a worker
+runs out of room in its resend buffer, is dropped; so is one whose backlog takes too much memory here. The promise to a
+standby that is dropped or silent lasts until it says FOLLOW anew, at the longest until its lease ends. It is sent the
+state again after a pause, which doubles each time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from common.protocol.messages import Follow, Followed, Leading, Opened, Push, PushPull, Refused, Report, Stop, Update
+from common.protocol.status import StandbyStatus
+from common.protocol.wire import Buffer
+from ps_server.machine.backlog import WINDOW, Backlog, Lag
+from ps_server.machine.effects import Effect, Note, Send
+from ps_server.machine.membership import PeerId
+from ps_server.machine.state_transfer import state_of
+from ps_server.state.guards import Denied
+from ps_server.state.training_run import TrainingRun
+
+LEASE_SECONDS = 3.0  # without a word from the standby, after which it is taken for gone
+IN_SYNC_SECONDS = 1.0  # the longest lag of a standby that is in sync
+BACKLOG_BYTES = 2**28  # of updates that are not acknowledged
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 300.0  # before a standby that was dropped is sent the state again
+FORGIVEN_SECONDS = 300.0  # in sync, after which the pause begins anew
+
+
+@dataclass(eq=False)
+class _Standby:
+    """
+    Who follows.
+
+    `durable_through` is 0 until it is in sync; then the number up to which pushes may have been told to be durable
+    without it.
+    """
+
+    peer: PeerId
+    address: str
+    request: int
+    backlog: Backlog
+    heard: float
+    durable_through: int = 0
+    in_sync_since: float = 0.0
+    is_dropped: bool = False
+
+
+@dataclass(frozen=True)
+class _Former:
+    """Who followed last, and how that ended. `pause_seconds` is 0 when it was not dropped."""
+
+    peer: PeerId
+    address: str
+    request: int
+    pause_seconds: float
+    again_at: float = 0.0
+
+
+class Replication:
+    """The standby of one server in one epoch, if there is one. `now` is seconds of any monotonic clock."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of the newest update
+        self._standby: _Standby | None = None
+        self._former: _Former | None = None
+        self._drops = 0
+
+    @property
+    def followed(self) -> int | None:
+        """The number up to which a standby in sync has everything; None when no standby has a promise."""
+        return (
+            self._standby.backlog.acknowledged if self._standby is not None and self._standby.durable_through else None
+        )
+
+    def follow(self, peer: PeerId, wish: Follow, run: TrainingRun, *, now: float) -> list[Effect]:
+        """Somebody wants to be the standby. Raises Denied when another one is."""
+        known = self._standby
+        if known is not None and known.address != wish.address:
+            raise Denied("followed", f"this server has a standby, {known.address}; it may have one")
+        if known is not None and (known.peer, known.is_dropped) == (peer, False) and wish.request <= known.request:
+            known.heard = now
+            return []  # it is sent the state already
+        former = self._former
+        if former is not None and former.peer == peer and wish.request <= former.request:
+            # A second state under one number could not be told from the first, which may be under way.
+            return [_refused(peer, wish.request, "the state of this FOLLOW was sent; say FOLLOW with a new number")]
+        self._standby = None  # it asks anew: so it knows of the drop, and relies on no promise any more
+        if former is not None and former.address == wish.address and now < former.again_at:
+            reason = f"the standby could not keep up; after {former.pause_seconds:g} s it is sent the run again"
+            return [_refused(peer, wish.request, reason)]
+        self.number += 1
+        state, vector = state_of(run, request=wish.request, number=self.number, now=now)
+        self._standby = _Standby(peer, wish.address, wish.request, Backlog(state, vector, now=now), heard=now)
+        return [Note(f"{wish.address} wants to be the standby: sending it the run"), *self._send_waiting(now=now)]
+
+    def acknowledge(self, peer: PeerId, ack: Followed, run: TrainingRun, *, now: float) -> list[Effect]:
+        """The standby lives, and has everything up to a number. Raises Denied when it is none of ours."""
+        standby = self._standby
+        if standby is None or (standby.peer, standby.request) != (peer, ack.follow):
+            raise Denied("not_following", "this server does not know you as its standby; say FOLLOW")
+        if standby.is_dropped:
+            return [_refused(peer, ack.request, "the standby could not keep up; it may say FOLLOW again")]
+        standby.heard = now
+        standby.backlog.acknowledge(ack.number, now=now)
+        effects: list[Effect] = []
+        in_sync = standby.backlog.acknowledged and standby.backlog.lag(now=now).seconds <= IN_SYNC_SECONDS
+        if in_sync and not standby.durable_through:
+            standby.durable_through, standby.in_sync_since = self.number, now
+            effects.append(Note(f"{standby.address} follows as the standby"))
+        effects += self._send_waiting(now=now)
+        if ack.request:
+            lineage = run.lineage
+            leading = Leading(
+                request=ack.request, run_id=lineage.run_id, epoch=lineage.epoch, durable_through=standby.durable_through
+            )
+            effects.append(Send(peer, leading))
+        return effects
+
+    def forward(
+        self,
+        worker_id: str,
+        message: Opened | Push | PushPull | Report,
+        vector: Sequence[Buffer] = (),
+        *,
+        together: bool = False,
+        now: float,
+    ) -> list[Effect]:
+        """This has changed the run. The vector is copied: it may lie in memory that its worker has lent."""
+        standby = self._standby
+        if standby is None or standby.is_dropped:
+            return []
+        self.number += 1
+        update = Update(
+            request=standby.request, number=self.number, worker_id=worker_id, message=message, together=together
+        )
+        standby.backlog.add(update, [bytes(buffer) for buffer in vector], now=now)
+        if standby.backlog.update_bytes > BACKLOG_BYTES and len(standby.backlog) > WINDOW:
+            return self._drop(standby, "its backlog takes too much memory here", now=now)
+        return self._send_waiting(now=now)
+
+    def worker_waits(self, worker_id: str, *, now: float) -> list[Effect]:
+        """A worker runs out of room for pushes that a checkpoint has, and the standby perhaps not."""
+        standby = self._standby
+        if standby is None or standby.is_dropped or not standby.durable_through:
+            return []
+        if standby.backlog.lag(now=now).seconds <= IN_SYNC_SECONDS:
+            return []
+        return self._drop(standby, f"the resend buffer of {worker_id} is half full", now=now)
+
+    def tick(self, *, now: float) -> list[Effect]:
+        """Time has passed."""
+        standby = self._standby
+        if standby is None:
+            return []
+        if now - standby.heard > LEASE_SECONDS:
+            self._standby = None
+            if standby.is_dropped:
+                return []
+            pause = self._former.pause_seconds if self._former is not None else 0.0
+            self._former = _Former(standby.peer, standby.address, standby.request, pause)
+            return [Note(f"the standby {standby.address} is gone; checkpoints alone count again", warning=True)]
+        return [Send(standby.peer, item.message, vector=item.vector) for item in standby.backlog.take_again(now=now)]
+
+    def status(self, *, now: float) -> StandbyStatus | None:
+        """Who follows and how far it is behind, or who followed last; None when nobody has."""
+        standby, former = self._standby, self._former
+        if standby is not None and not standby.is_dropped:
+            lag = standby.backlog.lag(now=now)
+            phase = (
+                "in sync"
+                if standby.durable_through
+                else "catching up"
+                if standby.backlog.acknowledged
+                else "state transfer"
+            )
+            return _status(standby.address, phase, lag, self._drops)
+        if former is None:
+            return None
+        return _status(former.address, "dropped" if now < former.again_at else "gone", Lag(), self._drops)
+
+    def begin_anew(self) -> list[Effect]:
+        """The run has gone on in a way that no update tells: the standby has to ask for its state again."""
+        standby, self._standby = self._standby, None
+        if standby is None:
+            return []
+        reason = "the run went back to a checkpoint; say FOLLOW again"
+        return [Send(standby.peer, Refused(request=standby.request, code="not_following", reason=reason))]
+
+    def end(self, reason: str) -> list[Effect]:
+        """The run is over."""
+        standby, self._standby = self._standby, None
+        return [] if standby is None else [Send(standby.peer, Stop(reason=reason))]
+
+    def _drop(self, standby: _Standby, why: str, *, now: float) -> list[Effect]:
+        """Send it nothing more, and tell it so. What it was durable_through it was durable_through for the rest of its
+        lease."""
+        lag, pause = standby.backlog.lag(now=now), FIRST_PAUSE_SECONDS
+        kept_up = standby.durable_through and now - standby.in_sync_since > FORGIVEN_SECONDS
+        if self._former is not None and self._former.pause_seconds and not kept_up:
+            pause = min(2 * self._former.pause_seconds, LONGEST_PAUSE_SECONDS)
+        self._former = _Former(standby.peer, standby.address, standby.request, pause, now + pause)
+        self._drops += 1
+        standby.is_dropped = True
+        standby.backlog.clear()
+        behind = f"{lag.updates} updates ({lag.bytes / 2**20:.1f} MiB) behind, the oldest {lag.seconds:.1f} s old"
+        reason = f"the standby {standby.address} cannot keep up and is dropped: {behind}, and {why}"
+        note = Note(f"{reason}. It is sent the run again after {pause:g} s at the soonest", warning=True)
+        return [note, _refused(standby.peer, standby.request, reason)]
+
+    def _send_waiting(self, *, now: float) -> list[Effect]:
+        standby = self._standby
+        assert standby is not None, "there is something to send to it"
+        return [Send(standby.peer, item.message, vector=item.vector) for item in standby.backlog.take(now=now)]
+
+
+def _refused(peer: PeerId, request: int, reason: str) -> Send:
+    return Send(peer, Refused(request=request, code="fell_behind", reason=reason))
+
+
+def _status(address: str, phase: str, lag: Lag, drops: int) -> StandbyStatus:
+    return StandbyStatus(
+        address=address,
+        phase=phase,
+        lag_updates=lag.updates,
+        lag_bytes=lag.bytes,
+        lag_seconds=lag.seconds,
+        drops=drops,
+    )

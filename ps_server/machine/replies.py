@@ -1,0 +1,202 @@
+"""
+What peers are told of the run: when they join, when they ask for weights, and when they ask how it is.
+
+The status of a run, put together from the parts of the machine.
+
+What a report of a worker changes, who the first of those that report is, and what people want to see of it.
+"""
+
+from typing import Any
+
+import msgspec
+
+from common.protocol import messages
+from common.protocol.codecs import CODECS
+from common.protocol.messages import Hello, NotModified, Pull, PushPull, Report, Settlement, Weights, Welcome
+from common.protocol.status import Status, WorkerStatus
+from ps_server.machine.effects import Reported, Send
+from ps_server.machine.membership import Member, PeerId
+from ps_server.state.guards import codec_for_weights
+from ps_server.state.ledger import Account
+from ps_server.state.training_run import TrainingRun
+
+
+def welcome(hello: Hello, run: TrainingRun, account: Account, *, lease_seconds: float, credit: int) -> Welcome:
+    """The answer to who may join."""
+    return Welcome(
+        request=hello.request,
+        protocol=messages.PROTOCOL_VERSION,
+        run_id=run.lineage.run_id,
+        epoch=run.epoch,
+        epoch_proof=run.lineage.proof,
+        incarnation=account.incarnation,
+        number=account.number,
+        run=run.spec.to_dict(),
+        schema=run.store.schema.specs if run.store else (),
+        version=run.store.version if run.store else 0,
+        global_steps=run.progress.global_steps,
+        settled_through=account.through,
+        reported_through=account.reported,
+        lease_seconds=lease_seconds,
+        codecs=tuple(CODECS),
+        credit=credit,
+    )
+
+
+def newest(
+    peer: PeerId, message: Pull | PushPull, run: TrainingRun | None, settled: Settlement | None, *, epoch: int
+) -> Send:
+    """The newest weights, or the news that the peer has them. Raises Denied."""
+    store = run.store if run else None
+    is_target = isinstance(message, Pull) and message.target
+    version = 0 if store is None else store.target_version if is_target else store.version
+    answer: dict[str, Any] = {
+        "request": message.request,
+        "epoch": epoch,
+        "version": version,
+        "global_steps": run.progress.global_steps if run else 0,
+        "target_version": store.target_version if store else 0,
+        "settled": settled,
+    }
+    codec = codec_for_weights(message.codec if isinstance(message, Pull) else message.weight_codec)
+    if store is None or (message.have_epoch, message.have_version) == (epoch, version):
+        return Send(peer, NotModified(**answer))
+    return Send(peer, Weights(**answer, codec=codec), store.snapshot(codec, target=is_target))
+
+
+def renewed(send: Send, run: TrainingRun, *, target: bool) -> Send:
+    """An answer that carries weights (or target weights), with the newest."""
+    assert isinstance(send.message, Weights), "nothing else carries weights"
+    store = run.weights
+    message = msgspec.structs.replace(
+        send.message,
+        version=store.target_version if target else store.version,
+        global_steps=run.progress.global_steps,
+        target_version=store.target_version,
+    )
+    return Send(send.to, message, store.snapshot(message.codec, target=target))
+
+
+def status_reply(peer: PeerId, asked: messages.StatusRequest, run: TrainingRun | None, status: Status) -> Send:
+    """The answer to an admin's question."""
+    schema = run.store.schema.specs if run and run.store else ()
+    spec = run.spec.to_dict() if run else {}
+    return Send(peer, messages.StatusReply(request=asked.request, status=status, run=spec, schema=schema))
+
+
+# A status travels in one header of 1 MiB, with the run and the schema; names of workers and meters are their own.
+MAX_WORKERS = 200
+MAX_WORKERS_BYTES = 800_000
+
+
+def status_of(run: TrainingRun | None, members: list[Member], *, now: float, **fields: Any) -> Status:
+    """
+    One immutable value; may be handed to any thread. `fields` are those that neither the run nor the members know.
+
+    Before the run is decided its fields keep their zeros.
+    """
+    return Status(
+        workers_alive=sum(member.alive for member in members),
+        workers=_workers(members, now=now),
+        **(_run_fields(run, now=now) if run else {}),
+        **fields,
+    )
+
+
+def _run_fields(run: TrainingRun, *, now: float) -> dict[str, Any]:
+    progress = run.progress
+    return {
+        "preset": run.spec.preset,
+        "experiment": run.spec.experiment,
+        "environment": run.spec.environment.id,
+        "frames_per_step": run.spec.environment.frames_per_step,
+        "max_steps": run.spec.budget.max_steps,
+        "max_minutes": run.spec.budget.max_minutes,
+        "until_return": run.spec.budget.until_return,
+        "version": run.store.version if run.store else 0,
+        "parameters": run.store.schema.size if run.store else 0,
+        "snapshots": run.store.copies if run.store else 0,
+        "global_steps": progress.global_steps,
+        "updates": progress.updates,
+        "minutes": progress.minutes(now=now),
+        "steps_per_second": progress.step_rate.per_second(progress.global_steps, now=now),
+        "updates_per_second": progress.update_rate.per_second(progress.updates, now=now),
+        "learning_rate": run.learning_rate,
+        "episodes": progress.episodes,
+        "mean_return_100": progress.mean_return,
+        "best_mean_return_100": progress.best_mean,
+        "minutes_to_target": progress.minutes_to_target,
+        "staleness_mean": progress.staleness_sum / max(1, progress.updates),
+        "staleness_recent": progress.recent_staleness.mean,
+        "gradient_norm": progress.gradient_norm.mean,
+        "duplicates": run.duplicates,
+    }
+
+
+def _workers(members: list[Member], *, now: float) -> tuple[WorkerStatus, ...]:
+    """As many as a header holds."""
+    workers: list[WorkerStatus] = []
+    size = 0
+    for member in members[:MAX_WORKERS]:
+        worker = _worker(member, now=now)
+        size += len(msgspec.msgpack.encode(worker))
+        if size > MAX_WORKERS_BYTES:
+            break
+        workers.append(worker)
+    return tuple(workers)
+
+
+def _worker(member: Member, *, now: float) -> WorkerStatus:
+    return WorkerStatus(
+        worker_id=member.worker_id,
+        number=member.number,
+        host=member.host,
+        environments=member.environments,
+        alive=member.alive,
+        stalled=member.alive and member.stalled,
+        silent_seconds=now - member.last_heard,
+        pushes=member.pushes,
+        discarded=member.discarded,
+        refused=dict(member.refused),
+        steps=member.steps,
+        staleness=member.staleness.mean,
+        meters=dict(member.meters),
+    )
+
+
+LATE_SECONDS = 30.0  # without a report: the first worker has left, or stands still
+
+
+class FirstReporter:
+    """
+    Who does what one worker alone does for a run: of those that report, the one with the lowest number.
+
+    When it reports no more the others take its place, at last the lowest of them.
+    """
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+        self._heard = 0.0
+
+    def is_first(self, number: int, *, now: float) -> bool:
+        """The worker with this number reports: is it the first?"""
+        if self._number is None or number <= self._number or now - self._heard > LATE_SECONDS:
+            self._number, self._heard = number, now
+        return number == self._number
+
+
+def count_report(run: TrainingRun, worker_id: str, report: Report, *, is_first: bool, now: float) -> Reported | None:
+    """Count a report; None when it was counted before."""
+    if not run.note_report(worker_id, report, now=now):
+        return None
+    return Reported(
+        worker_id=worker_id,
+        number=run.ledger.accounts[worker_id].number,
+        is_first=is_first,
+        global_steps=run.progress.global_steps,
+        updates=run.progress.updates,
+        minutes=run.progress.minutes(now=now),
+        first_episode=run.progress.episodes - len(report.episodes) + 1,
+        episodes=report.episodes,
+        meters=dict(report.meters),
+    )

@@ -1,0 +1,293 @@
+"""
+The standby as a machine: it repeats on a run of its own what has changed the primary's, and takes over when that is
+silent and a worker asks.
+
+Until then it answers no worker but with REFUSED `standby`. It takes over with everything that it has: what else the
+workers keep they send again, as to a server that was started anew. A worker that keeps no more what the standby lacks
+shows that the primary went on without it; then it does not take over, because that would be lost.
+"""
+
+from collections.abc import Sequence
+
+from common.protocol import messages
+from common.protocol.messages import Push, PushPull, ToServer, ToWorker
+from common.protocol.status import Status
+from common.protocol.wire import Buffer
+from ps_server.machine.admission import proof_of
+from ps_server.machine.effects import Effect, Exit, Note, Send, SendToPrimary
+from ps_server.machine.membership import ANYBODY, Limits, PeerId, Sender
+from ps_server.machine.parameter_server import ParameterServer
+from ps_server.machine.replication import LEASE_SECONDS
+from ps_server.machine.replies import FirstReporter, count_report, status_of, status_reply
+from ps_server.machine.state_transfer import run_of
+from ps_server.state.lineage import Lineage
+from ps_server.state.training_run import TrainingRun
+
+BEAT_SECONDS = 0.25  # between two words to the primary, each of which it answers
+STANDBY_PHASE = "standby"  # in its status, until it has taken over
+MOST_COMPLAINTS = 20
+FENCE_SECONDS = 1.0  # between two words to a primary that was replaced, should it live
+
+
+class Standby:
+    """
+    Follows one primary; `server` is what it has become, None until then.
+
+    `primary` is the HOST:PORT of whom it follows, `address` its own, known before the first tick; `draw` a random
+    number, for the epoch in which it would serve. After `takeover_seconds` of silence a worker may call it to the
+    primary's place. A standby that is started again after it took over is given the `server` that it has become.
+    """
+
+    def __init__(
+        self,
+        *,
+        primary: str,
+        draw: int,
+        takeover_seconds: float,
+        limits: Limits,
+        now: float,
+        server: ParameterServer | None = None,
+    ) -> None:
+        self.primary = primary
+        self.address = ""
+        self.server = server
+        self.run = server.run if server is not None else None
+        self._draw = draw
+        self._takeover_seconds = takeover_seconds
+        self._limits = limits
+        self._follow = 1  # the request of the FOLLOW that holds
+        self._has_state = False  # that it was answered with; `run` may be of an earlier one
+        self._number = 0  # of the last update that is applied
+        self._first_reporter = FirstReporter()
+        self._durable_through = 0
+        self._group: list[tuple[str, Push | PushPull, Sequence[Buffer]]] = []  # to be settled with what comes next
+        self._last_request = 1
+        self._beats: dict[int, float] = {}  # when each unanswered one was said
+        self._confirmed = now - LEASE_SECONDS  # when the newest beat was said that was answered
+        self._heard = now  # of the primary
+        self._ticked = now
+        self._due = now
+        self._told: set[str] = set()  # complaints
+
+    def __repr__(self) -> str:
+        return f"<Standby of {self.primary} number={self._number} server={self.server}>"
+
+    # -- what peers say ---------------------------------------------------------------------------------------------
+
+    def receive(
+        self, peer: PeerId, message: ToServer, vector: Sequence[Buffer] = (), *, now: float, sender: Sender = ANYBODY
+    ) -> list[Effect]:
+        """One message of a peer that takes us for a server: we become one if it is time."""
+        if self.server is not None:
+            return self.server.receive(peer, message, vector, now=now, sender=sender)
+        if isinstance(message, messages.StatusRequest):
+            return [status_reply(peer, message, self.run, self.status(now=now))]
+        run = self.run
+        if (
+            not isinstance(message, messages.Hello)
+            or run is None
+            or not run.lineage.is_of(message.run_id)
+            or now - self._heard < self._takeover_seconds
+            or now - self._ticked > self._takeover_seconds / 2  # we were paused, and have the primary to hear
+        ):
+            reason = f"this is the standby of {self.primary}, which serves the run; ask there"
+            return [_refused(peer, message.request, "standby", reason)]
+        lineage = run.lineage.taken_over(draw=self._draw)
+        if lacking := self._lacking(run, message, lineage, now=now):
+            reason = (
+                f"the primary {self.primary} is silent, but it went on without this standby, which lacks {lacking}; "
+                "start the primary again: ps-server --resume RUN_DIR"
+            )
+            return [_refused(peer, message.request, "lacking", reason), *self._complain(reason)]
+        effects = self._take_over(run, lineage, now=now)
+        assert self.server is not None, "it has taken over"
+        return effects + self.server.receive(peer, message, vector, now=now, sender=sender)
+
+    def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
+        """A peer sent bytes that are no message."""
+        if self.server is not None:
+            return self.server.unreadable(peer, reason, now=now)
+        return [_refused(peer, 0, "bad_message", reason)]
+
+    # -- what the primary says --------------------------------------------------------------------------------------
+
+    def receive_from_primary(self, message: ToWorker, vector: Sequence[Buffer] = (), *, now: float) -> list[Effect]:
+        """
+        One message of the primary, and its buffers, which must not change any more.
+
+        Raises SettingsError or CheckpointError when the state of the primary means nothing to this program.
+        """
+        if self.server is not None:
+            return self._hear_of_the_replaced(self.server, message)
+        self._heard = now
+        match message:
+            case messages.State() if message.request == self._follow and not self._has_state:
+                return self._adopt(message, vector, now=now)
+            case messages.Update() if message.request == self._follow and self._has_state:
+                return self._apply(message, vector, now=now)
+            case messages.State():
+                return [self._acknowledge()]
+            case messages.Leading(request=beat) if beat in self._beats:
+                self._durable_through, self._confirmed = message.durable_through, self._beats[beat]
+                self._beats = {number: said for number, said in self._beats.items() if number > beat}
+            case messages.Refused(code="not_following" | "fell_behind" | "no_weights") if self._has_state:
+                self._begin_anew(now=now)
+                return [Note(f"not in sync with {self.primary} any more: {message.reason}", warning=True)]
+            case messages.Refused(code="fell_behind", request=self._follow):
+                self._begin_anew(now=now)
+            case messages.Refused(code="not_following" | "fell_behind" | "no_weights"):
+                pass
+            case messages.Refused():
+                return self._complain(f"{self.primary} does not take a standby: {message.reason} ({message.code})")
+            case messages.Stop():
+                return [Note(f"the run is over: {message.reason}"), Exit(message.reason)]
+        return []
+
+    def tick(self, *, now: float) -> list[Effect]:
+        """Time has passed. To be called several times a second."""
+        self._ticked = now
+        if self.server is not None:
+            return [*self._fence(self.server, now=now), *self.server.tick(now=now)]
+        if self.run is not None:
+            self.run.progress.tick(now=now)
+        if now < self._due:
+            return []
+        self._due = now + BEAT_SECONDS
+        self._last_request += 1
+        if not self._has_state:
+            return [SendToPrimary(messages.Follow(request=self._follow, address=self.address))]
+        self._beats[self._last_request] = now
+        return [self._acknowledge(request=self._last_request)]
+
+    def was_away(self, seconds: float, *, now: float) -> None:
+        """The shell did not listen for so long: that was no silence of the primary."""
+        if self.server is not None:
+            self.server.was_away(seconds, now=now)
+        self._heard = now
+
+    def status(self, *, now: float) -> Status:
+        """How the run is, as far as it is known here."""
+        if self.server is not None:
+            return self.server.status(now=now)
+        return status_of(
+            self.run,
+            [],
+            phase=STANDBY_PHASE,
+            run_id=self.run.lineage.run_id if self.run else "",
+            epoch=self.run.epoch if self.run else 0,
+            refused={},
+            not_modified=0,
+            checkpoint_version=0,
+            checkpoint_failures=0,
+            now=now,
+        )
+
+    # -- following --------------------------------------------------------------------------------------------------
+
+    def _adopt(self, state: messages.State, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
+        self.run = run_of(state, vector, now=now)
+        self._has_state = True
+        self._number = state.number
+        self._group.clear()
+        note = Note(f"following {self.primary}: {self.run.weights.schema.size} parameters at version {self.version}")
+        return [note, self._acknowledge()]
+
+    def _apply(self, update: messages.Update, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
+        """What has changed the primary's run changes ours. Out of turn it is left: the primary sends it again."""
+        if update.number != self._number + 1:
+            return [self._acknowledge()]
+        assert self.run is not None, "updates follow the state"
+        self._number = update.number
+        effects: list[Effect] = [self._acknowledge()]
+        worker, message = update.worker_id, update.message
+        match message:
+            case messages.Opened():
+                self.run.join(worker, message)
+            case messages.Report():
+                is_first = self._first_reporter.is_first(self.run.ledger.accounts[worker].number, now=now)
+                if (reported := count_report(self.run, worker, message, is_first=is_first, now=now)) is not None:
+                    effects.append(reported)
+            case Push() | PushPull():
+                self.run.ledger.forget_before(worker, message.oldest)
+                self._group.append((worker, message, vector))
+                if not update.together:
+                    self.run.settle(self._group)
+                    self._group.clear()
+        return effects
+
+    def _acknowledge(self, *, request: int = 0) -> SendToPrimary:
+        return SendToPrimary(messages.Followed(request=request, follow=self._follow, number=self._number))
+
+    def _begin_anew(self, *, now: float) -> None:
+        """Ask for another state. The run of the old one stays: it may have all that there is."""
+        self._has_state = False
+        self._last_request += 1
+        self._follow = self._last_request
+        self._beats.clear()
+        self._confirmed = now - LEASE_SECONDS
+        self._durable_through = 0
+
+    def _complain(self, text: str) -> list[Effect]:
+        """Each complaint once, and not without end: anybody may give cause for some."""
+        if text in self._told or len(self._told) >= MOST_COMPLAINTS:
+            return []
+        self._told.add(text)
+        return [Note(text, warning=True)]
+
+    # -- taking over ------------------------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """Of the weights; 0 before there is a state."""
+        return self.run.store.version if self.run and self.run.store else 0
+
+    def _lacking(self, run: TrainingRun, hello: messages.Hello, lineage: Lineage, *, now: float) -> str:
+        """What would be lost if the run went on here in this epoch, as far as HELLO shows; "": nothing."""
+        if not run.weights.is_sound():
+            return "sound weights: its own hold NaN or Inf"
+        is_proven = hello.run_id == lineage.run_id and lineage.proves(hello.latest_epoch, hello.epoch_proof)
+        if is_proven and hello.latest_epoch >= lineage.epoch:
+            return f"what was done in epoch {hello.latest_epoch}"
+        if 0 < self._durable_through <= self._number and now - self._confirmed < LEASE_SECONDS:
+            return ""  # no push was told to be durable that is not here: what the worker does not keep, it never kept
+        lacking = run.ledger.lacking(hello.worker_id, proof_of(hello.secret), oldest=hello.oldest)
+        return f"{lacking} pushes that {hello.worker_id} keeps no more" if lacking else ""
+
+    def _take_over(self, run: TrainingRun, lineage: Lineage, *, now: float) -> list[Effect]:
+        """Be the server of the run."""
+        silent = now - self._heard
+        run.lineage, run.primary, run.standby = lineage, self.primary, ""
+        # Neither its checkpoints nor its best one are on this disk.
+        run.ledger.forget_durable()
+        run.progress.best_saved = None
+        self.server = ParameterServer(run, lineage=lineage, overrides={}, limits=self._limits, now=now)
+        self.server.checkpoints.saved_version = 0
+        self._due = now
+        text = f"{self.primary} has been silent for {silent:.1f} s: taking over at version {self.version}"
+        return [Note(text, warning=True), *self.server.save(now=now)]
+
+    def _fence(self, server: ParameterServer, *, now: float) -> list[Effect]:
+        """SendToPrimary the old primary that it is over: it may have been paused, or cut off."""
+        if now < self._due or server.run is None:
+            return []
+        self._due = now + FENCE_SECONDS
+        self._last_request += 1
+        fence = messages.Fence(
+            request=self._last_request,
+            run_id=server.lineage.run_id,
+            latest_epoch=server.epoch,
+            epoch_proof=server.lineage.proof,
+            address=self.address,
+        )
+        return [SendToPrimary(fence)]
+
+    def _hear_of_the_replaced(self, server: ParameterServer, message: ToWorker) -> list[Effect]:
+        """The old primary lives. It stops, unless it was started again after we have taken over."""
+        if not isinstance(message, messages.Leading):
+            return []
+        is_ours = message.run_id == server.lineage.run_id
+        return server.fence(self.primary, epoch=message.epoch) if is_ours and message.epoch > server.epoch else []
+
+
+def _refused(peer: PeerId, request: int, code: str, reason: str) -> Send:
+    return Send(peer, messages.Refused(request=request, code=code, reason=reason))

@@ -1,0 +1,1 @@
+"""The records of a run: metrics, episodes, event files and plots."""

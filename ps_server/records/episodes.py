@@ -1,0 +1,43 @@
+"""The games of a run, as they were reported: lines of RUN_DIR/episodes.jsonl."""
+
+from pathlib import Path
+
+from common.run_folder.jsonl import rows_in
+from common.run_folder.paths import EPISODES
+from common.run_folder.run_rows import EpisodeRow
+from ps_server.machine.effects import Reported
+from ps_server.records.bounded_file import BoundedLinesFile
+from ps_server.records.thinning import means_of_games, played_once
+
+MOST_BYTES = 2**25  # a quarter of a million lines: the newest games one by one, older ones as means
+
+
+class EpisodesFile:
+    """Appends to RUN_DIR/episodes.jsonl."""
+
+    def __init__(self, run_folder: Path) -> None:
+        """Raises OSError."""
+        self._lines = BoundedLinesFile(run_folder / EPISODES, most_bytes=MOST_BYTES, thin=means_of_games)
+
+    def add(self, report: Reported) -> None:
+        rows = [
+            EpisodeRow(
+                episode=number,
+                global_steps=report.global_steps,
+                minutes=report.minutes,
+                worker=report.worker_id,
+                episode_return=episode.episode_return,
+                length=episode.length,
+            )
+            for number, episode in enumerate(report.episodes, start=report.first_episode)
+        ]
+        if rows:
+            self._lines.add(rows)
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+def read_episodes(run_folder: Path) -> list[EpisodeRow]:
+    """The games of a run, each number once and in order. Raises OSError."""
+    return played_once(rows_in(run_folder / EPISODES, EpisodeRow))

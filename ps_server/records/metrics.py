@@ -1,0 +1,53 @@
+"""The history of a run and of its workers: rows of the status, in files whose size has an end."""
+
+from pathlib import Path
+
+import msgspec
+
+from common.protocol.status import Status
+from common.run_folder.paths import METRICS, WORKERS
+from ps_server.records.bounded_file import BoundedLinesFile
+from ps_server.records.thinning import evenly_in_time
+
+EVERY_SECONDS = 2.0  # between two rows of the run
+WORKERS_EVERY_SECONDS = 60.0  # between two rows of each worker
+MOST_BYTES = 2**25  # of each file: half of metrics.jsonl is the newest eleven hours
+
+
+class MetricsFiles:
+    """
+    Appends to RUN_DIR/metrics.jsonl how the run is, and to RUN_DIR/workers.jsonl how each of its workers is.
+
+    `now` is seconds of any monotonic clock, `time_of_day` seconds since 1970.
+    """
+
+    def __init__(self, run_folder: Path) -> None:
+        """Raises OSError."""
+        self._run = BoundedLinesFile(run_folder / METRICS, most_bytes=MOST_BYTES, thin=evenly_in_time)
+        self._workers = BoundedLinesFile(run_folder / WORKERS, most_bytes=MOST_BYTES, thin=evenly_in_time)
+        self._due = self._workers_due = 0.0
+
+    def add(self, status: Status, *, now: float, time_of_day: float) -> None:
+        """Rows of what is due."""
+        if now >= self._due:
+            self._due = now + EVERY_SECONDS
+            self._add_run(status, time_of_day)
+        if now >= self._workers_due and status.workers:
+            self._workers_due = now + WORKERS_EVERY_SECONDS
+            self._add_workers(status, time_of_day)
+
+    def close(self, status: Status, *, time_of_day: float) -> None:
+        """The last rows."""
+        self._add_run(status, time_of_day)
+        self._add_workers(status, time_of_day)
+        self._run.close()
+        self._workers.close()
+
+    def _add_run(self, status: Status, time_of_day: float) -> None:
+        row = msgspec.structs.asdict(status) | {"time": time_of_day}
+        del row["workers"]
+        self._run.add([row])
+
+    def _add_workers(self, status: Status, time_of_day: float) -> None:
+        when = {"minutes": status.minutes, "global_steps": status.global_steps, "time": time_of_day}
+        self._workers.add([msgspec.to_builtins(worker) | when for worker in status.workers])

@@ -1,0 +1,149 @@
+"""What is drawn of a run: read from the files of its folder, which may be damaged, and of a run that goes on."""
+
+import contextlib
+import statistics
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import SettingsError
+from common.run_folder.jsonl import rows_in
+from common.run_folder.paths import METRICS, SETTINGS
+from common.run_folder.run_rows import EpisodeRow
+from common.settings.run_spec import flat_settings
+from ps_server.records.episodes import read_episodes
+from ps_server.state.progress import EPISODES_IN_MEAN
+
+Numbers = NDArray[np.float64]
+
+
+class NothingToDraw(SettingsError):
+    """A run in which no episode has ended yet."""
+
+
+class _Row(msgspec.Struct):
+    """What is drawn of a line of metrics; there is more in it."""
+
+    preset: str
+    global_steps: int
+    minutes: float
+    episodes: int
+    mean_return_100: float | None
+    experiment: str = ""
+    workers_alive: int = 0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """y over x, both [N]; x never falls."""
+
+    x: Numbers
+    y: Numbers
+
+
+@dataclass(frozen=True)
+class RunCurves:
+    """The mean return of the last 100 episodes over steps, minutes and episodes, and what kind of run it was."""
+
+    folder: str  # its name
+    preset: str
+    experiment: str
+    settings: dict[str, Any]  # of run.toml, flat; empty where there is none
+    workers: int  # that usually lived at once
+    by_steps: Curve
+    by_minutes: Curve
+    by_episode: Curve
+    episodes: Curve  # the return of each, over its number; empty where the run has no list of them
+
+
+def run_folders(paths: Sequence[Path]) -> list[Path]:
+    """
+    The run folders that are meant: each path itself, or, where it is none, all below it in which an episode has ended.
+
+    Raises SettingsError where there is none.
+    """
+    folders: list[Path] = []
+    for path in paths:
+        if (path / METRICS).exists():
+            folders.append(path)
+            continue
+        below = sorted(metrics.parent for metrics in path.rglob(METRICS))
+        if not below:
+            raise SettingsError(f"{path}: is no run folder, and there is none below it: no {METRICS}")
+        folders += [folder for folder in below if _scored_rows(folder)]
+    once = {folder.resolve(): folder for folder in folders}
+    if not once:
+        raise NothingToDraw(f"{paths[0]}: no episode has ended yet in any run below it; there is nothing to draw")
+    return list(once.values())
+
+
+def read_run(folder: Path) -> RunCurves:
+    """Raises SettingsError when the folder is none of a run, or has nothing to draw yet."""
+    rows = _scored_rows(folder)
+    if not rows:
+        raise NothingToDraw(f"{folder}: no episode has ended yet; there is nothing to draw")
+    returns = np.array([row.mean_return_100 for row in rows], dtype=np.float64)
+
+    def over(values: list[float]) -> Curve:
+        return Curve(_numbers(values), returns)
+
+    episodes = _episodes(folder)
+    return RunCurves(
+        folder=folder.resolve().name,
+        preset=rows[-1].preset,
+        experiment=rows[-1].experiment,
+        settings=_settings(folder / SETTINGS),
+        workers=statistics.median_high([row.workers_alive for row in rows if row.workers_alive] or [0]),
+        by_steps=over([row.global_steps for row in rows]),
+        by_minutes=over([row.minutes for row in rows]),
+        by_episode=mean_of_last(EPISODES_IN_MEAN, episodes) if episodes else over([row.episodes for row in rows]),
+        episodes=Curve(_numbers(row.episode for row in episodes), _numbers(row.episode_return for row in episodes)),
+    )
+
+
+def mean_of_last(count: int, episodes: Sequence[EpisodeRow]) -> Curve:
+    """At each row the mean of the last `count` games, its own included; of fewer at the beginning."""
+    games = np.concatenate([[0], np.cumsum([row.games for row in episodes])])
+    sums = np.concatenate([[0.0], np.cumsum([row.games * row.episode_return for row in episodes])])
+    first = np.maximum(games[1:] - count, 0)  # of the last so many; it may be one of several in a row
+    means = (sums[1:] - np.interp(first, games, sums)) / (games[1:] - first)
+    return Curve(_numbers(row.episode for row in episodes), means)
+
+
+def _numbers(values: Iterable[float]) -> Numbers:
+    return np.fromiter(values, dtype=np.float64)
+
+
+def _episodes(folder: Path) -> list[EpisodeRow]:
+    try:
+        return read_episodes(folder)
+    except OSError:
+        return []
+
+
+def _scored_rows(folder: Path) -> list[_Row]:
+    """The lines with a score in them. A resumed run goes back to its checkpoint: what it lost is left out."""
+    rows: list[_Row] = []
+    try:
+        for row in rows_in(folder / METRICS, _Row):
+            if row.mean_return_100 is None:
+                continue
+            while rows and (rows[-1].global_steps > row.global_steps or rows[-1].minutes > row.minutes):
+                rows.pop()
+            rows.append(row)
+    except OSError as error:
+        raise SettingsError(f"{folder}: is not a run folder: {error.strerror}") from error
+    return rows
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """As they stand in the file, which another version may have written."""
+    with contextlib.suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return flat_settings(tomllib.loads(path.read_text()))
+    return {}

@@ -1,0 +1,70 @@
+"""
+Which runs are drawn together, and what each group is called: runs of one experiment, preset, settings and number of
+workers. Groups of one name differ in some settings, and their labels say which.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from common.settings.run_spec import flag_of
+from ps_server.records.run_curves import RunCurves
+
+# These make no other kind of run: what it is called, what chance it had, how far it went, what it kept.
+ALIKE = {"preset", "experiment", "seed"}
+ALIKE_SECTIONS = ("budget.", "records.")
+MOST_DIFFERENCES = 4  # that a label names
+WORKERS = "workers"  # a setting of rl-cluster, and of nobody where workers come and go
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs that are alike."""
+
+    label: str
+    runs: tuple[RunCurves, ...]
+
+
+def group_runs(runs: Sequence[RunCurves]) -> list[RunGroup]:
+    """In the order of their first runs."""
+    names: dict[str, dict[str, list[RunCurves]]] = {}
+    for run in runs:
+        name = f"{run.experiment}: {run.preset}" if run.experiment else run.preset
+        names.setdefault(name, {}).setdefault(repr(sorted(_settings(run).items())), []).append(run)
+    groups: list[RunGroup] = []
+    for name, kinds in names.items():
+        settings = [_settings(members[0]) for members in kinds.values()]
+        differing = _differing(settings)
+        for members, own in zip(kinds.values(), settings, strict=True):
+            words = [name, *_in_words(own, differing)]
+            which = members[0].folder if len(members) == 1 else f"{len(members)} runs"
+            groups.append(RunGroup(f"{', '.join(words)} ({which})", tuple(members)))
+    return groups
+
+
+def _settings(run: RunCurves) -> dict[str, Any]:
+    """Those in which runs may differ."""
+    kept = {
+        key: value for key, value in run.settings.items() if key not in ALIKE and not key.startswith(ALIKE_SECTIONS)
+    }
+    return kept | {WORKERS: run.workers}
+
+
+def _differing(settings: Sequence[dict[str, Any]]) -> list[str]:
+    """Keys of settings that are not the same everywhere. Of different algorithms only the names count."""
+    keys = list(dict.fromkeys(key for own in settings for key in own))
+    differing = [key for key in keys if len({repr(own.get(key)) for own in settings}) > 1]
+    renamed = tuple(f"{key.removesuffix('name')}" for key in differing if key.endswith(".name"))
+    return [key for key in differing if key.endswith(".name") or not key.startswith(renamed or ("?",))]
+
+
+def _in_words(own: dict[str, Any], differing: Iterable[str]) -> list[str]:
+    words = [f"{flag_of(key).removeprefix('--')} {_short(own.get(key))}" for key in differing]
+    more = len(words) - MOST_DIFFERENCES
+    return words if more <= 0 else [*words[:MOST_DIFFERENCES], f"{more} more"]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,1 @@
+"""The server's sockets, files and threads. The shell carries out the machine's effects."""

@@ -1,0 +1,227 @@
+"""
+The connections of the server's socket, and the end of those that hold too much memory or take the last descriptors.
+
+ZeroMQ keeps a message until its last frame is here, however many come, and says nothing of it. ZeroMQ's monitor tells
+the descriptor of each connection, the kernel how many bytes the connection has brought, and each message from which
+connection it came. connection_limits.py decides which are cut off. On systems other than Linux none is.
+"""
+
+import array
+import contextlib
+import fcntl
+import logging
+import os
+import resource
+import socket
+import struct
+import sys
+import termios
+import time
+from collections.abc import Callable, Sequence
+
+import zmq
+
+from common.program.allocator import bytes_in_use, give_back_freed_memory
+from ps_server.shell.connection_limits import (
+    QUIET_BYTES,
+    Connection,
+    IsKnown,
+    holding_too_much,
+    one_too_many,
+)
+
+LOOK_SECONDS = 0.05  # between two looks at the memory in use; a gigabyte a second may arrive
+FULL_LOOK_SECONDS = 0.25  # between two looks at every connection, unless memory has grown
+GROWN_BYTES = 2**24
+SHARE = 0.02  # of the time goes into looks at most, where connections are thousands
+BUDGETS, VECTORS = 2, 32  # that the process may use: for pushes; as weights, slots, copies that are sent or saved
+MOST_RESERVED = 1024  # descriptors: for checkpoints, records, shared memory, and for whoever connects next
+TCP_INFO_BYTES = 136
+BYTES_RECEIVED_AT = 128  # in struct tcp_info
+SO_COOKIE = 57
+CURVE_FRAME_BYTES = 33  # that CURVE adds to a frame: "\x07MESSAGE", a nonce, flags, and a tag
+
+log = logging.getLogger("ps-server")
+
+
+class Connections:
+    """Of one ROUTER; the thread that serves owns it. `now` is seconds of time.monotonic."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        router: zmq.Socket[bytes],
+        *,
+        vector_bytes: Callable[[], int],
+        run_bytes: Callable[[], int],
+        is_known: IsKnown,
+        budget_bytes: int,
+        is_locked: bool,
+    ) -> None:
+        """
+        To be made before the socket is bound.
+
+        `vector_bytes`: of the longest vector that anybody may send now; `run_bytes`: of the weights, 0 while there are
+        none; `budget_bytes`: for pushes that are under way.
+        """
+        self._vector_bytes, self._run_bytes, self._is_known = vector_bytes, run_bytes, is_known
+        self._budget_bytes = budget_bytes
+        self._frame_bytes = CURVE_FRAME_BYTES if is_locked else 0
+        self._by_descriptor: dict[int, Connection] = {}
+        self._sockets: dict[int, socket.socket] = {}  # borrowed: ZeroMQ closes them
+        self._router = router
+        self._monitor: zmq.Socket[bytes] | None = None
+        self._start_bytes = self._looked_bytes = bytes_in_use()
+        self._look_at = self._full_look_at = self._count_at = 0.0
+        self._give_back_at = float("inf")
+        self._taken, self._is_drained = 0, True  # messages since the last full look; whether none waited at some moment
+        self._cut_off = 0
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._first_reserved = limit - min(MOST_RESERVED, limit // 4)
+        if sys.platform == "linux":
+            self._monitor = context.socket(zmq.PAIR)
+            self._monitor.setsockopt(zmq.RCVHWM, 0)  # else the thread that receives from everybody would wait for us
+            address = f"inproc://connections-{id(self)}"
+            router.monitor(address, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+            self._monitor.connect(address)
+
+    @property
+    def next_look(self) -> float:
+        """When `look` has something to do."""
+        return self._look_at if self._monitor is not None else float("inf")
+
+    def delivered(self, frames: Sequence[zmq.Frame], *, now: float) -> None:
+        """A message was taken from the socket; the first frame names its sender."""
+        self._taken += 1
+        descriptor = int(frames[-1].get(zmq.SRCFD))
+        if descriptor not in self._by_descriptor:
+            self._hear(now=now)  # the first message may overtake the news of its connection
+        if (connection := self._by_descriptor.get(descriptor)) is not None:
+            connection.peer, connection.heard = frames[0].bytes, now
+            connection.delivered += sum(map(self._on_the_wire, frames[1:]))
+
+    def drained(self) -> None:
+        """No complete message waits at this moment."""
+        self._is_drained = True
+
+    def look(self, *, now: float) -> None:
+        """Cut off which connections hold too much. Cheap, unless memory has grown or some time has passed."""
+        if now < self.next_look:
+            return
+        self._look_at = now + LOOK_SECONDS
+        self._hear(now=now)
+        self._keep_reserve(now=now)
+        # The socket takes from its connections in turn: after so many messages each that waited has been taken.
+        is_round = self._is_drained or self._taken > len(self._by_descriptor)
+        used = bytes_in_use()
+        if is_round and (now >= self._full_look_at or used > self._looked_bytes + GROWN_BYTES):
+            self._look_at_all(used, now=now)
+            self._looked_bytes = used
+            took = time.monotonic() - now
+            self._full_look_at = now + max(FULL_LOOK_SECONDS, took / SHARE)
+            self._look_at = now + max(LOOK_SECONDS, took / SHARE)
+        if now >= self._give_back_at:
+            self._give_back_at = float("inf")
+            give_back_freed_memory()
+
+    def close(self) -> None:
+        """To be called before the context ends."""
+        if self._monitor is not None:
+            self._router.disable_monitor()
+            self._monitor.close(linger=0)
+            self._monitor = None
+        for descriptor in list(self._by_descriptor):
+            self._forget(descriptor)
+
+    def _on_the_wire(self, frame: zmq.Frame) -> int:
+        size = len(frame) + self._frame_bytes
+        return size + (2 if size <= 255 else 9)
+
+    def _look_at_all(self, used: int, *, now: float) -> None:
+        for descriptor, connection in self._by_descriptor.items():
+            with contextlib.suppress(OSError):  # the connection has ended, and the news of it is on its way
+                received = _received(self._sockets[descriptor])
+                if connection.bytes_held(received) > QUIET_BYTES:
+                    received -= _unread(descriptor)
+                connection.look(received)
+        self._taken, self._is_drained = 0, False
+        cut = holding_too_much(
+            self._by_descriptor.values(),
+            vector_bytes=self._vector_bytes(),
+            budget_bytes=self._budget_bytes,
+            is_short=used > self._start_bytes + BUDGETS * self._budget_bytes + VECTORS * self._run_bytes(),
+            is_known=self._is_known,
+            now=now,
+        )
+        if cut:
+            self._cut(cut, "memory")
+            self._give_back_at = now + 2 * FULL_LOOK_SECONDS
+
+    def _keep_reserve(self, *, now: float) -> None:
+        """Have some descriptors free for ourselves."""
+        if now < self._count_at:
+            return
+        try:
+            lowest = os.dup(self._router.fileno())  # the lowest that is free
+            os.close(lowest)
+        except OSError:  # there is none
+            lowest = self._first_reserved + MOST_RESERVED
+        if lowest > self._first_reserved:
+            missing = lowest - self._first_reserved
+            self._cut(one_too_many(self._by_descriptor.values(), count=missing, is_known=self._is_known), "descriptors")
+            self._count_at = now + FULL_LOOK_SECONDS  # ZeroMQ has closed them by then
+
+    def _cut(self, connections: Sequence[Connection], why: str) -> None:
+        for connection in connections:
+            borrowed = self._sockets[connection.descriptor]
+            with contextlib.suppress(OSError):  # the connection has ended by itself
+                if borrowed.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8) == connection.identity:
+                    self._tell(borrowed.getpeername()[0], connection, why)
+                    borrowed.shutdown(socket.SHUT_RDWR)  # ZeroMQ sees the end, and lets go of what it holds
+            self._forget(connection.descriptor)
+
+    def _tell(self, host: str, connection: Connection, why: str) -> None:
+        self._cut_off += 1
+        if self._cut_off & (self._cut_off - 1) == 0:  # 1, 2, 4, …: whoever comes back must not fill the disk
+            who = "a worker" if self._is_known(connection.peer) else "a stranger"
+            log.warning(
+                "cut off: a connection of %s at %s, to save %s; it held %d bytes of an unfinished message "
+                "(%d connections so far)", who, host, why, connection.unfinished, self._cut_off,
+            )  # fmt: skip
+
+    def _hear(self, *, now: float) -> None:
+        """Of connections that were made, and of those that have ended."""
+        while self._monitor is not None:
+            try:
+                event, descriptor = struct.unpack("=Hi", self._monitor.recv_multipart(zmq.NOBLOCK)[0])
+            except zmq.Again:
+                return
+            self._forget(descriptor)
+            if event == zmq.EVENT_ACCEPTED:
+                self._adopt(descriptor, now=now)
+
+    def _adopt(self, descriptor: int, *, now: float) -> None:
+        try:
+            borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
+        except OSError:  # the connection has ended already, and the descriptor may be something else
+            return
+        identity = borrowed.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8)
+        self._sockets[descriptor] = borrowed
+        self._by_descriptor[descriptor] = Connection(descriptor, identity, since=now)
+
+    def _forget(self, descriptor: int) -> None:
+        if self._by_descriptor.pop(descriptor, None) is not None:
+            self._sockets.pop(descriptor).detach()
+
+
+def _received(borrowed: socket.socket) -> int:
+    """Bytes that the kernel has taken in for this connection."""
+    info = borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+    return int(struct.unpack_from("=Q", info, BYTES_RECEIVED_AT)[0])
+
+
+def _unread(descriptor: int) -> int:
+    """Bytes of those that ZeroMQ has not read yet; whole messages may be among them."""
+    count = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    return count[0]

@@ -1,0 +1,37 @@
+"""
+What the machine wants to be told to whoever watches the server: lines of its log, and not without end.
+
+Some lines are caused by what peers say ("joined", "is back"), and a peer may say it a thousand times a second. Lines
+beyond a few a second are left out, and counted. Warnings are counted apart, so that no chatter can hide one.
+"""
+
+import logging
+
+from common.rate_limit import RateLimit
+from ps_server.machine.effects import Note
+
+AT_ONCE, PER_SECOND = 200, 10.0  # hundreds of workers may join at the same moment
+
+log = logging.getLogger("ps-server")
+
+
+class NotedLines:
+    """`now` is seconds of any monotonic clock."""
+
+    def __init__(self) -> None:
+        self._limits = {level: RateLimit(at_once=AT_ONCE, per_second=PER_SECOND) for level in _LEVELS.values()}
+        self._left_out = dict.fromkeys(_LEVELS.values(), 0)
+
+    def add(self, note: Note, *, now: float) -> None:
+        """Log it, unless there were too many."""
+        level = _LEVELS[note.warning]
+        if not self._limits[level].allows(now=now):
+            self._left_out[level] += 1
+            return
+        if left_out := self._left_out[level]:
+            self._left_out[level] = 0
+            log.log(level, "(%d lines like the following were left out)", left_out)
+        log.log(level, "%s", note.text)
+
+
+_LEVELS = {False: logging.INFO, True: logging.WARNING}

@@ -1,0 +1,118 @@
+"""
+Replies on their way to peers that may read slowly, or not at all.
+
+ZeroMQ takes a few whole messages for each peer. What it does not take waits here, in order: so whoever reads, in bursts
+perhaps, has an answer to every push. Weights do not wait: an answer is sent with those that are the newest when its
+turn comes. A peer that reads nothing costs what ZeroMQ took and some small messages.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
+
+import zmq
+
+from common.protocol.messages import StatusReply
+from common.protocol.wire import Buffer, Places, chunks, to_frames, with_places
+from ps_server.machine.effects import Send
+from ps_server.machine.membership import PeerId
+from ps_server.state.weight_store import Snapshot
+
+MOST_WAITING = 128  # messages for one peer; a worker has up to 64 pushes unanswered, and some other requests
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.002, 0.25  # between two tries; doubles while nothing is taken
+
+
+@dataclass(frozen=True, eq=False)
+class _Reply:
+    """`places`: where its weights lie in shared memory, if they do. `target`: which weights it is to be given."""
+
+    send: Send
+    places: Places | None
+    target: bool | None = None
+
+
+@dataclass(eq=False)
+class _Queue:
+    """What waits for one peer, and when that is tried again."""
+
+    due: float
+    pause: float = FIRST_PAUSE_SECONDS
+    waiting: deque[_Reply] = field(default_factory=deque)
+
+
+class Replies:
+    """The sending half of one ROUTER. `now` is seconds of any monotonic clock."""
+
+    def __init__(
+        self,
+        socket: zmq.Socket[bytes],
+        *,
+        place: Callable[[Send], Places | None],
+        renewed: Callable[[Send, bool], Send],
+    ) -> None:
+        """
+        `place` writes the weights of a reply to where its peer wants them, if that is in shared memory. `renewed` gives
+        a reply the newest weights, or target weights.
+        """
+        self._socket = socket
+        self._place = place
+        self._renewed = renewed
+        self._queues: dict[PeerId, _Queue] = {}
+        self._frames: WeakKeyDictionary[Snapshot, list[zmq.Frame]] = WeakKeyDictionary()
+
+    def send(self, send: Send, *, now: float) -> None:
+        """Send a reply, after those that wait for the same peer."""
+        reply = _Reply(send, self._place(send))
+        if send.to not in self._queues and self._is_taken(reply):
+            return
+        if isinstance(send.message, StatusReply):
+            return  # too large to wait: who has asked asks again
+        queue = self._queues.setdefault(send.to, _Queue(due=now + FIRST_PAUSE_SECONDS))
+        if len(queue.waiting) < MOST_WAITING:
+            carries = reply.places is None and send.snapshot is not None
+            target = send.snapshot.target if send.snapshot is not None and carries else None
+            queue.waiting.append(_Reply(replace(send, snapshot=None), reply.places, target))
+
+    def send_waiting(self, *, now: float) -> None:
+        """Send what peers take now."""
+        for peer, queue in [(peer, queue) for peer, queue in self._queues.items() if now >= queue.due]:
+            before = len(queue.waiting)
+            while queue.waiting and self._is_taken(self._with_weights(queue.waiting[0])):
+                queue.waiting.popleft()
+            moved = len(queue.waiting) < before
+            queue.pause = FIRST_PAUSE_SECONDS if moved else min(2 * queue.pause, LONGEST_PAUSE_SECONDS)
+            queue.due = now + queue.pause
+            if not queue.waiting:
+                del self._queues[peer]
+
+    def next_due(self) -> float | None:
+        """When `send_waiting` has something to try; None when nothing waits."""
+        return min((queue.due for queue in self._queues.values()), default=None)
+
+    def _with_weights(self, reply: _Reply) -> _Reply:
+        return reply if reply.target is None else _Reply(self._renewed(reply.send, reply.target), None)
+
+    def _is_taken(self, reply: _Reply) -> bool:
+        """Whether ZeroMQ takes it, or nobody is there any more who could have it."""
+        send = reply.send
+        frames: list[Buffer | zmq.Frame] = [send.to, *to_frames(send.message, send.vector)]
+        if reply.places is not None:
+            frames[1:] = with_places(to_frames(send.message), reply.places)
+        elif send.snapshot is not None:
+            frames += self._frames_of(send.snapshot)
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            # ROUTER_MANDATORY tells that the connection is gone; the worker will be back on another one.
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+        return True
+
+    def _frames_of(self, snapshot: Snapshot) -> list[zmq.Frame]:
+        """The snapshot as frames, made once; sending a frame again costs a reference, not a copy."""
+        if snapshot not in self._frames:
+            self._frames[snapshot] = [zmq.Frame(chunk, copy=False) for chunk in chunks(snapshot.buffer)]
+        return self._frames[snapshot]

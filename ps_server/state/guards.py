@@ -1,0 +1,82 @@
+"""
+What a vector must be before it may touch the weights.
+
+How the parts of the server machine say no: a code for programs and a sentence for people.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from common.errors import PsRlError, SchemaMismatch, WireError
+from common.protocol.codecs import CODECS, Codec
+from common.protocol.messages import Push, PushPull, Seed
+from common.protocol.tensors import Schema
+from common.protocol.wire import Buffer
+
+# A norm that no sane training produces; float32 squares overflow not far above it.
+ABSURD_NORM = 1e12
+
+
+def gradient_of(message: Push | PushPull, vector: Sequence[Buffer], schema: Schema) -> tuple[Tensor, float]:
+    """The gradient [P] of a push and the Euclidean norm of its part for weights. Raises Denied."""
+    if message.schema_hash != schema.hash:
+        raise Denied(
+            "schema_mismatch",
+            f"the push is for schema {message.schema_hash[:8]}, this run's is {schema.hash[:8]}; "
+            "is the worker training the environment and network of this run?",
+        )
+    gradient, norm = _finite(message.codec, vector, schema, "gradient")
+    if schema.weights < schema.size:
+        norm = float(torch.linalg.vector_norm(gradient[: schema.weights]))
+    return gradient, norm
+
+
+def seed_of(message: Seed, vector: Sequence[Buffer]) -> tuple[Schema, Tensor]:
+    """The schema and the weights [P] of a seed. Raises Denied."""
+    try:
+        schema = Schema(message.schema)
+    except SchemaMismatch as error:
+        raise Denied("bad_schema", str(error)) from error
+    return schema, _finite(message.codec, vector, schema, "weights")[0]
+
+
+def codec_for_weights(name: str) -> str:
+    """The name of a codec that weights are sent in. Raises Denied."""
+    if not _known_codec(name).for_weights:
+        raise Denied("unknown_codec", f"codec {name} loses too much for weights; it is for gradients")
+    return name
+
+
+def is_sane(gradient: Tensor) -> bool:
+    """Whether a gradient is finite, and of a norm that some training may have."""
+    return float(torch.linalg.vector_norm(gradient)) <= ABSURD_NORM  # NaN is not
+
+
+def _known_codec(name: str) -> Codec:
+    if name not in CODECS:
+        raise Denied("unknown_codec", f"codec {name[:40]!r} is not spoken here; there are {', '.join(CODECS)}")
+    return CODECS[name]
+
+
+def _finite(codec: str, buffers: Sequence[Buffer], schema: Schema, what: str) -> tuple[Tensor, float]:
+    try:
+        vector = _known_codec(codec).decode(buffers, schema.size, schema.statistics)
+    except WireError as error:
+        raise Denied("wrong_size", str(error)) from error
+    norm = float(torch.linalg.vector_norm(vector))
+    if norm <= ABSURD_NORM:  # NaN is not
+        return vector, norm
+    for name, tensor in schema.views(vector).items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise Denied("not_finite", f"the {what} of tensor {name!r} holds NaN or Inf")
+    raise Denied("absurd_norm", f"the {what} has a norm of more than {ABSURD_NORM:g}")
+
+
+class Denied(PsRlError):
+    """What a peer asked for will not be done. The machine answers with the code and the sentence, and counts it."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code

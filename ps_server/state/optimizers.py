@@ -1,0 +1,111 @@
+"""
+The rules that turn a gradient into an update. Each works in place on one flat float32 vector and owns its slots.
+
+An optimizer is anything with `slots`, named tensors that a checkpoint keeps, and `apply`. They live on the server
+alone, so statistics are shared by all workers (Mnih et al. 2016, section 4, "Shared RMSProp") and no update can race
+another.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from common.settings import run_spec
+
+
+class Optimizer(Protocol):
+    """What the weight store asks of a rule. All tensors are [P] float32 on the CPU unless said otherwise."""
+
+    slots: dict[str, Tensor]
+
+    def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        """Change `weights` in place, downhill. `gradient` is only read."""
+
+
+class Sgd:
+    """w ← w − η g"""
+
+    def __init__(self, size: int, settings: run_spec.SgdSettings) -> None:
+        self.slots: dict[str, Tensor] = {}
+
+    def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        weights.add_(gradient, alpha=-learning_rate)
+
+
+class Momentum:
+    """m ← μ m + g;  w ← w − η m"""
+
+    def __init__(self, size: int, settings: run_spec.MomentumSettings) -> None:
+        self._momentum = settings.momentum
+        self.slots = {"momentum": torch.zeros(size)}
+
+    def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        momentum = self.slots["momentum"].mul_(self._momentum).add_(gradient)
+        weights.add_(momentum, alpha=-learning_rate)
+
+
+class RmsProp:
+    """
+    g ← α g + (1 − α) Δθ²;  θ ← θ − η Δθ / √(g + ε)      Mnih et al. 2016, equations S2 and S3
+
+    ε stands inside the root, and g starts at 0. (PyTorch's RMSprop has ε outside, which is another method for ε = 0.1.)
+
+    What is kept is u = g + ε, which moves as g does: u ← α u + (1 − α) (Δθ² + ε). Then θ ← θ − η Δθ / √u is a step of
+    Adam with β1 = 0 and ε = 0 after so many steps that nothing is corrected any more, for which torch has a kernel of
+    one pass over memory. The five passes of the formula as it is written take more than twice as long.
+    """
+
+    def __init__(self, size: int, settings: run_spec.RmsPropSettings) -> None:
+        self._decay = settings.decay
+        self._before_decay = settings.epsilon * (1 - settings.decay) / settings.decay
+        self._gradient = torch.zeros(size)  # the kernel's running mean of one gradient
+        self._steps = torch.tensor(1e9)
+        self.slots = {"mean_square_plus_epsilon": torch.full((size,), settings.epsilon)}
+
+    def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        plus_epsilon = self.slots["mean_square_plus_epsilon"].add_(self._before_decay)
+        fused_adam(
+            weights, gradient, self._gradient, plus_epsilon, self._steps, learning_rate,
+            beta1=0.0, beta2=self._decay, epsilon=0.0,
+        )  # fmt: skip
+
+
+class Adam:
+    """Kingma & Ba 2015, algorithm 1, with torch's fused kernel. One step count for all workers."""
+
+    def __init__(self, size: int, settings: run_spec.AdamSettings) -> None:
+        self._settings = settings
+        self.slots = {"mean": torch.zeros(size), "mean_square": torch.zeros(size), "step": torch.zeros(())}
+
+    def apply(self, weights: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        fused_adam(
+            weights, gradient, self.slots["mean"], self.slots["mean_square"], self.slots["step"], learning_rate,
+            beta1=self._settings.beta1, beta2=self._settings.beta2, epsilon=self._settings.epsilon,
+        )  # fmt: skip
+
+
+def fused_adam(
+    weights: Tensor, gradient: Tensor, mean: Tensor, mean_square: Tensor, step: Tensor, learning_rate: float,
+    *, beta1: float, beta2: float, epsilon: float,
+) -> None:  # fmt: skip
+    """One step of Adam in one pass over memory; changes all but the gradient."""
+    step.add_(1)
+    # torch.optim's functions around it first sort tensors by device, at each step.
+    torch._fused_adam_(
+        [weights], [gradient], [mean], [mean_square], [], [step],
+        lr=learning_rate, beta1=beta1, beta2=beta2, eps=epsilon, weight_decay=0.0, amsgrad=False, maximize=False,
+    )  # fmt: skip
+
+
+def optimizer_for(settings: run_spec.Optimizer, size: int) -> Optimizer:
+    """The rule that the settings name, with fresh slots, for a vector of `size` elements."""
+    match settings:
+        case run_spec.SgdSettings():
+            return Sgd(size, settings)
+        case run_spec.MomentumSettings():
+            return Momentum(size, settings)
+        case run_spec.RmsPropSettings():
+            return RmsProp(size, settings)
+        case run_spec.AdamSettings():
+            return Adam(size, settings)

@@ -1,0 +1,126 @@
+"""How far the run is: the global step counter T, scores, minutes; and whether its budget or target is reached."""
+
+from collections import deque
+from typing import Any
+
+from common.meters import Rate, RollingMean
+from common.protocol.messages import Episode
+from common.settings.run_spec import Budget
+
+EPISODES_IN_MEAN = 100
+
+
+class Progress:
+    """
+    Counters of one run, through all its epochs. `now` is seconds of any monotonic clock.
+
+    Invariant: `global_steps` grows by exactly the steps of each applied push, once.
+    """
+
+    def __init__(self, *, now: float) -> None:
+        self.global_steps = 0
+        self.updates = 0
+        self.episodes = 0
+        self.best_mean: float | None = None
+        self.best_saved: float | None = None  # the mean return that the checkpoint kept as best was made at
+        self.minutes_to_target: float | None = None
+        self.staleness_sum = 0
+        self.recent_staleness = RollingMean(200)
+        self.gradient_norm = RollingMean(200)
+        self.step_rate = Rate()
+        self.update_rate = Rate()
+        self._returns: deque[float] = deque(maxlen=EPISODES_IN_MEAN)
+        self._started = now
+        self._minutes_before = 0.0
+
+    def update_applied(self, *, steps: int, staleness: int, gradient_norm: float) -> None:
+        """A push became an update."""
+        self.global_steps += steps
+        self.updates += 1
+        self.staleness_sum += staleness
+        self.recent_staleness.add(staleness)
+        self.gradient_norm.add(gradient_norm)
+
+    def episode_finished(self, episode: Episode, budget: Budget, *, now: float) -> None:
+        """A worker reported a full game."""
+        self.episodes += 1
+        self._returns.append(episode.episode_return)
+        if (mean := self._whole_mean()) is not None:
+            self.best_mean = mean if self.best_mean is None else max(self.best_mean, mean)
+        self.judge(budget, now=now)
+
+    def judge(self, budget: Budget, *, now: float) -> None:
+        """Whether the target is reached; then the minute in which it was seen to be is kept."""
+        if budget.until_return is None or self.best_mean is None or self.minutes_to_target is not None:
+            return
+        if self.best_mean >= budget.until_return:
+            self.minutes_to_target = self.minutes(now=now)
+
+    def tick(self, *, now: float) -> None:
+        """Keep the rates fresh."""
+        self.step_rate.mark(self.global_steps, now=now)
+        self.update_rate.mark(self.updates, now=now)
+
+    def minutes(self, *, now: float) -> float:
+        """Minutes of training, through all epochs."""
+        return self._minutes_before + (now - self._started) / 60
+
+    @property
+    def mean_return(self) -> float | None:
+        """Mean of the last 100 full games, of fewer at the beginning; None before the first."""
+        return self._mean() if self._returns else None
+
+    @property
+    def is_better_than_saved(self) -> bool:
+        """Whether the mean over a whole 100 games is above that of the checkpoint that is kept as best."""
+        mean = self._whole_mean()
+        return mean is not None and (self.best_saved is None or mean > self.best_saved)
+
+    def save_as_best(self) -> bool:
+        """Whether a checkpoint made now is the best so far, or as good: of two the later. It counts as made."""
+        mean = self._whole_mean()
+        if mean is None or (self.best_saved is not None and mean < self.best_saved):
+            return False
+        self.best_saved = mean
+        return True
+
+    def end_of(self, budget: Budget, *, now: float) -> str:
+        """Why the run is over; "" while it is not."""
+        if budget.max_steps and self.global_steps >= budget.max_steps:
+            return f"max_steps {budget.max_steps} reached"
+        if self.minutes_to_target is not None:
+            return f"mean return of the last {EPISODES_IN_MEAN} episodes reached {budget.until_return:g}"
+        if budget.max_minutes and self.minutes(now=now) >= budget.max_minutes:
+            return f"max_minutes {budget.max_minutes:g} reached"
+        return ""
+
+    def to_dict(self, *, now: float) -> dict[str, Any]:
+        """Plain values, as a checkpoint keeps them."""
+        return {
+            "global_steps": self.global_steps,
+            "updates": self.updates,
+            "episodes": self.episodes,
+            "returns": list(self._returns),
+            "best_mean": self.best_mean,
+            "best_saved": self.best_saved,
+            "staleness_sum": self.staleness_sum,
+            "minutes": self.minutes(now=now),
+        }
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        """Back to what a checkpoint kept."""
+        self.global_steps = kept["global_steps"]
+        self.updates = kept["updates"]
+        self.episodes = kept["episodes"]
+        self._returns.extend(kept["returns"])
+        self.best_mean = kept["best_mean"]
+        self.best_saved = kept["best_saved"]
+        self.staleness_sum = kept["staleness_sum"]
+        self._minutes_before = kept["minutes"]
+
+    def _whole_mean(self) -> float | None:
+        """Of a whole 100 games; None before them."""
+        return self._mean() if len(self._returns) == EPISODES_IN_MEAN else None
+
+    def _mean(self) -> float:
+        return sum(self._returns) / len(self._returns)

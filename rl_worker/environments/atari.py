@@ -1,0 +1,110 @@
+"""
+ALE games in ALE's own vector environment: emulation, frame skip and max-pooling in C++, outside the interpreter, and
+with ALE's own schemes also resizing and stacking. Other schemes get whole frames in colour and stack in numpy.
+"""
+
+from typing import Any
+
+import numpy as np
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode
+
+from common.settings.run_spec import Environment
+from rl_worker.environments.ids import action_table, spec_of
+from rl_worker.environments.interface import Actions, ActionSpace, DiscreteActions, Observations, Screen, Stepped
+from rl_worker.environments.preprocessing import ALE_FRAME, FrameStack, described, scheme_for
+
+FRAMES_PER_SECOND = 60
+ALE_FRAME_LIMIT = 108_000  # half an hour of play, as in the literature
+
+
+class AtariEnvironments:
+    """B games of one ROM."""
+
+    def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
+        game = spec_of(settings.id).kwargs["game"]
+        scheme = scheme_for(settings)
+        steps = settings.max_episode_steps
+        common: dict[str, Any] = {
+            "num_envs": count,
+            "num_threads": 1,  # parallelism comes from worker processes
+            "max_num_frames_per_episode": min(steps * settings.frame_skip, 2**31 - 1) if steps else ALE_FRAME_LIMIT,
+            "repeat_action_probability": settings.sticky_actions,
+            "autoreset_mode": AutoresetMode.SAME_STEP,
+            "frameskip": settings.frame_skip,
+            "noop_max": settings.noop_max,
+            "use_fire_reset": settings.fire_on_reset,
+            "reward_clipping": False,  # scores are true; the learner clips for itself
+        }
+        whole: dict[str, Any] = {
+            "img_height": ALE_FRAME[0],
+            "img_width": ALE_FRAME[1],
+            "stack_num": 1,
+            "grayscale": False,
+        }
+        self._twin: AtariVectorEnv | None = None
+        self._stack: FrameStack | None = None
+        if scheme.function is None:
+            height, width = scheme.shape
+            self._env = AtariVectorEnv(
+                game, img_height=height, img_width=width, stack_num=settings.frame_stack, **common
+            )
+            # It shows only what the agent sees. A twin of the first environment, with the same seed and actions, plays
+            # the same game in full size and colour.
+            if with_screen:
+                self._twin = AtariVectorEnv(game, **whole, **common | {"num_envs": 1})
+        else:
+            self._env = AtariVectorEnv(game, **whole, **common)
+            self._stack = FrameStack(scheme, settings.frame_stack)
+        self.count = count
+        self._table = action_table(settings, len(self._env.ale.get_action_set()))
+        self.actions: ActionSpace = DiscreteActions(len(self._table))
+        self.observation_shape = self._stack.shape if self._stack else (settings.frame_stack, *scheme.shape)
+        self.observation_dtype: np.dtype[Any] = np.dtype(scheme.dtype)
+        self.steps_per_second = FRAMES_PER_SECOND / settings.frame_skip
+        self._counts_lives = settings.life_loss_ends_episode
+        self._lives = np.zeros(count, dtype=np.int64)
+        self.description: dict[str, Any] = {
+            "game": game,
+            "observation": described(scheme, settings.frame_stack),
+            "actions": self._table.tolist(),
+            "frame skip": settings.frame_skip,
+            "sticky actions": settings.sticky_actions,
+            "no-op starts": f"up to {settings.noop_max}",
+            "fire on reset": settings.fire_on_reset,
+            "life loss ends episode": settings.life_loss_ends_episode,
+            "time limit": f"{common['max_num_frames_per_episode']} frames",
+        }
+
+    def reset(self, seed: int) -> Observations:
+        observations, info = self._env.reset(seed=seed)
+        assert isinstance(observations, np.ndarray)
+        self._lives = info["lives"]
+        self._screens = observations if self._twin is None else self._twin.reset(seed=seed)[0]
+        return observations if self._stack is None else self._stack.begin(observations[:, 0])
+
+    def step(self, actions: Actions) -> Stepped:
+        observations, rewards, terminated, truncated, info = self._env.step(self._table[actions])
+        self._screens = observations
+        if self._twin is not None:
+            self._screens, twin_rewards, *_ = self._twin.step(self._table[actions[:1]])
+            assert twin_rewards[0] == rewards[0], "the twin that is shown plays another game"
+        ended = terminated | truncated
+        life_lost = None
+        if self._counts_lives:
+            life_lost = (info["lives"] < self._lives) & ~ended
+            self._lives = info["lives"]
+        final = info.get("final_obs")
+        if self._stack is not None:
+            last = None if final is None else final[:, 0]
+            observations, final = self._stack.go_on(observations[:, 0], ended, last)
+        return Stepped(observations, rewards.astype(np.float32), terminated, truncated, final, life_lost)
+
+    def screen(self) -> Screen:
+        screen: Screen = self._screens[0, -1]
+        return screen
+
+    def close(self) -> None:
+        self._env.close()
+        if self._twin is not None:
+            self._twin.close()

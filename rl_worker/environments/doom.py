@@ -1,0 +1,114 @@
+"""
+ViZDoom's scenarios, by the ids that its Gymnasium wrapper registers: gray frames of 160x120, in any of our schemes.
+
+When a game is over ViZDoom has no frame to show: the wrapper's last observation is black. So a time-out is ours and not
+ViZDoom's: the game would go on, and its last frame is real. Each game runs in a process of its own, which ViZDoom
+starts.
+"""
+
+import math
+import os
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit, TransformObservation
+
+from common.errors import SettingsError
+from common.settings.run_spec import Environment
+from rl_worker.environments.any_gymnasium import last_rows
+from rl_worker.environments.ids import action_table, spec_of
+from rl_worker.environments.interface import Actions, ActionSpace, DiscreteActions, Observations, Screen, Stepped
+from rl_worker.environments.preprocessing import FrameStack, described, scheme_for
+
+TICS_PER_SECOND = 35
+RESOLUTION = "RES_160X120"
+SCREEN_RESOLUTION = "RES_320X240"  # for people
+
+
+class DoomEnvironments:
+    """B games of one scenario."""
+
+    def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
+        scheme = scheme_for(settings)
+        self._stack = FrameStack(scheme, settings.frame_stack)
+        self._env = SyncVectorEnv(
+            [lambda: _game(settings, RESOLUTION, "GRAY8")] * count, autoreset_mode=AutoresetMode.SAME_STEP
+        )
+        # The agent's frames are small and gray: a twin with the same seed and actions plays the same game for people.
+        self._twin: SyncVectorEnv | None = None
+        if with_screen:
+            self._twin = SyncVectorEnv(
+                [lambda: _game(settings, SCREEN_RESOLUTION, "RGB24")], autoreset_mode=AutoresetMode.SAME_STEP
+            )
+        actions = self._env.single_action_space
+        if not isinstance(actions, Discrete):
+            self.close()
+            raise SettingsError(f"--environment {settings.id}: has actions {actions}; Discrete ones can be learned")
+        self.count = count
+        self._table = action_table(settings, int(actions.n))
+        self.actions: ActionSpace = DiscreteActions(len(self._table))
+        self.steps_per_second = TICS_PER_SECOND / settings.frame_skip
+        self.observation_shape = self._stack.shape
+        self.observation_dtype = self._stack.dtype
+        first = self._env.envs[0].unwrapped
+        limit = self._env.get_attr("spec")[0].max_episode_steps
+        self.description: dict[str, Any] = {
+            "scenario": settings.id,
+            "observation": described(scheme, settings.frame_stack),
+            "actions": ", ".join(_pressed(first, action) for action in self._table),
+            "frame skip": f"{settings.frame_skip} tics",
+            "time limit": limit or "none",
+        }
+
+    def reset(self, seed: int) -> Observations:
+        frames, _ = self._env.reset(seed=seed)
+        if self._twin is not None:
+            self._screens = self._twin.reset(seed=seed)[0]
+        return self._stack.begin(frames)
+
+    def step(self, actions: Actions) -> Stepped:
+        frames, rewards, terminated, truncated, info = self._env.step(self._table[actions])
+        if self._twin is not None:
+            self._screens, twin_rewards, *_ = self._twin.step(self._table[actions[:1]])
+            assert twin_rewards[0] == rewards[0], "the twin that is shown plays another game"
+        last = last_rows(frames, info) if "final_obs" in info else None
+        observations, final = self._stack.go_on(frames, terminated | truncated, last)
+        return Stepped(observations, rewards.astype(np.float32), terminated, truncated, final)
+
+    def screen(self) -> Screen:
+        screen: Screen = self._screens[0]
+        return screen
+
+    def close(self) -> None:
+        self._env.close()
+        if self._twin is not None:
+            self._twin.close()
+
+
+def _game(settings: Environment, resolution: str, screen_format: str) -> gymnasium.Env[Any, Any]:
+    """One game that shows its screen alone, and is truncated by us where ViZDoom would time out."""
+    environment = gymnasium.make(
+        spec_of(settings.id),
+        disable_env_checker=True,  # the wrapper is known
+        frame_skip=settings.frame_skip,
+        screen_resolution=resolution,
+        screen_format=screen_format,
+        doom_config_path=os.devnull,  # else ViZDoom leaves its own in the working directory
+    )
+    game = environment.get_wrapper_attr("game")
+    limit = settings.max_episode_steps or math.ceil(game.get_episode_timeout() / settings.frame_skip)
+    game.set_episode_timeout(0)
+    gray = screen_format == "GRAY8"
+    size = (game.get_screen_height(), game.get_screen_width())
+    screen: Box[Any] = Box(0, 255, size if gray else (*size, 3), np.uint8)
+    shown = TransformObservation(environment, lambda seen: seen["screen"].reshape(screen.shape), screen)
+    return TimeLimit(shown, limit) if limit else shown
+
+
+def _pressed(game: Any, action: int) -> str:
+    """What an action of the wrapper presses, in ViZDoom's words."""
+    pairs = zip(game.game.get_available_buttons(), game.button_map[action], strict=True)
+    return "+".join(button.name for button, down in pairs if down) or "none"

@@ -1,0 +1,1 @@
+"""A server and its workers as child processes on this machine."""

@@ -1,0 +1,76 @@
+"""
+What can be trained here, for people: the presets, and the environments by family, with what a missing one takes.
+
+It lists ids that are registered, and makes none of them.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import gymnasium
+from rich.box import SIMPLE_HEAD
+from rich.columns import Columns
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from common.settings.run_spec import presets, what_preset_is
+from rl_worker.environments.ids import register_family
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Environments that are registered together."""
+
+    title: str
+    beginning: str  # of an id, as `register_family` knows it
+    package: str  # that plays them
+    remedy: str  # what to install where the package is missing
+    belongs: Callable[[str, str], bool]  # whether an id with this entry point is one of them
+
+
+FAMILIES = (
+    _Family("Atari", "ALE/", "ale_py", "", lambda name, _: name.startswith("ALE/")),
+    _Family("classic control", "", "gymnasium", "", lambda _, place: place.startswith("gymnasium.envs.classic")),
+    _Family("MuJoCo", "", "mujoco", "the extra mujoco", lambda _, place: place.startswith("gymnasium.envs.mujoco")),
+    _Family("MinAtar", "MinAtar/", "minatar", "the extra minatar", lambda name, _: name.startswith("MinAtar/")),
+    _Family(
+        "ViZDoom's scenarios",
+        "Vizdoom",
+        "vizdoom",
+        "the extra doom",
+        lambda name, _: bool(re.fullmatch(r"Vizdoom[A-Za-z]+-v1", name)) and not re.search("Audio|Notific", name),
+    ),
+    _Family("Box2D", "", "Box2D", "gymnasium[box2d]", lambda _, place: place.startswith("gymnasium.envs.box2d")),
+)
+
+
+def print_catalogue() -> None:
+    """Presets and environments, on standard output."""
+    console = Console(highlight=False)
+    table = Table("--preset", "what it is", box=SIMPLE_HEAD, pad_edge=False)
+    for preset in presets():
+        table.add_row(preset, what_preset_is(preset))
+    console.print(table)
+    for family in FAMILIES:
+        ids = _ids(family)
+        missing = "" if find_spec(family.package) else f" (not installed here: takes {family.remedy})"
+        console.print(Text("--environment, ").append(family.title, style="bold").append(missing))
+        if ids:
+            console.print(Columns(ids, padding=(0, 2)))
+        console.print()
+    console.print("Any other id that Gymnasium knows, and one of your own as module:Name-v0, can be trained, too.")
+
+
+def _ids(family: _Family) -> list[str]:
+    """The newest version of each, sorted; none where only the package that is missing registers them."""
+    with contextlib.suppress(ImportError):
+        register_family(family.beginning)
+    newest: dict[str, str] = {}
+    for name, spec in sorted(gymnasium.registry.items(), key=lambda item: item[1].version or 0):
+        if family.belongs(name, str(spec.entry_point)):
+            newest[name.rpartition("-v")[0]] = name
+    return sorted(newest.values())

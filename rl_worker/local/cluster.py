@@ -1,0 +1,245 @@
+"""
+`rl-cluster`: a server and workers on this machine, progress to watch, and a summary at the end.
+
+It starts the two programs by name and watches them over the same protocol as everybody else.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import msgspec
+from tyro.conf import arg
+
+from common.errors import PsRlError, ServerUnreachable, SettingsError
+from common.program.flags import Parsed, parse_with_run, run_program
+from common.program.number_flags import LEAST_SECONDS, MOST_PORT, MOST_SECONDS, MOST_WORKERS, check_number
+from common.program.output import never_wait_for_output
+from common.program.output_file import check_output
+from common.program.stop_signals import StopSignal
+from common.protocol.addresses import is_loopback, split_address
+from common.protocol.status import Status
+from common.run_folder.jsonl import last_row
+from common.run_folder.paths import METRICS, SERVER_LOG, SETTINGS, claim_run_folder, make_run_folder
+from common.run_folder.run_rows import MetricsRow
+from common.settings.resumed_run import resumed_run
+from common.settings.run_spec import RunSpec, flags_for, load_config
+from rl_worker.environments.imports import check_module
+from rl_worker.local.local_cluster import LocalCluster
+from rl_worker.local.progress_display import ProgressDisplay
+from rl_worker.local.run_check import check_apart, check_listening
+from rl_worker.local.run_ending import how_it_ended, what_next
+
+PROGRAM = "rl-cluster"
+DEFAULT_PRESET = "pong"
+PS_CTL = [sys.executable, "-P", "-c", "from ps_server.__main__ import control; control()"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """
+    Train on this machine: a server and workers, progress to watch, an end at the first limit reached.
+
+    The flags that matter first:
+      --list             the presets and environments that there are; trains nothing
+      --preset NAME      a run that is known to learn: game, method, settings, target
+      --environment ID   a game of your choice; with --preset it is played with that preset's settings
+      --algorithm NAME   a3c, n_step_q, one_step_q or one_step_sarsa
+      --workers N        worker processes; one for each CPU when not given
+      --max-minutes M    end after so many minutes; --max-steps N after so many environment steps
+      --until-return R   end when the last 100 games have this mean
+      --resume RUN_DIR   go on with a run; other flags change its settings
+      --seed N           of weights, environments and sampling
+      --experiment NAME  runs of one experiment share a folder, and a curve in plots
+    """
+
+    list: bool = False
+    """print the presets and environments that there are; trains nothing"""
+    workers: int | Literal["auto"] = "auto"
+    """worker processes; auto: one for each CPU"""
+    run_dir: Path | None = None
+    """folder for what the run leaves behind; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
+    resume: Path | None = None
+    """continue the run in this folder from its newest sound checkpoint; other flags change its settings, but not what
+    it was begun with: preset, seed, environment, network, algorithm and optimizer"""
+    host: str = "127.0.0.1"
+    """address to listen on; 0.0.0.0 is every interface: workers on other machines can help"""
+    port: int = 0
+    """TCP port to listen on; 0: a free one"""
+    imports: Annotated[tuple[str, ...], arg(name="import")] = ()
+    """modules that workers import first, because they register environments"""
+    render: bool = False
+    """show worker 0's game in a window"""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """where the workers' networks run"""
+    stall_seconds: float = 60.0
+    """a worker whose environments make no step for so long, and for ten times as long as ever before, is replaced; more
+    where a step may take minutes"""
+    json: Path | None = None
+    """file for one JSON object that sums the run up"""
+
+    def __post_init__(self) -> None:
+        if self.workers != "auto":
+            check_number("--workers", self.workers, least=1, most=MOST_WORKERS)
+        check_number("--port", self.port, least=0, most=MOST_PORT)
+        check_number("--stall-seconds", self.stall_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
+        if self.resume is not None and self.run_dir is not None:
+            raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
+        if self.resume is not None and not (self.resume / SETTINGS).is_file():
+            raise SettingsError(f"--resume {self.resume}: holds no run: there is no {SETTINGS} in it")
+
+
+def main() -> NoReturn:
+    run_program(train_here, PROGRAM)
+
+
+def train_here(argv: Sequence[str] | None = None) -> int:
+    """Run the program. Raises PsRlError for what the user can mend."""
+    never_wait_for_output()
+    started = time.monotonic()
+    flags = parse_with_run(ClusterSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
+    settings, run = flags.program, flags.run
+    if settings.list:
+        from rl_worker.local.catalogue import print_catalogue  # takes a second to load, and nothing else needs it
+
+        print_catalogue()
+        return 0
+    check_output("--json", settings.json)
+    if settings.resume is not None:
+        resumed_run(load_config(settings.resume / SETTINGS), flags.overrides)  # else the server would find it out
+    check_listening(settings.host, settings.port)
+    source = "--config" if settings.resume is None else f"--resume {settings.resume}"
+    check_module(_named_modules(flags), run.environment, source=source)
+    check_apart(run, imports=settings.imports, device=settings.device, render=settings.render)
+    stop = StopSignal()
+    if flags.remark:
+        print(flags.remark)
+    cluster, folder = _start(flags)
+    deaths = 0
+    try:
+        with ProgressDisplay() as display:
+            head_start, deaths = _watch(cluster, display, stop, started)
+            status = _last_status(folder)
+            display.finish(status, minutes=status.minutes + head_start)
+    finally:
+        cluster.end()
+    summary = _summary(status, run, head_start_minutes=head_start) | {"deaths": deaths}
+    if settings.json is not None:
+        try:
+            settings.json.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+        except OSError as error:
+            print(f"--json {settings.json}: cannot be written: {error.strerror}", file=sys.stderr)
+    print(how_it_ended(status, head_start_minutes=head_start))
+    if deaths:
+        print(f"its processes died {deaths} times, and were started again; their logs are in {folder}")
+    print(*what_next(status, folder, modules=_named_modules(flags)), sep="\n")
+    if status.episodes:
+        return subprocess.run([*PS_CTL, "plot", str(folder)], check=False).returncode
+    return 0
+
+
+def _named_modules(flags: Parsed[ClusterSettings]) -> list[str]:
+    """What this user's command line names, and workers may import therefore."""
+    return [*flags.program.imports, *filter(None, [flags.module])]
+
+
+def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
+    """The run's processes, and its folder."""
+    settings, run = flags.program, flags.run
+    workers = len(os.sched_getaffinity(0)) if settings.workers == "auto" else settings.workers
+    if settings.resume is None:
+        folder = _run_folder(settings, run)
+        (folder / SETTINGS).write_text(run.to_toml())
+        server_flags = ["--config", str(folder / SETTINGS), "--run-dir", str(folder)]
+    else:
+        folder = settings.resume
+        server_flags = ["--resume", str(folder), *flags_for(flags.overrides)]
+    worker_flags = ["--device", settings.device, *(["--render"] if settings.render else [])]
+    # What this user has named may be imported. A worker does not take a server's word for it.
+    if modules := _named_modules(flags):
+        worker_flags += ["--import", *modules]
+    print(f"{run.preset}: a server and {workers} workers train {run.environment.id}; what they leave is in {folder}")
+    cluster = LocalCluster(
+        folder,
+        workers=workers,
+        server_flags=server_flags,
+        worker_flags=worker_flags,
+        stall_seconds=settings.stall_seconds,
+        host=settings.host,
+        port=settings.port,
+    )
+    if not is_loopback(split_address(cluster.endpoint)[0]):
+        print(f"workers on other machines can help: rl-worker --server {cluster.endpoint}")
+        print(
+            "whoever reaches this port can read the weights and push gradients; ps-server alone can be locked by keys"
+        )
+    return cluster, folder
+
+
+def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: StopSignal, started: float) -> tuple[float, int]:
+    """
+    Show progress until the run has ended.
+
+    Returns the minutes that passed before the server's clock started, and how many processes died meanwhile.
+    """
+    head_start = None
+    told = False
+    deaths = 0
+    while True:
+        if stop.is_set() and not told:
+            told = True
+            cluster.stop("rl-cluster was interrupted")
+        try:
+            status = cluster.look()
+        except ServerUnreachable:
+            continue  # it was killed or is about to exit: the next look will tell
+        finally:
+            for death in cluster.take_deaths():
+                deaths += 1
+                display.say(str(death))
+        if status is None:
+            return head_start or 0.0, deaths
+        if head_start is None:
+            head_start = max(0.0, (time.monotonic() - started) / 60 - status.minutes)  # a resumed run has older minutes
+        display.show(status, minutes=status.minutes + head_start)
+
+
+def _summary(status: Status, run: RunSpec, *, head_start_minutes: float) -> dict[str, Any]:
+    """The run in numbers; minutes count from the start of rl-cluster."""
+    reached = status.minutes_to_target
+    return {
+        "preset": run.preset,
+        "seed": run.seed,
+        "global_steps": status.global_steps,
+        "updates": status.updates,
+        "minutes": status.minutes + head_start_minutes,
+        "steps_per_second": status.global_steps / max(status.minutes * 60, 1e-9),
+        "episodes": status.episodes,
+        "mean_return_100": status.mean_return_100,
+        "best_mean_return_100": status.best_mean_return_100,
+        "minutes_to_target": None if reached is None else reached + head_start_minutes,
+        "ending": status.ending,
+        "staleness_mean": status.staleness_mean,
+    }
+
+
+def _last_status(folder: Path) -> Status:
+    """The last row of the metrics, which the server writes when it exits. Raises PsRlError when there is none."""
+    try:
+        row = last_row(folder / METRICS, MetricsRow)
+    except OSError as error:
+        raise PsRlError(f"{folder / METRICS}: cannot be read: {error.strerror}") from error
+    if row is None:
+        raise PsRlError(f"{folder / METRICS}: the server could write nothing there; see {folder / SERVER_LOG}")
+    return row
+
+
+def _run_folder(settings: ClusterSettings, run: RunSpec) -> Path:
+    folder = make_run_folder(settings.run_dir, experiment=run.experiment, preset=run.preset, seed=run.seed)
+    claim_run_folder(folder)
+    return folder

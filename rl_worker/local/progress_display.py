@@ -1,0 +1,156 @@
+"""
+How a run goes, for a person: a live panel in a terminal, plain lines into a pipe.
+
+It shows statuses as they come and knows nothing of processes. The panel takes the terminal's width; its curve is the
+mean return of the last 100 games over the minutes.
+"""
+
+import time
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from common.protocol.status import Status, WorkerStatus, speed_of
+from rl_worker.local.text_curve import TextCurve
+
+LINE_SECONDS = 10.0  # between two lines into a pipe
+COLUMNS = 4  # of facts in the panel
+MOST_WORKERS = 8  # shown one by one
+CURVE_ROWS, FEW_CURVE_ROWS = 6, 3
+LOW_TERMINAL = 24  # rows: a terminal that has no more gets the lower curve
+FRAME_WIDTH = 4  # of the panel: its sides and the spaces inside them
+DOING = {"empty": "waiting for the first worker", "serving": "training"}  # by phase
+
+
+class ProgressDisplay:
+    """Shows one status after another; use it as a context manager."""
+
+    def __init__(self) -> None:
+        self._console = Console()
+        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+        self._line_due = 0.0
+        self._curve = TextCurve()
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, status: Status, *, minutes: float) -> None:
+        """`minutes` that the run has taken so far, those before the server was up included."""
+        if status.mean_return_100 is not None:
+            self._curve.add(minutes, status.mean_return_100)
+        if self._live is not None:
+            self._live.update(self._panel(status, minutes), refresh=True)
+        elif time.monotonic() >= self._line_due:
+            self._line_due = time.monotonic() + LINE_SECONDS
+            self.say("  ".join(f"{name} {value}" for name, value in _line(status, minutes).items()))
+
+    def finish(self, status: Status, *, minutes: float) -> None:
+        """Show the last status of the run, whenever a line was last written."""
+        self._line_due = 0.0
+        self.show(status, minutes=minutes)
+
+    def say(self, text: str) -> None:
+        """A line of its own, above the panel."""
+        print(text, flush=True) if self._live is None else self._console.print(text, highlight=False, markup=False)
+
+    def _panel(self, status: Status, minutes: float) -> RenderableType:
+        grid = Table.grid(expand=True, padding=(0, 1))
+        for _ in range(COLUMNS):
+            grid.add_column(ratio=1, no_wrap=True)
+        facts = _facts(status, minutes)
+        for first in range(0, len(facts), COLUMNS):
+            grid.add_row(*facts[first : first + COLUMNS])
+        for row in _workers(status):
+            grid.add_row(*row)
+        title = Text(status.preset or "undecided", style="bold").append(f"  {status.environment}", style="not bold")
+        state = Text(f"the run is over: {status.ending}" if status.ending else DOING.get(status.phase, status.phase))
+        return Panel(Group(*self._drawn(status), grid), title=title, title_align="left", subtitle=state)
+
+    def _drawn(self, status: Status) -> list[RenderableType]:
+        """The curve, where the terminal has characters for it."""
+        if self._console.options.ascii_only:
+            return []
+        rows = FEW_CURVE_ROWS if self._console.height <= LOW_TERMINAL else CURVE_ROWS
+        width = self._console.width - FRAME_WIDTH
+        lines = self._curve.lines(width, rows, target=status.until_return)
+        return [Text(line, style="cyan", no_wrap=True) for line in lines]
+
+
+def _facts(status: Status, minutes: float) -> list[Text]:
+    steps = f"{status.global_steps:,}"
+    if status.max_steps:
+        steps += f" {status.global_steps / status.max_steps:.0%}"
+    return [
+        _fact("last 100", _score(status.mean_return_100)),
+        _fact("best", _score(status.best_mean_return_100)),
+        _fact("target", _score(status.until_return)),
+        _fact("games", f"{status.episodes:,}"),
+        _fact("minutes", f"{minutes:.1f}"),
+        _fact("left", _minutes_left(status, minutes)),
+        _fact("T", steps),
+        _fact("of", f"{status.max_steps:,}" if status.max_steps else "any"),
+        _fact("steps/s", f"{status.steps_per_second:,.0f}"),
+        _fact("frames/s", f"{status.steps_per_second * status.frames_per_step:,.0f}"),
+        _fact("updates/s", f"{status.updates_per_second:,.1f}"),
+        _fact("staleness", f"{status.staleness_recent:.2f}"),
+    ]
+
+
+def _workers(status: Status) -> list[list[Text]]:
+    """Rows of the living, and how many more there are; those who were lost are counted by the status alone."""
+    living = [worker for worker in status.workers if worker.alive]
+    cells = [_worker(worker) for worker in living[:MOST_WORKERS]]
+    if status.workers_alive > len(cells):
+        cells.append(Text(f"and {status.workers_alive - len(cells)} more workers", style="dim"))
+    return [cells[first : first + COLUMNS] for first in range(0, len(cells), COLUMNS)]
+
+
+def _worker(worker: WorkerStatus) -> Text:
+    # Text, not markup: workers are named by strangers.
+    return _fact(worker.worker_id, "stalled" if worker.stalled else f"{speed_of(worker):,.0f}/s")
+
+
+def _fact(name: str, value: str) -> Text:
+    return Text(f"{name} ", style="dim", overflow="ellipsis").append(value, style="not dim bold")
+
+
+def _line(status: Status, minutes: float) -> dict[str, str]:
+    """What a line into a pipe says."""
+    return {
+        "minutes": f"{minutes:.1f}",
+        "T": f"{status.global_steps:,}",
+        "steps/s": f"{status.steps_per_second:,.0f}",
+        "frames/s": f"{status.steps_per_second * status.frames_per_step:,.0f}",
+        "updates/s": f"{status.updates_per_second:,.1f}",
+        "staleness": f"{status.staleness_recent:.2f}",
+        "workers": str(status.workers_alive),
+        "episodes": f"{status.episodes:,}",
+        "mean return of the last 100": _score(status.mean_return_100),
+        "best": _score(status.best_mean_return_100),
+        "target": _score(status.until_return),
+        "minutes left": _minutes_left(status, minutes),
+    }
+
+
+def _score(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _minutes_left(status: Status, minutes: float) -> str:
+    """Until the first limit of the budget, should the target not come before it."""
+    left = []
+    if status.max_minutes:
+        left.append(status.max_minutes - minutes)
+    if status.max_steps and status.steps_per_second:
+        left.append((status.max_steps - status.global_steps) / status.steps_per_second / 60)
+    return f"at most {max(0.0, min(left)):.1f}" if left and not status.ending else "-"

@@ -1,0 +1,159 @@
+"""
+Whether a run can be trained on this machine, found out before anything is started for it.
+
+The check makes one environment as a worker would, and takes one step. rl-cluster has that done in a process of its own:
+an environment that crashes takes nothing with it, and what it loads is gone afterwards. Torch, which takes seconds to
+load, is asked for a GPU alone.
+"""
+
+import ctypes
+import re
+import socket
+import subprocess
+import sys
+import tomllib
+import traceback
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from common.errors import PsRlError, SettingsError
+from common.protocol.addresses import bare_host
+from common.settings.run_spec import RunSpec, run_from_dict
+from rl_worker.environments.imports import import_named
+from rl_worker.local.child_processes import die_with_parent, how_it_ended
+
+REFUSED_STATUS = 3  # of the process that checks: it has printed why
+FIRST_SEED = 0
+# One of these is there where a driver for a GPU is: NVIDIA's library, or AMD's device.
+NVIDIA_LIBRARY = "libcuda.so.1"
+AMD_DEVICE = Path("/dev/kfd")
+# In the names of files that are nobody's own.
+NOT_OWN = ("site-packages", "dist-packages", "<frozen ", str(Path(re.__file__).parents[1]), str(Path(__file__).parent))
+COLOUR = re.compile("\x1b\\[[0-9;]*m")
+
+
+def check_apart(run: RunSpec, *, imports: Sequence[str], device: str, render: bool) -> None:
+    """All of this in a process of its own. Raises SettingsError; `render` asks for a window too."""
+    command = [sys.executable, "-P", "-c", "from rl_worker.__main__ import check; check()", device, str(render)]
+    checked = subprocess.run(
+        [*command, *imports],
+        input=run.to_toml(),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        preexec_fn=die_with_parent,
+    )
+    if checked.returncode == REFUSED_STATUS:
+        raise SettingsError(checked.stdout.strip().splitlines()[-1])
+    if checked.returncode:
+        said = checked.stderr.strip().splitlines()[-1:]
+        why = "".join(said) if checked.returncode > 0 else how_it_ended(checked.returncode)
+        raise SettingsError(f"--environment {run.environment.id}: a trial of it ended at once: {why}")
+
+
+def main() -> NoReturn:
+    """The process of its own: the run comes as TOML, and the last line that goes out says what is wrong with it."""
+    device, render, *imports = sys.argv[1:]
+    run = run_from_dict(tomllib.loads(sys.stdin.read()), source="rl-cluster")
+    is_shown = render == str(True)
+    try:
+        check_device(device)
+        if is_shown:
+            _check_window(run)
+        check_run(run, imports=imports, with_screen=is_shown or run.records.gif_every_episodes > 0)
+    except PsRlError as error:
+        print(" ".join(str(error).split()), flush=True)
+        sys.exit(REFUSED_STATUS)
+    sys.exit(0)
+
+
+def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool) -> None:
+    """Raises SettingsError when a worker could not make, play or show the run's environment, or learn in it."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            _try(run, imports, with_screen)
+        except PsRlError:
+            raise
+        except Exception as error:
+            why = traceback.format_exception_only(error)[-1].strip() + _place(error)
+            # Gymnasium has often noticed before what is wrong.
+            why += "".join(f"; {COLOUR.sub('', str(one.message))}" for one in warned[-1:])
+            raise SettingsError(f"--environment {run.environment.id}: fails when it is tried: {why}") from error
+
+
+def check_listening(host: str, port: int) -> None:
+    """Raises SettingsError when nobody could listen at this address now; port 0 is a free one."""
+    where = f"--host {host} --port {port}: cannot listen there"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            "0.0.0.0" if host == "*" else bare_host(host), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen()
+    except OSError as error:  # a name that nobody knows, too
+        raise SettingsError(f"{where}: {error.strerror}") from error
+
+
+def check_device(device: str) -> None:
+    """Raises SettingsError when there is no such device."""
+    if device != "cuda" or (_has_driver() and _torch_sees_a_gpu()):
+        return
+    raise SettingsError("--device cuda: torch sees no GPU here; use --device cpu, or install a CUDA build of torch")
+
+
+def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> None:
+    # These load Gymnasium, which only a check should wait for.
+    from rl_worker.environments.make import make_environments
+    from rl_worker.networks.compatibility import check_agent
+
+    for module in imports:
+        import_named(module, flag=f"--import {module}")
+    environments = make_environments(run.environment, count=1, with_screen=with_screen)
+    try:
+        check_agent(run, environments)
+        environments.reset(FIRST_SEED)
+        environments.step(environments.actions.sample(np.random.default_rng(FIRST_SEED), 1))
+        if with_screen:
+            environments.screen()
+    finally:
+        environments.close()
+
+
+def _check_window(run: RunSpec) -> None:
+    from rl_worker.play.window import Window
+
+    Window(run.environment.id).close()
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of the environment's own code, if there is one; of the first of several errors."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not any(place in frame.filename for place in NOT_OWN)]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+
+
+def _has_driver() -> bool:
+    """Whether a GPU may be there: found out sooner than torch loads."""
+    if sys.platform != "linux":
+        return True
+    try:
+        ctypes.CDLL(NVIDIA_LIBRARY)
+    except OSError:
+        return AMD_DEVICE.exists()
+    return True
+
+
+def _torch_sees_a_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

@@ -1,0 +1,51 @@
+"""
+What a person is told when a run has ended: whether it is solved or why it is over, and what to type next.
+
+It decides on the last status alone, and runs nothing.
+"""
+
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.protocol.status import Status
+
+
+def how_it_ended(status: Status, *, head_start_minutes: float) -> str:
+    """One sentence; minutes count from `head_start_minutes` before the server's clock started."""
+    reached = status.minutes_to_target
+    minutes = (status.minutes if reached is None else reached) + head_start_minutes
+    took = f"after {minutes:.1f} minutes and {status.global_steps:,} steps"
+    if reached is not None:
+        return f"solved {took}: the mean return of the last 100 games reached {status.until_return:g}"
+    best = status.best_mean_return_100
+    came_to = "there were no 100 games yet" if best is None else f"the best mean return of 100 games was {best:.2f}"
+    target = "" if status.until_return is None else f", the target {status.until_return:g}"
+    return f"over {took} ({status.ending or 'the server ended'}): {came_to}{target}"
+
+
+def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[str]:
+    """Lines to type, each under what it does; none for a run that has nothing to show. `modules`: to be imported."""
+    run = shlex.quote(str(folder))
+    run_in_games = " ".join([run, "--import", *map(shlex.quote, modules)]) if modules else run
+    lines = []
+    if status.checkpoint_version:
+        play = f"{_command('rl-eval')} --checkpoint {run_in_games}"
+        lines += ["# full games with its best weights, scored:", play]
+        lines += ["# see it play:", f"{play} --episodes 1 --gif {shlex.quote(str(folder / 'game.gif'))}"]
+    if status.checkpoint_version and status.minutes_to_target is None:
+        lines += [
+            "# go on with it, under another limit:",
+            f"{_command('rl-cluster')} --resume {run_in_games} --max-minutes 60",
+        ]
+    if status.episodes:
+        lines += ["# its curve, beside those of other runs:", f"{_command('ps-ctl')} plot {run} OTHER_RUN_DIR"]
+    return lines
+
+
+def _command(program: str) -> str:
+    """As it can be typed where rl-cluster was: beside it, unless it is on the search path."""
+    beside = Path(sys.argv[0]).with_name(program)
+    return shlex.quote(str(beside)) if shutil.which(program) is None and beside.exists() else program

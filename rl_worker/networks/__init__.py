@@ -1,0 +1,1 @@
+"""Networks, action distributions and the flat vector of their parameters."""

@@ -1,0 +1,1 @@
+"""Playing without learning: evaluation, films and the window."""

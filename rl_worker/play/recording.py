@@ -1,0 +1,60 @@
+"""
+Games as pictures: the agent sees what it sees in training, the viewer sees the screen.
+
+Both play at the speed of play. A video is the whole game, a GIF its first minute.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import imageio.v2
+
+from common.errors import SettingsError
+from common.settings.run_spec import Environment
+from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.environments.interface import Environments, Screen
+from rl_worker.environments.make import make_environments
+from rl_worker.play.gif_file import GifFile
+from rl_worker.play.player import Player
+
+MOST_SCREENS = 20_000  # a game that never ends must not fill the disk
+
+
+def record_game(agent: Algorithm, settings: Environment, path: Path, *, greedy: bool, seed: int) -> None:
+    """Play one full game into an MP4 file. Raises SettingsError when that cannot be written."""
+    environments = make_environments(settings, count=1, with_screen=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Typed as a reader by its own stubs; what `get_writer` returns appends.
+        video: Any
+        with imageio.v2.get_writer(path, fps=environments.steps_per_second, macro_block_size=2) as video:
+            for screen in _game(agent, environments, greedy=greedy, seed=seed, most_steps=MOST_SCREENS):
+                video.append_data(screen)
+    except OSError as error:
+        raise SettingsError(f"--video {path}: cannot be written: {error}") from error
+    finally:
+        environments.close()
+
+
+def record_gif(agent: Algorithm, environments: Environments, path: Path, *, greedy: bool, seed: int) -> None:
+    """Play one game in the first of `environments`, which have a screen, into a GIF file. Raises OSError."""
+    gif = GifFile(environments.steps_per_second)
+    for screen in _game(agent, environments, greedy=greedy, seed=seed, most_steps=MOST_SCREENS):
+        gif.add(screen)
+        if gif.is_full:
+            break
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gif.encode())
+
+
+def _game(
+    agent: Algorithm, environments: Environments, *, greedy: bool, seed: int, most_steps: int
+) -> Iterator[Screen]:
+    """The screens of one game, each before a step is taken."""
+    player = Player(agent, environments, greedy=greedy, seed=seed)
+    for _ in range(most_steps):
+        yield environments.screen()
+        stepped = player.step()
+        if stepped.terminated[0] or stepped.truncated[0]:
+            return

@@ -1,0 +1,79 @@
+"""A window on the first game of a worker, while it trains."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pygame
+
+from common.errors import SettingsError
+from rl_worker.environments.interface import Environments, Screen, Stepped
+
+SMALLEST_SIDE = 420  # pixels: smaller screens are shown larger
+NOWHERE = "offscreen"  # what SDL draws on when it finds no display
+PICTURES_PER_SECOND = 30  # a game that trains faster is shown with leaps, so that looking costs little
+
+
+class Window:
+    """Shows screens until it is closed; training goes on then."""
+
+    def __init__(self, title: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises SettingsError when there is no display."""
+        try:
+            pygame.display.init()
+            if pygame.display.get_driver() == NOWHERE:
+                raise pygame.error("there is no display")
+            # Hidden until the first screen tells its size.
+            self._surface = pygame.display.set_mode((1, 1), pygame.HIDDEN)
+        except pygame.error as error:
+            pygame.display.quit()
+            raise SettingsError(
+                f"--render: no window can be opened here ({error}); leave it out, or set DISPLAY"
+            ) from error
+        pygame.display.set_caption(title)
+        self.is_open = True
+        self._clock = clock
+        self._due = 0.0
+
+    def show(self, screen: Callable[[], Screen]) -> None:
+        """Call `screen` and show what it returns, if it is time."""
+        now = self._clock()
+        if not self.is_open or now < self._due:
+            return
+        self._due = now + 1 / PICTURES_PER_SECOND
+        if any(event.type == pygame.QUIT for event in pygame.event.get()):
+            self.close()
+            return
+        picture = pygame.surfarray.make_surface(np.swapaxes(screen(), 0, 1))
+        width, height = picture.get_size()
+        enlarge = max(1, SMALLEST_SIDE // min(width, height))
+        size = (width * enlarge, height * enlarge)
+        if size != self._surface.get_size():
+            self._surface = pygame.display.set_mode(size)
+        self._surface.blit(pygame.transform.scale(picture, size), (0, 0))
+        pygame.display.flip()
+
+    def close(self) -> None:
+        self.is_open = False
+        pygame.display.quit()
+
+
+class Watched:
+    """Environments, made with a screen, whose first game is shown in a window. All else is theirs."""
+
+    def __init__(self, environments: Environments, window: Window) -> None:
+        self._environments = environments
+        self._window = window
+
+    def step(self, actions: Any) -> Stepped:
+        stepped = self._environments.step(actions)
+        self._window.show(self._environments.screen)
+        return stepped
+
+    def close(self) -> None:
+        self._environments.close()
+        self._window.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._environments, name)

@@ -1,0 +1,1 @@
+"""The worker's socket, threads and shared memory."""

@@ -1,0 +1,113 @@
+"""The parameters as the trainer sees them: vectors in and out, one call at a time, wherever the server is."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from torch import Tensor
+
+from common.errors import RequestRefused
+from common.protocol import messages
+from common.protocol.codecs import CODECS
+from common.protocol.messages import MOST_EPISODES, Episode, Settlement
+from common.protocol.tensors import Schema
+from common.settings.run_spec import Wire
+from rl_worker.machine.parameter_client import ParameterClient
+from rl_worker.shell.error_feedback import GradientEncoder
+from rl_worker.shell.reply_future import ReplyFuture
+from rl_worker.shell.zmq_client import Reply, ZmqClient
+
+SEED_CODEC = "float32"  # of what everything begins with
+# A network that keeps making gradients which the server will not have is broken; the worker gives up after so many.
+MOST_DISCARDED = 20
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The newest version, and its weights unless the worker has them already."""
+
+    epoch: int
+    version: int
+    global_steps: int
+    target_version: int
+    weights: Tensor | None  # [P] float32, only to be read: it lies in the received message
+    settled: Settlement | None = None  # what became of the push that went along
+
+
+class RemoteParameters:
+    """The weights of the run that the server trains. Every call raises PsRlError once the conversation is over."""
+
+    def __init__(self, client: ZmqClient, machine: ParameterClient, schema: Schema, wire: Wire) -> None:
+        """`schema` is that of the trainer's network; `wire` says how vectors travel."""
+        self._client = client
+        self._machine = machine
+        self._schema = schema
+        self._gradients = GradientEncoder(wire.gradient_codec, schema)
+        self._weight_codec = wire.weight_codec
+        self._prefetch = wire.prefetch
+        self._under_way: deque[ReplyFuture[Reply]] = deque()  # to pushes, the oldest first
+        self._discarded = 0
+
+    def seed(self, weights: Tensor) -> None:
+        """Offer first weights [P]; the server takes those of the first worker."""
+        vector = [CODECS[SEED_CODEC].encode(weights)]
+        self._client.call(partial(self._machine.seed, self._schema, SEED_CODEC, vector)).result()
+
+    def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
+        """The newest weights; only the news when they are those of `have`."""
+        epoch, version = (have.epoch, have.version) if have else (0, 0)
+        call = partial(
+            self._machine.pull, have_epoch=epoch, have_version=version, target=target, codec=self._weight_codec
+        )
+        return self._newest(self._client.call(call).result())
+
+    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
+        """
+        Push a gradient [P] and pull what is newer than the weights it was computed on.
+
+        With `prefetch` so many pushes may be under way: what comes back is then the answer to an earlier one, without
+        weights if newer ones were pulled since, or the news that none has come yet. `steps` environment steps are
+        counted into T. The gradient must not change any more: it is kept, and sent again, until the server has it on
+        disk.
+        """
+        call = partial(
+            self._machine.push_pull,
+            self._gradients.codec,
+            [self._gradients.encode(gradient)],
+            epoch=computed_on.epoch,
+            computed_on=computed_on.version,
+            steps=steps,
+            weight_codec=self._weight_codec,
+        )
+        self._under_way.append(self._client.call(call))
+        newest = replace(computed_on, weights=None, settled=None)
+        while len(self._under_way) > self._prefetch:
+            answer = self._newest(self._under_way.popleft().result())
+            self._check(answer.settled)
+            outdated = answer.epoch == newest.epoch and answer.version < newest.version
+            newest = replace(newest, settled=answer.settled) if outdated else answer
+        return newest
+
+    def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
+        """Tell the server what was seen. Does not wait."""
+        for at in range(0, max(1, len(episodes)), MOST_EPISODES):
+            part = episodes[at : at + MOST_EPISODES]
+            self._client.call(partial(self._machine.report, part, meters))
+
+    def _newest(self, answer: Reply) -> Newest:
+        reply, vector = answer
+        assert isinstance(reply, messages.Weights | messages.NotModified), f"{reply} does not answer a pull"
+        weights = None
+        if isinstance(reply, messages.Weights):
+            weights = CODECS[reply.codec].decode(vector, self._schema.size, self._schema.statistics)
+        return Newest(reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled)
+
+    def _check(self, settled: Settlement | None) -> None:
+        """One bad gradient is skipped; many in a row mean that training is broken. Raises RequestRefused."""
+        if settled is None or settled.verdict != "discarded" or settled.code == "too_stale":
+            self._discarded = 0
+            return
+        self._discarded += 1
+        if self._discarded >= MOST_DISCARDED or settled.code == "schema_mismatch":
+            raise RequestRefused(settled.code, f"{settled.reason} ({self._discarded} pushes in a row were discarded)")

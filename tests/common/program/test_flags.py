@@ -1,0 +1,348 @@
+import dataclasses
+import gc
+import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import SettingsError
+from common.program.flags import Parsed, StartingPoint, parse_program, parse_with_run, run_program
+from common.program.names_elsewhere import NAMES_ELSEWHERE
+from common.settings.another_game import for_another_game
+from common.settings.run_spec import (
+    ALGORITHM_SETTINGS,
+    OPTIMIZER_SETTINGS,
+    RunSpec,
+    SgdSettings,
+    contradiction,
+    flag_of,
+    flat_settings,
+    load_preset,
+    presets,
+    with_settings,
+)
+from ps_server.settings import ServerSettings
+from rl_worker.local.cluster import ClusterSettings
+from rl_worker.play.evaluation import EvaluationSettings
+from rl_worker.settings import WorkerSettings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Oven:
+    """A program with settings of its own."""
+
+    degrees: int = 200
+    """how hot"""
+    name: str | None = None
+    """what it is called"""
+
+    def __post_init__(self) -> None:
+        if not 50 <= self.degrees <= 300:
+            raise SettingsError(f"--degrees {self.degrees}: must be 50 to 300")
+
+
+def parsed(*arguments: str) -> Parsed[Oven]:
+    return parse_with_run(Oven, arguments, prog="oven", default_preset="pong")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "mine.toml"
+    path.write_text("seed = 5\n[environment]\nid = 'CartPole-v1'\n[optimizer]\nname = 'adam'\nbeta1 = 0.5\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "overrides"),
+    [
+        ([], {}),
+        (["--degrees", "100", "--name", "seed"], {}),
+        (["--name=--seed"], {}),
+        (["--unroll-length", "7"], {"algorithm.unroll_length": 7}),
+        (["--unroll-length=7"], {"algorithm.unroll_length": 7}),
+        (["--unroll_length", "7"], {"algorithm.unroll_length": 7}),
+        (["--unroll-length", "128"], {"algorithm.unroll_length": 128}),  # the preset's own value, yet typed
+        (["--envs", "4", "--envs", "5"], {"environment.envs": 5}),
+        (["--normalize-advantages"], {"algorithm.normalize_advantages": True}),
+        (["--no-normalize-advantages"], {"algorithm.normalize_advantages": False}),
+        (["--no_normalize_advantages"], {"algorithm.normalize_advantages": False}),
+        (["--hidden", "64", "32"], {"network.hidden": (64, 32)}),
+        (["--hidden"], {"network.hidden": ()}),
+        (["--network", "mlp"], {"network.name": "mlp"}),
+        (
+            ["--staleness", "bounded", "--max-staleness", "3"],
+            {"staleness.rule": "bounded", "staleness.max_staleness": 3},
+        ),
+        (["--until-return", "-21"], {"budget.until_return": -21.0}),
+        (["--until-return", "None"], {"budget.until_return": None}),
+        (["--optimizer", "rmsprop", "--decay", "0.5"], {"optimizer.name": "rmsprop", "optimizer.decay": 0.5}),
+        (["--algorithm", "a3c", "--discount", "0.5"], {"algorithm.name": "a3c", "algorithm.discount": 0.5}),
+    ],
+)
+def test_what_the_user_typed_is_a_wish_and_becomes_the_run(arguments: list[str], overrides: dict[str, Any]) -> None:
+    flags = parsed(*arguments)
+    assert flags.overrides == overrides
+    assert flags.run == with_settings(load_preset("pong"), overrides, source="a test")
+    assert not flags.names_a_run
+
+
+def test_the_programs_own_flags_are_beside_those_of_the_run() -> None:
+    flags = parsed("--degrees", "100", "--seed", "3", "--name", "hot")
+    assert flags.program == Oven(degrees=100, name="hot")
+    assert flags.run.seed == 3
+
+
+def test_a_preset_is_one_wish_and_brings_its_settings() -> None:
+    flags = parsed("--preset", "cartpole", "--epochs", "2")
+    assert flags.overrides == {"preset": "cartpole", "algorithm.epochs": 2}
+    assert flags.run == with_settings(load_preset("cartpole"), {"algorithm.epochs": 2}, source="a test")
+    assert flags.names_a_run
+
+
+def test_every_setting_of_a_config_file_is_a_wish(config: str) -> None:
+    flags = parsed("--config", config, "--seed", "6")
+    assert flags.overrides == flat_settings(flags.run.to_dict())
+    assert (flags.run.preset, flags.run.seed, flags.run.environment.id) == ("mine", 6, "CartPole-v1")
+    assert flags.names_a_run
+
+
+def test_another_environment_starts_from_the_defaults_and_not_from_settings_tuned_for_pong() -> None:
+    flags = parsed("--environment", "CartPole-v1")
+    expected = {"preset": "CartPole-v1", "environment.id": "CartPole-v1"}
+    assert flags.run == with_settings(RunSpec(), expected, source="a test")
+    assert flags.overrides == {"environment.id": "CartPole-v1"}
+    assert flags.names_a_run
+
+
+def test_a_preset_on_another_game_leaves_its_own_behind_and_says_so(config: str) -> None:
+    flags = parsed("--preset", "pong", "--environment", "ALE/Freeway-v5", "--actions", "0", "1")
+    expected, _ = for_another_game(load_preset("pong"), "ALE/Freeway-v5")
+    assert flags.run == with_settings(expected, {"environment.actions": (0, 1)}, source="a test")
+    assert flags.overrides == {
+        "preset": "pong-on-Freeway-v5",
+        "environment.id": "ALE/Freeway-v5",
+        "environment.actions": (0, 1),
+    }
+    assert flags.remark.endswith("leaves out what belongs to the game of pong: --until-return 18.0"), (
+        "actions were typed"
+    )
+    assert parsed("--preset", "pong", "--environment", "ALE/Pong-v5").remark == ""
+    of_a_file = parsed("--config", config, "--environment=Acrobot-v1")
+    assert of_a_file.run.preset == "mine-on-Acrobot-v1"
+    assert of_a_file.remark == "--environment Acrobot-v1: this run is called mine-on-Acrobot-v1"
+
+
+@pytest.mark.parametrize("start", [[], ["--preset", "cartpole"], ["--environment", "CartPole-v1"], ["--config"]])
+def test_wishes_never_contradict_the_run_of_their_own_command_line(start: list[str], config: str) -> None:
+    if start == ["--config"]:
+        start = ["--config", config]
+    flags = parsed(*start, "--optimizer", "sgd")
+    assert flags.run.optimizer == SgdSettings()
+    assert contradiction(flags.run, flags.overrides) == ""
+    assert flags.run == with_settings(flags.run, flags.overrides, source="a test")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--unroll-length", "many"], "--unroll-length"),
+        (["--colour", "red"], "--colour"),
+        (["--unroll", "7"], "--unroll-length"),  # no abbreviations; it says which was meant
+        (["--optimizer", "sgd", "--beta1", "0.5"], "--beta1"),
+        (["--normalize-advantages=maybe"], "maybe"),
+        (["--staleness", "wild"], "--staleness"),
+        (["--degrees"], "--degrees"),
+        (["--seed", "--envs", "3"], "--seed"),
+        (["--learning-rate", "--"], "--learning-rate"),
+        (["banana"], "banana"),
+    ],
+)
+def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parsed(*arguments)
+    assert exit_.value.code == 2
+    told = capsys.readouterr()
+    assert words in told.err
+    assert "Traceback" not in told.err
+    assert told.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--unroll-length", "0"], "--unroll-length"),
+        (["--learning-rate", "-1"], "--learning-rate"),
+        (["--learning-rate", "nan"], "--learning-rate"),
+        (["--until-return", "inf"], "--until-return"),
+        (["--actions", "1", "-2"], "--actions"),
+        (["--seed", "99999999999999999999"], "--seed"),
+        (["--degrees", "999"], "--degrees 999: must be 50 to 300"),
+        (["--preset", "gong"], "--preset gong: no such preset; did you mean pong? There are atari"),
+        (["--preset", ""], "--preset : no such preset"),
+        (["--preset"], "--preset: expected one argument"),
+        (["--preset", "pong", "--config", "a.toml"], "--preset and --config both name a run"),
+        (["--config", "/nowhere/a.toml"], "--config /nowhere/a.toml: No such file"),
+        (["--algorithm", "dqn"], "--algorithm dqn: no such algorithm; there are a3c"),
+        (["--optimizer", "newton"], "--optimizer newton: no such optimizer; there are sgd, momentum, rmsprop, adam"),
+        (["--environment"], "--environment: expected one argument"),
+        (["--lr", "3e-4"], "--lr: here it is called --learning-rate"),
+        (["--total-timesteps=1000"], "--total-timesteps: here it is called --max-steps"),
+        (["--num_envs", "4"], "--num-envs: here it is called --envs"),
+        (["--gamma", "0.9"], "--gamma: here it is called --discount"),
+    ],
+)
+def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        run_program(lambda: parsed(*arguments), "oven")
+    assert exit_.value.code == 1
+    told = capsys.readouterr()
+    assert told.err.startswith("oven: ")
+    assert words in told.err
+    assert told.err.count("\n") == 1
+    assert told.out == ""
+
+
+def test_a_program_without_a_run_has_only_its_own_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse_program(Oven, ["--degrees", "100"], prog="oven") == Oven(degrees=100)
+    with pytest.raises(SettingsError, match=r"^--degrees 20: must be 50 to 300$"):
+        parse_program(Oven, ["--degrees", "20"], prog="oven")
+    with pytest.raises(SystemExit) as exit_:
+        parse_program(Oven, ["--seed", "1"], prog="oven")
+    assert exit_.value.code == 2
+    assert "--seed" in capsys.readouterr().err
+
+
+def test_help_shows_every_flag_and_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parsed("--help")
+    assert exit_.value.code == 0
+    told = capsys.readouterr().out
+    assert "A program with settings of its own." in told
+    for flag in ("--degrees", *map(flag_of, flat_settings(load_preset("pong").to_dict()))):
+        assert re.search(rf"{flag}\b(?!-)", told), flag
+
+
+def test_help_has_a_group_for_each_section_and_names_the_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed("--help")
+    told = capsys.readouterr().out
+    for section in ("environment", "algorithm", "network", "optimizer", "schedule", "consistency", "budget", "records"):
+        assert re.search(rf"\W{section} options\W", told)
+    words = set(re.findall(r"[\w-]+", told))
+    assert words >= {*presets(), *ALGORITHM_SETTINGS, *OPTIMIZER_SETTINGS}
+    assert "seed of weights" in told
+    assert "name of what is tried" in told
+
+
+def test_help_shows_the_defaults_of_the_run_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, name, unroll in ([], "pong", 128), (["--preset", "cartpole-a3c"], "cartpole-a3c", 16):
+        with pytest.raises(SystemExit):
+            parsed(*arguments, "--help")
+        told = capsys.readouterr().out
+        assert f"defaults are those of {name}:" in told
+        assert re.search(rf"\(t_max\)[\s│]*\(default: {unroll}\)", told)
+
+
+def test_short_help_is_the_first_flags_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parsed("-h")
+    assert exit_.value.code == 0
+    told = capsys.readouterr().out
+    assert "A program with settings of its own." in told
+    assert "oven --help" in told
+    assert len(told.splitlines()) < 10
+
+
+@pytest.mark.parametrize("parse", [parsed, lambda *typed: parse_program(Oven, typed, prog="oven")])
+def test_the_version_is_that_of_the_package(parse: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parse("--version")
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == f"oven {version('ps-rl')}\n"
+
+
+def test_no_flag_of_ours_is_called_as_elsewhere() -> None:
+    """Each algorithm and optimizer has flags of its own."""
+    runs = [
+        with_settings(RunSpec(), {"algorithm.name": algorithm, "optimizer.name": optimizer}, source="a test")
+        for algorithm in ALGORITHM_SETTINGS
+        for optimizer in OPTIMIZER_SETTINGS
+    ]
+    flags = {flag_of(key) for run in runs for key in flat_settings(run.to_dict())}
+    programs = (StartingPoint, ServerSettings, WorkerSettings, ClusterSettings, EvaluationSettings)
+    flags |= {"--" + field.name.replace("_", "-") for program in programs for field in dataclasses.fields(program)}
+    assert not flags & NAMES_ELSEWHERE.keys()
+    assert flags >= set(NAMES_ELSEWHERE.values()), "a hint names a flag that is not there"
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """Leaves nothing frozen for the tests that follow."""
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("thawed")
+@pytest.mark.parametrize(("outcome", "status"), [(0, 0), (3, 3), (KeyboardInterrupt(), 130)])
+def test_a_program_ends_with_the_status_of_its_main(outcome: Any, status: int) -> None:
+    def main() -> int:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return int(outcome)
+
+    with pytest.raises(SystemExit) as exit_:
+        run_program(main, "oven")
+    assert exit_.value.code == status
+
+
+@pytest.mark.usefixtures("thawed")
+def test_a_program_does_not_look_for_garbage_in_what_it_imported() -> None:
+    imported = len(gc.get_objects())
+    seen: list[int] = []
+    with pytest.raises(SystemExit):
+        run_program(lambda: seen.append(len(gc.get_objects())), "oven")
+    assert seen[0] < imported / 100
+
+
+@pytest.mark.usefixtures("thawed")
+def test_a_program_looks_for_garbage_from_then_on() -> None:
+    gc.disable()  # as ps_server/__main__.py does before it imports
+    seen: list[bool] = []
+    with pytest.raises(SystemExit):
+        run_program(lambda: seen.append(gc.isenabled()), "oven")
+    assert seen == [True]
+
+
+@pytest.mark.usefixtures("thawed")
+def test_a_fault_of_ours_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run_program(lambda: 1 // 0, "oven")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 9.00 PiB for an array"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_settings_that_ask_for_too_much_memory_end_in_a_sentence(
+    error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def main() -> None:
+        raise error
+
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    with pytest.raises(SystemExit) as left:
+        run_program(main, "oven")
+    assert left.value.code == 1
+    assert capsys.readouterr().err == f"oven: there is not enough memory for these settings: {error}\n"

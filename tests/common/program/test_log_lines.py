@@ -1,0 +1,27 @@
+"""Lines of a log say when, how serious, and who."""
+
+import logging
+import re
+
+import pytest
+
+from common.program.log_lines import line_format
+
+
+@pytest.mark.parametrize("who", ["ps-server", "worker-3", "host-1234", "100%s", "%(name)s"])
+def test_a_line_has_date_level_and_who_writes(who: str) -> None:
+    record = logging.LogRecord("x", logging.WARNING, __file__, 1, "%d pushes are gone: 5%%", (3,), None)
+    line = line_format(who).format(record)
+    assert re.fullmatch(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d WARNING {re.escape(who)}: 3 pushes are gone: 5%", line)
+
+
+def test_a_traceback_follows_its_line() -> None:
+    try:
+        raise ValueError("boom")
+    except ValueError as error:
+        record = logging.LogRecord(
+            "x", logging.ERROR, __file__, 1, "failed", (), (ValueError, error, error.__traceback__)
+        )
+    first, *rest = line_format("w").format(record).splitlines()
+    assert first.endswith("ERROR w: failed")
+    assert rest[-1] == "ValueError: boom"

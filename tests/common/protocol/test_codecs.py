@@ -1,0 +1,186 @@
+import itertools
+import math
+import struct
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import WireError
+from common.protocol.codecs import CODECS
+from common.protocol.wire import Buffer
+
+FLOAT32 = CODECS["float32"]
+ODD_NUMBERS = [0.0, -0.0, 1.5, -1e-45, 3.4e38, math.inf, -math.inf, math.nan]
+
+
+each_codec = pytest.mark.parametrize("codec", CODECS)
+
+
+def packed(numbers: list[float]) -> bytes:
+    """Ground truth: little-endian IEEE 754, one number at a time."""
+    return b"".join(struct.pack("<f", number) for number in numbers)
+
+
+def test_float32_is_little_endian_ieee_754() -> None:
+    vector = torch.tensor(ODD_NUMBERS, dtype=torch.float32)
+    assert bytes(FLOAT32.encode(vector)) == packed(ODD_NUMBERS)
+    assert bytes(FLOAT32.encode(FLOAT32.decode([packed(ODD_NUMBERS)], len(ODD_NUMBERS)))) == packed(ODD_NUMBERS)
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=20), st.lists(st.integers(0, 80)))
+def test_a_vector_may_be_cut_anywhere(numbers: list[float], places: list[int]) -> None:
+    whole = packed(numbers)
+    cuts = [0, *sorted(min(place, len(whole)) for place in places), len(whole)]
+    pieces = [whole[start:end] for start, end in itertools.pairwise(cuts)]
+    assert FLOAT32.decode(pieces, len(numbers)).tolist() == numbers
+
+
+def there_and_back(codec: str, vector: torch.Tensor, statistics: int = 0) -> torch.Tensor:
+    return CODECS[codec].decode([bytes(CODECS[codec].encode(vector, statistics))], len(vector), statistics)
+
+
+@each_codec
+def test_every_codec_gives_back_a_float32_vector_that_may_be_written_to(codec: str) -> None:
+    vector = torch.linspace(-1, 1, 1037)
+    decoded = there_and_back(codec, vector)
+    assert (decoded.shape, decoded.dtype) == (vector.shape, torch.float32)
+    decoded.add_(1)
+    assert decoded.mean().item() == pytest.approx(1, abs=0.01)
+
+
+@each_codec
+@pytest.mark.parametrize("size", [1, 2, 255, 256, 257, 1000])
+def test_no_codec_writes_to_the_vector_or_minds_its_length(codec: str, size: int) -> None:
+    vector = torch.linspace(-3, 2, size)
+    before = vector.clone()
+    assert there_and_back(codec, vector).shape == (size,)
+    assert torch.equal(vector, before)
+
+
+@each_codec
+def test_a_vector_of_zeros_stays_one(codec: str) -> None:
+    assert torch.equal(there_and_back(codec, torch.zeros(300)), torch.zeros(300))
+
+
+@each_codec
+@pytest.mark.parametrize("weights", [0, 5, 301])
+def test_statistics_are_exact_in_every_codec(codec: str, weights: int) -> None:
+    statistics = torch.tensor([1.0000001, 16777215.0, 1e-30])
+    decoded = there_and_back(codec, torch.cat([torch.randn(weights), statistics]), statistics=3)
+    assert torch.equal(decoded[weights:], statistics)
+
+
+@each_codec
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_stays_so(codec: str, broken: float) -> None:
+    """The server must see that the gradient is broken."""
+    vector = torch.ones(600)
+    vector[300] = broken
+    assert not torch.isfinite(there_and_back(codec, vector)).all()
+
+
+@each_codec
+@given(st.lists(st.integers(0, 3000)))
+def test_any_codec_may_be_cut_anywhere(codec: str, places: list[int]) -> None:
+    vector = torch.linspace(-1, 1, 333)
+    whole = bytes(CODECS[codec].encode(vector, 2))
+    cuts = [0, *sorted(min(place, len(whole)) for place in places), len(whole)]
+    pieces = [whole[start:end] for start, end in itertools.pairwise(cuts)]
+    assert torch.equal(CODECS[codec].decode(pieces, 333, 2), there_and_back(codec, vector, 2))
+
+
+@each_codec
+def test_bytes_too_few_or_too_many_are_refused_by_every_codec(codec: str) -> None:
+    whole = bytes(CODECS[codec].encode(torch.ones(100), 1))
+    for wrong in (whole[:-1], whole + b"\0", b""):
+        with pytest.raises(WireError, match=f"a {codec} vector of 100 elements takes {len(whole)} bytes"):
+            CODECS[codec].decode([wrong], 100, 1)
+
+
+@pytest.mark.parametrize(("codec", "times"), [("bfloat16", 2), ("float16", 2), ("int8", 3.9), ("topk", 10.56)])
+def test_how_many_times_smaller_a_codec_is(codec: str, times: float) -> None:
+    size = 700_000
+    assert 4 * size / len(CODECS[codec].encode(torch.randn(size))) == pytest.approx(times, rel=0.01)
+
+
+def test_bfloat16_is_the_upper_half_rounded_to_even() -> None:
+    vector = torch.tensor([1.0, 1.00390625, 1.01171875, -3.0e38])
+    assert bytes(CODECS["bfloat16"].encode(vector)).hex() == "803f" + "803f" + "823f" + "62ff"
+    assert there_and_back("bfloat16", vector)[:3].tolist() == [1.0, 1.0, 1.015625]
+
+
+def test_float16_is_half_precision() -> None:
+    numbers = [0.1, -2048.5, 6e-8, 65504.0]
+    assert bytes(CODECS["float16"].encode(torch.tensor(numbers))) == struct.pack("<4e", *numbers)
+
+
+def test_int8_is_off_by_less_than_half_a_step_of_its_block() -> None:
+    vector = torch.cat([torch.randn(256) * 100, torch.randn(256) * 1e-6, torch.randn(88)])
+    off = (there_and_back("int8", vector) - vector).abs()
+    for block in range(0, 600, 256):
+        largest = vector[block : block + 256].abs().max()
+        assert off[block : block + 256].max() <= largest / 254 * 1.0001
+
+
+def test_topk_keeps_the_largest_as_int8_and_nothing_else() -> None:
+    vector = torch.randn(1280)
+    decoded = there_and_back("topk", vector)
+    kept = decoded != 0
+    assert kept.sum() == 320
+    assert torch.equal(decoded[kept], there_and_back("int8", vector[kept]))
+    assert vector[kept].abs().min() >= vector[~kept].abs().max()
+
+
+@pytest.mark.parametrize(
+    "bits",
+    [0b0, 0b11, 0b1111, 0b11 | 1 << 10, 2**16 - 1],
+    ids=["none", "too few", "too many", "one behind the last", "all"],
+)
+def test_bits_that_do_not_mark_what_follows_are_refused(bits: int) -> None:
+    with pytest.raises(WireError, match="bits of a topk vector of 10 elements must say of 3 that they are sent"):
+        CODECS["topk"].decode([struct.pack("<Hf3b", bits, 2.0, 127, 127, 127)], 10)
+
+
+def test_bits_of_topk_begin_with_the_lowest_of_the_first_byte() -> None:
+    sent = struct.pack("<Hf3b", 0b10_0000_0110, 254.0, 1, -2, 127)
+    vector = [0, 2, -4, 0, 0, 0, 0, 0, 0, 254]
+    assert CODECS["topk"].decode([sent], 10).tolist() == vector
+    assert bytes(CODECS["topk"].encode(torch.tensor([1, *vector[1:]]))) == sent
+
+
+@pytest.mark.skipif(sys.byteorder == "big", reason="swapping bytes takes a copy")
+def test_float32_does_not_copy_what_it_may_keep() -> None:
+    vector = torch.zeros(2)
+    encoded = FLOAT32.encode(vector)
+    vector[1] = 1.0
+    assert bytes(encoded) == packed([0.0, 1.0])
+
+    received = bytearray(packed([1.0, 2.0]))
+    decoded = FLOAT32.decode([received], 2)
+    received[:4] = packed([5.0])
+    assert decoded.tolist() == [5.0, 2.0]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_bytes_that_are_not_ours_to_write_stay_as_they_were(kind: type[Buffer], pieces: int) -> None:
+    numbers = packed([1.0, 2.0])
+    buffers = [kind(numbers[at : at + 8 // pieces]) for at in range(0, 8, 8 // pieces)]
+    decoded = FLOAT32.decode(buffers, 2)
+    assert decoded.tolist() == [1.0, 2.0]
+    decoded.fill_(9)
+    assert numbers == packed([1.0, 2.0])
+
+
+def test_a_vector_that_starts_at_an_odd_address_is_read_all_the_same() -> None:
+    view = memoryview(bytearray(b"\0" + packed([1.0, -2.0])))[1:]
+    assert FLOAT32.decode([view], 2).add(1).tolist() == [2.0, -1.0]
+
+
+@pytest.mark.parametrize(("lengths", "size"), [([], 1), ([0], 1), ([7], 2), ([9], 2), ([8], 1), ([4, 5], 2), ([4], 0)])
+def test_bytes_of_another_length_are_refused(lengths: list[int], size: int) -> None:
+    with pytest.raises(WireError, match=f"{size} elements takes {4 * size} bytes, not {sum(lengths)}"):
+        FLOAT32.decode([bytes(length) for length in lengths], size)

@@ -1,0 +1,223 @@
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import msgpack
+import msgspec
+import pytest
+from msgspec import inspect
+
+import common
+from common.errors import WireError
+from common.protocol.messages import CARRIES_VECTOR, Heartbeat, Message, State, ToServer, ToWorker, Update
+from common.protocol.wire import PROTOCOL_TAG, read_to_server, read_to_worker
+
+PAGE = (Path(common.__file__).parent / "PROTOCOL.md").read_text()
+EVERY_MESSAGE = get_args(ToServer) + get_args(ToWorker)
+
+# The least that each message to the server must say, written from PROTOCOL.md, sections 5 and 8.
+LEAST: dict[str, dict[str, Any]] = {
+    "HELLO": {"worker_id": "a", "secret": "0123456789abcdef", "protocols": [1, 1]},
+    "SEED": {"schema": []},
+    "PULL": {},
+    "PUSH": {"sequence": 1, "computed_on": 0, "epoch": 0, "schema_hash": "0f"},
+    "PUSHPULL": {
+        "sequence": 1, "computed_on": 0, "epoch": 0, "schema_hash": "0f", "have_version": 0, "have_epoch": 0,
+    },
+    "REPORT": {"sequence": 1},
+    "HEARTBEAT": {},
+    "GOODBYE": {},
+    "STATUS_REQUEST": {},
+    "CHECKPOINT_REQUEST": {},
+    "STOP_REQUEST": {},
+    "FOLLOW": {"address": "a:1"},
+    "FOLLOWED": {"follow": 1, "number": 0},
+    "FENCE": {"run_id": "1", "latest_epoch": 2, "epoch_proof": "", "address": "a:1"},
+}  # fmt: skip
+
+# What is meant when a field is left out; the page's table.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "HELLO": {
+        "codecs": ("float32",), "host": "", "environments": 0, "overrides": {}, "proposed_run": None, "oldest": 1,
+        "incarnation": 0, "run_id": "", "latest_epoch": 0, "epoch_proof": "",
+    },
+    "SEED": {"codec": "float32", "inline": b""},
+    "PULL": {"have_version": 0, "have_epoch": 0, "target": False, "codec": "float32"},
+    "PUSH": {"steps": 0, "codec": "float32", "inline": b""},
+    "PUSHPULL": {"steps": 0, "codec": "float32", "inline": b""},
+    "REPORT": {"episodes": (), "meters": {}},
+    "GOODBYE": {"reason": ""},
+}  # fmt: skip
+
+WELCOME = {
+    "type": "WELCOME", "request": 1, "protocol": 1, "epoch": 1, "number": 0, "schema": [], "version": 0, "codecs": [],
+    "global_steps": 0, "run_id": "a", "incarnation": 1, "epoch_proof": "a", "settled_through": 0, "reported_through": 0,
+    "lease_seconds": 5.0,
+}  # fmt: skip
+STATUS = {
+    "type": "STATUS", "request": 1, "schema": [],
+    "status": {
+        "phase": "empty", "epoch": 1, "refused": {}, "not_modified": 0, "checkpoint_version": 0,
+        "checkpoint_failures": 0, "workers_alive": 0, "workers": [],
+    },
+}  # fmt: skip
+
+COUNTS = [0, 1, 2**53]
+NO_COUNTS = [-1, 2**53 + 1, 2**64 - 1, -(2**63), 1.0, 0.5, float("nan"), float("inf"), 1e30, True, "1", b"1", None, [1]]
+NAMES = ["a", "x" * 100, "_host.example:5555/a@b+c-1"]
+# Control, format and direction characters, line separators, a private one, none at all, a look-alike of "a".
+UNSAFE = ["a\0", "a\n", "\x1b[2J", "two\nlines", "\x7f", "\x9b", "a\u202eb", "a\u2066b", "a\u200bb", "a\u2028b"]
+UNSAFE += ["\u00ad", "\ufeff", "\ue000", "\U000e0041", "\U0010ffff", "\u0430"]
+NO_NAMES = ["", "x" * 101, b"a", 1, None, "a b", "-rf", ".hidden", "a'b", *UNSAFE]
+CHECKED_APART = {"overrides", "proposed_run", "run"}  # by the test after that of all the others
+TEXTS = ["", "x" * 200, ' !~ it\'s <100 % (of it) \\ ["a"]']
+NO_TEXTS = ["x" * 201, b"", None, *UNSAFE]
+
+
+def read(tag: str, **fields: Any) -> ToServer:
+    header = {"type": tag, "request": 1} | LEAST[tag] | fields
+    return read_to_server([PROTOCOL_TAG, msgpack.packb(header)])[0]
+
+
+def fields_of(kind: type[Message]) -> list[str]:
+    return [field.encode_name for field in msgspec.structs.fields(kind)]
+
+
+@pytest.mark.parametrize(
+    ("tag", "field", "good", "bad"),
+    [
+        *((tag, "request", COUNTS, NO_COUNTS) for tag in LEAST),
+        *((tag, "sequence", [1, 2**53], [0, *NO_COUNTS]) for tag in ("PUSH", "PUSHPULL", "REPORT")),
+        *((tag, "computed_on", COUNTS, NO_COUNTS) for tag in ("PUSH", "PUSHPULL")),
+        *((tag, "epoch", COUNTS, NO_COUNTS) for tag in ("PUSH", "PUSHPULL")),
+        *((tag, "steps", COUNTS, NO_COUNTS) for tag in ("PUSH", "PUSHPULL")),
+        *((tag, "have_version", COUNTS, NO_COUNTS) for tag in ("PULL", "PUSHPULL")),
+        *((tag, "have_epoch", COUNTS, NO_COUNTS) for tag in ("PULL", "PUSHPULL")),
+        ("HELLO", "incarnation", COUNTS, NO_COUNTS),
+        ("HELLO", "environments", [0, 1, 4096], [4097, *NO_COUNTS]),
+        ("HELLO", "oldest", [1, 2**53], [0, *NO_COUNTS]),
+        ("HELLO", "worker_id", NAMES, NO_NAMES),
+        ("HELLO", "host", TEXTS, NO_TEXTS),
+        ("HELLO", "memory", TEXTS, NO_TEXTS),
+        ("HELLO", "overrides", [{text: text} for text in TEXTS], [*({"a": bad} for bad in UNSAFE), {UNSAFE[7]: 1}]),
+        ("HELLO", "proposed_run", [{"preset": "a"}], [{"environment": {"id": bad}} for bad in UNSAFE]),
+        ("HELLO", "protocols", [[0, 2**53]], [[], [1], [1, 1, 1], [1, -1], 1, None]),
+        ("HELLO", "codecs", [[], ["float32"] * 32], [["float32"] * 33, [""], "float32", None]),
+        *((tag, "codec", NAMES, NO_NAMES) for tag in ("SEED", "PULL", "PUSH", "PUSHPULL")),
+        *((tag, "schema_hash", NAMES, NO_NAMES) for tag in ("PUSH", "PUSHPULL")),
+        *((tag, "reason", TEXTS, NO_TEXTS) for tag in ("GOODBYE", "STOP_REQUEST")),
+        *((tag, "address", ["a:1", "[::1]:5555"], ["", "a b", *UNSAFE]) for tag in ("FOLLOW", "FENCE")),
+        ("PULL", "target", [True, False], [1, 0, "true", None]),
+        (
+            "REPORT", "episodes", [[[-21.5, 0]], [[3, 2**53]] * 500],
+            [[[1.0, -1]], [[1.0]], [["1", 1]], [[1, 1, 1]], 1, [[3, 4]] * 501],
+        ),
+        (
+            "REPORT", "meters", [{}, {str(n): n / 3 for n in range(32)}],
+            [{str(n): 1.0 for n in range(33)}, *({bad: 1.0} for bad in ["", *UNSAFE])],
+        ),
+        (
+            "SEED", "schema",
+            [[], [{"name": "w", "shape": []}], [{"name": "w", "shape": [2], "dtype": "float32"}]],
+            [[{"name": "w"}], [{"name": "w", "shape": [2], "dtype": "float64"}], [{"name": "w", "shape": [1.5]}],
+             [{"name": "w", "shape": [2], "stride": 1}], {"w": [2]}, None,
+             *([{"name": bad, "shape": [2]}] for bad in ["", "a b", "x" * 201, *UNSAFE])],
+        ),
+    ],
+)  # fmt: skip
+def test_a_field_has_these_bounds(tag: str, field: str, good: list[Any], bad: list[Any]) -> None:
+    for value in good:
+        read(tag, **{field: value})
+    for value in bad:
+        with pytest.raises(WireError, match=field):
+            read(tag, **{field: value})
+
+
+@pytest.mark.parametrize("tag", LEAST)
+def test_a_message_may_say_the_least_and_the_rest_takes_its_defaults(tag: str) -> None:
+    message = read(tag)
+    assert {name: getattr(message, name) for name in DEFAULTS.get(tag, {})} == DEFAULTS.get(tag, {})
+    for field in LEAST[tag]:
+        header = {"type": tag, "request": 1} | {name: value for name, value in LEAST[tag].items() if name != field}
+        with pytest.raises(WireError, match=f"missing required field `{field}`"):
+            read_to_server([PROTOCOL_TAG, msgpack.packb(header)])
+
+
+@pytest.mark.parametrize("kind", EVERY_MESSAGE)
+def test_the_protocol_page_names_every_message_and_all_its_fields(kind: type[Message]) -> None:
+    tag = kind.__struct_config__.tag
+    told = [line for line in PAGE.splitlines() if line.startswith("|") and re.search(rf"\b{tag}\b", line)]
+    assert told, f"{tag} stands in no table"
+    if tag == "PUSHPULL":  # "the fields of PUSH, …"
+        told += [line for line in PAGE.splitlines() if line.startswith("| PUSH ")]
+    for field in fields_of(kind):
+        assert any(re.search(rf"\b{field}\b", line) for line in told), f"{tag}: {field}"
+
+
+def test_the_page_and_the_code_agree_on_who_carries_a_vector() -> None:
+    assert {kind.__struct_config__.tag for kind in CARRIES_VECTOR} == {
+        "SEED", "PUSH", "PUSHPULL", "WEIGHTS", "STATE", "UPDATE",
+    }  # fmt: skip
+    from_workers = [kind for kind in CARRIES_VECTOR if kind not in (State, Update)]
+    assert all("codec" in fields_of(kind) and "inline" in fields_of(kind) for kind in from_workers)
+
+
+@pytest.mark.parametrize("kind", EVERY_MESSAGE)
+def test_no_message_can_carry_a_character_that_fools_its_reader(kind: type[Message]) -> None:
+    """Whoever adds a text to a message says which characters it may have: `common/protocol/names.py`."""
+    for text in texts_in(inspect.type_info(kind)):
+        assert text.pattern is not None, f"{kind.__name__} has a text of any characters"
+        assert not any(re.search(text.pattern, unsafe) for unsafe in UNSAFE), text.pattern
+
+
+@pytest.mark.parametrize("unsafe", UNSAFE)
+def test_nor_can_a_run_in_any_place(unsafe: str) -> None:
+    runs: list[dict[str, Any]] = [
+        {"preset": unsafe},
+        {unsafe: 1},
+        {"network": {"name": unsafe}},
+        {"network": {unsafe: 1}},
+    ]
+    for run in [*runs, {"environment": {"actions": [1, unsafe]}}]:
+        for field in ("overrides", "proposed_run"):
+            with pytest.raises(WireError, match="bad header"):
+                read("HELLO", **{field: run})
+        for reply in (WELCOME, STATUS):
+            with pytest.raises(WireError, match="run: names and values"):
+                read_to_worker([PROTOCOL_TAG, msgpack.packb(reply | {"run": run})])
+
+
+def texts_in(info: Any) -> Iterator[inspect.StrType]:
+    """The types of all texts that a value of this type may hold."""
+    match info:
+        case inspect.StrType():
+            yield info
+        case inspect.StructType():
+            for field in info.fields:
+                if field.name not in CHECKED_APART:
+                    yield from texts_in(field.type)
+        case inspect.DictType():
+            yield from texts_in(info.key_type)
+            yield from texts_in(info.value_type)
+        case inspect.UnionType():
+            for one in info.types:
+                yield from texts_in(one)
+        case inspect.TupleType():
+            for one in info.item_types:
+                yield from texts_in(one)
+        case inspect.VarTupleType():
+            yield from texts_in(info.item_type)
+        case inspect.Metadata():
+            yield from texts_in(info.type)
+
+
+def test_every_message_has_a_request_and_a_type_of_its_own() -> None:
+    assert all("request" in fields_of(kind) for kind in EVERY_MESSAGE)
+    assert len({kind.__struct_config__.tag for kind in EVERY_MESSAGE}) == len(EVERY_MESSAGE)
+
+
+def test_messages_do_not_change() -> None:
+    message: Any = Heartbeat(request=1)
+    with pytest.raises(AttributeError):
+        message.request = 2

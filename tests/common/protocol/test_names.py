@@ -1,0 +1,35 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.protocol.names import LONGEST_NAME, as_name, as_text, is_name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("tower-17", "tower-17"),
+        ("b\xfcro.example:1/a@b+c", "b-ro.example:1/a@b+c"),
+        ("-rf", "rf"),
+        ("", "unnamed"),
+        ("\u202e", "unnamed"),
+        ("x" * 200, "x" * 100),
+    ],
+)
+def test_any_text_has_a_nearest_name(text: str, name: str) -> None:
+    assert as_name(text) == name
+    assert is_name(name)
+
+
+@given(st.text())
+def test_whatever_it_was_it_may_be_said_afterwards(text: str) -> None:
+    assert is_name(as_name(text))
+    assert as_text(text).isascii()
+    assert len(as_text(text)) <= 200
+    assert not text.isascii() or not text.isprintable() or as_text(text)[:197] == text[:197]
+
+
+def test_escapes_tell_what_stood_there_and_three_dots_that_more_did() -> None:
+    assert as_text("r\xfcn/\u202e\ud800\n") == "r\\xfcn/\\u202e\\ud800\\n"
+    assert as_text("x" * 300) == "x" * 197 + "..."
+    assert len("x" * LONGEST_NAME) == 100

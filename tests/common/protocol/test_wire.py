@@ -1,0 +1,175 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgpack
+import pytest
+
+from common.errors import WireError
+from common.protocol import wire
+from common.protocol.messages import Goodbye, Heartbeat, Hello, Message, Pull, Push, Weights
+from common.protocol.wire import MAX_FRAMES, PROTOCOL_TAG, Buffer, chunks, read_to_server, read_to_worker, to_frames
+
+Read = Callable[[Sequence[Buffer]], tuple[Message, Sequence[Buffer]]]
+
+PULL = {"type": "PULL", "request": 1}
+PUSH = {"type": "PUSH", "request": 1, "sequence": 1, "computed_on": 0, "epoch": 0, "schema_hash": "0f"}
+HELLO = {"type": "HELLO", "request": 1, "worker_id": "a", "secret": "0123456789abcdef", "protocols": [1, 1]}
+WELCOME = {
+    "type": "WELCOME", "request": 1, "protocol": 1, "epoch": 1, "number": 0, "schema": [], "version": 0, "codecs": [],
+    "global_steps": 0, "run_id": "a", "incarnation": 1, "epoch_proof": "a", "settled_through": 0, "reported_through": 0,
+    "lease_seconds": 5.0, "run": {},
+}  # fmt: skip
+WEIGHTS = {"type": "WEIGHTS", "request": 1, "epoch": 1, "version": 1, "global_steps": 0}
+
+
+def framed(header: Any, *vector: bytes) -> list[bytes]:
+    return [PROTOCOL_TAG, msgpack.packb(header), *vector]
+
+
+@pytest.mark.parametrize("tag", [b"", b"ps-rl", b"ps-rl/2", b"ps-rl/1 ", b"PS-RL/1", b"\0" * 100])
+def test_another_tag_is_refused(tag: bytes) -> None:
+    with pytest.raises(WireError, match="first frame"):
+        read_to_server([tag, msgpack.packb(PULL)])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param({"request": 1}, id="no type"),
+        pytest.param({**PULL, "type": "PULLL"}, id="unknown type"),
+        pytest.param({**PULL, "type": 3}, id="type is a number"),
+        pytest.param({"type": "PULL"}, id="a field is missing"),
+        pytest.param({**PULL, "colour": 1}, id="unknown field"),
+        pytest.param({b"type": "PULL", b"request": 1}, id="keys are bytes"),
+        pytest.param({**HELLO, "overrides": {1: 2}}, id="inner key is a number"),
+        pytest.param({**PULL, "target": 1}, id="a number for a bool"),
+        pytest.param({**PULL, "codec": b"float32"}, id="bytes for text"),
+        pytest.param({**PUSH, "inline": "AAAA"}, id="text for bytes"),
+        pytest.param({**PUSH, "inline": [1, 2]}, id="a list for bytes"),
+        pytest.param({**HELLO, "protocols": [1]}, id="half a pair"),
+        pytest.param({**HELLO, "codecs": "float32"}, id="text for a list"),
+        pytest.param({**HELLO, "overrides": {"a": b"x"}}, id="a wish is bytes"),
+        pytest.param({**HELLO, "overrides": {"a": msgpack.ExtType(5, b"x")}}, id="a wish is an extension"),
+        pytest.param([PULL], id="a list"),
+        pytest.param(None, id="nil"),
+    ],
+)
+def test_a_header_that_is_no_message_is_refused(header: Any) -> None:
+    with pytest.raises(WireError, match="bad header"):
+        read_to_server(framed(header))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param(b"\x83" + msgpack.packb(PULL)[1:] + b"\xa7request\x02", id="a key twice"),
+        pytest.param(
+            msgpack.packb({**HELLO, "overrides": 0})[:-1] + b"\x82\xa1a\x01\xa1a\x01", id="an inner key twice"
+        ),
+        pytest.param(msgpack.packb({**PULL, "codec": "abc"}).replace(b"abc", b"a\xffc"), id="a value is no UTF-8"),
+        pytest.param(msgpack.packb(PULL).replace(b"type", b"t\xc3pe"), id="a key is no UTF-8"),
+        pytest.param(msgpack.packb(PULL).replace(b"PULL", b"\xed\xa0\x80L"), id="a surrogate"),
+        pytest.param(msgpack.packb(PULL) + b"\xc0", id="more after the map"),
+        pytest.param(msgpack.packb(PULL)[:-1], id="cut short"),
+        pytest.param(b"\xc1", id="a byte that msgpack never uses"),
+        pytest.param(b"\xdf\xff\xff\xff\xff", id="claims four billion fields"),
+        pytest.param(b"", id="empty"),
+    ],
+)
+def test_header_bytes_that_are_no_proper_map_are_refused(header: bytes) -> None:
+    with pytest.raises(WireError, match="bad header"):
+        read_to_server([PROTOCOL_TAG, header])
+
+
+@pytest.mark.parametrize(
+    ("read", "header", "limit"),
+    [
+        (read_to_server, PUSH | {"inline": b""}, 65_536),
+        (read_to_worker, WEIGHTS | {"inline": b""}, 1_048_576),
+    ],
+)
+def test_a_header_may_have_just_its_limit(read: Read, header: dict[str, Any], limit: int) -> None:
+    # The header ends with empty bytes, which take two: they are replaced by five and a content.
+    start = msgpack.packb(header)[:-2]
+    for size in (limit, limit + 1):
+        content = size - len(start) - 5
+        frames = [PROTOCOL_TAG, start + b"\xc6" + content.to_bytes(4, "big") + b"x" * content]
+        assert len(frames[1]) == size
+        if size == limit:
+            read(frames)
+        else:
+            with pytest.raises(WireError, match=f"{size} bytes; {limit} are allowed"):
+                read(frames)
+
+
+def test_a_message_has_two_to_514_frames() -> None:
+    _, vector = read_to_server(framed(PUSH, *[b"1234"] * (MAX_FRAMES - 2)))
+    assert (MAX_FRAMES, len(vector)) == (514, 512)
+    for frames in ([], [PROTOCOL_TAG], framed(PUSH, *[b""] * (MAX_FRAMES - 1))):
+        with pytest.raises(WireError, match="2 to 514 frames"):
+            read_to_server(frames)
+
+
+@pytest.mark.parametrize("message", [Heartbeat(request=1), Pull(request=1), Goodbye(request=1)])
+@pytest.mark.parametrize("vector", [b"1234", b""])
+def test_frames_after_a_message_that_carries_no_vector_are_refused(message: Message, vector: bytes) -> None:
+    with pytest.raises(WireError, match="carries no vector"):
+        read_to_server([*to_frames(message), vector])
+
+
+def test_a_vector_stands_in_frames_or_in_the_header_not_in_both() -> None:
+    push = Push(request=1, sequence=1, computed_on=0, epoch=0, schema_hash="0f", inline=b"1234")
+    assert read_to_server(to_frames(push)) == (push, [b"1234"])
+    weights = Weights(request=1, epoch=1, version=1, global_steps=0, inline=b"1234")
+    assert read_to_worker(to_frames(weights)) == (weights, [b"1234"])
+    for message, read in ((push, read_to_server), (weights, read_to_worker)):
+        with pytest.raises(WireError, match="not in both"):
+            read(to_frames(message, [b"1234"]))
+
+
+@pytest.mark.parametrize("size", [0, 1, 8 * 2**20, 8 * 2**20 + 1, 17 * 2**20])
+def test_a_vector_is_cut_into_frames_of_up_to_8_mib_and_not_copied(size: int) -> None:
+    vector = bytearray(size)
+    cut = chunks(vector)
+    assert [len(chunk) for chunk in cut] == [min(8 * 2**20, size - at) for at in range(0, size, 8 * 2**20)]
+    assert wire.CHUNK_BYTES <= wire.MAX_FRAME_BYTES
+    if cut:
+        vector[-1] = 7
+        assert cut[-1][-1] == 7
+
+
+@pytest.mark.parametrize(
+    ("read", "header", "key"),
+    [(read_to_server, HELLO, "overrides"), (read_to_server, HELLO, "proposed_run"), (read_to_worker, WELCOME, "run")],
+)
+@pytest.mark.parametrize("nest", [b"\x91", b"\x81\xa1a"], ids=["lists", "maps"])
+@pytest.mark.parametrize("depth", [3, 100, 900, 1023, 5000, 20_000])
+def test_settings_that_nest_deeply_are_refused(
+    read: Read, header: dict[str, Any], key: str, nest: bytes, depth: int
+) -> None:
+    settings = {name: value for name, value in header.items() if name != key} | {key: {"a": 0}}
+    plain = msgpack.packb(settings)
+    assert plain.endswith(b"\x00")
+    read([PROTOCOL_TAG, plain])
+    with pytest.raises(WireError):
+        read([PROTOCOL_TAG, plain[:-1] + nest * depth + b"\x00"])
+
+
+def test_a_setting_is_a_plain_value_or_a_list_of_them() -> None:
+    run = {"seed": None, "algorithm": {"name": "a3c", "discount": 0.9, "loss": True}, "network": {"hidden": (64, 64)}}
+    overrides = {"budget.until_return": None, "network.hidden": (), "environment.actions": (1, 2)}
+    hello = Hello(
+        request=1, worker_id="a", secret="0123456789abcdef", protocols=(1, 1), overrides=overrides, proposed_run=run
+    )
+    assert read_to_server(to_frames(hello))[0] == hello
+
+
+@pytest.mark.parametrize(
+    "header", [PULL | {"\u202edoow": 1}, {"type": "\u202eLLUP", "request": 1}, PULL | {"\x1b[2J": 1}]
+)
+def test_an_error_quotes_nothing_that_could_fool_its_reader(header: dict[str, Any]) -> None:
+    for read in (read_to_server, read_to_worker):
+        with pytest.raises(WireError) as refused:
+            read(framed(header))
+        assert str(refused.value).isascii()
+        assert str(refused.value).isprintable()

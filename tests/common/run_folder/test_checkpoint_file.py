@@ -1,0 +1,206 @@
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from common.errors import CheckpointError
+from common.run_folder.checkpoint_file import FORMAT, read_checkpoint, read_weights, write_checkpoint
+from common.settings.run_spec import RunSpec
+from rl_worker.networks.flat_network import flatten
+from tests.schemas import schema_of_tensors
+
+VECTORS = {"weights": torch.arange(5.0), "optimizer.square": torch.full((2, 3), 0.5), "rate": torch.tensor(7e-4)}
+RECORD = {"version": 2**60, "rate": 0.1, "who": "wörker", "score": None, "ledger": {"a": [1, [2, True]]}}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint that nobody changes."""
+    path = tmp_path_factory.mktemp("sound") / "1.safetensors"
+    write_checkpoint(path, VECTORS, RECORD)
+    return path
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A checkpoint that is to be replaced."""
+    path = tmp_path / "1.safetensors"
+    write_checkpoint(path, {"weights": torch.ones(2)}, {"version": 1})
+    return path
+
+
+def assert_holds(path: Path, vectors: dict[str, Tensor], record: dict[str, Any]) -> None:
+    read, told = read_checkpoint(path)
+    assert told == record
+    assert read.keys() == vectors.keys()
+    for name, vector in vectors.items():
+        assert (read[name].dtype, read[name].shape) == (vector.dtype, vector.shape)
+        assert torch.equal(read[name], vector)
+
+
+def assert_is_old(path: Path) -> None:
+    assert_holds(path, {"weights": torch.ones(2)}, {"version": 1})
+    assert os.listdir(path.parent) == [path.name]
+
+
+@contextmanager
+def no_file_longer_than(length_bytes: int) -> Iterator[None]:
+    """The disk is full, to this process: writing further fails with EFBIG."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (length_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_checkpoint_is_read_as_it_was_written_and_nothing_lies_beside_it(sound: Path) -> None:
+    assert_holds(sound, VECTORS, RECORD)
+    assert os.listdir(sound.parent) == [sound.name]
+
+
+def test_a_checkpoint_replaces_the_older_one(old: Path) -> None:
+    write_checkpoint(old, VECTORS, RECORD)
+    assert_holds(old, VECTORS, RECORD)
+    assert os.listdir(old.parent) == [old.name]
+
+
+def test_what_was_read_lives_on_when_the_file_is_replaced_and_removed(old: Path) -> None:
+    vectors, _ = read_checkpoint(old)
+    write_checkpoint(old, {"weights": torch.zeros(2)}, {})
+    old.unlink()
+    assert vectors["weights"].tolist() == [1.0, 1.0]
+
+
+def test_a_half_written_checkpoint_is_recognised_wherever_it_ends(sound: Path, tmp_path: Path) -> None:
+    content = sound.read_bytes()
+    path = tmp_path / "half.safetensors"
+    for length in [*range(0, len(content), 5), len(content) - 1]:
+        path.write_bytes(content[:length])
+        with pytest.raises(CheckpointError, match=r"half\.safetensors: "):
+            read_checkpoint(path)
+
+
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_is_recognised_wherever_it_is(
+    place: float, bit: int, sound: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    content = bytearray(sound.read_bytes())
+    content[int(place * len(content))] ^= 1 << bit
+    path = tmp_path_factory.getbasetemp() / "flipped.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"flipped\.safetensors: "):
+        read_checkpoint(path)
+
+
+def test_other_names_and_shapes_for_the_same_bytes_are_recognised(sound: Path, tmp_path: Path) -> None:
+    content = sound.read_bytes()
+    for there, here in ((b"[2,3]", b"[3,2]"), (b"[2,3]", b"[1,6]"), (b'"weights"', b'"heights"')):
+        assert content.count(there) == 1
+        (tmp_path / "1.safetensors").write_bytes(content.replace(there, here))
+        with pytest.raises(CheckpointError, match="is damaged"):
+            read_checkpoint(tmp_path / "1.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        (None, f"is not a {FORMAT}"),
+        ({"format": "pt"}, f"is not a {FORMAT}"),
+        ({"format": "ps-rl checkpoint 1"}, f"is not a {FORMAT}"),
+        ({"format": FORMAT}, "damaged"),
+        ({"format": FORMAT, "record": "{}"}, "damaged"),
+        ({"format": FORMAT, "record": "{}", "xxh3_128": "0" * 32}, "damaged"),
+    ],
+)
+def test_a_file_of_another_format_is_told_from_a_damaged_one(
+    metadata: dict[str, str] | None, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "other.safetensors"
+    safetensors.torch.save_file(VECTORS, path, metadata)
+    with pytest.raises(CheckpointError, match=words):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff" * 64, b"\0" * 64, b"PK\x03\x04 a zip file of torch.save"])
+def test_a_file_that_is_no_safetensors_is_recognised(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "1.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_checkpoint(tmp_path / "1.safetensors")
+
+
+def test_a_missing_checkpoint_and_a_folder_are_told_by_name(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"1\.safetensors: cannot be read: No such file"):
+        read_checkpoint(tmp_path / "1.safetensors")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_checkpoint(tmp_path)
+
+
+def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_beside_it(old: Path) -> None:
+    with no_file_longer_than(4096), pytest.raises(CheckpointError, match=r"cannot be written.*File too large"):
+        write_checkpoint(old, {"weights": torch.ones(10_000)}, {"version": 2})
+    assert_is_old(old)
+
+
+def test_a_disk_that_does_not_keep_what_it_took_leaves_the_old_checkpoint(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(CheckpointError, match=r"cannot be written.*Input/output error"):
+        write_checkpoint(old, VECTORS, RECORD)
+    monkeypatch.undo()
+    assert_is_old(old)
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_gets_its_name(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = []
+    flush, rename = os.fsync, Path.rename
+
+    def flushed(descriptor: int) -> None:
+        events.append("folder" if Path(f"/proc/self/fd/{descriptor}").readlink() == old.parent else "file")
+        flush(descriptor)
+
+    def renamed(path: Path, target: Path) -> Path:
+        events.append("rename")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(Path, "rename", renamed)
+    write_checkpoint(old, VECTORS, RECORD)
+    assert events == ["file", "rename", "folder"]
+
+
+def test_a_place_that_takes_no_file_is_told_by_name(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    for place in ("missing/1.safetensors", "file/1.safetensors", "folder"):
+        with pytest.raises(CheckpointError, match=f"{place}: cannot be written"):
+            write_checkpoint(tmp_path / place, VECTORS, RECORD)
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+def test_the_weights_of_a_checkpoint_come_by_name_with_the_run_they_belong_to(tmp_path: Path) -> None:
+    tensors = {"layer.weight": torch.randn(2, 3), "layer.bias": torch.randn(2), "scale": torch.randn(())}
+    run = RunSpec(preset="mine", seed=3)
+    schema = schema_of_tensors(tensors).to_list()
+    record = {"schema": schema, "run": run.to_dict(), "version": 4}
+    write_checkpoint(tmp_path / "1.safetensors", {"weights": flatten(tensors), "square": torch.zeros(9)}, record)
+    read_run, read_schema, vector, told = read_weights(tmp_path / "1.safetensors")
+    weights = read_schema.views(vector)
+    assert read_run == run
+    assert list(weights) == list(tensors)
+    assert all(torch.equal(weights[name], tensor) for name, tensor in tensors.items())
+    assert told["version"] == 4

@@ -1,0 +1,62 @@
+"""Files of JSON lines are read a line at a time, and what is damaged in them is left out."""
+
+import tracemalloc
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from common.run_folder.jsonl import TAIL_BYTES, last_row, rows_in
+
+
+class Row(msgspec.Struct):
+    n: int
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "numbers"),
+    [
+        (b"", []),
+        (b'{"n": 1}\n{"n": 2, "more": []}\n', [1, 2]),
+        (b'{"n": 1}\n{"n": 2', [1]),
+        (b'{"n": 1}\n{"n": 2}', [1, 2]),
+        (b'{"n": 1}\n{"n": null}\n\n\xff\xfe\n3\n{"n": 4}\n', [1, 4]),
+    ],
+)
+def test_damaged_lines_are_left_out(tmp_path: Path, content: bytes, numbers: list[int]) -> None:
+    path = written(tmp_path / "x.jsonl", content)
+    assert [row.n for row in rows_in(path, Row)] == numbers
+    last = last_row(path, Row)
+    assert (last.n if last else None) == (numbers[-1] if numbers else None)
+
+
+def test_the_last_row_is_found_without_reading_the_others(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.jsonl", b"x" * 5 * TAIL_BYTES + b'\n{"n": 8}\n')
+    tracemalloc.start()
+    last = last_row(path, Row)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert last == Row(8)
+    assert most < 3 * TAIL_BYTES
+
+
+def test_rows_are_read_one_at_a_time(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.jsonl", b'{"n": 1, "more": "' + b"y" * 100 + b'"}\n')
+    path.write_bytes(path.read_bytes() * 50_000)
+    tracemalloc.start()
+    assert sum(row.n for row in rows_in(path, Row)) == 50_000
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2**20, "the file has five million bytes"
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        list(rows_in(tmp_path / "none", Row))
+    with pytest.raises(OSError, match="No such file"):
+        last_row(tmp_path / "none", Row)

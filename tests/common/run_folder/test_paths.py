@@ -1,0 +1,71 @@
+"""Where a run leaves what it leaves behind."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from common.errors import SettingsError
+from common.run_folder.paths import claim_run_folder, make_run_folder
+
+
+@pytest.mark.parametrize(
+    ("experiment", "seed", "name"),
+    [
+        ("", None, r"runs/pong-\d{8}-\d{6}"),
+        ("", 0, r"runs/pong-\d{8}-\d{6}-seed0"),
+        ("slow", 3, r"runs/slow/pong-\d{8}-\d{6}-seed3"),
+    ],
+)
+def test_a_folder_is_named_after_its_run(
+    experiment: str, seed: int | None, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = make_run_folder(None, experiment=experiment, preset="pong", seed=seed)
+    assert re.fullmatch(name, str(folder))
+    assert folder.is_dir()
+
+
+def test_the_folder_that_the_user_names_is_taken(tmp_path: Path) -> None:
+    given = tmp_path / "a" / "b"
+    assert make_run_folder(given, experiment="slow", preset="pong", seed=1) == given
+    assert given.is_dir()
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_the_flag(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match=f"--run-dir {tmp_path}/file/inside: cannot be made"):
+        make_run_folder(tmp_path / "file" / "inside", experiment="", preset="pong", seed=None)
+
+
+def test_runs_that_start_in_the_same_second_have_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Slurm array starts all its runs at once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda _: "20300101-120000")
+    with ThreadPoolExecutor(16) as pool:
+        made = list(pool.map(lambda _: make_run_folder(None, experiment="array", preset="pong", seed=1), range(16)))
+    first = Path("runs/array/pong-20300101-120000-seed1")
+    assert set(made) == {first} | {first.with_name(f"{first.name}-{number}") for number in range(2, 17)}
+    assert all(folder.is_dir() for folder in made)
+
+
+def test_of_all_who_claim_a_folder_one_has_it(tmp_path: Path) -> None:
+    def claims(_: int) -> bool:
+        try:
+            claim_run_folder(tmp_path)
+        except SettingsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(16) as pool:
+        assert sum(pool.map(claims, range(16))) == 1
+    with pytest.raises(SettingsError, match=f"--run-dir {tmp_path}: holds a run already"):
+        claim_run_folder(tmp_path)
+
+
+def test_a_folder_that_takes_no_file_cannot_be_claimed(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"--run-dir {tmp_path}/gone: cannot be written to: No such file"):
+        claim_run_folder(tmp_path / "gone")

@@ -1,0 +1,96 @@
+"""Work that may never end is done beside, within a bound."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from common.run_folder.writer_thread import WriterThread
+
+PATIENCE_SECONDS = 20.0
+
+STUCK = """
+import threading
+from common.run_folder.writer_thread import WriterThread
+
+writer = WriterThread("stuck", most=1)
+begun = threading.Event()
+writer.do(lambda: (begun.set(), threading.Event().wait()))
+begun.wait()
+print(writer.close(within_seconds=0.01))
+"""
+
+
+@pytest.fixture
+def goes_on() -> Iterator[threading.Event]:
+    """What a stuck piece of work waits for."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def stuck_writer(goes_on: threading.Event, *, most: int) -> WriterThread:
+    """One that is in the midst of work of size 0."""
+    writer, begun = WriterThread("test", most=most), threading.Event()
+    writer.do(lambda: (begun.set(), goes_on.wait(PATIENCE_SECONDS))[1] and None, size=0)
+    assert begun.wait(PATIENCE_SECONDS)
+    return writer
+
+
+def test_work_is_done_in_order_and_finished_before_the_end() -> None:
+    writer, done = WriterThread("test", most=1000), list[int]()
+    assert all(writer.do(partial(done.append, number)) for number in range(100))
+    assert writer.close(within_seconds=PATIENCE_SECONDS)
+    assert done == list(range(100))
+
+
+def test_what_does_not_fit_is_dropped_and_counted(goes_on: threading.Event) -> None:
+    writer, done = stuck_writer(goes_on, most=10), list[str]()
+    taken = [writer.do(partial(done.append, name), size=size) for name, size in (("a", 6), ("b", 5), ("c", 4))]
+    assert taken == [True, False, True]
+    assert writer.dropped == 1
+    goes_on.set()
+    assert writer.close(within_seconds=PATIENCE_SECONDS)
+    assert done == ["a", "c"]
+
+
+def test_a_single_piece_beyond_the_bound_is_done_when_nothing_waits(goes_on: threading.Event) -> None:
+    writer, done = stuck_writer(goes_on, most=10), list[str]()
+    assert writer.do(partial(done.append, "large"), size=11)
+    assert not writer.do(partial(done.append, "small"), size=1)
+    goes_on.set()
+    assert writer.close(within_seconds=PATIENCE_SECONDS)
+    assert done == ["large"]
+
+
+def test_there_is_room_again_for_what_comes_after(goes_on: threading.Event) -> None:
+    writer = stuck_writer(goes_on, most=1)
+    first = threading.Event()
+    assert writer.do(first.set)
+    assert not writer.do(first.clear)
+    goes_on.set()
+    assert first.wait(PATIENCE_SECONDS)
+    deadline = threading.Event()
+    while not writer.do(deadline.set):
+        assert not deadline.wait(0.01)
+    assert deadline.wait(PATIENCE_SECONDS)
+    assert writer.close(within_seconds=PATIENCE_SECONDS)
+
+
+def test_an_error_in_one_piece_loses_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    writer, done = WriterThread("test", most=10), list[int]()
+    writer.do(lambda: done.append(1 // 0))
+    writer.do(lambda: done.append(2))
+    assert writer.close(within_seconds=PATIENCE_SECONDS)
+    assert done == [2]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_program_ends_though_a_piece_of_work_does_not() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
+    assert (ended.stdout, ended.stderr) == ("False\n", "")

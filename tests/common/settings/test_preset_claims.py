@@ -1,0 +1,77 @@
+"""What README and docs/PRESETS.md say of presets is what their files say."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from common.settings.run_spec import Environment, load_preset, presets, what_preset_is
+
+ROOT = Path(__file__).parents[3]
+SEEN_AS_PIXELS = [name for name in presets() if load_preset(name).environment.family != "gymnasium"]
+LONGEST_SENTENCE = 100  # characters: two lines of a narrow terminal
+
+
+def row_of(preset: str, path: str) -> list[str]:
+    """The cells of the first row of a table that begins with the preset's name."""
+    lines = (ROOT / path).read_text().splitlines()
+    return next([cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith(f"| `{preset}`"))
+
+
+def environment_of(preset: str) -> Environment:
+    return load_preset(preset).environment
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_a_preset_begins_with_a_sentence_for_lists(preset: str) -> None:
+    sentence = what_preset_is(preset)
+    assert re.fullmatch(r"[A-Z].*\.", sentence)
+    assert len(sentence) <= LONGEST_SENTENCE
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_the_readme_has_a_row_for_each_preset(preset: str) -> None:
+    assert row_of(preset, "README.md")
+
+
+@pytest.mark.parametrize("preset", SEEN_AS_PIXELS)
+def test_the_page_of_presets_tells_each_protocol_as_it_is(preset: str) -> None:
+    environment = environment_of(preset)
+    is_atari = environment.family == "ale"
+    life = "ends the game for the learner" if environment.life_loss_ends_episode else "goes on"
+    assert row_of(preset, "docs/PRESETS.md") == [
+        f"`{preset}`",
+        f"`{environment.id}`",
+        f"{environment.sticky_actions:g}" if is_atari else "–",
+        " ".join(map(str, environment.actions)) or "all",
+        str(environment.frame_skip),
+        life if is_atari else "–",
+    ]
+
+
+@pytest.mark.parametrize("preset", SEEN_AS_PIXELS)
+def test_beside_each_score_from_pixels_stands_its_protocol(preset: str) -> None:
+    environment = environment_of(preset)
+    measured = row_of(preset, "README.md")[-1]
+    if environment.family == "ale":
+        assert f"sticky actions {environment.sticky_actions:g}, " in measured
+    if environment.actions:
+        assert f"actions {' '.join(map(str, environment.actions))} of " in measured
+
+
+@pytest.mark.parametrize("preset", ["space-invaders-n-step-q", "space-invaders-one-step-q"])
+def test_space_invaders_is_compared_with_holding_fire(preset: str) -> None:
+    measured = row_of(preset, "README.md")[-1]
+    assert re.search(r"FIRE\b.*285", measured)
+    assert "171 ± 12" in measured
+
+
+def test_no_preset_claims_to_be_what_it_follows() -> None:
+    """Each that names a system or the paper says in what it differs."""
+    for preset in presets():
+        comment = " ".join(
+            line for line in (ROOT / f"common/presets/{preset}.toml").read_text().splitlines() if "#" in line
+        )
+        if "system" in comment or "paper's" in comment:
+            assert re.search("differs|Unlike|is not the", comment), preset
+            assert f"`{preset}`" in (ROOT / "docs/PRESETS.md").read_text().split("## In what a preset differs")[1]

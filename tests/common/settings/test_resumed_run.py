@@ -1,0 +1,85 @@
+"""Every setting of every kind of run, typed beside --resume: it is applied, or refused with its flag."""
+
+import re
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.errors import SettingsError
+from common.settings.resumed_run import resumed_run
+from common.settings.run_spec import (
+    ALGORITHM_SETTINGS,
+    OPTIMIZER_SETTINGS,
+    RunSpec,
+    flag_of,
+    flat_settings,
+    with_settings,
+)
+
+KEPT = RunSpec(preset="cartpole", seed=1)
+RUNS = [
+    with_settings(KEPT, {"algorithm.name": algorithm, "optimizer.name": optimizer}, source="test")
+    for algorithm, optimizer in zip([*ALGORITHM_SETTINGS], [*OPTIMIZER_SETTINGS], strict=True)
+]
+BEGUN_WITH = re.compile(r"(preset|seed|(algorithm|optimizer)\.name|network\..*|environment\.(?!envs$).*)")
+
+
+def candidates(run: RunSpec, key: str) -> Iterator[Any]:
+    """Values that a setting may have, among others that it may not."""
+    section, _, name = key.rpartition(".")
+    owner = getattr(run, section) if section else run
+    yield from _words(typing.get_type_hints(type(owner)).get(name))
+    yield from {"algorithm.name": ALGORITHM_SETTINGS, "optimizer.name": OPTIMIZER_SETTINGS}.get(key, ())
+    value = getattr(owner, name, None)
+    yield from (not value, 7, 0.5, [64], [0.2, 0.3, 0.5], "another")
+
+
+def _words(kind: Any) -> Iterator[str]:
+    for inner in typing.get_args(kind):
+        yield from [inner] if isinstance(inner, str) else _words(inner)
+
+
+def another(run: RunSpec, key: str) -> Any:
+    """A value that this setting of the run does not have, and may have."""
+    for value in candidates(run, key):
+        try:
+            changed = with_settings(run, {key: value}, source="test")
+        except SettingsError:
+            continue
+        if changed != run:
+            return value
+    raise AssertionError(f"no other value is known for {key}")
+
+
+EACH_SETTING = [(run, key) for run in RUNS for key in flat_settings(run.to_dict())]
+
+
+@pytest.mark.parametrize(("run", "key"), EACH_SETTING, ids=lambda it: it if isinstance(it, str) else it.algorithm)
+def test_every_setting_is_applied_or_refused_with_its_flag(run: RunSpec, key: str) -> None:
+    value = another(run, key)
+    if BEGUN_WITH.fullmatch(key):
+        with pytest.raises(SettingsError, match=f"{flag_of(key)} .*a resumed run keeps .*leave the flag out"):
+            resumed_run(run, {key: value})
+    else:
+        told = flat_settings(resumed_run(run, {key: value}).to_dict())[key]
+        assert told == (tuple(value) if isinstance(value, list) else value)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: str(type(run.algorithm).__name__))
+def test_what_is_so_already_may_be_said_again(run: RunSpec) -> None:
+    assert resumed_run(run, flat_settings(run.to_dict())) == run
+    as_typed = msgspec.json.decode(msgspec.json.encode(flat_settings(run.to_dict())))
+    assert resumed_run(run, as_typed) == run
+
+
+def test_a_setting_of_another_algorithm_is_named() -> None:
+    with pytest.raises(SettingsError, match=r"--target-interval 5: is not a setting of the resumed run \(cartpole\)"):
+        resumed_run(KEPT, {"algorithm.target_interval": 5})
+
+
+def test_a_value_that_makes_no_sense_is_named() -> None:
+    with pytest.raises(SettingsError, match="--unroll-length"):
+        resumed_run(KEPT, {"algorithm.unroll_length": 0})

@@ -1,0 +1,236 @@
+import itertools
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+import common
+from common.errors import SettingsError
+from common.settings.run_spec import (
+    ALGORITHM_SETTINGS,
+    OPTIMIZER_SETTINGS,
+    A3CSettings,
+    AdamSettings,
+    Environment,
+    RunSpec,
+    Schedule,
+    SgdSettings,
+    contradiction,
+    flag_of,
+    flat_settings,
+    load_config,
+    load_preset,
+    presets,
+    run_from_dict,
+    with_settings,
+)
+from tests.common.generated import values_of
+
+PRESETS = Path(common.__file__).parent / "presets"
+ADAM_RUN = RunSpec(seed=7, optimizer=AdamSettings(beta1=0.5), schedule=Schedule(learning_rate=0.25))
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_preset_loads_as_its_file_says(name: str, tmp_path: Path) -> None:
+    run = load_preset(name)
+    said = flat_settings(tomllib.loads((PRESETS / f"{name}.toml").read_text()))
+    assert run == with_settings(RunSpec(preset=name), said, source="a test")
+    assert run != RunSpec(preset=name)
+    (tmp_path / "again.toml").write_text(run.to_toml())
+    assert load_config(tmp_path / "again.toml") == run
+
+
+def test_a_preset_that_does_not_exist_is_answered_with_those_that_do() -> None:
+    for name in ("gong", "", "../pong", "pong.toml"):
+        with pytest.raises(SettingsError, match=r"no such preset; .*[Tt]here are .*cartpole.*pong"):
+            load_preset(name)
+
+
+def test_a_preset_that_is_nearly_right_is_answered_with_the_one_that_was_meant() -> None:
+    for typed, meant in (("pnog", "pong"), ("cartpol", "cartpole"), ("doom_basic", "doom-basic")):
+        with pytest.raises(SettingsError, match=f"--preset {typed}: no such preset; did you mean {meant}[?]"):
+            load_preset(typed)
+
+
+@given(values_of(RunSpec))
+def test_a_run_survives_toml_and_dictionaries(run: RunSpec) -> None:
+    assert run_from_dict(tomllib.loads(run.to_toml()), source="a test") == run
+    assert run_from_dict(run.to_dict(), source="a test") == run
+    assert contradiction(run, flat_settings(run.to_dict())) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("seed = ", "not TOML"),
+        ("seed = 1\nseed = 2", "not TOML"),
+        ("colour = 1", "unknown field `colour`"),
+        ("[algorithm]\nname = 'a3c'\ncolour = 1", "unknown field `colour` for algorithm"),
+        ("[optimizer]\nname = 'sgd'\nbeta1 = 0.5", "unknown field `beta1` for optimizer"),
+        ("[optimizer]\nname = 'newton'", "'newton' for optimizer.name (--optimizer)"),
+        ("[optimizer]\nbeta1 = 0.5", "missing required field `name` for optimizer"),
+        ("[algorithm]\nname = 'dqn'", "'dqn' for algorithm.name (--algorithm)"),
+        ("[algorithm]\nunroll_length = 5", "missing required field `name` for algorithm"),
+        ("[algorithm]\nname = 'n_step_q'\ngae_lambda = 0.9", "unknown field `gae_lambda` for algorithm"),
+        ("[algorithm]\nname = 'one_step_q'\nfinal_epsilons = [0.1]", "each of final_epsilons is for algorithm"),
+        ("[algorithm]\nname = 'a3c'\nunroll_length = 0", "`int` >= 1 for algorithm.unroll_length (--unroll-length)"),
+        (
+            "[algorithm]\nname = 'a3c'\nunroll_length = 1.5",
+            "expected `int`, got `float` for algorithm.unroll_length (--unroll-length)",
+        ),
+        ("[algorithm]\nname = 'a3c'\nloss = 'max'", "'max' for algorithm.loss (--loss)"),
+        ("[network]\nhidden = [64, 0]", "`int` >= 1 for network.hidden (--hidden)"),
+        ("[staleness]\nrule = 'none'", "'none' for staleness.rule (--staleness)"),
+        ("[environment]\nid = 3", "expected `str`, got `int` for environment.id (--environment)"),
+        ("algorithm = 3", "expected `object`, got `int` for algorithm"),
+        ("seed = -1", "`int` >= 0 for seed (--seed)"),
+    ],
+)
+def test_a_mistake_in_a_file_is_told_with_the_file_the_setting_and_its_flag(
+    text: str, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load_config(path)
+    assert str(caught.value).startswith(f"--config {path}: ")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "latin.toml").write_bytes(b"preset = '\xe4'")
+    for path, words in (("none.toml", "No such file"), ("", "Is a directory"), ("latin.toml", "not TOML")):
+        with pytest.raises(SettingsError, match=words):
+            load_config(tmp_path / path)
+
+
+def test_a_file_without_a_preset_gives_the_run_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "my-run.toml").write_text("[environment]\nid = 'CartPole-v1'")
+    assert load_config(tmp_path / "my-run.toml") == RunSpec(preset="my-run", environment=Environment(id="CartPole-v1"))
+
+
+NOT_FINITE = [float("nan"), float("inf"), -float("inf")]
+HUGE = 2**62 + 1  # a few of these would not fit a message
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "bad"),
+    [
+        ("seed", [None, 0, 10**9], [-1, 2**31 - 1, 2**64, 0.5]),
+        ("environment.envs", [1, 64], [0, -1, HUGE]),
+        ("environment.sticky_actions", [0, 0.25, 1], [-0.1, 1.1, *NOT_FINITE]),
+        ("environment.actions", [[], [0, 3]], [[-1], 3, ["1"]]),
+        ("environment.max_episode_steps", [0, 10**9], [-1, HUGE]),
+        ("environment.lost_game_reward", [None, -20], [*NOT_FINITE, "-20"]),
+        ("environment.fire_on_reset", [True, False], [1, "true"]),
+        ("algorithm.discount", [0, 1], [-0.01, 1.01, *NOT_FINITE]),
+        ("algorithm.reward_clip", [0, 1e6], [-1, *NOT_FINITE]),
+        ("algorithm.epochs", [1], [0]),
+        ("network.name", ["auto", "conv84", "conv42", "mlp"], ["", "lstm"]),
+        ("network.hidden", [[], [1, 2]], [[0], [1.5]]),
+        ("optimizer.epsilon", [1e-8, 1], [0, -1e-8, *NOT_FINITE]),
+        ("schedule.learning_rate", [0, 7e-4], [-1e-9, *NOT_FINITE, "fast"]),
+        ("schedule.anneal_steps", [0, 2**62], [-1, HUGE]),
+        ("budget.max_minutes", [0, 0.5], [-1, *NOT_FINITE]),
+        ("budget.until_return", [None, -21, 18.5], [*NOT_FINITE, "18"]),
+    ],
+)
+def test_a_setting_has_these_bounds(key: str, good: list[Any], bad: list[Any]) -> None:
+    for value in good:
+        assert flat_settings(with_settings(RunSpec(), {key: value}, source="a test").to_dict())[key] in (
+            value,
+            tuple(value) if isinstance(value, list) else value,
+        )
+    for value in bad:
+        with pytest.raises(SettingsError, match=f"^a test: .* for {key} \\({flag_of(key)}\\)$"):
+            with_settings(RunSpec(), {key: value}, source="a test")
+
+
+def test_settings_are_replaced_and_the_others_stay() -> None:
+    changed = with_settings(ADAM_RUN, {"algorithm.discount": 0.5, "seed": 8, "preset": "mine"}, source="a test")
+    assert changed == RunSpec(
+        preset="mine",
+        seed=8,
+        algorithm=A3CSettings(discount=0.5),
+        optimizer=AdamSettings(beta1=0.5),
+        schedule=ADAM_RUN.schedule,
+    )
+    assert ADAM_RUN.seed == 7
+
+
+@pytest.mark.parametrize(
+    ("wished", "optimizer"),
+    [
+        ({"optimizer.name": "sgd"}, SgdSettings()),
+        ({"optimizer.name": "adam"}, AdamSettings(beta1=0.5)),
+        ({"optimizer.beta2": 0.75, "optimizer.name": "adam"}, AdamSettings(beta1=0.5, beta2=0.75)),
+    ],
+)
+def test_another_optimizer_starts_from_its_defaults_and_the_same_one_does_not(
+    wished: dict[str, Any], optimizer: Any
+) -> None:
+    assert with_settings(ADAM_RUN, wished, source="a test").optimizer == optimizer
+
+
+def test_the_name_of_an_optimizer_comes_before_its_settings_in_any_order() -> None:
+    overrides = {"optimizer.momentum": 0.5, "optimizer.name": "momentum"}
+    expected = OPTIMIZER_SETTINGS["momentum"](momentum=0.5)  # type: ignore[call-arg]
+    assert with_settings(ADAM_RUN, overrides, source="a test").optimizer == expected
+
+
+@pytest.mark.parametrize(
+    "key", ["colour", "seed.x", "preset.x", "algorithm.colour", "colour.x", "a.b.c", "", ".", "algorithm"]
+)
+def test_a_setting_that_does_not_exist_is_refused(key: str) -> None:
+    with pytest.raises(SettingsError, match=r"^worker a: "):
+        with_settings(RunSpec(), {key: 1}, source="worker a")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({}, ""),
+        ({"optimizer.name": "adam", "optimizer.beta1": 0.5, "network.hidden": [], "seed": 7}, ""),
+        ({"seed": 1, "environment.envs": 99}, ""),  # each worker's own
+        ({"schedule.learning_rate": 0.5}, "--learning-rate 0.5 contradicts this run, which was started with 0.25"),
+        (
+            {"environment.id": "CartPole-v1"},
+            "--environment CartPole-v1 contradicts this run, which was started with ALE/",
+        ),
+        ({"network.hidden": [64]}, "--hidden [64] contradicts this run, which was started with ()"),
+        ({"optimizer.decay": 0.99}, "--decay is not a setting of this run (custom); leave it out"),
+        ({"colour": 3}, "--colour is not a setting of this run"),
+    ],
+)
+def test_a_wish_that_contradicts_the_run_is_told_with_its_flag(overrides: dict[str, Any], sentence: str) -> None:
+    told = contradiction(ADAM_RUN, overrides)
+    assert told.startswith(sentence)
+    assert bool(told) == bool(sentence)
+
+
+@pytest.mark.parametrize(
+    ("setting", "flag"),
+    [
+        ("algorithm.unroll_length", "--unroll-length"), ("environment.id", "--environment"), ("seed", "--seed"),
+        ("algorithm.name", "--algorithm"), ("staleness.rule", "--staleness"), ("network.name", "--network"),
+    ],
+)  # fmt: skip
+def test_the_flag_of_a_setting(setting: str, flag: str) -> None:
+    assert flag_of(setting) == flag
+
+
+@pytest.mark.parametrize(("algorithm", "optimizer"), list(itertools.product(ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS)))
+def test_no_two_settings_of_a_run_share_a_flag(algorithm: str, optimizer: str) -> None:
+    run = RunSpec(algorithm=ALGORITHM_SETTINGS[algorithm](), optimizer=OPTIMIZER_SETTINGS[optimizer]())
+    flags = [flag_of(setting) for setting in flat_settings(run.to_dict())]
+    assert len(set(flags)) == len(flags)
+
+
+def test_only_emulators_advance_several_frames_a_step() -> None:
+    assert Environment(id="ALE/Pong-v5", frame_skip=4).frames_per_step == 4
+    assert Environment(id="VizdoomBasic-v1", frame_skip=10).frames_per_step == 10
+    assert Environment(id="ale_py:ALE/Pong-v5", frame_skip=4).frames_per_step == 4
+    assert Environment(id="CartPole-v1", frame_skip=4).frames_per_step == 1

@@ -1,0 +1,134 @@
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+import zmq
+
+from common.errors import RequestRefused, ServerUnreachable, WireError
+from common.protocol import messages
+from common.protocol.messages import Heartbeat, Pull, Stop, Stopping, StopRequest, ToServer
+from common.protocol.wire import CHUNK_BYTES, Buffer, read_to_server, to_frames
+from common.sockets.request import ask
+
+PATIENCE_SECONDS = 20.0  # of a test that expects an answer; it takes milliseconds
+POLL_MILLISECONDS = 20
+
+Reply = Sequence[Buffer]  # the frames of one
+Answer = Callable[[ToServer], Sequence[Reply]]
+
+
+@contextmanager
+def server(answer: Answer, *, repeat: int = 1) -> Iterator[str]:
+    """A ROUTER that answers each message, `repeat` times, one poll apart; its address. It is gone afterwards."""
+    stopped = threading.Event()
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.setsockopt(zmq.LINGER, 0)
+        port = router.bind_to_random_port("tcp://127.0.0.1")
+
+        def serve() -> None:
+            to_send: list[tuple[bytes, Sequence[Reply]]] = []
+            while not stopped.is_set():
+                if router.poll(POLL_MILLISECONDS):
+                    peer, *frames = router.recv_multipart()
+                    to_send += [(peer, answer(read_to_server(frames)[0]))] * repeat
+                if to_send:
+                    peer, replies = to_send.pop(0)
+                    for reply in replies:
+                        router.send_multipart([peer, *reply])
+
+        thread = threading.Thread(target=serve, name="server")
+        thread.start()
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            stopped.set()
+            thread.join()
+
+
+def stopping(message: ToServer) -> list[Buffer]:
+    return to_frames(Stopping(request=message.request))
+
+
+def weights(message: ToServer, *vector: bytes) -> list[Buffer]:
+    return to_frames(messages.Weights(request=message.request, epoch=1, version=2, global_steps=3), vector)
+
+
+def test_a_question_is_answered() -> None:
+    heard: list[ToServer] = []
+
+    def answer(message: ToServer) -> list[Reply]:
+        heard.append(message)
+        return [stopping(message)]
+
+    with server(answer) as address:
+        reply, vector = ask(address, StopRequest(request=7, reason="enough"), timeout_seconds=PATIENCE_SECONDS)
+    assert heard == [StopRequest(request=7, reason="enough")]
+    assert reply == Stopping(request=7)
+    assert list(vector) == []
+
+
+def test_an_answer_brings_its_vector_which_outlives_the_connection() -> None:
+    content = bytes(range(256)) * 4 * (CHUNK_BYTES // 1024) + b"end"
+    with server(lambda message: [weights(message, content)]) as address:
+        reply, vector = ask(address, Pull(request=1), timeout_seconds=PATIENCE_SECONDS)
+    assert isinstance(reply, messages.Weights)
+    assert [len(frame) for frame in vector] == [CHUNK_BYTES, 3]
+    assert b"".join(vector) == content
+
+
+@pytest.mark.parametrize("request_", [0, 5], ids=["an unreadable question", "the question"])
+def test_a_refusal_is_raised_with_its_code_and_reason(request_: int) -> None:
+    refusal = to_frames(messages.Refused(request=request_, code="no_weights", reason="the run has no weights yet"))
+    with server(lambda _: [refusal]) as address, pytest.raises(RequestRefused) as caught:
+        ask(address, Pull(request=5), timeout_seconds=PATIENCE_SECONDS)
+    assert (caught.value.code, caught.value.reason) == ("no_weights", "the run has no weights yet")
+
+
+def test_what_else_the_server_says_is_no_answer() -> None:
+    def answer(message: ToServer) -> list[Reply]:
+        return [to_frames(Stop(reason="over")), to_frames(messages.Alive(
+            request=8, epoch=1, version=1, global_steps=0, durable=0
+        )), stopping(message)]  # fmt: skip
+
+    with server(answer) as address:
+        reply, _ = ask(address, StopRequest(request=9), timeout_seconds=PATIENCE_SECONDS)
+    assert reply == Stopping(request=9)
+
+
+def test_silence_is_told_with_the_address_when_the_patience_is_over() -> None:
+    with (
+        server(lambda _: []) as address,
+        pytest.raises(ServerUnreachable, match=rf"{address} gave no answer within 0\.1 s"),
+    ):
+        ask(address, Heartbeat(request=1), timeout_seconds=0.1)
+
+
+def test_chatter_does_not_prolong_the_patience() -> None:
+    chatter = to_frames(Stop(reason="over"))
+    with server(lambda _: [chatter], repeat=10_000) as address:
+        began = time.monotonic()
+        with pytest.raises(ServerUnreachable):
+            ask(address, Heartbeat(request=1), timeout_seconds=0.2)
+        assert 0.2 <= time.monotonic() - began < 10
+
+
+def test_nobody_there_is_silence() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # bound but not listening: whoever connects is turned away
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(ServerUnreachable, match="is a ps-server listening there"):
+            ask(address, Heartbeat(request=1), timeout_seconds=0.1)
+
+
+def test_what_speaks_another_protocol_is_told() -> None:
+    with server(lambda _: [[b"hello", b"world"]]) as address, pytest.raises(WireError, match="first frame"):
+        ask(address, Heartbeat(request=1), timeout_seconds=PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("address", ["nonsense", "a b:3", "*:5555", "localhost:http"])
+def test_what_is_no_address_is_told(address: str) -> None:
+    with pytest.raises(ServerUnreachable, match="must be HOST:PORT"):
+        ask(address, Heartbeat(request=1), timeout_seconds=PATIENCE_SECONDS)

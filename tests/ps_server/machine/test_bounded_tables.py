@@ -1,0 +1,69 @@
+"""Whoever comes and goes, however often: what the machine remembers has an end."""
+
+import math
+from collections import deque
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.protocol import messages
+from ps_server.machine import membership
+from ps_server.machine import refusals as quarantine
+from tests.ps_server.transcripts import Transcript, encoded
+
+NAMES = 40  # that the workers go by
+TABLES = (dict, list, set, frozenset, deque, tuple)
+
+
+def things_in(root: Any) -> int:
+    """How many elements all tables hold that can be reached from here, those of the program itself left out."""
+    count, seen, waiting = 0, set(), [root]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, type) or callable(one):
+            continue
+        seen.add(id(one))
+        if isinstance(one, TABLES):
+            count += len(one)
+            waiting += [*one, *one.values()] if isinstance(one, dict) else one
+        elif isinstance(one, msgspec.Struct):
+            waiting += [getattr(one, name) for name in one.__struct_fields__]
+        elif type(one).__module__.startswith("ps_server") or type(one).__module__.startswith("common"):
+            waiting += vars(one).values()
+    return count
+
+
+def a_life(server: Transcript, number: int) -> None:
+    """A worker joins, pushes, reports, asks, and leaves in one way or another; a stranger talks nonsense."""
+    peer = f"connection-{number}"
+    server.say(peer, server.hello_of(f"worker-{number % NAMES}", process=number))
+    for sequence in (1, 2, 5, 6):  # 3 and 4 were lost
+        server.say(peer, server.push_of(sequence), encoded([0, 0, 0]))
+    for sequence in range(7, 7 + number % 20):
+        server.say(peer, server.push_of(sequence), encoded([math.nan, 0, 0]))
+    server.say(peer, messages.Report(request=1, sequence=1, meters={f"meter {n}": 1.0 for n in range(number % 9)}))
+    for request in range(10):
+        server.say(peer, messages.CheckpointRequest(request=request))
+    server.machine.unreadable(f"stranger-{number}".encode(), "no message", now=server.now)
+    if number % 3 == 0:
+        server.say(peer, messages.Goodbye(request=9))
+    if number % 10 == 0 and server.machine.checkpoints.is_writing:
+        server.machine.checkpoint_saved("here.safetensors")
+    server.after(0.5)
+
+
+@pytest.mark.parametrize("rule", ["async", "ssp", "sync"])
+def test_after_many_lives_the_machine_holds_no_more_than_after_some(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+    monkeypatch.setattr(quarantine, "MOST_RECORDS", 50)
+    monkeypatch.setattr(membership, "MAX_MEMBERS", 20)
+    server = Transcript.seeded(workers=("first",), consistency={"rule": rule})
+    for sequence in range(1, 301):
+        server.push("first", sequence)  # the means of the newest are full
+    held = []
+    for number in range(1, 1001):
+        a_life(server, number)
+        if number % 50 == 0:
+            held.append(things_in(server.machine))
+    assert held[0] > 500, "what was counted is not the machine"
+    assert max(held[10:]) <= 1.05 * max(held[:10]), held

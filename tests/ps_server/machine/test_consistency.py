@@ -1,0 +1,346 @@
+"""Who waits for whom: bounded lead, bounded lateness, and rounds. The weights are sums of integers and exact."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from common.protocol import messages
+from common.protocol.messages import Settlement, settlement_of
+from ps_server.machine.effects import Effect, Note
+from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, encoded, sends
+
+Answers = list[tuple[str, int, str]]  # worker, sequence, verdict
+
+
+def a_server(rule: str, workers: Sequence[str] = ("a", "b"), **settings: Any) -> Transcript:
+    return Transcript.seeded(workers=workers, consistency={"rule": rule, **settings})
+
+
+def answers(effects: Sequence[Effect]) -> Answers:
+    """What is said of pushes, in order."""
+    said = [(send.to.decode(), settlement_of(send.message)) for send in sends(effects)]
+    return [(peer, settled.sequence, settled.verdict) for peer, settled in said if isinstance(settled, Settlement)]
+
+
+def push(
+    server: Transcript, worker: str, sequence: int, gradient: Sequence[float] = (1, 1, 1), **fields: Any
+) -> Answers:
+    """Push; what is answered to anybody because of it."""
+    peer = fields.pop("peer", worker)
+    message = server.push_of(sequence, **fields)
+    return answers(server.machine.receive(peer.encode(), message, encoded(gradient), now=server.now))
+
+
+def notes(server: Transcript) -> list[str]:
+    """What the last message had the server tell people."""
+    return [effect.text for effect in server.effects if isinstance(effect, Note)]
+
+
+def silent(server: Transcript, *talkative: str) -> Answers:
+    """Enough time passes to end the leases of all others; what is answered in it."""
+    said: Answers = []
+    for _ in range(3):
+        said += answers(server.after(LEASE_SECONDS / 2.5))
+        for worker in talkative:
+            server.heartbeat(worker)
+    return said
+
+
+# -- stale synchronous parallel ---------------------------------------------------------------------------------------
+
+
+def test_no_worker_is_further_ahead_than_the_slack() -> None:
+    server = a_server("ssp", slack=2)
+    assert push(server, "a", 1) == [("a", 1, "applied")]
+    assert push(server, "a", 2) == [("a", 2, "applied")]
+    assert push(server, "a", 3) == [], "it would be three ahead"
+    assert push(server, "b", 1) == [("b", 1, "applied"), ("a", 3, "applied")]
+    assert server.weights() == [-4, -4, -4]
+
+
+def test_a_dead_worker_releases_the_others_when_its_lease_ends() -> None:
+    server = a_server("ssp", slack=1)
+    push(server, "a", 1)
+    assert push(server, "a", 2) == []
+    assert silent(server, "a") == [("a", 2, "applied")]
+    assert push(server, "a", 3) == [("a", 3, "applied")]
+
+
+def test_who_leaves_releases_the_others_at_once() -> None:
+    server = a_server("ssp", slack=1)
+    push(server, "a", 1)
+    assert push(server, "a", 2) == []
+    goodbye = messages.Goodbye(request=server.next_request())
+    assert answers(server.machine.receive(b"b", goodbye, now=server.now)) == [("a", 2, "applied")]
+
+
+def test_who_comes_late_is_as_far_as_the_slowest() -> None:
+    """And not at 0, which would stop all others until it has caught up."""
+    server = a_server("ssp", workers=("a",), slack=1)
+    for sequence in range(1, 6):
+        assert push(server, "a", sequence) == [("a", sequence, "applied")]
+    server.hello("late")
+    assert push(server, "a", 6) == [("a", 6, "applied")]
+    assert push(server, "a", 7) == []
+    assert push(server, "late", 1) == [("late", 1, "applied"), ("a", 7, "applied")]
+
+
+# -- no gradient later than so much -----------------------------------------------------------------------------------
+
+
+def push_pull(server: Transcript, worker: str, sequence: int, *, computed_on: int) -> Answers:
+    message = server.push_pull_of(sequence, have=computed_on, computed_on=computed_on)
+    return answers(server.machine.receive(worker.encode(), message, encoded([1, 1, 1]), now=server.now))
+
+
+def a_paced_server(*workers: str, slack: int) -> Transcript:
+    server = a_server("paced", workers=workers, slack=slack)
+    for worker in workers:
+        server.pull(worker)
+    return server
+
+
+def test_a_push_that_would_make_another_too_late_waits_for_it() -> None:
+    server = a_paced_server("a", "b", slack=1)
+    assert push_pull(server, "a", 1, computed_on=1) == [("a", 1, "applied")]
+    assert push_pull(server, "a", 2, computed_on=2) == [], "what b is computing would be two versions late"
+    assert push_pull(server, "b", 1, computed_on=1) == [("b", 1, "applied"), ("a", 2, "applied")]
+    assert server.weights() == [-3, -3, -3]
+
+
+def test_pushes_that_would_make_each_other_too_late_are_one_update() -> None:
+    server = a_paced_server("a", "b", "c", slack=1)
+    assert push_pull(server, "a", 1, computed_on=1) == [("a", 1, "applied")]
+    assert push_pull(server, "b", 1, computed_on=1) == []
+    assert push_pull(server, "c", 1, computed_on=1) == [("b", 1, "applied"), ("c", 1, "applied")]
+    assert (server.machine.version, server.weights()) == (3, [-2, -2, -2])
+
+
+def test_who_has_not_pulled_yet_makes_nobody_wait() -> None:
+    server = a_paced_server("a", slack=1)
+    server.hello("b")
+    for sequence in (1, 2, 3):
+        assert push_pull(server, "a", sequence, computed_on=sequence) == [("a", sequence, "applied")]
+
+
+def test_a_push_of_a_former_life_of_the_server_is_not_late() -> None:
+    server = a_paced_server("a", "b", slack=1)
+    old = server.push_pull_of(1, have=1, computed_on=900, epoch=1)
+    assert answers(server.machine.receive(b"b", old, encoded([1, 1, 1]), now=server.now)) == [("b", 1, "applied")]
+    assert push_pull(server, "a", 1, computed_on=1) == [("a", 1, "applied")]
+
+
+# -- rounds -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_round_is_one_update_with_the_mean() -> None:
+    server = a_server("sync")
+    assert push(server, "b", 1, [4, 0, 2]) == []
+    assert server.machine.version == 1
+    assert push(server, "a", 1, [2, 2, 0]) == [("a", 1, "applied"), ("b", 1, "applied")]
+    assert (server.machine.version, server.weights()) == (2, [-3, -1, -1])
+    assert server.run.progress.global_steps == 40
+
+
+def test_a_round_comes_to_the_same_whoever_is_first() -> None:
+    numbers = {"a": [0.1, 1e8, -1.0], "b": [0.2, -1e8, 1.7], "c": [0.3, 3.0, 1e-9]}
+    seen = set()
+    for order in ("abc", "cba", "bac"):
+        server = a_server("sync", workers=("a", "b", "c"))
+        for worker in order:
+            push(server, worker, 1, numbers[worker])
+        seen.add(tuple(server.weights()))
+    assert len(seen) == 1
+
+
+def test_an_unsound_gradient_is_left_out_of_the_mean() -> None:
+    server = a_server("sync")
+    push(server, "a", 1, [float("nan"), 0, 0])
+    assert push(server, "b", 1, [4, 4, 4]) == [("a", 1, "discarded"), ("b", 1, "applied")]
+    assert server.weights() == [-4, -4, -4]
+
+
+def test_a_round_of_unsound_gradients_changes_nothing() -> None:
+    server = a_server("sync")
+    push(server, "a", 1, [float("nan"), 0, 0])
+    assert push(server, "b", 1, [float("inf"), 4, 4]) == [("a", 1, "discarded"), ("b", 1, "discarded")]
+    assert (server.machine.version, server.weights()) == (1, [0, 0, 0])
+
+
+def test_a_dead_worker_ends_the_round_without_it() -> None:
+    server = a_server("sync")
+    assert push(server, "a", 1) == []
+    assert silent(server, "a") == [("a", 1, "applied")]
+
+
+def test_a_push_of_a_worker_that_died_waiting_counts_in_the_round() -> None:
+    server = a_server("sync")
+    push(server, "a", 1, [2, 2, 2])
+    silent(server, "b")
+    assert push(server, "b", 1, [4, 4, 4]) == [("a", 1, "applied"), ("b", 1, "applied")]
+    assert server.weights() == [-3, -3, -3]
+
+
+def test_of_several_pushes_of_a_worker_the_oldest_is_in_the_round() -> None:
+    server = a_server("sync")
+    push(server, "a", 2, [8, 8, 8])
+    push(server, "a", 1, [2, 2, 2])
+    assert push(server, "b", 1, [4, 4, 4]) == [("a", 1, "applied"), ("b", 1, "applied")]
+    assert server.weights() == [-3, -3, -3]
+    assert push(server, "b", 2, [0, 0, 0]) == [("a", 2, "applied"), ("b", 2, "applied")]
+
+
+def test_a_push_waits_for_the_one_before_it_which_the_network_lost() -> None:
+    server = a_server("sync")
+    assert push(server, "a", 2, [8, 8, 8]) == []
+    assert push(server, "b", 1, [4, 4, 4]) == [], "a's first push is still to come"
+    assert not server.heartbeat("a").holding, "or a would take it for safe here"
+    assert server.heartbeat("b").holding
+    assert push(server, "a", 1, [2, 2, 2]) == [("a", 1, "applied"), ("b", 1, "applied")]
+
+
+def test_a_push_that_its_worker_has_given_up_is_in_no_round() -> None:
+    server = a_server("sync")
+    push(server, "a", 2, [8, 8, 8])
+    push(server, "a", 3, [2, 2, 2], oldest=3)
+    assert push(server, "b", 1, [4, 4, 4]) == [("a", 3, "applied"), ("b", 1, "applied")]
+    assert push(server, "b", 2, [4, 4, 4]) == []
+
+
+def test_what_a_dead_worker_sent_out_of_order_waits_no_longer() -> None:
+    server = a_server("sync")
+    push(server, "a", 2, [8, 8, 8])
+    silent(server, "b")
+    assert push(server, "b", 1, [4, 4, 4]) == [("b", 1, "applied")]
+    assert server.weights() == [-4, -4, -4]
+    assert push(server, "a", 1, [2, 2, 2]) == []
+    assert push(server, "b", 2, [4, 4, 4]) == [("a", 1, "applied"), ("b", 2, "applied")]
+    assert push(server, "b", 3) == [], "a has to send its second push again"
+
+
+def test_a_round_answers_pushpull_with_the_weights_after_it() -> None:
+    server = a_server("sync")
+    waiting = server.push_pull_of(1, have=1)
+    assert answers(server.machine.receive(b"a", waiting, encoded([2, 2, 2]), now=server.now)) == []
+    effects = server.machine.receive(b"b", server.push_pull_of(1, have=1), encoded([4, 4, 4]), now=server.now)
+    first, second = sends(effects)
+    assert first.message.version == second.message.version == 2
+    assert first.snapshot is second.snapshot, "one copy for all"
+
+
+# -- both -------------------------------------------------------------------------------------------------------------
+
+each_rule = pytest.mark.parametrize("rule", ["ssp", "paced", "sync"])
+
+
+def waiting(rule: str) -> Transcript:
+    """A server with a push of `a` that waits for `b`."""
+    server = a_server(rule, slack=1)
+    server.pull("b")
+    push(server, "a", 1)
+    if rule != "sync":
+        push(server, "a", 2)
+    return server
+
+
+@each_rule
+def test_a_heartbeat_says_that_a_push_waits(rule: str) -> None:
+    server = waiting(rule)
+    assert (server.heartbeat("a").holding, server.heartbeat("b").holding) == (True, False)
+    push(server, "b", 1)
+    assert not server.heartbeat("a").holding
+
+
+@each_rule
+def test_a_waiting_push_that_is_repeated_on_a_new_connection_is_answered_there_and_once(rule: str) -> None:
+    server, sequence = waiting(rule), 1 if rule == "sync" else 2
+    server.hello("a", peer="again")
+    assert push(server, "a", sequence, peer="again") == []
+    assert push(server, "a", sequence, peer="again") == []
+    assert sorted(push(server, "b", 1)) == [("again", sequence, "applied"), ("b", 1, "applied")]
+
+
+@each_rule
+def test_a_push_that_was_settled_is_answered_at_once(rule: str) -> None:
+    server = waiting(rule)
+    push(server, "b", 1)
+    assert push(server, "b", 1) == [("b", 1, "duplicate")]
+
+
+@each_rule
+def test_a_waiting_push_is_in_no_checkpoint(rule: str) -> None:
+    server, sequence = waiting(rule), 1 if rule == "sync" else 2
+    account = server.save().record["ledger"]["a"]
+    assert (account["through"], list(account["early"])) == (sequence - 1, [])
+
+
+@each_rule
+def test_nothing_is_applied_before_the_quorum(rule: str) -> None:
+    server = a_server(rule, workers=("a", "b"), quorum=3)
+    assert push(server, "a", 1) == push(server, "b", 1) == []
+    server.hello("c")
+    released = [*answers(server.after(0.1)), *push(server, "c", 1)]
+    assert sorted(released) == [("a", 1, "applied"), ("b", 1, "applied"), ("c", 1, "applied")]
+
+
+@each_rule
+def test_the_end_of_the_run_ends_the_waiting(rule: str) -> None:
+    server = waiting(rule)
+    effects = server.machine.receive(b"x", messages.StopRequest(request=1), now=server.now)
+    assert [type(send.message).__name__ for send in sends(effects)] == ["Stopping", "Stop", "Stop"]
+    assert answers(server.after(1)) == []
+
+
+@each_rule
+def test_a_worker_that_stands_still_keeps_nobody_waiting_though_it_lives(rule: str) -> None:
+    server, sequence = waiting(rule), 1 if rule == "sync" else 2
+    for _ in range(3):
+        server.heartbeat("a")
+        server.heartbeat("b")
+        assert answers(server.after(LEASE_SECONDS / 2)) == [], "it lives and moves"
+    server.heartbeat("b", stalled=True)
+    assert notes(server) == ["b has made no step for much longer than ever before; nobody waits for it"]
+    assert answers(server.after(0.1)) == [("a", sequence, "applied")]
+    assert push(server, "a", sequence + 1) == [("a", sequence + 1, "applied")]
+    assert [(worker.alive, worker.stalled) for worker in server.machine.status(now=server.now).workers] == [
+        (True, False),
+        (True, True),
+    ]
+
+
+@each_rule
+@pytest.mark.parametrize("how", ["push", "heartbeat"])
+def test_a_worker_that_goes_on_is_waited_for_again(rule: str, how: str) -> None:
+    server, sequence = waiting(rule), 1 if rule == "sync" else 2
+    server.heartbeat("b", stalled=True)
+    assert answers(server.after(0.1)) == [("a", sequence, "applied")]
+    if how == "push":
+        push(server, "b", 1)
+    else:
+        server.heartbeat("b", stalled=False)
+        assert notes(server) == ["b goes on"]
+    assert not any(worker.stalled for worker in server.machine.status(now=server.now).workers)
+    server.pull("b")
+    lead = sequence
+    while push(server, "a", lead + 1):
+        lead += 1
+        assert lead < 10, "a runs away"
+
+
+def test_a_worker_that_stands_still_is_not_counted_into_a_quorum() -> None:
+    server = a_server("sync", workers=("a", "b"), quorum=2)
+    server.heartbeat("b", stalled=True)
+    assert push(server, "a", 1) == []
+    assert answers(server.after(0.1)) == []
+    server.heartbeat("b", stalled=False)
+    push(server, "b", 1)
+    assert server.run.ledger.accounts["a"].through == 1
+
+
+def test_a_budget_that_is_reached_in_a_round_ends_the_run_once() -> None:
+    server = Transcript.seeded(workers=("a", "b"), consistency={"rule": "sync"}, budget={"max_steps": 30})
+    push(server, "a", 1)
+    effects = server.machine.receive(b"b", server.push_of(1), encoded([1, 1, 1]), now=server.now)
+    kinds = [type(send.message).__name__ for send in sends(effects)]
+    assert kinds == ["Settled", "Settled", "Stop", "Stop"]

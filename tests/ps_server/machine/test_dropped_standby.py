@@ -1,0 +1,64 @@
+"""The standby's side of being dropped: it relies on no promise any more, and asks again under a new number."""
+
+from typing import Any
+
+from common.protocol import messages
+from ps_server.machine.effects import SendToPrimary
+from ps_server.machine.replication import FIRST_PAUSE_SECONDS
+from tests.ps_server.machine.test_standby import are_alike, refusal, the_run
+from tests.ps_server.standby_transcripts import PRIMARY, TAKEOVER_SECONDS, TICK_SECONDS, WithStandby
+from tests.ps_server.transcripts import notes, only
+
+
+def told_that_it_fell_behind(server: WithStandby, request: int) -> list[Any]:
+    message = messages.Refused(request=request, code="fell_behind", reason="too slow")
+    return server.standby.receive_from_primary(message, now=server.now)
+
+
+def next_follow(server: WithStandby) -> messages.Follow:
+    server.now += TICK_SECONDS
+    message = only(SendToPrimary, server.standby.tick(now=server.now)).message
+    assert isinstance(message, messages.Follow)
+    return message
+
+
+def test_a_standby_that_was_dropped_says_so_and_asks_again_under_a_new_number() -> None:
+    server = WithStandby.following()
+    (note,) = notes(told_that_it_fell_behind(server, request=1))
+    assert note == f"not in sync with {PRIMARY} any more: too slow"
+    asked = next_follow(server)
+    assert asked.request > 1
+    assert next_follow(server).request == asked.request
+    assert told_that_it_fell_behind(server, request=asked.request) == [], "the log has it already"
+    assert next_follow(server).request > asked.request, "a state may be under way that was sent under the old number"
+
+
+def test_a_standby_that_was_dropped_does_not_rely_on_what_it_was_promised() -> None:
+    server = WithStandby.following()
+    told_that_it_fell_behind(server, request=1)
+    server.silence(TAKEOVER_SECONDS + 0.5)
+    hello = server.hello_of("a", oldest=50)
+    assert refusal(server.ask_standby(hello)).code == "lacking"
+
+
+def test_a_standby_that_is_dropped_during_its_state_transfer_comes_back_in_sync() -> None:
+    server = WithStandby.following()
+    server.to_standby(server.machine.replication.begin_anew())
+    server.pass_time(1.0)
+    replication = server.machine.replication
+    assert replication.followed is not None
+    server.is_cut = True
+    server.push("a", 1)
+    server.save_and_complete()
+    server.now += 1.25
+    server.heartbeat("a", save_soon=True)
+    server.is_cut = False
+    server.pass_time(1.0)
+    status = replication.status(now=server.now)
+    assert status is not None
+    assert status.phase == "dropped"
+    server.pass_time(FIRST_PAUSE_SECONDS + 1.0)
+    status = replication.status(now=server.now)
+    assert status is not None
+    assert (status.phase, status.lag_updates) == ("in sync", 0)
+    assert are_alike(the_run(server), server.run, now=server.now)

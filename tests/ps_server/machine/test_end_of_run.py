@@ -1,0 +1,250 @@
+"""How a run ends, and what an admin may ask of it, as transcripts."""
+
+from collections.abc import Callable
+
+import pytest
+
+from common.protocol import messages
+from common.protocol.messages import CheckpointSaved, Stop, Weights
+from ps_server.machine.effects import Exit, Note, SaveCheckpoint, Send
+from ps_server.machine.parameter_server import DRAIN_SECONDS
+from ps_server.machine.phases import Phase
+from tests.ps_server.transcripts import CHECKPOINT_SECONDS, Transcript, encoded, exits, notes, only, received, sends
+
+
+def stops(server: Transcript) -> dict[bytes, str]:
+    """Who is told, unasked, that the run is over; and why."""
+    unasked = [send for send in sends(server.effects) if isinstance(send.message, Stop) and send.message.request == 0]
+    assert len({send.to for send in unasked}) == len(unasked)
+    return {send.to: send.message.reason for send in unasked if isinstance(send.message, Stop)}
+
+
+def stop(server: Transcript, reason: str = "enough") -> messages.Stopping:
+    """An admin ends the run."""
+    return server.answer(messages.Stopping, "admin", messages.StopRequest(request=1, reason=reason))
+
+
+@pytest.fixture
+def draining(server: Transcript) -> Transcript:
+    """The run of "a" and "b" after one update, just ended; its last checkpoint is complete."""
+    server.push("a", 1, [1, 2, 3])
+    stop(server)
+    server.machine.checkpoint_saved("last.safetensors")
+    return server
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_budget_of_steps_ends_the_run_with_the_push_that_reaches_it() -> None:
+    server = Transcript.seeded(workers=("a", "b"), budget={"max_steps": 60})
+    server.push("a", 1, steps=40)
+    assert stops(server) == {}
+    server.push("b", 1, steps=20)
+    assert server.machine.phase is Phase.DRAINING
+    assert stops(server) == {b"a": "max_steps 60 reached", b"b": "max_steps 60 reached"}
+    assert only(SaveCheckpoint, server.effects).record["version"] == 3
+    assert notes(server.effects) == ["the run is over: max_steps 60 reached"]
+
+
+def test_a_target_ends_the_run_with_the_report_that_reaches_it() -> None:
+    server = Transcript.seeded(budget={"until_return": 18.0})
+    server.push("a", 1)
+    server.report("a", 1, *[18.0] * 99)
+    assert stops(server) == {}
+    server.report("a", 2, 18.0)
+    assert stops(server) == {b"a": "mean return of the last 100 episodes reached 18"}
+    assert only(SaveCheckpoint, server.effects).best
+
+
+def test_a_budget_of_minutes_ends_the_run_though_nobody_speaks() -> None:
+    server = Transcript.seeded(budget={"max_minutes": 0.05})
+    server.push("a", 1)
+    server.after(2.9)
+    assert stops(server) == {}
+    server.after(0.1)
+    assert stops(server) == {b"a": "max_minutes 0.05 reached"}
+
+
+def test_an_admin_ends_the_run(server: Transcript) -> None:
+    server.push("a", 1)
+    stop(server, "enough")
+    kinds = [type(effect) for effect in server.effects]
+    assert kinds == [Send, Note, Send, Send, SaveCheckpoint]
+    assert stops(server) == {b"a": "enough", b"b": "enough"}
+
+
+def test_only_the_living_are_told(server: Transcript) -> None:
+    server.after(3)
+    server.heartbeat("b")
+    server.after(3)
+    stop(server)
+    assert stops(server).keys() == {b"b"}
+
+
+def test_a_run_ends_once(draining: Transcript) -> None:
+    assert stop(draining).request == 1
+    assert [type(effect) for effect in draining.effects] == [Send]
+
+
+def test_when_the_run_is_over_the_server_exits_as_soon_as_all_workers_have_left(draining: Transcript) -> None:
+    assert exits(draining.after(0.25)) == []
+    draining.goodbye("a")
+    assert exits(draining.after(0.25)) == []
+    draining.goodbye("b")
+    assert exits(draining.after(0.25)) == [Exit("enough")]
+
+
+def test_who_does_not_leave_is_waited_for_only_so_long(draining: Transcript) -> None:
+    draining.goodbye("a")
+    assert exits(draining.after(DRAIN_SECONDS - 0.1)) == []
+    draining.answer(Stop, "b", messages.Heartbeat(request=8))
+    assert exits(draining.after(0.1)) == [Exit("enough")]
+
+
+def test_the_server_exits_once(draining: Transcript) -> None:
+    assert len(exits(draining.after(DRAIN_SECONDS))) == 1
+    assert exits(draining.after(DRAIN_SECONDS)) == []
+
+
+def test_a_run_that_nobody_joined_can_be_ended_too(empty: Transcript) -> None:
+    stop(empty)
+    assert exits(empty.after(0.25)) == [Exit("enough")]
+
+
+# -- after the end ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda server: server.push_of(2),
+        lambda server: server.push_pull_of(2, have=1),
+        lambda server: server.hello_of("a"),
+        lambda server: messages.Heartbeat(request=server.next_request()),
+        lambda server: messages.Seed(request=server.next_request(), schema=()),
+    ],
+    ids=["push", "pushpull", "hello", "heartbeat", "seed"],
+)
+@pytest.mark.parametrize("peer", ["a", "nobody"])
+def test_whatever_needs_a_running_run_is_answered_by_stop(
+    draining: Transcript, say: Callable[[Transcript], messages.ToServer], peer: str
+) -> None:
+    assert draining.answer(Stop, peer, say(draining), encoded([1, 1, 1])).reason == "enough"
+    assert draining.weights() == [-1, -2, -3]
+
+
+def test_after_the_end_the_weights_can_be_read_and_the_last_scores_told(draining: Transcript) -> None:
+    assert received(draining.pull("a")) == [-1, -2, -3]
+    draining.report("a", 1, 21.0)
+    status = draining.answer(messages.StatusReply, "admin", messages.StatusRequest(request=4)).status
+    assert (status.phase, status.mean_return_100) == ("draining", 21.0)
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_written_when_it_is_due(server: Transcript) -> None:
+    server.push("a", 1, [1, 2, 3])
+    server.after(CHECKPOINT_SECONDS - 1)
+    assert [effect for effect in server.effects if isinstance(effect, SaveCheckpoint)] == []
+    checkpoint = only(SaveCheckpoint, server.after(1))
+    assert checkpoint.vectors["weights"].tolist() == [-1, -2, -3]
+    assert (checkpoint.global_steps, checkpoint.best) == (20, False)
+    assert checkpoint.record["version"] == 2
+
+
+def test_the_best_hundred_games_so_far_are_saved_before_the_next_checkpoint_is_due(server: Transcript) -> None:
+    server.push("a", 1, [1, 2, 3])
+    server.report("a", 1, *[21.0] * 100)
+    checkpoint = only(SaveCheckpoint, server.after(CHECKPOINT_SECONDS / 6))
+    assert checkpoint.best
+    server.machine.checkpoint_saved("here.safetensors")
+    later = server.after(CHECKPOINT_SECONDS / 2)
+    assert [effect for effect in later if isinstance(effect, SaveCheckpoint)] == [], "the mean is no higher than that"
+
+
+def test_a_checkpoint_does_not_change_while_it_is_written(server: Transcript) -> None:
+    server.push("a", 1, [1, 2, 3])
+    checkpoint = server.save()
+    server.push("a", 2, [1, 2, 3])
+    assert checkpoint.vectors["weights"].tolist() == [-1, -2, -3]
+    assert checkpoint.record["ledger"]["a"]["through"] == 1
+    assert checkpoint.record["progress"]["global_steps"] == 20
+
+
+def test_a_push_is_durable_when_a_checkpoint_that_holds_it_is_complete(server: Transcript) -> None:
+    assert server.push("a", 1).durable == 0
+    server.save()
+    assert server.push("a", 2).durable == 0, "it is being written"
+    server.machine.checkpoint_saved("here.safetensors")
+    assert server.push("a", 3).durable == 1
+    assert server.machine.status(now=server.now).checkpoint_version == 2
+
+
+def test_who_asks_for_a_checkpoint_is_answered_when_it_is_on_disk(server: Transcript) -> None:
+    server.push("a", 1)
+    effects = server.say("admin", messages.CheckpointRequest(request=9))
+    assert [type(effect) for effect in effects] == [SaveCheckpoint]
+    assert server.machine.checkpoint_saved("runs/x.safetensors") == [
+        Send(b"admin", CheckpointSaved(request=9, path="runs/x.safetensors", version=2))
+    ]
+
+
+def test_who_asks_while_one_is_written_is_answered_by_the_next(server: Transcript) -> None:
+    server.push("a", 1)
+    server.save()
+    server.push("a", 2)
+    assert server.say("admin", messages.CheckpointRequest(request=9)) == []
+    assert server.machine.checkpoint_saved("older.safetensors") == []
+    assert only(SaveCheckpoint, server.after(0.25)).record["version"] == 3
+    (answer,) = sends(server.machine.checkpoint_saved("newer.safetensors"))
+    assert answer.message == CheckpointSaved(request=9, path="newer.safetensors", version=3)
+
+
+def test_a_request_said_again_writes_nothing_more(server: Transcript) -> None:
+    asked = messages.CheckpointRequest(request=9)
+    server.say("admin", asked)
+    assert server.say("admin", asked) == []
+    assert len(server.machine.checkpoint_saved("here.safetensors")) == 1
+    assert server.after(0.25) == []
+
+
+def test_a_failed_checkpoint_is_told_to_who_asked_and_training_goes_on(server: Transcript) -> None:
+    server.push("a", 1)
+    server.say("admin", messages.CheckpointRequest(request=9))
+    effects = server.machine.checkpoint_failed("no space left")
+    assert only(Note, effects) == Note("checkpoint failed: no space left", warning=True)
+    (refused,) = sends(effects)
+    assert refused == Send(b"admin", messages.Refused(request=9, code="checkpoint_failed", reason="no space left"))
+    assert server.push("a", 2).verdict == "applied"
+    assert server.machine.status(now=server.now).checkpoint_failures == 1
+    assert only(SaveCheckpoint, server.after(CHECKPOINT_SECONDS)).record["version"] == 3
+
+
+def test_there_is_nothing_to_save_before_the_seed(empty: Transcript) -> None:
+    empty.hello("a")
+    assert empty.refusal("admin", messages.CheckpointRequest(request=9)).code == "no_weights"
+    assert empty.after(CHECKPOINT_SECONDS) == [Note("a has been silent for 30.0 s and is gone", warning=True)]
+    stop(empty)
+    assert empty.refusal("admin", messages.CheckpointRequest(request=10)).code == "no_weights"
+
+
+# -- status -----------------------------------------------------------------------------------------------------------
+
+
+def test_anybody_may_ask_how_the_run_is(server: Transcript) -> None:
+    server.push("a", 1)
+    reply = server.answer(messages.StatusReply, "admin", messages.StatusRequest(request=3))
+    assert reply.status == server.machine.status(now=server.now)
+    assert reply.run == server.run.spec.to_dict()
+    assert [spec.name for spec in reply.schema] == ["policy.weight", "policy.bias"]
+
+
+def test_there_is_a_status_before_there_is_a_run(empty: Transcript) -> None:
+    reply = empty.answer(messages.StatusReply, "admin", messages.StatusRequest(request=3))
+    assert (reply.status.phase, reply.status.version, reply.run, reply.schema) == ("empty", 0, {}, ())
+
+
+def test_a_stranger_may_read_the_weights(server: Transcript) -> None:
+    assert isinstance(server.pull("rl-eval").message, Weights)

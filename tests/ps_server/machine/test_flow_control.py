@@ -1,0 +1,249 @@
+"""Room for pushes: even shares while they hold a vector, and turns in order of asking when they do not."""
+
+import pytest
+
+from common.protocol import messages
+from ps_server.machine.flow_control import FIRST_PENALTY_SECONDS, GRANT_SECONDS, LONGEST_PENALTY_SECONDS, PushBudget
+from ps_server.machine.membership import Membership
+from tests.ps_server.transcripts import SCHEMA, Transcript, encoded, sends
+
+VECTOR_BYTES = 4 * SCHEMA.size
+
+
+def members(*workers: str) -> Membership:
+    """Their connections have their names."""
+    membership = Membership(lease_seconds=5.0, now=0.0)
+    for number, worker in enumerate(workers):
+        hello = messages.Hello(request=1, worker_id=worker, secret=16 * "s", protocols=(1, 1))
+        membership.join(hello, worker.encode(), number=number, now=0.0)
+    return membership
+
+
+WORKERS = members("a", "b", "c")
+
+
+def room_for(budget_bytes: int) -> PushBudget:
+    """With workers a, b and c."""
+    return PushBudget(budget_bytes, WORKERS)
+
+
+def arrived(room: PushBudget, worker: str) -> None:
+    """A push of this worker is here."""
+    member = WORKERS.known_at(worker.encode())
+    assert member is not None
+    room.arrived(member)
+
+
+@pytest.mark.parametrize(("workers", "credit"), [(0, 100), (1, 100), (2, 50), (10, 10), (11, 0)])
+def test_a_credit_is_an_even_share_that_holds_a_vector_or_nothing(workers: int, credit: int) -> None:
+    assert PushBudget(100, members(*(f"w{number}" for number in range(workers)))).credit(10) == credit
+
+
+def test_room_is_given_in_the_order_of_asking_until_the_budget_is_full() -> None:
+    room = room_for(25)
+    for number, peer in enumerate((b"b", b"a", b"c")):
+        room.ask(peer, number, 10)
+    assert room.next_grants(now=0.0) == [(b"b", 0), (b"a", 1)]
+    assert room.waits(b"c")
+    assert not room.waits(b"a")
+    assert room.next_grants(now=0.0) == []
+    arrived(room, "a")
+    assert room.next_grants(now=0.0) == [(b"c", 2)]
+
+
+def test_a_small_push_does_not_overtake_a_large_one() -> None:
+    room = room_for(25)
+    for peer, size in ((b"a", 20), (b"b", 20), (b"c", 1)):
+        room.ask(peer, 1, size)
+    assert room.next_grants(now=0.0) == [(b"a", 1)]
+
+
+def test_a_push_larger_than_the_budget_goes_alone() -> None:
+    room = room_for(25)
+    room.ask(b"a", 1, 1000)
+    room.ask(b"b", 2, 1)
+    assert room.next_grants(now=0.0) == [(b"a", 1)]
+    arrived(room, "a")
+    assert room.next_grants(now=0.0) == [(b"b", 2)]
+
+
+def test_who_asks_again_keeps_the_place_and_is_answered_under_the_new_number() -> None:
+    room = room_for(10)
+    for peer, request in ((b"a", 1), (b"b", 2), (b"c", 3), (b"b", 4)):
+        room.ask(peer, request, 10)
+    assert room.next_grants(now=0.0) == [(b"a", 1)]
+    arrived(room, "a")
+    assert room.next_grants(now=0.0) == [(b"b", 4)]
+
+
+def test_room_that_was_given_twice_counts_once() -> None:
+    """The first answer was lost."""
+    room = room_for(10)
+    for request in (1, 2):
+        room.ask(b"a", request, 10)
+        assert room.next_grants(now=0.0) == [(b"a", request)]
+    arrived(room, "a")
+    room.ask(b"b", 3, 10)
+    assert room.next_grants(now=0.0) == [(b"b", 3)]
+
+
+def test_the_dead_keep_nobody_waiting() -> None:
+    membership = members("a", "b", "c")
+    room = PushBudget(10, membership)
+    for peer in (b"a", b"b", b"c"):
+        room.ask(peer, 1, 10)
+    assert room.next_grants(now=0.0) == [(b"a", 1)]
+    for member in membership.alive()[:2]:
+        membership.leave(member)
+    assert room.next_grants(now=0.0) == [(b"c", 1)]
+
+
+def test_room_that_is_not_used_goes_to_the_next() -> None:
+    room = room_for(10)
+    room.ask(b"a", 1, 10)
+    room.ask(b"b", 2, 10)
+    assert room.next_grants(now=0.0) == [(b"a", 1)]
+    assert room.next_grants(now=GRANT_SECONDS) == []
+    assert room.next_grants(now=GRANT_SECONDS + 0.1) == [(b"b", 2)]
+
+
+def test_who_does_not_use_its_turns_has_the_next_ones_ever_later_and_the_others_go_on() -> None:
+    room, now = room_for(10), 0.0
+    waited = []
+    for _ in range(11):
+        room.ask(b"a", 1, 10)
+        asked = now
+        while not (turns := room.next_grants(now=now)):
+            now += 1
+        assert turns == [(b"a", 1)]
+        waited.append(now - asked)
+        room.ask(b"b", 2, 10)
+        assert room.next_grants(now=now + GRANT_SECONDS) == []
+        now += GRANT_SECONDS + 0.1
+        assert room.next_grants(now=now) == [(b"b", 2)]
+        arrived(room, "b")
+    penalties = [min(FIRST_PENALTY_SECONDS * 2**times, LONGEST_PENALTY_SECONDS) for times in range(9)]
+    assert waited == pytest.approx([0, 0, *penalties], abs=1.1)
+
+
+def test_who_pushes_is_forgiven() -> None:
+    room = room_for(10)
+    for turn in range(3):
+        room.ask(b"a", 1, 10)
+        assert room.next_grants(now=1000.0 * turn) == [(b"a", 1)]
+        room.ask(b"b", 2, 10)
+        assert room.next_grants(now=1000.0 * turn + GRANT_SECONDS + 1) == [(b"b", 2)]
+        arrived(room, "b")
+    arrived(room, "a")  # late, over a slow link
+    room.ask(b"a", 1, 10)
+    assert room.next_grants(now=2000.0 + GRANT_SECONDS + 2) == [(b"a", 1)]
+
+
+def test_a_new_connection_does_not_forgive() -> None:
+    """A worker that asks, is given room, and begins another connection before its turn is over, again and again."""
+    membership = members("a", "b")
+    room = PushBudget(10, membership)
+    for connection in range(3):
+        hello = messages.Hello(request=1, worker_id="a", secret=16 * "s", protocols=(1, 1))
+        peer = f"a{connection}".encode()
+        membership.join(hello, peer, number=0, now=0.0)
+        room.ask(peer, 1, 10)
+        turns = room.next_grants(now=0.0)
+        assert turns == ([(peer, 1)] if connection < 2 else [])
+    room.ask(b"b", 2, 10)
+    assert room.next_grants(now=0.0) == [(b"b", 2)]
+
+
+def test_room_for_more_waits_while_pushes_of_the_same_worker_wait_for_the_gate() -> None:
+    room = room_for(25)
+    room.ask(b"a", 1, 10)
+    room.ask(b"b", 2, 10)
+    assert room.next_grants(held_bytes=20, holds=lambda worker: worker == "a", now=0.0) == [(b"b", 2)]
+    assert room.waits(b"a")
+    arrived(room, "b")
+    assert room.next_grants(held_bytes=10, holds=lambda worker: worker == "a", now=0.0) == [(b"a", 1)]
+
+
+@pytest.mark.parametrize("rule", ["sync", "ssp", "paced"])
+def test_pushes_that_wait_for_the_gate_stay_within_the_budget_and_one_of_each_living_worker(rule: str) -> None:
+    """Ten workers push all that their windows hold, and one that lives never does: nothing can be settled."""
+    pushers = [f"w{number}" for number in range(10)]
+    server = Transcript.seeded(
+        workers=("idle", *pushers), receive_bytes=64 * VECTOR_BYTES, consistency={"rule": rule, "slack": 1}
+    )
+    server.pull("idle")
+    refused = 0
+    for sequence in range(1, 65):
+        for worker in pushers:
+            push = server.push_of(sequence, computed_on=1)
+            told = [one.message for one in sends(server.say(worker, push, encoded([1, 1, 1])))]
+            refused += sum(isinstance(one, messages.Refused) and one.code == "outside_window" for one in told)
+    assert refused > 300
+    assert server.machine.gate.held_bytes <= (64 + len(pushers)) * VECTOR_BYTES
+
+
+def test_what_the_dead_have_left_at_the_gate_goes_first_when_memory_is_short() -> None:
+    server = Transcript.seeded(workers=("idle",), receive_bytes=4 * VECTOR_BYTES, consistency={"rule": "sync"})
+    for number in range(50):
+        server.hello(f"w{number}")
+        server.say(f"w{number}", server.push_of(1), encoded([1, 1, 1]))
+        server.goodbye(f"w{number}")
+    assert server.machine.gate.held_bytes <= 5 * VECTOR_BYTES
+
+
+def test_a_push_that_was_refused_for_room_is_applied_when_it_comes_again() -> None:
+    server = Transcript.seeded(workers=("a", "b"), receive_bytes=VECTOR_BYTES, consistency={"rule": "sync"})
+    server.say("a", server.push_of(1), encoded([1, 1, 1]))
+    refused = server.refusal("a", server.push_of(2), encoded([1, 1, 1]))
+    assert refused.code == "outside_window"
+    server.push("b", 1)
+    assert server.run.progress.updates == 1
+    server.say("a", server.push_of(2), encoded([1, 1, 1]))
+    server.push("b", 2)
+    assert server.run.progress.updates == 2
+
+
+def test_workers_are_told_their_credit_and_what_has_become_of_it() -> None:
+    server = Transcript.seeded(receive_bytes=2 * VECTOR_BYTES)
+    assert server.push("a", 1).credit == 2 * VECTOR_BYTES
+    assert server.hello("b").credit == VECTOR_BYTES
+    assert server.push("b", 1).credit == VECTOR_BYTES
+    assert server.heartbeat("a").credit == VECTOR_BYTES
+    assert server.hello("c").credit == 0
+    assert server.push("a", 2).credit == 0
+    server.goodbye("c")
+    assert server.heartbeat("a").credit == VECTOR_BYTES
+
+
+def test_who_joins_has_credit_for_one_vector_until_the_first_answer() -> None:
+    server = Transcript.seeded(receive_bytes=8 * VECTOR_BYTES)
+    assert server.hello("b").credit == VECTOR_BYTES
+    assert server.push("b", 1).credit == 4 * VECTOR_BYTES
+
+
+def test_the_next_in_the_queue_hears_that_it_is_its_turn_when_a_push_has_come() -> None:
+    server = Transcript.seeded(workers=("a", "b"), receive_bytes=VECTOR_BYTES)
+    assert (
+        server.answer(messages.CreditGrant, "a", messages.CreditRequest(request=50, bytes=VECTOR_BYTES)).request == 50
+    )
+    assert server.say("b", messages.CreditRequest(request=60, bytes=VECTOR_BYTES)) == []
+    assert server.heartbeat("b").holding
+    server.push("a", 1)
+    assert [(send.to, send.message) for send in sends(server.effects)][1:] == [(b"b", messages.CreditGrant(request=60))]
+    assert not server.heartbeat("b").holding
+
+
+def test_room_for_more_than_any_push_of_the_run_is_refused() -> None:
+    server = Transcript.seeded(receive_bytes=VECTOR_BYTES)
+    refused = server.refusal("a", messages.CreditRequest(request=50, bytes=VECTOR_BYTES + 1))
+    assert (refused.code, refused.request) == ("wrong_size", 50)
+    assert not server.heartbeat("a").holding
+
+
+def test_a_lease_that_ends_gives_its_room_to_the_next() -> None:
+    server = Transcript.seeded(workers=("a", "b"), receive_bytes=VECTOR_BYTES)
+    server.say("a", messages.CreditRequest(request=50, bytes=VECTOR_BYTES))
+    server.say("b", messages.CreditRequest(request=60, bytes=VECTOR_BYTES))
+    server.goodbye("a")
+    told = [send.message for send in sends(server.after(0.1))]
+    assert messages.CreditGrant(request=60) in told

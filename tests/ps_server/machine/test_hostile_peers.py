@@ -1,0 +1,143 @@
+"""
+Whatever peers say, in whatever order: the machine never raises, answers each request once, in a message that can be
+sent, and applies each push once.
+"""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.protocol import messages
+from common.protocol.messages import CheckpointRequest, Episode, ToServer, Welcome
+from common.protocol.tensors import TensorSpec
+from common.protocol.wire import read_to_server, read_to_worker, to_frames
+from ps_server.machine.effects import SaveCheckpoint, Send
+from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, RUN_ID, SCHEMA, Transcript, encoded, secret_of, sends
+
+HUGE = 2**53
+counts = st.sampled_from([0, 1, 2, 3, 60, HUGE])
+sequences = st.sampled_from([1, 2, 3, 4, 64, 65, 66, HUGE])
+codecs = st.sampled_from(["float32", "float32", "float32", "zip"])
+requests = st.integers(1, 10**6)
+vectors = st.sampled_from(
+    [
+        *[encoded([1, 2, 3])] * 4,
+        encoded([0, 0, 0]),
+        encoded([np.nan, 0, 0]),
+        encoded([3e38, 3e38, 3e38]),
+        encoded([1, 2]),
+        [encoded([1, 2, 3])[0][:5], encoded([1, 2, 3])[0][5:]],
+        [],
+        [b"x" * 1000],
+    ]
+)
+PUSH: dict[str, Any] = {
+    "request": requests,
+    "sequence": sequences,
+    "computed_on": counts,
+    "epoch": st.sampled_from([0, EPOCH]),
+    "schema_hash": st.sampled_from([SCHEMA.hash, SCHEMA.hash, "x"]),
+    "steps": counts,
+    "codec": codecs,
+}
+hellos = st.builds(
+    messages.Hello,
+    request=requests,
+    worker_id=st.sampled_from(["a", "b", "_host.example:5555/a@b+c-1", "x" * 100]),
+    secret=st.sampled_from([secret_of("1"), "x" * 16, "y" * 100]),
+    incarnation=st.sampled_from([0, 1, 1, 1, 2, HUGE]),
+    run_id=st.sampled_from(["", "", RUN_ID, "another"]),
+    latest_epoch=st.sampled_from([0, 0, 0, EPOCH, HUGE]),
+    protocols=st.sampled_from([(1, 1), (1, 1), (1, 1), (2, 1), (0, HUGE)]),
+    codecs=st.sampled_from([("float32",), ("float32",), (), ("zip",)]),
+    environments=counts,
+    oldest=sequences,
+    overrides=st.sampled_from([{}, {}, {}, {"": 1}, {"seed": None}, {".a": (1,)}, {"budget.max_steps": 0}]),
+    proposed_run=st.sampled_from([None, {}, {"optimizer": {"name": "adam"}}, {"optimizer": 3}, {"x": {"y": None}}]),
+)
+schemas = st.sampled_from([SCHEMA.specs, SCHEMA.specs, (), (TensorSpec("w", (HUGE,)),), (TensorSpec("w", (3,)),)])
+numbers = st.sampled_from([1.0, -21.0, float("nan"), float("inf"), 1.7e308])
+others: st.SearchStrategy[ToServer] = st.one_of(
+    st.builds(messages.Seed, request=requests, schema=schemas, codec=codecs),
+    st.builds(messages.Pull, request=requests, have_version=counts, have_epoch=counts, target=st.booleans()),
+    st.builds(messages.Push, **PUSH),
+    st.builds(messages.PushPull, **PUSH, have_version=counts, have_epoch=st.sampled_from([0, EPOCH])),
+    st.builds(
+        messages.Report,
+        request=requests,
+        sequence=sequences,
+        episodes=st.lists(st.builds(Episode, numbers, counts), max_size=120).map(tuple),
+        meters=st.dictionaries(st.text(min_size=1, max_size=5), numbers, max_size=3),
+    ),
+    st.builds(messages.Heartbeat, request=requests),
+    st.builds(messages.Goodbye, request=requests),
+    st.builds(messages.StatusRequest, request=requests),
+    st.builds(CheckpointRequest, request=requests),
+)
+peers = st.sampled_from(["1", "2", "3"])
+steps: st.SearchStrategy[tuple[str, Any, Any]] = st.one_of(
+    st.tuples(peers, hellos, vectors),
+    st.tuples(peers, others, vectors),
+    st.tuples(peers, others, vectors),
+    st.tuples(st.just("time"), st.sampled_from([0.25, LEASE_SECONDS + 1, 100.0]), st.just([])),
+)
+
+
+def sendable(send: Send) -> None:
+    """The reply survives the wire, and is small enough for the reader."""
+    frames = to_frames(send.message, [send.snapshot.buffer] if send.snapshot else [])
+    # NaN is not equal to itself: compare what is written.
+    assert repr(read_to_worker(frames)[0]) == repr(send.message)
+
+
+@given(st.lists(steps, max_size=40), st.booleans())
+def test_whatever_is_said_is_answered_once_and_hurts_nobody(said: list[tuple[str, Any, Any]], seeded: bool) -> None:
+    server = Transcript.seeded(workers=("1", "2")) if seeded else Transcript()
+    for peer, message, buffers in said:
+        if peer == "time":
+            server.after(message)
+        elif isinstance(message, CheckpointRequest):
+            server.say(peer, message)
+        else:
+            server.ask(peer, message, [] if not isinstance(message, messages.CARRIES_VECTOR) else buffers)
+        for send in sends(server.effects):
+            sendable(send)
+        if any(isinstance(effect, SaveCheckpoint) for effect in server.effects):
+            for send in sends(server.machine.checkpoint_saved("here.safetensors")):
+                sendable(send)
+    server.check()
+    weights = server.weights() if server.machine.version else []
+    assert np.isfinite(weights).all()
+    assert server.answer(messages.StatusReply, "admin", messages.StatusRequest(request=1)).status.version >= 0
+
+
+def test_no_number_of_steps_makes_a_counter_that_cannot_be_sent(server: Transcript) -> None:
+    for sequence in range(1, 10):
+        assert server.push("a", sequence, steps=HUGE).code == "absurd_steps"
+    sendable(server.pull("b"))
+
+
+def test_the_status_of_a_crowd_that_talks_much_still_fits_its_header() -> None:
+    """Names of 100 characters, 32 meters each, as far as a message allows: somebody has to be left out, not all."""
+    server = Transcript.seeded(workers=("a",))
+    meters = {f"{'e' * 97}{number:03d}": 1.0 for number in range(32)}
+    for number in range(250):
+        worker = f"{'w' * 97}{number:03d}"
+        server.hello(worker, host="h" * 200)
+        report = messages.Report(request=1, sequence=1, meters=meters)
+        read_to_server(to_frames(report))  # it is a message that may arrive
+        server.answer(messages.Noted, worker, report)
+    reply = server.ask("admin", messages.StatusRequest(request=1))
+    sendable(reply)
+    assert isinstance(reply.message, messages.StatusReply)
+    assert reply.message.status.workers_alive == 251
+    assert len(reply.message.status.workers) >= 100
+
+
+def test_a_name_of_any_letters_is_no_more_than_a_name(server: Transcript) -> None:
+    for number, name in enumerate(["_/../etc", "red", "0", "a:b@c+d-e.f", "x" * 100], start=2):
+        assert server.hello(name).number == number
+        assert isinstance(server.ask(name, server.hello_of(name)).message, Welcome)
+        assert server.push(name, 1).verdict == "applied"

@@ -1,0 +1,276 @@
+"""HELLO and SEED, as transcripts: who may join a run, who decides what it is, and whose weights it starts from."""
+
+from typing import Any
+
+import pytest
+
+from common.protocol import messages
+from common.protocol.codecs import CODECS
+from common.protocol.tensors import Schema, TensorSpec
+from ps_server.machine import admission
+from ps_server.machine.phases import Phase
+from tests.ps_server.transcripts import (
+    EPOCH,
+    LEASE_SECONDS,
+    RUN_ID,
+    SCHEMA,
+    Transcript,
+    a_lineage,
+    a_run,
+    encoded,
+    notes,
+)
+
+
+def setting(run: dict[str, Any], section: str, name: str) -> Any:
+    return run[section][name]
+
+
+# -- the run is decided -----------------------------------------------------------------------------------------------
+
+
+def test_the_first_worker_decides_the_run(empty: Transcript) -> None:
+    proposed_run = {"preset": "mine", "optimizer": {"name": "adam"}, "environment": {"id": "CartPole-v1"}}
+    run = empty.hello("a", proposed_run=proposed_run).run
+    assert run["preset"] == "mine"
+    assert (setting(run, "optimizer", "name"), setting(run, "environment", "id")) == ("adam", "CartPole-v1")
+    assert empty.hello("b", proposed_run={"environment": {"id": "Acrobot-v1"}}).run == run
+
+
+def test_the_servers_own_flags_stand_above_a_proposal() -> None:
+    server = Transcript(overrides={"schedule.learning_rate": 0.5, "optimizer.name": "momentum"})
+    proposed_run = {"optimizer": {"name": "adam", "beta1": 0.5}, "schedule": {"learning_rate": 0.1, "anneal_steps": 9}}
+    run = server.hello("a", proposed_run=proposed_run).run
+    assert run["optimizer"] == {"name": "momentum", "momentum": 0.9}
+    assert (setting(run, "schedule", "learning_rate"), setting(run, "schedule", "anneal_steps")) == (0.5, 9)
+
+
+def test_a_run_that_the_server_was_started_with_is_everybodys() -> None:
+    server = Transcript(a_run(preset="given"))
+    assert server.hello("a", proposed_run={"preset": "mine"}).run["preset"] == "given"
+
+
+def test_a_worker_that_proposes_nothing_gets_the_defaults(empty: Transcript) -> None:
+    assert empty.hello("a").run == a_run(optimizer={"name": "rmsprop"}, schedule={}).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("proposed_run", "names"),
+    [
+        ({"algorithm": {"name": "a3c", "unroll_length": 0}}, "--unroll-length"),
+        ({"optimizer": {"name": "magic"}}, "--optimizer"),
+        ({"schedule": {"learning_rate": "fast"}}, "--learning-rate"),
+        ({"no_such_section": {}}, "no_such_section"),
+        ({"environment": 3}, "--environment"),
+    ],
+    ids=str,
+)
+def test_a_senseless_proposal_is_refused_naming_the_worker_and_the_flag(
+    empty: Transcript, proposed_run: dict[str, Any], names: str
+) -> None:
+    refused = empty.refusal("a", empty.hello_of("worker-7", proposed_run=proposed_run))
+    assert refused.code == "bad_run"
+    assert "worker-7" in refused.reason
+    assert names in refused.reason
+    assert empty.machine.run is None, "the next worker may decide"
+    assert empty.hello("b").number == 0
+
+
+def test_the_servers_flags_and_a_proposal_that_do_not_fit_are_refused() -> None:
+    server = Transcript(overrides={"optimizer.beta1": 0.5})
+    refused = server.refusal("a", server.hello_of("a", proposed_run={"optimizer": {"name": "sgd"}}))
+    assert refused.code == "bad_run"
+    assert "ps-server's flags" in refused.reason
+
+
+# -- who may join -----------------------------------------------------------------------------------------------------
+
+
+def test_welcome_tells_a_worker_all_it_needs(server: Transcript) -> None:
+    server.push("a", 1)
+    server.push("a", 2)
+    server.report("a", 1)
+    welcome = server.hello("a", peer="another connection")
+    expected = messages.Welcome(
+        request=welcome.request,
+        protocol=1,
+        run_id=RUN_ID,
+        epoch=EPOCH,
+        epoch_proof=a_lineage().proof,
+        incarnation=1,
+        number=0,
+        run=a_run().to_dict(),
+        schema=SCHEMA.specs,
+        version=3,
+        global_steps=40,
+        settled_through=2,
+        reported_through=1,
+        lease_seconds=LEASE_SECONDS,
+        codecs=tuple(CODECS),
+        credit=4 * SCHEMA.size,
+    )
+    assert welcome == expected
+
+
+def test_workers_are_numbered_in_order_of_joining_and_keep_their_number(empty: Transcript) -> None:
+    assert [empty.hello(worker).number for worker in ("b", "a", "c")] == [0, 1, 2]
+    empty.goodbye("a")
+    assert empty.hello("a", process=2, peer="another").number == 1
+
+
+def test_a_wish_that_agrees_with_the_run_is_welcome(server: Transcript) -> None:
+    server.hello("c", overrides={"optimizer.name": "sgd", "schedule.learning_rate": 1.0, "network.hidden": ()})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "flag"),
+    [
+        ({"schedule.learning_rate": 0.5}, "--learning-rate 0.5"),
+        ({"environment.id": "Acrobot-v1"}, "--environment Acrobot-v1"),
+        ({"optimizer.beta1": 0.5}, "--beta1"),
+        ({"optimizer.name": "sgd", "network.hidden": (1, 2)}, "--hidden"),
+    ],
+    ids=str,
+)
+def test_a_wish_that_contradicts_the_run_is_refused_naming_the_flag(
+    server: Transcript, overrides: dict[str, Any], flag: str
+) -> None:
+    refused = server.refusal("c", server.hello_of("c", overrides=overrides))
+    assert refused.code == "contradiction"
+    assert flag in refused.reason
+    assert server.refusal("c", messages.Heartbeat(request=900)).code == "unknown_worker"
+
+
+def test_the_first_workers_own_wishes_are_measured_by_the_servers_flags() -> None:
+    server = Transcript(overrides={"schedule.learning_rate": 0.5})
+    hello = server.hello_of(
+        "a", proposed_run={"schedule": {"learning_rate": 0.1}}, overrides={"schedule.learning_rate": 0.1}
+    )
+    assert server.refusal("a", hello).code == "contradiction"
+
+
+def test_what_a_worker_may_choose_for_itself_contradicts_nothing(server: Transcript) -> None:
+    server.hello("c", overrides={"environment.envs": 64, "seed": 5})
+
+
+@pytest.mark.parametrize(("protocols", "welcome"), [((1, 1), True), ((1, 9), True), ((0, 1), True), ((2, 3), False)])
+def test_a_worker_must_speak_the_servers_protocol(
+    server: Transcript, protocols: tuple[int, int], welcome: bool
+) -> None:
+    hello = server.hello_of("c", protocols=protocols)
+    if welcome:
+        assert server.answer(messages.Welcome, "c", hello).protocol == 1
+    else:
+        refused = server.refusal("c", hello)
+        assert refused.code == "protocol"
+        assert "speaks protocol 1, the worker 2 to 3" in refused.reason
+
+
+def test_a_range_of_protocols_that_is_upside_down_is_refused(server: Transcript) -> None:
+    assert server.refusal("c", server.hello_of("c", protocols=(2, 0))).code == "protocol"
+
+
+@pytest.mark.parametrize("codecs", [(), ("zip",), ("zip", "topk")], ids=str)
+def test_a_worker_without_a_codec_in_common_is_refused(server: Transcript, codecs: tuple[str, ...]) -> None:
+    refused = server.refusal("c", server.hello_of("c", codecs=codecs))
+    assert refused.code == "unknown_codec"
+    assert "float32" in refused.reason
+
+
+def test_a_worker_with_one_codec_in_common_is_welcome(server: Transcript) -> None:
+    assert server.hello("c", codecs=("zip", "float32")).codecs == tuple(CODECS)
+
+
+def test_a_run_remembers_no_more_workers_than_a_checkpoint_can_hold(
+    server: Transcript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "MAX_WORKERS", 3)
+    server.hello("c")
+    assert server.refusal("d", server.hello_of("d")).code == "too_many_workers"
+    server.goodbye("c")
+    server.hello("c", process=2, peer="another")
+    assert len(server.run.ledger.accounts) == 3
+
+
+def test_coming_and_going_is_noted(empty: Transcript) -> None:
+    empty.hello("a")
+    assert notes(empty.effects) == ["a joined"]
+    empty.hello("a", peer="another connection")
+    assert notes(empty.effects) == ["a is back"]
+    empty.say("another connection", messages.Goodbye(request=9, reason="tired"))
+    assert notes(empty.effects) == ["a left: tired"]
+
+
+# -- the run is seeded ------------------------------------------------------------------------------------------------
+
+
+def test_the_first_seed_wins_and_later_ones_are_not_needed(empty: Transcript) -> None:
+    empty.hello("a")
+    empty.hello("b")
+    first, second = empty.seed("b", [1, 2, 3]), empty.seed("a", [7, 8, 9])
+    assert (first.accepted, first.version) == (True, 1)
+    assert (second.accepted, second.version) == (False, 1)
+    assert empty.weights() == [1, 2, 3]
+    assert empty.machine.phase is Phase.SERVING
+
+
+def test_a_seed_said_again_after_updates_takes_nothing_back(server: Transcript) -> None:
+    server.push("a", 1, [1, 2, 3])
+    seeded = server.seed("a")
+    assert (seeded.accepted, seeded.version) == (False, 2)
+    assert server.weights() == [-1, -2, -3]
+
+
+@pytest.mark.parametrize(
+    ("specs", "sentence"),
+    [
+        ((("policy.weight", (3, 1)), ("policy.bias", ())), "'policy.weight' is [2, 1] here and [3, 1] there"),
+        ((("policy.weight", (2, 1)),), "'policy.bias' [] is missing there"),
+        ((("policy.weight", (2, 1)), ("policy.bias", ()), ("more", (1,))), "'more' [1] is unknown here"),
+        ((("policy.bias", ()), ("policy.weight", (2, 1))), "another order"),
+    ],
+    ids=str,
+)
+def test_a_seed_of_another_network_is_refused_naming_the_tensor(
+    server: Transcript, specs: tuple[tuple[str, tuple[int, ...]], ...], sentence: str
+) -> None:
+    schema = Schema(TensorSpec(name, shape) for name, shape in specs)
+    refused = server.refusal("b", messages.Seed(request=90, schema=schema.specs), encoded([0] * schema.size))
+    assert refused.code == "schema_mismatch"
+    assert sentence in refused.reason
+
+
+def test_a_refused_seed_leaves_the_run_for_the_next(empty: Transcript) -> None:
+    empty.hello("a")
+    refused = empty.refusal("a", messages.Seed(request=5, schema=SCHEMA.specs), encoded([1, float("nan"), 3]))
+    assert refused.code == "not_finite"
+    assert empty.machine.phase is Phase.EMPTY
+    assert empty.seed("a", [1, 2, 3]).accepted
+
+
+def test_only_a_member_may_seed(empty: Transcript) -> None:
+    seed = messages.Seed(request=5, schema=SCHEMA.specs)
+    assert empty.refusal("nobody", seed, encoded([1, 2, 3])).code == "unknown_worker"
+
+
+def test_before_the_seed_there_is_nothing_to_push_to_and_nothing_newer_than_nothing(empty: Transcript) -> None:
+    assert empty.hello("a").schema == ()
+    refused = empty.refusal("a", empty.push_of(1), encoded([1, 1, 1]))
+    assert refused.code == "no_weights"
+    assert "SEED" in refused.reason
+    pulled = empty.pull("a").message
+    assert isinstance(pulled, messages.NotModified)
+    assert (pulled.version, pulled.global_steps) == (0, 0)
+    empty.seed("a")
+    assert empty.push("a", 1).verdict == "applied", "the refused push was not settled"
+
+
+def test_a_stranger_is_told_to_say_hello_before_it_is_told_to_seed(empty: Transcript) -> None:
+    """Else a worker whose server came back empty would SEED as nobody, for ever."""
+    assert empty.refusal("nobody", empty.push_of(1), encoded([1, 1, 1])).code == "unknown_worker"
+
+
+def test_a_machine_says_how_it_is() -> None:
+    server = Transcript.seeded()
+    server.push("a", 1)
+    assert repr(server.machine) == "<ParameterServer serving version=2 workers=1>"

@@ -1,0 +1,198 @@
+"""Leases, with time that is only a number."""
+
+from typing import Any
+
+import pytest
+
+from common.protocol.messages import Hello, Settlement, Verdict
+from ps_server.machine import membership
+from ps_server.machine.membership import Membership
+
+LEASE_SECONDS = 5.0
+
+
+@pytest.fixture
+def members() -> Membership:
+    return Membership(LEASE_SECONDS, now=50)
+
+
+def join(members: Membership, worker: str, peer: bytes, *, now: float, incarnation: int = 1, **fields: Any) -> bool:
+    hello = Hello(request=1, worker_id=worker, secret=16 * "s", incarnation=incarnation, protocols=(1, 1), **fields)
+    return members.join(hello, peer, number=len(members.all()), now=now)
+
+
+def alive(members: Membership) -> list[str]:
+    found = sorted(member.worker_id for member in members.alive())
+    assert found == sorted(member.worker_id for member in members.all() if member.alive)
+    return found
+
+
+def remembered(members: Membership) -> list[str]:
+    return [member.worker_id for member in members.all()]
+
+
+def test_a_worker_that_says_hello_is_alive(members: Membership) -> None:
+    known = join(members, "a", b"1", now=100, host="tower", environments=8)
+    assert not known
+    (member,) = members.alive()
+    assert (member.worker_id, member.host, member.environments, member.peer) == ("a", "tower", 8, b"1")
+
+
+def test_a_lease_ends_after_silence_longer_than_itself(members: Membership) -> None:
+    join(members, "a", b"1", now=100)
+    join(members, "b", b"2", now=103)
+    assert members.expire(now=105) == []
+    assert [member.worker_id for member in members.expire(now=105.1)] == ["a"]
+    assert alive(members) == ["b"]
+
+
+def test_while_nobody_listened_no_lease_ran(members: Membership) -> None:
+    join(members, "a", b"1", now=100)
+    join(members, "b", b"2", now=109.9)
+    members.prolong(9.0, now=110)
+    assert members.expire(now=113.9) == []
+    assert [member.worker_id for member in members.expire(now=114.1)] == ["a"]
+    assert members.expire(now=115) == [], "nobody is heard in the future"
+    assert [member.worker_id for member in members.expire(now=115.1)] == ["b"]
+
+
+def test_an_ended_lease_is_told_once(members: Membership) -> None:
+    join(members, "a", b"1", now=100)
+    assert len(members.expire(now=200)) == 1
+    assert members.expire(now=201) == []
+
+
+def test_any_word_renews_a_lease(members: Membership) -> None:
+    join(members, "a", b"1", now=100)
+    for now in range(104, 140, 4):
+        members.heard_from(b"1", now=now)
+        assert members.expire(now=now + 4) == []
+
+
+def test_a_worker_whose_lease_has_ended_is_alive_again_when_it_speaks(members: Membership) -> None:
+    join(members, "a", b"1", now=100)
+    members.expire(now=110)
+    member = members.heard_from(b"1", now=111)
+    assert member is not None
+    assert member.worker_id == "a"
+    assert alive(members) == ["a"]
+    assert members.expire(now=116) == [], "its lease runs from when it spoke"
+    assert members.expire(now=116.1) == [member]
+
+
+def test_a_worker_that_left_is_remembered_and_not_alive(members: Membership) -> None:
+    join(members, "a", b"1", now=100)
+    members.leave(members.alive()[0])
+    assert (alive(members), remembered(members)) == ([], ["a"])
+    assert members.expire(now=200) == [], "it left, it did not die"
+
+
+def test_a_stranger_is_nobody(members: Membership) -> None:
+    join(members, "a", b"1", now=100)
+    assert members.heard_from(b"2", now=101) is None
+
+
+def test_the_same_incarnation_on_another_connection_is_the_same_member(members: Membership) -> None:
+    join(members, "a", b"1", now=100)
+    before = members.alive()[0]
+    before.push_settled(Settlement(sequence=1, verdict="applied", version=2), steps=20)
+    assert join(members, "a", b"2", now=101)
+    assert members.heard_from(b"2", now=102) is before
+    assert (before.peer, before.pushes, before.steps) == (b"2", 1, 20)
+    assert remembered(members) == ["a"]
+
+
+def test_the_old_connection_of_a_member_is_nobodys(members: Membership) -> None:
+    """What is still under way on it must not count for the member a second time."""
+    join(members, "a", b"1", now=100)
+    join(members, "a", b"2", now=101)
+    assert members.heard_from(b"1", now=102) is None
+
+
+def test_a_newer_incarnation_is_a_new_member_in_the_place_of_the_old(members: Membership) -> None:
+    join(members, "a", b"1", now=100)
+    members.alive()[0].push_settled(Settlement(sequence=1, verdict="applied", version=2), steps=20)
+    assert not join(members, "a", b"2", now=101, incarnation=2)
+    (member,) = members.all()
+    assert (member.incarnation, member.peer, member.pushes) == (2, b"2", 0)
+    assert members.heard_from(b"1", now=102) is None
+
+
+def test_a_connection_belongs_to_who_said_hello_on_it_last(members: Membership) -> None:
+    join(members, "a", b"1", now=100)
+    join(members, "b", b"1", now=101)
+    member = members.heard_from(b"1", now=102)
+    assert member is not None
+    assert member.worker_id == "b"
+    assert remembered(members) == ["b"]
+
+
+def test_a_repeated_hello_changes_nothing_but_the_lease(members: Membership) -> None:
+    join(members, "a", b"1", now=100)
+    before = members.alive()[0]
+    assert join(members, "a", b"1", now=104)
+    assert members.all() == [before]
+    assert before.last_heard == 104
+    assert members.heard_from(b"1", now=105) is before
+
+
+def test_the_living_come_first_then_the_order_of_joining(members: Membership) -> None:
+    for number, worker in enumerate("dbca"):
+        join(members, worker, worker.encode(), now=100 + number)
+    members.expire(now=105.5)
+    assert remembered(members) == ["b", "c", "a", "d"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "counts"),
+    [("applied", (1, 0, 20, 4.0)), ("discarded", (0, 1, 0, 0.0)), ("duplicate", (0, 0, 0, 0.0))],
+)
+def test_a_member_counts_what_became_of_its_pushes(
+    members: Membership, verdict: Verdict, counts: tuple[int, int, int, float]
+) -> None:
+    join(members, "a", b"1", now=100)
+    member = members.alive()[0]
+    member.push_settled(Settlement(sequence=1, verdict=verdict, version=2, staleness=4), steps=20)
+    assert (member.pushes, member.discarded, member.steps, member.staleness.mean) == counts
+
+
+# -- the bound on what is remembered ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "MAX_MEMBERS", 3)
+
+
+@pytest.mark.usefixtures("three_at_most")
+def test_the_dead_are_forgotten_first_the_longest_silent_of_them(members: Membership) -> None:
+    for number, worker in enumerate("abc"):
+        join(members, worker, worker.encode(), now=100 + number)
+    members.leave(members.all()[2])
+    members.leave(members.all()[1])
+    join(members, "d", b"d", now=110)
+    assert sorted(remembered(members)) == ["a", "c", "d"]
+    join(members, "e", b"e", now=111)
+    assert sorted(remembered(members)) == ["a", "d", "e"]
+    assert members.heard_from(b"b", now=112) is None
+
+
+@pytest.mark.usefixtures("three_at_most")
+def test_among_the_living_the_longest_silent_is_forgotten_and_may_join_again(members: Membership) -> None:
+    for number, worker in enumerate("abc"):
+        join(members, worker, worker.encode(), now=100 + number)
+    members.heard_from(b"a", now=103)
+    join(members, "d", b"d", now=104)
+    assert alive(members) == ["a", "c", "d"]
+    assert members.heard_from(b"b", now=104) is None
+    join(members, "b", b"b", now=105)
+    assert alive(members) == ["a", "b", "d"]
+
+
+@pytest.mark.usefixtures("three_at_most")
+def test_a_flood_of_hellos_costs_no_more_than_the_bound(members: Membership) -> None:
+    for number in range(200):
+        join(members, f"w{number}", f"p{number}".encode(), now=100 + number)
+    assert len(members.all()) == 3
+    known = [number for number in range(200) if members.heard_from(f"p{number}".encode(), now=400) is not None]
+    assert known == [197, 198, 199]

@@ -1,0 +1,311 @@
+"""Pushes, pulls, reports and silence, as transcripts. With sgd and learning rate 1 the weights are exact integers."""
+
+import pytest
+import torch
+
+from common.protocol import messages
+from common.protocol.codecs import CODECS
+from common.protocol.messages import NO_LIMIT, NotModified, PushPull, Settlement, Weights
+from ps_server.state.training_run import PUSH_WINDOW
+from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, SCHEMA, Transcript, encoded, notes, received, sends
+
+# -- push -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_push_is_applied_and_the_answer_tells_how(server: Transcript) -> None:
+    push = server.push_of(1, steps=20)
+    settled = server.answer(messages.Settled, "a", push, encoded([1, 2, 3]))
+    assert settled.settlement == Settlement(sequence=1, verdict="applied", version=2, credit=NO_LIMIT // 2)
+    assert settled.global_steps == 20
+    assert server.weights() == [-1, -2, -3]
+
+
+def test_a_repeated_push_is_applied_once(server: Transcript) -> None:
+    push = server.push_of(1, steps=20)
+    server.answer(messages.Settled, "a", push, encoded([1, 2, 3]))
+    for _ in range(3):
+        settled = server.answer(messages.Settled, "a", push, encoded([1, 2, 3]))
+        assert settled.settlement == Settlement(sequence=1, verdict="duplicate", version=2, credit=NO_LIMIT // 2)
+        assert settled.global_steps == 20
+    assert server.weights() == [-1, -2, -3]
+    assert server.machine.status(now=server.now).duplicates == 3
+
+
+def test_a_push_repeated_on_another_connection_is_applied_once(server: Transcript) -> None:
+    server.push("a", 1, [1, 2, 3])
+    assert server.hello("a", peer="again").settled_through == 1
+    assert server.push("a", 1, [1, 2, 3], peer="again").verdict == "duplicate"
+    assert server.push("a", 2, [1, 2, 3], peer="again").verdict == "applied"
+    assert server.weights() == [-2, -4, -6]
+
+
+def test_pushes_may_overtake_each_other(server: Transcript) -> None:
+    for sequence in (3, 1, 2, 3, 1):
+        server.push("a", sequence, [sequence, 0, 0])
+    assert server.weights() == [-6, 0, 0]
+    assert server.hello("a").settled_through == 3
+
+
+def test_a_push_outside_the_window_is_refused_and_welcome_later(server: Transcript) -> None:
+    refused = server.refusal("a", server.push_of(PUSH_WINDOW + 1), encoded([1, 1, 1]))
+    assert refused.code == "outside_window"
+    server.push("a", 1, [1, 0, 0])
+    assert server.push("a", PUSH_WINDOW + 1, [1, 0, 0]).verdict == "applied"
+    assert server.weights() == [-2, 0, 0]
+
+
+def test_two_workers_have_sequences_of_their_own(server: Transcript) -> None:
+    assert server.push("a", 1, [1, 0, 0]).verdict == "applied"
+    assert server.push("b", 1, [0, 1, 0]).verdict == "applied"
+    assert server.weights() == [-1, -1, 0]
+
+
+def test_a_discarded_push_is_settled_counts_nothing_and_is_not_looked_at_again(server: Transcript) -> None:
+    settled = server.push("a", 1, [1, float("nan"), 1])
+    assert (settled.verdict, settled.code, settled.version) == ("discarded", "not_finite", 1)
+    assert "policy.weight" in settled.reason
+    assert server.push("a", 1, [1, 1, 1]).verdict == "duplicate"
+    status = server.machine.status(now=server.now)
+    assert (status.global_steps, status.updates, status.refused) == (0, 0, {"not_finite": 1})
+    assert status.workers[0].discarded == 1
+    assert server.weights() == [0, 0, 0]
+
+
+def test_staleness_is_the_number_of_updates_in_between(server: Transcript) -> None:
+    assert [server.push("a", n, computed_on=1).staleness for n in range(1, 5)] == [0, 1, 2, 3]
+    assert server.push("b", 1).staleness == 0
+    assert server.push("b", 2, computed_on=900).staleness == 0, "weights of the future are as good as the newest"
+    assert server.machine.status(now=server.now).staleness_mean == 1.0
+
+
+def test_versions_of_another_epoch_do_not_compare(server: Transcript) -> None:
+    server.push("a", 1)
+    server.push("a", 2)
+    assert server.push("a", 3, computed_on=1, epoch=EPOCH - 1).staleness == 0
+
+
+def test_the_rule_inverse_divides_the_learning_rate_by_the_staleness() -> None:
+    server = Transcript.seeded(staleness={"rule": "inverse"})
+    for sequence, expected in ((1, [-12.0] * 3), (2, [-24.0] * 3), (3, [-30.0] * 3), (4, [-34.0] * 3)):
+        server.push("a", sequence, [12, 12, 12], computed_on=1)
+        assert server.weights() == expected
+
+
+def test_the_rule_bounded_discards_what_is_too_old() -> None:
+    server = Transcript.seeded(staleness={"rule": "bounded", "max_staleness": 1})
+    verdicts = [server.push("a", sequence, computed_on=1) for sequence in (1, 2, 3)]
+    assert [settled.verdict for settled in verdicts] == ["applied", "applied", "discarded"]
+    assert verdicts[2].code == "too_stale"
+    assert server.weights() == [-2, -2, -2]
+
+
+def test_the_learning_rate_falls_with_the_steps_of_all_workers() -> None:
+    schedule = {"learning_rate": 1.0, "final_learning_rate": 0.0, "anneal_steps": 40}
+    server = Transcript.seeded(workers=("a", "b"), schedule=schedule)
+    for sequence, expected in ((1, -8.0), (2, -12.0), (3, -12.0)):
+        worker = "ab"[sequence % 2]
+        server.push(worker, sequence, [8, 0, 0], steps=20)
+        assert server.weights() == [expected, 0, 0]
+
+
+def test_all_workers_share_what_the_optimizer_remembers() -> None:
+    """Momentum by hand: 1, then 0.5 · 1 + 2; with slots of its own the second worker would add 2 alone."""
+    server = Transcript.seeded(workers=("a", "b"), optimizer={"name": "momentum", "momentum": 0.5})
+    server.push("a", 1, [1, 0, 0])
+    server.push("b", 1, [2, 0, 0])
+    assert server.weights() == [-1 - 2.5, 0, 0]
+
+
+# -- pull -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pull_brings_the_newest_weights_and_what_they_are(server: Transcript) -> None:
+    server.push("a", 1, [1, 2, 3])
+    pulled = server.pull("b")
+    assert pulled.message == Weights(
+        request=pulled.message.request, epoch=EPOCH, version=2, global_steps=20, target_version=2
+    )
+    assert received(pulled) == [-1, -2, -3]
+
+
+@pytest.mark.parametrize(
+    ("have", "epoch", "modified"),
+    [(2, EPOCH, False), (1, EPOCH, True), (3, EPOCH, True), (2, EPOCH - 1, True), (0, 0, True)],
+)
+def test_only_who_has_this_version_of_this_epoch_is_sent_nothing(
+    server: Transcript, have: int, epoch: int, modified: bool
+) -> None:
+    server.push("a", 1)
+    pulled = server.pull("b", have=have, epoch=epoch)
+    assert isinstance(pulled.message, Weights if modified else NotModified)
+    assert (pulled.snapshot is not None) == modified
+    assert server.machine.not_modified == (0 if modified else 1)
+
+
+def test_the_target_has_versions_of_its_own() -> None:
+    server = Transcript.seeded(workers=("a", "b"), algorithm={"name": "n_step_q"})
+    server.push("a", 1)
+    assert received(server.pull("b", target=True, epoch=0)) == [0, 0, 0]
+    assert isinstance(server.pull("b", target=True, have=1).message, NotModified)
+    server.run.weights.refresh_target()
+    target = server.pull("b", target=True, have=1)
+    assert received(target) == [-1, -1, -1]
+    assert isinstance(target.message, Weights)
+    assert target.message.version == 2
+
+
+def test_one_copy_serves_all_who_hold_a_version(server: Transcript) -> None:
+    snapshots = {server.pull(f"reader {number}").snapshot for number in range(20)}
+    assert len(snapshots) == 1
+    assert len({id(snapshot.buffer) for snapshot in snapshots if snapshot is not None}) == 1
+    assert server.machine.status(now=server.now).snapshots == 0
+    server.push("a", 1, [0, 0, 0])
+    server.push("a", 2, [0, 0, 0])
+    assert server.machine.status(now=server.now).snapshots == 1
+
+
+def test_an_unknown_codec_is_refused(server: Transcript) -> None:
+    assert server.refusal("a", messages.Pull(request=77, codec="zip")).code == "unknown_codec"
+
+
+def test_weights_do_not_travel_in_a_codec_that_loses_too_much(server: Transcript) -> None:
+    assert "it is for gradients" in server.refusal("a", messages.Pull(request=77, codec="topk")).reason
+
+
+def test_weights_come_in_the_codec_that_they_are_wanted_in(server: Transcript) -> None:
+    pull = server.ask("a", messages.Pull(request=77, codec="bfloat16"))
+    assert pull.message.codec == "bfloat16"
+    assert len(pull.snapshot.buffer) == 2 * SCHEMA.size
+    gradient = [CODECS["topk"].encode(torch.tensor([0.0, 3.0, 1.0]))]  # one of three is sent
+    reply = server.ask("a", server.push_pull_of(1, have=1, codec="topk", weight_codec="float16"), gradient)
+    assert reply.message.codec == "float16"
+    assert reply.message.settled.verdict == "applied"
+    assert CODECS["float16"].decode([reply.snapshot.buffer], SCHEMA.size).tolist() == [0, -3, 0]
+
+
+def test_two_successive_pushes_differ_in_the_weights_that_come_back(server: Transcript) -> None:
+    """A server that hands out an old snapshot, or applies to a copy, would pass every test of versions alone."""
+    seen = [received(server.ask("a", server.push_pull_of(n, have=n), encoded([1, 0, n]))) for n in (1, 2, 3)]
+    assert seen == [[-1, 0, -1], [-2, 0, -3], [-3, 0, -6]]
+
+
+# -- pushpull ---------------------------------------------------------------------------------------------------------
+
+
+def test_pushpull_settles_and_brings_the_weights_in_one_reply(server: Transcript) -> None:
+    reply = server.ask("a", server.push_pull_of(1, have=1), encoded([1, 2, 3]))
+    assert sends(server.effects) == [reply]
+    assert isinstance(reply.message, Weights)
+    assert reply.message.settled == Settlement(sequence=1, verdict="applied", version=2, credit=NO_LIMIT // 2)
+    assert (reply.message.version, reply.message.global_steps) == (2, 20)
+    assert received(reply) == [-1, -2, -3]
+
+
+def test_a_repeated_pushpull_brings_the_weights_again(server: Transcript) -> None:
+    """The reply was lost, the push was not."""
+    message = server.push_pull_of(1, have=1)
+    server.ask("a", message, encoded([1, 2, 3]))
+    reply = server.ask("a", message, encoded([1, 2, 3]))
+    assert isinstance(reply.message, Weights)
+    assert reply.message.settled == Settlement(sequence=1, verdict="duplicate", version=2, credit=NO_LIMIT // 2)
+    assert received(reply) == [-1, -2, -3]
+
+
+def test_pushpull_of_a_discarded_gradient_tells_so_and_that_nothing_changed(server: Transcript) -> None:
+    reply = server.ask("a", server.push_pull_of(1, have=1), encoded([1, 2]))
+    assert isinstance(reply.message, NotModified)
+    assert reply.message.settled is not None
+    assert (reply.message.settled.verdict, reply.message.settled.code) == ("discarded", "wrong_size")
+
+
+def test_pushpull_in_an_unknown_codec_is_refused_and_nothing_is_settled(server: Transcript) -> None:
+    """The weights could not go back in it; a refusal must not hide what became of the push."""
+    refused = server.refusal("a", server.push_pull_of(1, have=1, weight_codec="zip"), encoded([1, 2, 3]))
+    assert refused.code == "unknown_codec"
+    assert server.machine.refusals.counts == {"unknown_codec": 1}
+    assert server.push("a", 1).verdict == "applied"
+
+
+# -- who is there -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        messages.Push(request=5, sequence=1, computed_on=1, epoch=EPOCH, schema_hash="x"),
+        PushPull(request=5, sequence=1, computed_on=1, epoch=EPOCH, schema_hash="x", have_version=0, have_epoch=0),
+        messages.Report(request=5, sequence=1),
+        messages.Heartbeat(request=5),
+        messages.Goodbye(request=5),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_a_stranger_is_told_to_say_hello_first(server: Transcript, message: messages.ToServer) -> None:
+    refused = server.refusal("nobody", message)
+    assert refused.code == "unknown_worker"
+    assert "HELLO" in refused.reason
+
+
+def test_a_heartbeat_tells_how_far_the_run_and_its_checkpoint_are(server: Transcript) -> None:
+    server.push("a", 1)
+    server.save_and_complete()
+    server.push("a", 2)
+    alive = server.heartbeat("a")
+    assert (alive.epoch, alive.version, alive.global_steps, alive.durable) == (EPOCH, 3, 40, 1)
+    assert server.heartbeat("b").durable == 0
+
+
+def test_a_silent_worker_is_given_up_and_is_alive_again_when_it_speaks(server: Transcript) -> None:
+    server.after(LEASE_SECONDS - 1)
+    server.heartbeat("b")
+    gone = notes(server.after(2))
+    assert gone == ["a has been silent for 6.0 s and is gone"]
+    assert server.machine.status(now=server.now).workers_alive == 1
+    assert server.push("a", 1).verdict == "applied"
+    assert server.machine.status(now=server.now).workers_alive == 2
+
+
+def test_a_worker_that_is_gone_holds_up_nobody(server: Transcript) -> None:
+    server.after(LEASE_SECONDS + 1)
+    assert [server.push("b", sequence).verdict for sequence in range(1, 200)] == ["applied"] * 199
+
+
+# -- reports ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_report_is_counted_once(server: Transcript) -> None:
+    server.run.ledger.accounts["a"].unplayed = 900
+    report = messages.Report(request=50, sequence=1, episodes=(messages.Episode(21.0, 900),), meters={"loss": 0.5})
+    for _ in range(3):
+        assert server.answer(messages.Noted, "a", report) == messages.Noted(request=50, sequence=1, first=True)
+    status = server.machine.status(now=server.now)
+    assert (status.episodes, status.mean_return_100) == (1, 21.0)
+    assert status.workers[0].meters == {"loss": 0.5}
+
+
+def test_reports_of_two_workers_and_of_the_next_incarnation_all_count(server: Transcript) -> None:
+    server.report("a", 1, 1.0)
+    server.report("b", 1, 2.0)
+    server.report("a", 2, 3.0)
+    server.goodbye("a")
+    server.hello("a", process=2, peer="another")
+    server.report("a", 1, 4.0, peer="another")
+    assert server.machine.status(now=server.now).mean_return_100 == 2.5
+
+
+def test_the_newest_meters_are_kept_and_no_others(server: Transcript) -> None:
+    """Names are the worker's own: kept for ever, they would fill the memory and the status."""
+    for sequence in range(1, 1000):
+        server.now += 0.25
+        server.report("a", sequence, **{f"meter {sequence} {number}": 1.0 for number in range(32)})
+    (worker, _) = server.machine.status(now=server.now).workers
+    assert worker.meters == {f"meter 999 {number}": 1.0 for number in range(32)}
+
+
+def test_the_vector_in_a_message_is_not_kept(server: Transcript) -> None:
+    """It lies in memory of the connection, which is used again for the next message."""
+    gradient = bytearray(encoded([1, 2, 3])[0])
+    server.ask("a", server.push_of(1), [gradient])
+    gradient[:] = encoded([9, 9, 9])[0]
+    server.push("a", 2, [1, 2, 3])
+    assert server.weights() == [-2, -4, -6]

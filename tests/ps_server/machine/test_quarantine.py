@@ -1,0 +1,114 @@
+"""Who keeps sending what must be refused is not heard for a while, and nobody else notices."""
+
+import math
+
+import pytest
+
+from common.protocol import messages
+from ps_server.machine.refusals import (
+    FIRST_SECONDS,
+    FORGIVEN_SECONDS,
+    LONGEST_SECONDS,
+    MOST_RECORDS,
+    OFFENCES,
+    STRIKES,
+    Quarantine,
+)
+from tests.ps_server.transcripts import Transcript, encoded, notes, sends
+
+NAN = [math.nan, 0, 0]
+
+
+def offended(times: int, *, now: float = 0.0) -> Quarantine:
+    quarantine = Quarantine()
+    for _ in range(times):
+        quarantine.offence("x", now=now)
+    return quarantine
+
+
+def test_a_few_offences_are_borne() -> None:
+    assert offended(STRIKES - 1).seconds_left("x", now=0.0) == 0
+
+
+def test_many_are_not_and_nobody_else_pays() -> None:
+    quarantine = offended(STRIKES)
+    assert quarantine.seconds_left("x", now=0.0) == FIRST_SECONDS
+    assert quarantine.seconds_left("y", now=0.0) == 0
+    assert quarantine.seconds_left("x", now=FIRST_SECONDS) == 0
+
+
+def test_it_takes_longer_each_time_up_to_a_limit() -> None:
+    quarantine, now, pauses = Quarantine(), 0.0, []
+    while len(pauses) < 12:
+        quarantine.offence("x", now=now)
+        if (left := quarantine.seconds_left("x", now=now)) > 0:
+            pauses.append(left)
+            now += left
+    assert pauses[:4] == [1, 2, 4, 8]
+    assert pauses[-1] == LONGEST_SECONDS
+
+
+def test_rare_offences_are_forgiven() -> None:
+    quarantine = Quarantine()
+    for number in range(10 * STRIKES):
+        quarantine.offence("x", now=number * FORGIVEN_SECONDS)
+        assert quarantine.seconds_left("x", now=number * FORGIVEN_SECONDS) == 0
+
+
+def test_strangers_in_great_numbers_cost_little_memory() -> None:
+    quarantine = Quarantine()
+    for number in range(MOST_RECORDS + 50):
+        quarantine.offence(number, now=0.0)
+    assert len(quarantine._records) == MOST_RECORDS
+
+
+def test_a_worker_with_broken_gradients_is_not_heard_and_the_others_go_on(server: Transcript) -> None:
+    for sequence in range(1, STRIKES + 1):
+        assert server.push("a", sequence, NAN).code == "not_finite"
+    refused = server.refusal("a", server.push_of(STRIKES + 1), encoded([1, 1, 1]))
+    assert refused.code == "quarantined"
+    assert server.push("b", 1).verdict == "applied"
+    workers = {one.worker_id: one.refused for one in server.machine.status(now=server.now).workers}
+    assert workers == {"a": {"not_finite": STRIKES, "quarantined": 1}, "b": {}}
+    server.after(FIRST_SECONDS)
+    assert server.push("a", STRIKES + 1).verdict == "applied", "the push was not settled while nobody listened"
+
+
+def test_another_connection_does_not_help(server: Transcript) -> None:
+    for sequence in range(1, STRIKES + 1):
+        server.push("a", sequence, NAN)
+    server.machine.receive(b"elsewhere", server.hello_of("a"), now=server.now)
+    assert server.refusal("elsewhere", server.push_of(11), encoded([1, 1, 1])).code == "quarantined"
+
+
+def test_the_lease_of_who_is_not_heard_is_not_renewed(server: Transcript) -> None:
+    for sequence in range(1, STRIKES + 1):
+        server.push("a", sequence, NAN)
+    before = server.machine.membership.known_at(b"a")
+    assert before is not None
+    heard = before.last_heard
+    server.now += FIRST_SECONDS / 2
+    server.refusal("a", messages.Heartbeat(request=1))
+    assert before.last_heard == heard
+
+
+def test_a_stranger_who_talks_nonsense_is_answered_a_few_times(server: Transcript) -> None:
+    answers = [sends(server.machine.unreadable(b"junk", "no", now=server.now)) for _ in range(2 * STRIKES)]
+    assert [len(answer) for answer in answers] == [1] * STRIKES + [0] * STRIKES
+    assert server.push("a", 1).verdict == "applied"
+
+
+@pytest.mark.parametrize("code", ["too_stale", "outside_window", "unknown_worker", "no_weights", "contradiction"])
+def test_what_honest_workers_may_hear_is_no_offence(code: str) -> None:
+    assert code not in OFFENCES
+
+
+def test_a_worker_that_is_refused_again_and_again_is_named_in_the_log(server: Transcript) -> None:
+    told = []
+    for _ in range(100):
+        effects = server.say("a", server.push_of(1000), encoded([1, 1, 1]))
+        told += notes(effects)
+    assert [line.partition(":")[0] for line in told] == [
+        "a was refused 10 times (outside_window)",
+        "a was refused 100 times (outside_window)",
+    ]

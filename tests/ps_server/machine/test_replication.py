@@ -1,0 +1,242 @@
+"""The primary's side: what a standby is sent and when, and what it may hold back."""
+
+from typing import Any
+
+import pytest
+
+from common.protocol import messages
+from ps_server.machine.backlog import AGAIN_SECONDS, SMALL_WINDOW
+from ps_server.machine.membership import ANYBODY, Sender
+from ps_server.machine.phases import Phase
+from ps_server.machine.replication import LEASE_SECONDS
+from tests.ps_server.standby_transcripts import STANDBY
+from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, a_lineage, exits, later, notes, sends
+
+
+class Primary(Transcript):
+    """The test is the standby."""
+
+    def follow(self, request: int = 1, address: str = STANDBY, peer: str = "s") -> list[Any]:
+        return self.sent(self.say(peer, messages.Follow(request=request, address=address)), peer)
+
+    def followed(self, number: int, *, request: int = 0, follow: int = 1, peer: str = "s") -> list[Any]:
+        ack = messages.Followed(request=request, follow=follow, number=number)
+        return self.sent(self.say(peer, ack), peer)
+
+    @staticmethod
+    def sent(effects: Any, peer: str = "s") -> list[Any]:
+        return [send.message for send in sends(effects) if send.to == peer.encode()]
+
+    def updates(self) -> list[int]:
+        """Numbers of what the newest message or tick has sent to the standby."""
+        return [message.number for message in self.sent(self.effects) if isinstance(message, messages.Update)]
+
+    def durable(self, worker: str = "a") -> int:
+        return self.heartbeat(worker).durable
+
+
+def followed_server() -> Primary:
+    """A run with a standby that has its state, and no checkpoint under way."""
+    server = Primary.seeded(workers=("a", "b"))
+    assert isinstance(server, Primary)
+    (state,) = server.follow()
+    assert isinstance(state, messages.State)
+    server.followed(state.number)
+    server.after(1.0)
+    server.machine.checkpoint_saved("with the standby's address")
+    server.followed(state.number)
+    return server
+
+
+def test_who_follows_gets_the_state_once_however_often_it_asks() -> None:
+    server = Primary.seeded()
+    assert isinstance(server, Primary)
+    assert [type(message) for message in server.follow()] == [messages.State]
+    assert server.follow() == []
+
+
+def test_what_changes_the_run_is_sent_in_order_a_window_at_a_time() -> None:
+    server = followed_server()
+    first = server.machine.replication.number + 1
+    for sequence in range(1, SMALL_WINDOW + 3):
+        server.push("a", sequence)
+        assert server.updates() == ([first + sequence - 1] if sequence <= SMALL_WINDOW else [])
+    server.followed(first)
+    assert server.updates() == [first + SMALL_WINDOW]
+    server.followed(first + SMALL_WINDOW)
+    assert server.updates() == [first + SMALL_WINDOW + 1]
+
+
+def test_what_is_not_acknowledged_is_sent_again_after_a_while() -> None:
+    server = followed_server()
+    server.push("a", 1)
+    number = server.updates()
+    server.after(AGAIN_SECONDS / 2)
+    assert server.updates() == []
+    server.after(AGAIN_SECONDS)
+    assert server.updates() == number
+
+
+def test_a_beat_is_answered_and_says_what_we_have_promised() -> None:
+    server = Primary.seeded()
+    assert isinstance(server, Primary)
+    server.follow()
+    (leading,) = server.followed(0, request=8)
+    assert (leading.request, leading.epoch, leading.run_id, leading.durable_through) == (8, EPOCH, RUN_ID, 0)
+    server.push("a", 1)
+    *_, leading = server.followed(1, request=9)
+    assert leading.durable_through == 2, "the push may have been durable before the standby had the state"
+
+
+def test_who_does_not_follow_is_told_so() -> None:
+    server = followed_server()
+    for ack in ({"peer": "another"}, {"follow": 2}):
+        (refused,) = server.followed(1, **ack)  # type: ignore[arg-type]
+        assert refused.code == "not_following"
+
+
+def test_a_standby_that_came_back_on_another_connection_gets_another_state() -> None:
+    server = followed_server()
+    (state,) = server.follow(request=1, peer="t")
+    assert isinstance(state, messages.State)
+    (refused,) = server.followed(1)
+    assert refused.code == "not_following"
+
+
+def test_another_standby_is_refused_until_the_lease_of_the_first_has_ended() -> None:
+    server = followed_server()
+    assert [message.code for message in server.follow(address="third:1", peer="t")] == ["followed"]
+    server.after(LEASE_SECONDS + 0.5)
+    assert notes(server.effects) == [f"the standby {STANDBY} is gone; checkpoints alone count again"]
+    assert [type(message) for message in server.follow(address="third:1", peer="t")] == [messages.State]
+
+
+def test_a_run_without_weights_is_not_followed() -> None:
+    server = Primary()
+    assert [message.code for message in server.follow()] == ["no_weights"]
+
+
+# -- durability -------------------------------------------------------------------------------------------------------
+
+
+def test_a_push_is_durable_when_it_is_on_disk_and_at_the_standby() -> None:
+    server = followed_server()
+    server.push("a", 1)
+    (number,) = server.updates()
+    server.save_and_complete()
+    assert server.durable() == 0
+    server.followed(number)
+    assert server.durable() == 1
+
+
+def test_at_the_standby_alone_it_is_not_durable() -> None:
+    server = followed_server()
+    server.push("a", 1)
+    server.followed(server.updates()[0])
+    server.save()
+    assert server.durable() == 0
+    server.machine.checkpoint_saved("now")
+    assert server.durable() == 1
+
+
+def test_a_newer_checkpoint_does_not_take_the_place_of_one_that_waits() -> None:
+    server = followed_server()
+    server.push("a", 1)
+    (number,) = server.updates()
+    server.save_and_complete()
+    server.push("a", 2)
+    server.save_and_complete()
+    server.followed(number)
+    assert server.durable() == 1
+    server.followed(number + 1)
+    assert server.durable() == 2
+
+
+def test_when_the_lease_of_the_standby_ends_checkpoints_alone_count() -> None:
+    server = followed_server()
+    server.push("a", 1)
+    server.save_and_complete()
+    server.after(LEASE_SECONDS - 0.5)
+    assert server.durable() == 0
+    server.after(1.0)
+    assert server.durable() == 1
+
+
+def test_a_standby_without_the_state_holds_nothing_back() -> None:
+    server = Primary.seeded()
+    assert isinstance(server, Primary)
+    server.follow()
+    server.push("a", 1)
+    server.save_and_complete()
+    assert server.durable() == 1
+
+
+# -- fencing ----------------------------------------------------------------------------------------------------------
+
+
+def a_fence(**fields: Any) -> messages.Fence:
+    known: dict[str, Any] = later() | {"address": STANDBY}
+    return messages.Fence(request=5, **known | fields)
+
+
+def test_a_server_that_was_replaced_changes_nothing_more_sends_everybody_away_and_exits() -> None:
+    server = followed_server()
+    told = [send.message for send in sends(server.say("s", a_fence()))]
+    assert [message.code for message in told if isinstance(message, messages.Refused)] == ["fenced"] * 3
+    (exit_,) = exits(server.effects)
+    assert f"{STANDBY} has taken over this run" in exit_.reason
+    assert f"ps-server --standby-of {STANDBY} --run-dir FOLDER" in exit_.reason
+    refused = server.refusal("a", server.push_of(1))
+    assert refused.code == "fenced"
+    assert server.machine.version == 1
+    assert server.after(1.0) == []
+    assert server.machine.save(now=server.now) == []
+
+
+def test_the_hello_of_a_worker_that_has_seen_the_new_server_is_enough() -> None:
+    server = followed_server()
+    refused = server.refusal("a", server.hello_of("a", **later()))
+    assert refused.code == "fenced"
+    assert STANDBY in server.machine.fenced, "it knows where its standby listens"
+
+
+CLAIMS = {
+    "another run": later(run_id="another"),
+    "no run": later(run_id=""),
+    "this epoch": later(EPOCH),
+    "an earlier epoch": later(EPOCH - 1),
+    "no proof": later() | {"epoch_proof": ""},
+    "the proof of this epoch": later() | {"epoch_proof": a_lineage(EPOCH).proof},
+    "the proof of another run": later() | {"epoch_proof": a_lineage(EPOCH + 1, "another").proof},
+    "the highest number that can be said": later() | {"latest_epoch": messages.MOST},
+}
+
+
+@pytest.mark.parametrize("what", ["HELLO", "FENCE"])
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+@pytest.mark.parametrize("has_standby", [False, True])
+@pytest.mark.parametrize("sender", [ANYBODY, Sender(key="k", is_admin=False)])
+def test_a_claim_that_a_server_was_replaced_needs_the_proof_of_the_later_epoch(
+    what: str, claim: dict[str, Any], has_standby: bool, sender: Sender
+) -> None:
+    server = followed_server() if has_standby else Transcript.seeded()
+    message = server.hello_of("b", **claim) if what == "HELLO" else a_fence(**claim)
+    server.machine.receive(b"b", message, now=server.now, sender=sender)
+    assert server.machine.phase is Phase.SERVING
+    assert server.machine.lineage == a_lineage()
+
+
+def test_a_worker_with_the_proof_is_believed_whoever_it_is() -> None:
+    server = Transcript.seeded()
+    server.machine.receive(
+        b"a", server.hello_of("a", **later()), now=server.now, sender=Sender(key="k", is_admin=False)
+    )
+    assert server.machine.phase is Phase.FENCED
+
+
+@pytest.mark.parametrize("message", [messages.Follow(request=1, address="x:1"), a_fence()])
+def test_following_and_fencing_take_an_admins_key(message: Any) -> None:
+    server = Transcript.seeded()
+    (send,) = sends(server.machine.receive(b"x", message, now=server.now, sender=Sender(is_admin=False)))
+    assert isinstance(send.message, messages.Refused)
+    assert send.message.code == "not_admin"

@@ -1,0 +1,309 @@
+"""A standby that cannot keep up: its lag is measured, it holds back no worker for long, and it may try again later."""
+
+from typing import Any
+
+import pytest
+
+from common.protocol import messages
+from common.protocol.status import StandbyStatus
+from ps_server.machine import replication
+from ps_server.machine.backlog import OVERHEAD_BYTES, SMALL_WINDOW, SMALL_WINDOW_BYTES, WINDOW, Backlog, Lag
+from ps_server.machine.replication import (
+    FIRST_PAUSE_SECONDS,
+    FORGIVEN_SECONDS,
+    IN_SYNC_SECONDS,
+    LEASE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+)
+from tests.ps_server.machine.test_replication import Primary, followed_server
+from tests.ps_server.standby_transcripts import STANDBY
+from tests.ps_server.transcripts import notes
+
+TOO_LONG = IN_SYNC_SECONDS + 0.5
+
+
+def standby_of(server: Primary) -> StandbyStatus:
+    status = server.machine.status(now=server.now).standby
+    assert status is not None
+    return status
+
+
+def pass_time(server: Primary, seconds: float) -> list[Any]:
+    """In which the standby says that it lives and has nothing more; what the server notes."""
+    noted = []
+    for _ in range(round(seconds / 0.25)):
+        server.after(0.25)
+        noted += notes(server.effects)
+        server.followed(0)
+    return noted
+
+
+def save_anew(server: Primary) -> None:
+    """Complete a checkpoint with everything that has been pushed."""
+    if server.machine.checkpoints.is_writing:
+        server.machine.checkpoint_saved("an older one")
+    server.save_and_complete()
+
+
+def presses(server: Primary, worker: str = "a") -> list[str]:
+    """The worker's resend buffer is half full; what the server notes."""
+    server.heartbeat(worker, save_soon=True)
+    return notes(server.effects)
+
+
+def lagging_server(sequence: int = 1) -> Primary:
+    """A checkpoint has a push that the standby lacks, for too long."""
+    server = followed_server()
+    server.push("a", sequence)
+    server.save_and_complete()
+    pass_time(server, TOO_LONG)
+    return server
+
+
+def dropped_server() -> Primary:
+    server = lagging_server()
+    presses(server)
+    assert standby_of(server).phase == "dropped"
+    return server
+
+
+# -- the lag ----------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_standby_there_is_none_in_the_status() -> None:
+    server = Primary.seeded()
+    assert server.machine.status(now=server.now).standby is None
+
+
+def test_the_status_shows_the_standby_and_its_lag() -> None:
+    server = Primary.seeded()
+    assert isinstance(server, Primary)
+    (state,) = server.follow()
+    assert (standby_of(server).address, standby_of(server).phase) == (STANDBY, "state transfer")
+    server.followed(state.number)
+    assert standby_of(server) == StandbyStatus(address=STANDBY, phase="in sync")
+    server.push("a", 1)
+    pass_time(server, 0.5)
+    server.push("a", 2)
+    size = 3 * 4 + OVERHEAD_BYTES
+    expected = StandbyStatus(address=STANDBY, phase="in sync", lag_updates=2, lag_bytes=2 * size, lag_seconds=0.5)
+    assert standby_of(server) == expected
+    server.followed(state.number + 2)
+    assert standby_of(server) == StandbyStatus(address=STANDBY, phase="in sync")
+
+
+def test_a_standby_that_is_silent_is_shown_as_gone() -> None:
+    server = followed_server()
+    server.after(LEASE_SECONDS + 0.5)
+    assert standby_of(server).phase == "gone"
+
+
+def an_update(number: int) -> messages.Update:
+    return messages.Update(request=1, number=number, worker_id="a", message=messages.Report(request=1, sequence=number))
+
+
+def test_a_backlog_counts_what_is_not_acknowledged() -> None:
+    state = messages.State(request=1, number=1, record_bytes=0, vectors=())
+    backlog = Backlog(state, [b"1234"], now=1.0)
+    for number in (2, 3):
+        backlog.add(an_update(number), [b"12345678"], now=float(number))
+    assert [item.message.number for item in backlog.take(now=3.0)] == [1, 2, 3]
+    assert backlog.lag(now=4.0) == Lag(3, 3 * OVERHEAD_BYTES + 20, 3.0)
+    assert backlog.update_bytes == 2 * (OVERHEAD_BYTES + 8)
+    backlog.acknowledge(2, now=4.0)
+    assert backlog.lag(now=5.0) == Lag(1, OVERHEAD_BYTES + 8, 2.0)
+    backlog.acknowledge(3, now=5.0)
+    assert backlog.lag(now=9.0) == Lag()
+
+
+@pytest.mark.parametrize(
+    ("size", "most"), [(10, SMALL_WINDOW), (SMALL_WINDOW_BYTES // 10, 9), (SMALL_WINDOW_BYTES, WINDOW)]
+)
+def test_as_many_messages_are_under_way_as_are_small(size: int, most: int) -> None:
+    backlog = Backlog(messages.State(request=1, number=1, record_bytes=0, vectors=()), [], now=0.0)
+    backlog.take(now=0.0)
+    backlog.acknowledge(1, now=0.0)
+    vector = [bytes(size)]
+    for number in range(2, 100):
+        backlog.add(an_update(number), vector, now=0.0)
+    assert len(backlog.take(now=0.0)) == most
+
+
+# -- in sync ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_standby_that_has_the_state_and_lags_holds_nothing_back_until_it_has_caught_up() -> None:
+    server = Primary.seeded()
+    assert isinstance(server, Primary)
+    (state,) = server.follow()
+    server.push("a", 1)
+    pass_time(server, TOO_LONG)
+    server.followed(state.number)
+    assert standby_of(server).phase == "catching up"
+    save_anew(server)
+    assert server.durable() == 1
+    assert presses(server) == [], "no worker waits for it"
+    server.push("a", 2)
+    save_anew(server)
+    server.followed(state.number + 1)
+    assert standby_of(server).phase == "in sync"
+    server.push("a", 3)
+    save_anew(server)
+    assert server.durable() == 2
+    (leading,) = server.followed(state.number + 3, request=7)
+    assert leading.durable_through >= state.number + 2
+    assert server.durable() == 3
+
+
+# -- who is dropped ---------------------------------------------------------------------------------------------------
+
+
+def test_a_standby_that_a_worker_would_wait_for_is_dropped_told_so_counted_and_logged() -> None:
+    server = lagging_server()
+    (note,) = presses(server)
+    assert f"the standby {STANDBY} cannot keep up and is dropped: 1 updates" in note
+    assert "the resend buffer of a is half full" in note
+    (refused,) = server.sent(server.effects)
+    assert refused.code == "fell_behind"
+    assert (standby_of(server).phase, standby_of(server).drops) == ("dropped", 1)
+
+
+def test_a_lag_that_no_worker_feels_drops_nobody() -> None:
+    server = lagging_server()
+    server.heartbeat("a")
+    pass_time(server, 10.0)
+    assert standby_of(server).phase == "in sync"
+
+
+def test_a_worker_that_waits_for_the_disk_drops_no_standby() -> None:
+    server = followed_server()
+    server.push("a", 1)
+    server.save()
+    pass_time(server, TOO_LONG)
+    assert presses(server) == []
+    assert standby_of(server).phase == "in sync"
+
+
+def test_a_short_lag_drops_nobody() -> None:
+    server = followed_server()
+    server.push("a", 1)
+    server.save_and_complete()
+    pass_time(server, IN_SYNC_SECONDS / 2)
+    assert presses(server) == []
+    assert standby_of(server).phase == "in sync"
+
+
+@pytest.mark.parametrize("is_in_sync", [True, False])
+def test_a_backlog_that_takes_too_much_memory_drops_the_standby(
+    is_in_sync: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replication, "BACKLOG_BYTES", 8 * 1024)
+    server = followed_server()
+    if not is_in_sync:
+        server.follow(request=2)
+    noted = []
+    for sequence in range(1, 9):
+        server.push("a", sequence)
+        noted += notes(server.effects)
+    assert any("too much memory" in note for note in noted)
+    assert standby_of(server).phase == "dropped"
+
+
+def test_a_state_of_any_size_is_not_held_against_the_standby(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replication, "BACKLOG_BYTES", 4 * OVERHEAD_BYTES)
+    state = messages.State(request=1, number=1, record_bytes=0, vectors=())
+    monkeypatch.setattr(replication, "state_of", lambda *_, **__: (state, [bytes(10**6)]))
+    server = Primary.seeded()
+    assert isinstance(server, Primary)
+    server.follow()
+    for sequence in range(1, 4):
+        server.push("a", sequence)
+    assert standby_of(server).phase == "state transfer"
+
+
+# -- what was durable_through
+# ------------------------------------------------------------------------------------------------
+
+
+def test_a_dropped_standby_keeps_our_word_until_its_lease_ends() -> None:
+    server = dropped_server()
+    assert server.durable() == 0, "it may take over with what it has until it knows"
+    assert [message.code for message in server.followed(1)] == ["fell_behind"]
+    server.after(LEASE_SECONDS + 0.25)
+    assert server.durable() == 1
+
+
+def test_the_promise_ends_when_the_standby_shows_that_it_knows() -> None:
+    server = dropped_server()
+    assert [message.code for message in server.follow(request=1)] == ["fell_behind"], "it was under way"
+    server.after(0.25)
+    assert server.durable() == 0
+    assert [message.code for message in server.follow(request=2)] == ["fell_behind"]
+    server.after(0.25)
+    assert server.durable() == 1
+
+
+def test_one_number_of_follow_brings_one_state() -> None:
+    """Of two, the standby could not tell whose updates it is sent."""
+    server = followed_server()
+    server.after(LEASE_SECONDS + 0.5)
+    assert [message.code for message in server.follow(request=1)] == ["fell_behind"]
+    assert [type(message) for message in server.follow(request=2)] == [messages.State]
+
+
+# -- again ------------------------------------------------------------------------------------------------------------
+
+
+def state_after_pause(server: Primary, request: int, pause: float) -> None:
+    """Not sooner."""
+    assert [message.code for message in server.follow(request=request)] == ["fell_behind"]
+    server.after(pause - 0.5)
+    assert [message.code for message in server.follow(request=request)] == ["fell_behind"]
+    server.after(0.75)
+    (state,) = server.follow(request=request)
+    assert isinstance(state, messages.State)
+    server.followed(state.number, follow=request)
+    assert standby_of(server).phase == "in sync"
+
+
+def drop_again(server: Primary, request: int, sequence: int) -> None:
+    server.push("a", sequence)
+    save_anew(server)
+    for _ in range(8):
+        server.after(0.25)
+        server.followed(0, follow=request)
+    presses(server)
+    assert standby_of(server).phase == "dropped"
+
+
+def test_a_dropped_standby_is_sent_the_run_again_after_pauses_that_double() -> None:
+    server, pause = dropped_server(), FIRST_PAUSE_SECONDS
+    for request in range(2, 10):
+        state_after_pause(server, request, pause)
+        drop_again(server, request, sequence=request)
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+    assert pause == LONGEST_PAUSE_SECONDS
+    assert standby_of(server).drops == 9
+
+
+def test_a_standby_that_kept_up_for_long_is_forgiven() -> None:
+    server = dropped_server()
+    state_after_pause(server, 2, FIRST_PAUSE_SECONDS)
+    for _ in range(round(FORGIVEN_SECONDS) + 1):
+        server.after(1.0)
+        server.followed(server.machine.replication.number, follow=2)
+    drop_again(server, 2, sequence=2)
+    state_after_pause(server, 3, FIRST_PAUSE_SECONDS)
+
+
+def test_another_standby_need_not_wait_for_the_pause_of_the_first() -> None:
+    server = dropped_server()
+    server.after(LEASE_SECONDS + 0.25)
+    assert [type(message) for message in server.follow(address="third:1", peer="t")] == [messages.State]
+
+
+def test_what_is_refused_to_a_standby_that_asks_again_and_again_is_no_offence() -> None:
+    server = dropped_server()
+    for request in range(2, 100):
+        server.follow(request=request)
+    assert server.machine.refusals.counts == {}

@@ -1,0 +1,359 @@
+"""A standby follows, and takes over: what it has then is what the primary had, bit for bit."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from common.protocol import messages
+from ps_server.machine.effects import Exit, Reported, SaveCheckpoint, Send
+from ps_server.machine.phases import Phase
+from ps_server.machine.replication import LEASE_SECONDS
+from ps_server.state.training_run import TrainingRun
+from tests.ps_server.standby_transcripts import PRIMARY, STANDBY, TAKEOVER_SECONDS, WithStandby
+from tests.ps_server.transcripts import (
+    EPOCH,
+    RUN_ID,
+    START,
+    a_lineage,
+    a_run,
+    encoded,
+    later,
+    notes,
+    only,
+    restored_run,
+)
+
+Q_LEARNING: dict[str, Any] = {
+    "algorithm": {"name": "one_step_q", "target_interval": 100},
+    "schedule": {"learning_rate": 0.1, "final_learning_rate": 0.01, "anneal_steps": 5000},
+    "staleness": {"rule": "inverse"},
+}
+OPTIMIZERS = ["sgd", "momentum", "rmsprop", "adam"]
+
+
+def train(server: WithStandby, sequences: range, seed: int = 0) -> None:
+    """Both workers push and report what only the sequence decides; each gradient is late."""
+    for sequence in sequences:
+        for worker in ("a", "b"):
+            numbers = np.random.default_rng([seed, sequence, ord(worker)])
+            version = max(1, server.machine.version - 3)
+            server.push(worker, sequence, numbers.normal(size=3).tolist(), computed_on=version)
+            if sequence % 3 == 0:
+                server.report(worker, sequence, float(numbers.integers(-21, 22)))
+
+
+def state_of(run: TrainingRun, *, now: float) -> dict[str, Any]:
+    """All that a checkpoint would keep, but for the clock, for who follows, and for what differs by epoch."""
+    record = run.record(now=now)
+    for account in record["ledger"].values():
+        del account["durable"]
+    del record["progress"]["minutes"], record["progress"]["best_saved"], record["standby"], record["primary"]
+    del record["lineage"]
+    return record
+
+
+def are_alike(one: TrainingRun, other: TrainingRun, *, now: float) -> bool:
+    ours, theirs = one.weights.vectors(), other.weights.vectors()
+    return (
+        ours.keys() == theirs.keys()
+        and all(torch.equal(ours[name], theirs[name]) for name in ours)
+        and state_of(one, now=now) == state_of(other, now=now)
+    )
+
+
+def the_run(server: WithStandby) -> TrainingRun:
+    assert server.standby.run is not None
+    return server.standby.run
+
+
+def refusal(effects: Any) -> messages.Refused:
+    message = only(Send, effects).message
+    assert isinstance(message, messages.Refused)
+    return message
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_standby_that_takes_over_goes_on_as_the_primary_would_have(optimizer: str) -> None:
+    server = WithStandby.seeded(workers=("a", "b"), optimizer={"name": optimizer}, **Q_LEARNING)
+    train(server, range(1, 10))
+    server.pass_time(1.0)
+    train(server, range(10, 60))
+    assert are_alike(the_run(server), server.run, now=server.now)
+    assert the_run(server).weights.target_version == server.run.weights.target_version > 1
+    server.silence(TAKEOVER_SECONDS + 0.5)
+    for worker in ("a", "b"):
+        server.ask_standby(server.hello_of(worker), peer=worker)
+    assert server.standby.server is not None
+    primary, server.machine = server.machine, server.standby.server
+    server.applied.clear()
+    train(server, range(60, 90))
+    successor, server.machine = server.machine, primary
+    train(server, range(60, 90))
+    assert successor.run is not None
+    # Versions of the primary's epoch are none of the successor's: both have pushed with those of their own.
+    assert are_alike(successor.run, server.run, now=server.now)
+
+
+def test_a_standby_repeats_a_round_as_one_update() -> None:
+    server = WithStandby.following(consistency={"rule": "sync"}, optimizer={"name": "rmsprop"})
+    for sequence in (1, 2, 3):
+        server.say("a", server.push_of(sequence), encoded([1, 2, 3]))
+        server.say("b", server.push_of(sequence), encoded([5, -2, 3]))
+    assert server.machine.version == 4
+    assert are_alike(the_run(server), server.run, now=server.now)
+
+
+def test_what_was_discarded_is_settled_at_the_standby_too_and_moves_nothing() -> None:
+    server = WithStandby.following()
+    assert server.push("a", 1, [float("nan"), 1, 1]).verdict == "discarded"
+    server.push("a", 2)
+    assert are_alike(the_run(server), server.run, now=server.now)
+    assert the_run(server).ledger.accounts["a"].through == 2
+
+
+def test_a_push_in_the_header_is_repeated() -> None:
+    server = WithStandby.following()
+    vector = encoded([1, 2, 3])[0]
+    server.say("a", server.push_of(1, inline=vector), [vector])
+    assert are_alike(the_run(server), server.run, now=server.now)
+
+
+def test_games_are_written_down_at_the_standby_as_at_the_primary() -> None:
+    server = WithStandby.following()
+    server.told.clear()
+    server.report("b", 1, 7.0, -3.0)
+    assert only(Reported, server.told) == only(Reported, server.effects)
+
+
+def test_while_the_primary_lives_a_worker_is_sent_there() -> None:
+    server = WithStandby.following()
+    for message in (server.hello_of("a"), messages.Pull(request=9), messages.CheckpointRequest(request=9)):
+        told = refusal(server.ask_standby(message))
+        assert (told.code, told.request) == ("standby", message.request)
+        assert PRIMARY in told.reason
+    server.silence(TAKEOVER_SECONDS - 0.25)
+    assert refusal(server.ask_standby(server.hello_of("a"))).code == "standby"
+
+
+def test_a_standby_that_was_paused_itself_hears_the_primary_first() -> None:
+    """The worker's question may be read before what the primary has said meanwhile."""
+    server = WithStandby.following()
+    server.now += 30.0
+    assert refusal(server.ask_standby(server.hello_of("a"))).code == "standby"
+    server.standby.was_away(30.0, now=server.now)
+    server.from_standby(server.standby.tick(now=server.now))
+    assert refusal(server.ask_standby(server.hello_of("a"))).code == "standby"
+    server.silence(1.5)
+    server.ask_standby(server.hello_of("a"))
+    assert server.standby.server is not None
+
+
+def test_a_standby_without_a_state_takes_nothing_over() -> None:
+    server = WithStandby.seeded()
+    server.silence(10.0)
+    assert refusal(server.ask_standby(server.hello_of("a"))).code == "standby"
+
+
+def test_nobody_but_a_worker_that_wants_to_join_calls_a_standby_to_its_place() -> None:
+    server = WithStandby.following()
+    server.silence(2.0)
+    assert refusal(server.ask_standby(messages.Pull(request=1))).code == "standby"
+    stranger = server.hello_of("a", **later(run_id="another"))
+    assert refusal(server.ask_standby(stranger)).code == "standby", "it belongs to another run"
+    assert server.standby.server is None
+
+
+def test_it_takes_over_in_a_later_epoch_saves_at_once_and_says_what_is_settled() -> None:
+    server = WithStandby.following()
+    server.push("a", 1)
+    server.silence(2.0)
+    effects = server.ask_standby(server.hello_of("a", **later(EPOCH)))
+    welcome = only(Send, effects).message
+    assert isinstance(welcome, messages.Welcome)
+    assert welcome.epoch > EPOCH
+    assert (welcome.run_id, welcome.version, welcome.settled_through) == (RUN_ID, 2, 1)
+    assert only(SaveCheckpoint, effects).record["lineage"]["epoch"] == welcome.epoch
+    assert notes(effects)[0] == f"{PRIMARY} has been silent for 2.0 s: taking over at version 2"
+
+
+def test_nothing_is_durable_at_the_new_server_before_its_own_first_checkpoint() -> None:
+    server = WithStandby.following()
+    server.push("a", 1)
+    server.save_and_complete()
+    server.silence(2.0)
+    server.ask_standby(server.hello_of("a"))
+    assert server.standby.server is not None
+    assert server.standby.server.run is not None
+    account = server.standby.server.run.ledger.accounts["a"]
+    assert (account.through, account.durable) == (1, 0)
+    server.standby.server.checkpoint_saved("here")
+    assert account.durable == 1
+
+
+# -- what it must not lose --------------------------------------------------------------------------------------------
+
+
+def went_on_alone(server: WithStandby) -> None:
+    """The standby is cut off; the primary applies two more pushes, and saves them."""
+    server.is_cut = True
+    server.push("a", 1)
+    server.push("a", 2)
+    server.pass_time(LEASE_SECONDS + 1.0)
+    server.save_and_complete()
+    assert server.heartbeat("a").durable == 2
+
+
+def test_a_standby_that_was_cut_off_does_not_lose_what_the_primary_did_without_it() -> None:
+    server = WithStandby.following()
+    went_on_alone(server)
+    told = refusal([one for one in server.ask_standby(server.hello_of("a", oldest=3)) if isinstance(one, Send)])
+    assert told.code == "lacking"
+    assert "2 pushes that a keeps no more" in told.reason
+    assert "ps-server --resume" in told.reason
+    assert server.standby.server is None
+
+
+def test_it_takes_over_when_the_worker_has_kept_what_it_lacks() -> None:
+    server = WithStandby.following()
+    went_on_alone(server)
+    server.ask_standby(server.hello_of("a", oldest=1))
+    assert server.standby.server is not None
+
+
+def test_a_worker_that_keeps_nothing_does_not_prevent_a_standby_that_has_all_that_is_durable() -> None:
+    """Its last push had not arrived there; with --resend-mib 0 that is its own risk, and it is said."""
+    server = WithStandby.following()
+    server.is_cut = True
+    server.push("a", 1)
+    server.silence(1.5)
+    effects = server.ask_standby(server.hello_of("a", oldest=2))
+    assert server.standby.server is not None
+    assert "a keeps 1 pushes no more that this server lacks" in notes(effects)
+
+
+def test_a_standby_that_missed_a_later_epoch_does_not_take_over_in_an_earlier_one() -> None:
+    server = WithStandby.following()
+    server.silence(2.0)
+    hello = server.hello_of("a", **later(10**15))
+    assert refusal([one for one in server.ask_standby(hello) if isinstance(one, Send)]).code == "lacking"
+
+
+def test_a_claim_of_a_later_epoch_without_its_proof_keeps_no_standby_from_taking_over() -> None:
+    server = WithStandby.following()
+    server.silence(2.0)
+    server.ask_standby(server.hello_of("a", **later(10**15) | {"epoch_proof": a_lineage(EPOCH).proof}))
+    assert server.standby.server is not None
+
+
+# -- what it says to the primary --------------------------------------------------------------------------------------
+
+
+def test_an_update_out_of_order_changes_nothing() -> None:
+    server = WithStandby.following()
+    number = server.machine.replication.number
+    push = messages.Push(request=0, sequence=1, computed_on=1, epoch=EPOCH, schema_hash="x")
+    for wrong in (number, number + 2):
+        update = messages.Update(request=1, number=wrong, worker_id="a", message=push)
+        server.standby.receive_from_primary(update, encoded([1, 1, 1]), now=server.now)
+    assert are_alike(the_run(server), server.run, now=server.now)
+
+
+def test_a_primary_that_was_started_again_is_followed_again() -> None:
+    server = WithStandby.following()
+    server.push("a", 1)
+    state = server.save()
+    restored = restored_run(state.vectors, state.record, epoch=EPOCH + 1, now=server.now)
+    successor = WithStandby(restored, epoch=EPOCH + 1, now=server.now)
+    successor.standby = server.standby
+    successor.pass_time(1.0)
+    successor.hello("a")
+    successor.push("a", 2)
+    assert are_alike(the_run(successor), successor.run, now=successor.now)
+    assert the_run(successor).epoch == EPOCH + 1
+
+
+def test_when_the_run_ends_the_standby_exits() -> None:
+    server = WithStandby.following()
+    server.say("an admin", messages.StopRequest(request=1, reason="enough"))
+    assert only(Exit, server.told).reason == "enough"
+
+
+def test_a_second_standby_is_told_so_once() -> None:
+    server = WithStandby.following()
+    follow = messages.Follow(request=1, address="third:5555")
+    refused = server.refusal("another", follow)
+    assert (refused.code, STANDBY in refused.reason) == ("followed", True)
+    for _ in range(2):
+        server.from_standby(server.new_standby().receive_from_primary(refused, now=server.now))
+    other = server.new_standby()
+    assert notes(
+        [*other.receive_from_primary(refused, now=server.now), *other.receive_from_primary(refused, now=server.now)]
+    ) == [f"{PRIMARY} does not take a standby: {refused.reason} (followed)"]
+
+
+def test_the_status_of_a_standby_says_what_it_is() -> None:
+    server = WithStandby.following()
+    server.push("a", 1)
+    reply = only(Send, server.ask_standby(messages.StatusRequest(request=4))).message
+    assert isinstance(reply, messages.StatusReply)
+    assert (reply.status.phase, reply.status.version, reply.status.epoch) == ("standby", 2, EPOCH)
+    assert reply.status.run_id == RUN_ID
+
+
+# -- the old primary --------------------------------------------------------------------------------------------------
+
+
+def taken_over() -> WithStandby:
+    server = WithStandby.following()
+    server.silence(2.0)
+    server.ask_standby(server.hello_of("a"))
+    assert server.standby.server is not None
+    return server
+
+
+def test_an_old_primary_that_comes_back_is_told_and_stops() -> None:
+    server = taken_over()
+    server.is_cut = False
+    server.from_standby(server.standby.tick(now=server.now))
+    assert server.machine.phase is Phase.FENCED
+    assert f"ps-server --standby-of {STANDBY}" in server.machine.fenced
+    assert server.machine.save(now=server.now) == [], "its checkpoints are not touched"
+
+
+def test_a_standby_that_is_started_again_as_the_server_it_has_become_goes_on_telling_the_old_primary() -> None:
+    server = taken_over()
+    server.is_cut = False
+    became = server.standby.server
+    server.standby = server.new_standby(became)
+    server.from_standby(server.standby.tick(now=server.now))
+    assert server.machine.phase is Phase.FENCED
+    assert server.machine.lineage.replaced_by == STANDBY
+    assert became is not None
+    assert server.machine.lineage.epoch == became.epoch, "it is started again in no epoch before this one"
+
+
+def test_of_two_the_later_stays() -> None:
+    """The primary has followed the standby meanwhile, and taken over in its turn."""
+    server = taken_over()
+    server.is_cut = False
+    server.run.lineage = a_lineage(2**52)
+    server.from_standby(server.standby.tick(now=server.now))
+    assert server.machine.phase is Phase.SERVING
+    assert server.standby.server is not None
+    assert server.standby.server.phase is Phase.FENCED
+    assert f"--standby-of {PRIMARY}" in server.standby.server.fenced
+    assert [one.reason for one in server.told if isinstance(one, Exit)]
+
+
+def test_a_server_of_another_run_is_left_in_peace() -> None:
+    server = taken_over()
+    other = WithStandby(TrainingRun(a_run(), a_lineage(run_id="another"), now=START), epoch=EPOCH, run_id="another")
+    other.hello("a")
+    other.seed("a")
+    other.standby = server.standby
+    other.from_standby(other.standby.tick(now=server.now))
+    assert other.machine.phase is Phase.SERVING
+    assert server.standby.server is not None
+    assert server.standby.server.phase is Phase.SERVING

@@ -1,0 +1,139 @@
+"""What a status says of a run, number by number."""
+
+import msgspec
+import pytest
+
+from common.protocol import messages
+from common.protocol.status import Status
+from ps_server.machine.replies import MAX_WORKERS, MAX_WORKERS_BYTES
+from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, encoded, received
+
+
+def status_of(server: Transcript) -> Status:
+    return server.machine.status(now=server.now)
+
+
+def test_before_anybody_came_all_is_zero(empty: Transcript) -> None:
+    expected = Status(
+        phase="empty",
+        run_id=RUN_ID,
+        epoch=EPOCH,
+        refused={},
+        not_modified=0,
+        checkpoint_version=0,
+        checkpoint_failures=0,
+        workers_alive=0,
+        workers=(),
+    )
+    assert status_of(empty) == expected
+
+
+def test_a_status_tells_what_the_run_is() -> None:
+    environment = {"id": "ALE/Pong-v5", "frame_skip": 3}
+    schedule = {"learning_rate": 0.5, "anneal_steps": 0}
+    server = Transcript.seeded(preset="mine", environment=environment, budget={"max_steps": 900}, schedule=schedule)
+    status = status_of(server)
+    assert (status.phase, status.preset, status.frames_per_step, status.max_steps) == ("serving", "mine", 3, 900)
+    assert (status.version, status.parameters, status.learning_rate) == (1, 3, 0.5)
+
+
+def test_a_status_tells_the_budget_and_why_the_run_is_over() -> None:
+    budget = {"max_minutes": 5.0, "until_return": 7.5, "max_steps": 60}
+    server = Transcript.seeded(environment={"id": "ALE/Pong-v5"}, budget=budget)
+    status = status_of(server)
+    assert (status.environment, status.ending) == ("ALE/Pong-v5", "")
+    assert (status.max_minutes, status.until_return, status.max_steps) == (5.0, 7.5, 60)
+    server.push("a", 1, steps=60)
+    assert status_of(server).ending == "max_steps 60 reached"
+
+
+def test_a_status_counts_what_happened(server: Transcript) -> None:
+    server.push("a", 1, [3, 0, 4], steps=10)
+    server.push("a", 2, [0, 0, 1], steps=30, computed_on=1)
+    server.push("a", 2, [0, 0, 1], steps=30)
+    server.push("b", 1, [1, 1])
+    server.refusal("nobody", messages.Heartbeat(request=1))
+    server.pull("b", have=3)
+    received(server.pull("b"))
+    server.report("a", 1, 4.0, 8.0)
+    server.save_and_complete()
+    server.save()
+    server.machine.checkpoint_failed("disk full")
+    server.after(120)
+    status = status_of(server)
+    assert (status.version, status.updates, status.global_steps, status.duplicates) == (3, 2, 40, 1)
+    assert (status.staleness_mean, status.staleness_recent, status.gradient_norm) == (0.5, 0.5, 3.0)
+    assert status.refused == {"wrong_size": 1, "unknown_worker": 1}
+    assert (status.not_modified, status.snapshots) == (1, 1)
+    assert (status.episodes, status.mean_return_100, status.best_mean_return_100) == (2, 6.0, None)
+    assert (status.checkpoint_version, status.checkpoint_failures) == (3, 1)
+    assert status.minutes == 2.0
+
+
+def test_the_minute_of_the_target_is_told() -> None:
+    server = Transcript.seeded(budget={"until_return": 5.0})
+    server.now += 90
+    server.report("a", 1, *[5.0] * 100)
+    status = status_of(server)
+    assert (status.minutes_to_target, status.best_mean_return_100) == (1.5, 5.0)
+
+
+def test_rates_are_those_of_the_last_seconds(server: Transcript) -> None:
+    for sequence in range(1, 41):
+        server.push("a", sequence, steps=5)
+        server.after(0.25)
+    status = status_of(server)
+    assert status.steps_per_second == pytest.approx(20, rel=0.05)
+    assert status.updates_per_second == pytest.approx(4, rel=0.05)
+
+
+def test_each_worker_is_told_apart(server: Transcript) -> None:
+    server.hello("c", host="tower", environments=8)
+    server.push("c", 1, steps=10)
+    server.push("c", 2, steps=10, computed_on=1)
+    server.push("c", 3, [1, 1])
+    server.report("c", 1, entropy=0.7)
+    server.now += 2
+    server.push("a", 1, steps=7)
+    by_name = {worker.worker_id: worker for worker in status_of(server).workers}
+    assert list(by_name) == ["a", "b", "c"]
+    c = by_name["c"]
+    assert (c.number, c.host, c.environments, c.alive, c.silent_seconds) == (2, "tower", 8, True, 2.0)
+    assert (c.pushes, c.discarded, c.steps, c.staleness, c.meters) == (2, 1, 20, 0.5, {"entropy": 0.7})
+    assert (by_name["a"].pushes, by_name["a"].steps, by_name["a"].silent_seconds) == (1, 7, 0.0)
+
+
+def test_the_steps_of_the_workers_are_those_of_the_run(server: Transcript) -> None:
+    for sequence in (1, 2, 3, 3, 2):
+        server.push("a", sequence, steps=4)
+        server.ask("b", server.push_pull_of(sequence, have=1, steps=6), encoded([1, 1, 1]))
+    status = status_of(server)
+    assert sum(worker.steps for worker in status.workers) == status.global_steps == 30
+
+
+def test_the_dead_come_last_and_a_crowd_is_cut(server: Transcript) -> None:
+    server.after(6)
+    for number in range(MAX_WORKERS + 50):
+        server.hello(f"w{number}")
+    status = status_of(server)
+    assert status.workers_alive == MAX_WORKERS + 50
+    assert [worker.worker_id for worker in status.workers] == [f"w{number}" for number in range(MAX_WORKERS)]
+
+
+def test_a_few_who_talk_much_are_all_told(server: Transcript) -> None:
+    for number in range(20):
+        server.hello(f"w{number}")
+        server.report(f"w{number}", 1, **{f"{'x' * 97}{meter:03d}": 1.0 for meter in range(32)})
+    workers = status_of(server).workers
+    assert len(workers) == 22
+    assert len(msgspec.msgpack.encode(workers)) < MAX_WORKERS_BYTES
+
+
+def test_a_status_does_not_change_with_the_run(server: Transcript) -> None:
+    server.report("a", 1, loss=1.0)
+    status = status_of(server)
+    before = msgspec.to_builtins(status)
+    server.push("a", 1, [1, 1])
+    server.report("a", 2, loss=2.0)
+    server.refusal("nobody", messages.Heartbeat(request=1))
+    assert msgspec.to_builtins(status) == before

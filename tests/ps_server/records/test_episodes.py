@@ -1,0 +1,73 @@
+"""The list of all games of a run, one line after another."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.protocol.messages import Episode
+from common.run_folder.paths import EPISODES
+from ps_server.machine.effects import Reported
+from ps_server.records.episodes import EpisodesFile, read_episodes
+
+
+def a_report(**fields: Any) -> Reported:
+    known: dict[str, Any] = {
+        "worker_id": "host-1",
+        "number": 0,
+        "is_first": True,
+        "global_steps": 640,
+        "updates": 32,
+        "minutes": 0.5,
+        "first_episode": 1,
+        "episodes": (),
+        "meters": {},
+    }
+    return Reported(**(known | fields))
+
+
+def some(*returns: float) -> tuple[Episode, ...]:
+    return tuple(Episode(value, 10) for value in returns)
+
+
+def test_each_game_is_a_line_that_can_be_read_at_once(tmp_path: Path) -> None:
+    episodes = EpisodesFile(tmp_path)
+    episodes.add(a_report(episodes=(Episode(-21.0, 800), Episode(3.5, 90)), first_episode=7))
+    rows = [json.loads(line) for line in (tmp_path / EPISODES).read_text().splitlines()]
+    common = {"global_steps": 640, "minutes": 0.5, "worker": "host-1"}
+    assert rows == [
+        {"episode": 7, "episode_return": -21.0, "length": 800} | common,
+        {"episode": 8, "episode_return": 3.5, "length": 90} | common,
+    ]
+    episodes.close()
+
+
+def test_a_report_without_games_leaves_no_line(tmp_path: Path) -> None:
+    episodes = EpisodesFile(tmp_path)
+    episodes.add(a_report())
+    episodes.close()
+    assert read_episodes(tmp_path) == []
+
+
+def test_a_resumed_run_plays_anew_what_its_checkpoint_did_not_hold(tmp_path: Path) -> None:
+    for report in (
+        a_report(episodes=some(1, 2, 3), first_episode=1),
+        a_report(episodes=some(4, 5), first_episode=4),
+        a_report(episodes=some(30, 40), first_episode=3),
+    ):
+        episodes = EpisodesFile(tmp_path)
+        episodes.add(report)
+        episodes.close()
+    rows = read_episodes(tmp_path)
+    assert [(row.episode, row.episode_return) for row in rows] == [(1, 1), (2, 2), (3, 30), (4, 40)]
+
+
+def test_a_full_disk_is_told_once_and_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / EPISODES).symlink_to("/dev/full")
+    episodes = EpisodesFile(tmp_path)
+    for number in range(1, 100):
+        episodes.add(a_report(episodes=some(1.0), first_episode=number))
+    episodes.close()
+    (warning,) = caplog.records
+    assert "episodes.jsonl: cannot be written to" in warning.getMessage()

@@ -1,0 +1,134 @@
+"""The history of a run and of its workers, one line after another."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.protocol.status import Status, WorkerStatus
+from common.run_folder.jsonl import last_row
+from common.run_folder.paths import METRICS, WORKERS
+from common.run_folder.run_rows import MetricsRow
+from ps_server.records.metrics import EVERY_SECONDS, WORKERS_EVERY_SECONDS, MetricsFiles
+
+
+def a_status(**fields: Any) -> Status:
+    known: dict[str, Any] = {
+        "phase": "serving",
+        "epoch": 7,
+        "refused": {"too_stale": 2},
+        "not_modified": 0,
+        "checkpoint_version": 0,
+        "checkpoint_failures": 0,
+        "workers_alive": 0,
+    }
+    return Status(**(known | fields))
+
+
+def a_worker(name: str, **meters: float) -> WorkerStatus:
+    return WorkerStatus(
+        worker_id=name,
+        number=0,
+        host="h",
+        environments=8,
+        alive=True,
+        silent_seconds=0.0,
+        pushes=3,
+        discarded=0,
+        steps=480,
+        staleness=0.5,
+        meters=meters,
+    )
+
+
+def rows(folder: Path, name: str = METRICS) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def add(folder: Path, *statuses: Status) -> None:
+    """All of them are due."""
+    metrics = MetricsFiles(folder)
+    for number, status in enumerate(statuses, start=1):
+        metrics.add(status, now=WORKERS_EVERY_SECONDS * number, time_of_day=1.5)
+    metrics.close(statuses[-1], time_of_day=2.5)
+
+
+def test_a_row_is_written_every_two_seconds_and_at_the_end(tmp_path: Path) -> None:
+    metrics = MetricsFiles(tmp_path)
+    for tick in range(40):
+        metrics.add(a_status(global_steps=tick), now=500 + tick * 0.25, time_of_day=0.0)
+    metrics.close(a_status(global_steps=999), time_of_day=0.0)
+    assert EVERY_SECONDS == 2.0
+    assert [row["global_steps"] for row in rows(tmp_path)] == [0, 8, 16, 24, 32, 999]
+
+
+def test_a_row_is_the_whole_status_without_workers_and_the_time_of_day(tmp_path: Path) -> None:
+    add(tmp_path, a_status(mean_return_100=-3.5, preset="pong", workers=(a_worker("a"),)))
+    row = rows(tmp_path)[0]
+    assert row.pop("time") == 1.5
+    assert row.keys() == set(Status.__struct_fields__) - {"workers"}
+    assert (row["mean_return_100"], row["preset"], row["refused"]) == (-3.5, "pong", {"too_stale": 2})
+
+
+def test_workers_have_rows_of_their_own_once_a_minute(tmp_path: Path) -> None:
+    """Two hundred of them would make each row of the run a hundred times as long."""
+    metrics = MetricsFiles(tmp_path)
+    workers = (a_worker("a", entropy=0.5), a_worker("b"))
+    for second in range(0, 130, 2):
+        metrics.add(a_status(minutes=second / 60, workers=workers), now=500.0 + second, time_of_day=second)
+    metrics.close(a_status(minutes=3.0, global_steps=9, workers=workers[:1]), time_of_day=180)
+    told = rows(tmp_path, WORKERS)
+    assert [(row["worker_id"], row["time"]) for row in told] == [
+        *(("a", 0), ("b", 0)),
+        *(("a", 60), ("b", 60)),
+        *(("a", 120), ("b", 120)),
+        ("a", 180),
+    ]
+    assert (told[0]["meters"], told[-1]["minutes"], told[-1]["global_steps"]) == ({"entropy": 0.5}, 3.0, 9)
+
+
+def test_a_row_can_be_read_as_soon_as_it_is_written(tmp_path: Path) -> None:
+    metrics = MetricsFiles(tmp_path)
+    metrics.add(a_status(), now=0, time_of_day=0)
+    assert len(rows(tmp_path)) == 1
+    metrics.close(a_status(), time_of_day=0)
+
+
+def test_a_resumed_run_goes_on_in_the_same_files(tmp_path: Path) -> None:
+    for epoch in (1, 2):
+        add(tmp_path, a_status(epoch=epoch))
+    assert [row["epoch"] for row in rows(tmp_path)] == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("left", [b'{"epoch": 1', b'{"epoch": 1}'], ids=["half a line", "a line without its end"])
+def test_what_a_killed_server_left_unfinished_spoils_no_row_of_the_next(tmp_path: Path, left: bytes) -> None:
+    (tmp_path / METRICS).write_bytes(b'{"epoch": 0}\n' + left)
+    add(tmp_path, a_status(epoch=2))
+    lines = (tmp_path / METRICS).read_bytes().splitlines()
+    assert lines[:2] == [b'{"epoch": 0}', left]
+    assert json.loads(lines[2])["epoch"] == 2
+
+
+def test_a_folder_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="metrics"):
+        MetricsFiles(tmp_path / "nowhere")
+
+
+def test_a_full_disk_is_told_once_and_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / METRICS).symlink_to("/dev/full")
+    add(tmp_path, *[a_status(preset="x" * 500)] * 100)
+    (warning,) = caplog.records
+    assert "metrics.jsonl: cannot be written to" in warning.getMessage()
+    assert "No space left" in warning.getMessage()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_the_last_row_is_read_whatever_workers_have_reported(tmp_path: Path, value: float) -> None:
+    """A loss that is no number is null in JSON, and no float."""
+    status = a_status(global_steps=7, workers=(a_worker("a", loss=value),))
+    add(tmp_path, status)
+    row = last_row(tmp_path / METRICS, MetricsRow)
+    assert row is not None
+    assert (row.global_steps, row.workers, row.time) == (7, (), 2.5)
+    assert rows(tmp_path, WORKERS)[-1]["meters"] == {"loss": None}

@@ -1,0 +1,257 @@
+"""Learning curves from what runs leave behind, whole or not."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+
+from common.errors import SettingsError
+from common.protocol.messages import Episode
+from common.run_folder.paths import EPISODES, METRICS, SETTINGS
+from common.run_folder.run_rows import EpisodeRow
+from common.settings.run_spec import load_preset, with_settings
+from ps_server.records.episodes import EpisodesFile
+from ps_server.records.metrics import MetricsFiles
+from ps_server.records.plots import GRID_POINTS, plot_runs
+from tests.ps_server.records.test_episodes import a_report
+from tests.ps_server.records.test_metrics import a_status
+
+SCORES = [None, -21.0, -20.5, 3.0]
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    return a_run(tmp_path / "pong-1", SCORES)
+
+
+def a_run(
+    folder: Path,
+    scores: list[float | None],
+    *,
+    preset: str = "pong",
+    experiment: str = "",
+    workers: int = 2,
+    settings: dict[str, Any] | None = None,
+) -> Path:
+    """A run folder with a row for each score, 100 steps, ten episodes and half a minute apart."""
+    folder.mkdir(parents=True)
+    if settings is not None:
+        run = with_settings(load_preset(preset), settings | {"experiment": experiment}, source="a test")
+        (folder / SETTINGS).write_text(run.to_toml())
+    metrics = MetricsFiles(folder)
+    for number, score in enumerate(scores):
+        status = a_status(
+            preset=preset,
+            experiment=experiment,
+            mean_return_100=score,
+            global_steps=100 * number,
+            episodes=10 * number,
+            minutes=number / 2,
+            workers_alive=workers if number else 0,
+        )
+        metrics.add(status, now=1000.0 * number, time_of_day=0.0)
+    metrics.close(a_status(preset=preset, mean_return_100=None), time_of_day=0.0)
+    return folder
+
+
+def some_episodes(folder: Path, *returns: float) -> None:
+    episodes = EpisodesFile(folder)
+    episodes.add(a_report(episodes=tuple(Episode(value, 10) for value in returns)))
+    episodes.close()
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> dict[bool, list[Any]]:
+    """(label, x, y) of every line, those that have a label and those that have none, in the order of drawing."""
+    lines: dict[bool, list[Any]] = {True: [], False: []}
+    plot = Axes.plot
+
+    def watched(axes: Axes, x: list[float], y: list[float], **options: Any) -> Any:
+        label = options.get("label")
+        lines[label is not None].append((label, list(x), list(y)))
+        return plot(axes, x, y, **options)
+
+    monkeypatch.setattr(Axes, "plot", watched)
+    return lines
+
+
+@pytest.fixture
+def drawn(lines: dict[bool, list[Any]]) -> list[Any]:
+    """(label, x, y) of the lines that the legend names: for each run, or family of runs, by steps, minutes, episode."""
+    return lines[True]
+
+
+@pytest.fixture
+def bands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[float], list[float]]]:
+    """(lower edge, upper edge) of every band."""
+    edges: list[tuple[list[float], list[float]]] = []
+    fill = Axes.fill_between
+
+    def watched(axes: Axes, x: list[float], low: list[float], high: list[float], **options: Any) -> Any:
+        edges.append((list(low), list(high)))
+        return fill(axes, x, low, high, **options)
+
+    monkeypatch.setattr(Axes, "fill_between", watched)
+    return edges
+
+
+def picture_size(path: Path) -> tuple[int, int]:
+    """Width and height in the header of a PNG file."""
+    header = path.read_bytes()[:24]
+    assert header[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", header[16:])
+    return int(width), int(height)
+
+
+def test_a_picture_appears(run_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "curve.png"
+    assert plot_runs([run_folder], out) == out
+    width, height = picture_size(out)
+    assert width > height > 300
+    assert pyplot.get_fignums() == []
+
+
+def test_returns_are_drawn_against_steps_minutes_and_episodes(
+    run_folder: Path, tmp_path: Path, drawn: list[Any]
+) -> None:
+    plot_runs([run_folder], tmp_path / "curve.png")
+    returns = [-21.0, -20.5, 3.0]
+    assert drawn == [
+        ("pong (pong-1)", [100, 200, 300], returns),
+        ("pong (pong-1)", [0.5, 1.0, 1.5], returns),
+        ("pong (pong-1)", [10, 20, 30], returns),
+    ]
+
+
+def test_runs_of_different_presets_are_drawn_into_one_picture(
+    run_folder: Path, tmp_path: Path, drawn: list[Any]
+) -> None:
+    other = a_run(tmp_path / "one", [5.0], preset="breakout")
+    plot_runs([run_folder, other], tmp_path / "curve.png")
+    assert [label for label, _, _ in drawn] == ["pong (pong-1)"] * 3 + ["breakout (one)"] * 3
+
+
+def test_runs_of_one_preset_become_their_mean_and_a_band(
+    tmp_path: Path, drawn: list[Any], bands: list[tuple[list[float], list[float]]]
+) -> None:
+    """Over the stretch that all cover: steps 100 to 200. In between they are straight lines."""
+    low, high = a_run(tmp_path / "low", [0.0, 10.0, 20.0]), a_run(tmp_path / "high", [None, 30.0, 60.0, 90.0])
+    plot_runs([low, high], tmp_path / "curve.png")
+    label, steps, mean = drawn[0]
+    assert label == "pong (2 runs)"
+    assert (steps[0], steps[-1], len(steps)) == (100, 200, GRID_POINTS)
+    assert mean == pytest.approx([20 + (step - 100) * 0.2 for step in steps])
+    lowest, highest = bands[0]
+    assert lowest == pytest.approx([step / 10 for step in steps])
+    assert highest == pytest.approx([step * 0.3 for step in steps])
+    assert drawn[1][1][0] == 0.5, "minutes have a grid of their own"
+
+
+def test_each_of_several_runs_is_drawn_to_its_own_end(tmp_path: Path, lines: dict[bool, list[Any]]) -> None:
+    """The first to reach the goal ends first, and must not hide how the others go on."""
+    quick, slow = a_run(tmp_path / "quick", [0.0, 20.0]), a_run(tmp_path / "slow", [0.0, 5.0, 10.0, 20.0])
+    plot_runs([quick, slow], tmp_path / "curve.png")
+    assert [(x, y) for _, x, y in lines[False][:2]] == [
+        ([0, 100], [0.0, 20.0]),
+        ([0, 100, 200, 300], [0.0, 5.0, 10.0, 20.0]),
+    ]
+
+
+def test_experiments_are_kept_apart_and_named(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
+    runs = [a_run(tmp_path / name, SCORES, experiment="slow") for name in ("1", "2")]
+    plot_runs([run_folder, *runs], tmp_path / "curve.png")
+    assert [label for label, _, _ in drawn[::3]] == ["pong (pong-1)", "slow: pong (2 runs)"]
+
+
+def test_runs_that_cover_no_common_stretch_are_drawn_one_by_one(tmp_path: Path, drawn: list[Any]) -> None:
+    early, late = a_run(tmp_path / "early", [1.0, 2.0]), a_run(tmp_path / "late", [None, None, 3.0, 4.0])
+    plot_runs([early, late], tmp_path / "curve.png")
+    assert [x for _, x, _ in drawn[:2]] == [[0, 100], [200, 300]]
+
+
+def test_the_mean_of_the_last_hundred_is_drawn_by_episode(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
+    """Of fewer at the beginning; where each of the last hundred games came to 500, so does their mean."""
+    some_episodes(run_folder, *[10.0, 20.0, 0.0], *[500.0] * 100)
+    plot_runs([run_folder], tmp_path / "curve.png")
+    label, episodes, means = drawn[2]
+    assert (label, episodes) == ("pong (pong-1)", list(range(1, 104)))
+    assert means[:4] == pytest.approx([10.0, 15.0, 10.0, 132.5])
+    assert means[-2:] == pytest.approx([495.0, 500.0])
+
+
+def test_games_that_are_kept_as_their_mean_count_as_so_many(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
+    known: dict[str, Any] = {"global_steps": 1, "minutes": 0.1, "worker": "w", "length": 9}
+    rows = [
+        EpisodeRow(episode=60, games=60, episode_return=10.0, **known),
+        EpisodeRow(episode=120, games=60, episode_return=20.0, **known),
+        EpisodeRow(episode=121, episode_return=30.0, **known),
+    ]
+    (run_folder / EPISODES).write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
+    plot_runs([run_folder], tmp_path / "curve.png")
+    last_hundred = [10.0, (40 * 10 + 60 * 20) / 100, (39 * 10 + 60 * 20 + 30) / 100]
+    assert drawn[2] == ("pong (pong-1)", [60, 120, 121], pytest.approx(last_hundred))
+
+
+def test_what_a_killed_server_had_done_after_its_checkpoint_is_left_out(tmp_path: Path, drawn: list[Any]) -> None:
+    """The resumed run goes back in steps and minutes."""
+    folder = a_run(tmp_path / "pong-1", [1.0, 2.0, 3.0, 4.0])
+    lines = (folder / METRICS).read_bytes().splitlines(keepends=True)
+    (folder / METRICS).write_bytes(b"".join([*lines[:4], lines[1], lines[2]]))
+    plot_runs([folder], tmp_path / "curve.png")
+    assert drawn[0][1] == [0, 100, 100, 200]
+
+
+def test_a_run_is_named_by_its_folder_from_inside_too(
+    run_folder: Path, drawn: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run_folder)
+    plot_runs([Path()], Path("curve.png"))
+    assert drawn[0][0] == "pong (pong-1)"
+
+
+def test_a_last_line_cut_short_anywhere_is_left_out(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
+    """A killed server may stop in the middle of a line, right behind a brace as well."""
+    path = run_folder / METRICS
+    whole = b"".join(path.read_bytes().splitlines(keepends=True)[:3])
+    last = whole.splitlines()[-1]
+    cuts = [1, len(last) // 3, last.index(b"}") + 1, len(last) - 1]
+    for cut in cuts:
+        drawn.clear()
+        path.write_bytes(whole + last[:cut])
+        plot_runs([run_folder], tmp_path / "curve.png")
+        assert drawn[0][2] == [-21.0, -20.5]
+
+
+def test_a_damaged_line_in_the_middle_is_left_out(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
+    path = run_folder / METRICS
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], b'{"mean_return_100": 7, {}}\n', b"\xff\xfe\n", b"3\n", *lines[2:]]))
+    plot_runs([run_folder], tmp_path / "curve.png")
+    assert drawn[0][2] == [-21.0, -20.5, 3.0]
+
+
+def test_a_run_without_a_score_yet_has_nothing_to_draw(tmp_path: Path) -> None:
+    young = a_run(tmp_path / "young", [None, None])
+    with pytest.raises(SettingsError, match="young: no episode has ended yet"):
+        plot_runs([young], tmp_path / "curve.png")
+    assert not (tmp_path / "curve.png").exists()
+    assert pyplot.get_fignums() == [], "a figure that is not closed is kept for ever"
+
+
+def test_a_folder_without_metrics_is_no_run_folder(run_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"{tmp_path}/nowhere: is no run folder"):
+        plot_runs([run_folder, tmp_path / "nowhere"], tmp_path / "curve.png")
+    assert pyplot.get_fignums() == []
+
+
+@pytest.mark.parametrize("name", ["no/such/folder.png", "curve.spreadsheet"])
+def test_a_picture_that_cannot_be_written_there_is_told_with_the_flag(
+    run_folder: Path, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"--out {tmp_path / name}"):
+        plot_runs([run_folder], tmp_path / name)
+    assert pyplot.get_fignums() == []

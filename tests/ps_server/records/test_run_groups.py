@@ -1,0 +1,92 @@
+"""Which runs are drawn together, how those are called that differ, and which runs a folder stands for."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import SettingsError
+from common.run_folder.paths import SETTINGS
+from ps_server.records.run_curves import read_run, run_folders
+from ps_server.records.run_groups import group_runs
+from tests.ps_server.records.test_plots import SCORES, a_run
+
+RATE = "schedule.learning_rate"
+
+
+def labels(*paths: Path) -> list[str]:
+    return [group.label for group in group_runs([read_run(folder) for folder in run_folders(paths)])]
+
+
+def test_runs_of_one_experiment_with_different_settings_are_kept_apart_and_the_difference_is_named(
+    tmp_path: Path,
+) -> None:
+    rates = {"a": 1e-3, "b": 3e-4, "c": 1e-3}
+    runs = [a_run(tmp_path / name, SCORES, experiment="rates", settings={RATE: rate}) for name, rate in rates.items()]
+    assert labels(*runs) == ["rates: pong, learning-rate 0.001 (2 runs)", "rates: pong, learning-rate 0.0003 (b)"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "named"),
+    [
+        ({"environment.envs": 4}, {"environment.envs": 8}, ("envs 4", "envs 8")),
+        ({"environment.actions": [0, 2]}, {}, ("actions 0 2", "actions 0 2 3")),
+        ({"environment.id": "ALE/Breakout-v5"}, {}, ("environment ALE/Breakout-v5", "environment ALE/Pong-v5")),
+        ({"environment.lost_game_reward": -1.0}, {}, ("lost-game-reward -1", "lost-game-reward None")),
+        ({"network.layer_norm": True}, {}, ("layer-norm True", "layer-norm False")),
+        ({"optimizer.name": "sgd"}, {}, ("optimizer sgd", "optimizer adam")),
+        ({"algorithm.name": "one_step_q"}, {}, ("algorithm one_step_q", "algorithm a3c")),
+        ({"wire.gradient_codec": "int8"}, {}, ("gradient-codec int8", "gradient-codec float32")),
+        ({"consistency.rule": "sync"}, {}, ("consistency sync", "consistency async")),
+    ],
+)
+def test_whatever_differs_is_named(
+    one: dict[str, Any], other: dict[str, Any], named: tuple[str, str], tmp_path: Path
+) -> None:
+    runs = [a_run(tmp_path / "1", SCORES, settings=one), a_run(tmp_path / "2", SCORES, settings=other)]
+    assert labels(*runs) == [f"pong, {named[0]} (1)", f"pong, {named[1]} (2)"]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"seed": 7}, {"budget.max_steps": 5}, {"budget.until_return": None}, {"records.summaries": "perf"}]
+)
+def test_what_makes_no_other_kind_of_run_keeps_none_apart(settings: dict[str, Any], tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / "1", SCORES, settings=settings), a_run(tmp_path / "2", SCORES, settings={"seed": 1})]
+    assert labels(*runs) == ["pong (2 runs)"]
+
+
+def test_runs_with_another_number_of_workers_are_kept_apart(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / str(workers), SCORES, workers=workers) for workers in (1, 16)]
+    assert labels(*runs) == ["pong, workers 1 (1)", "pong, workers 16 (16)"]
+
+
+def test_many_differences_are_counted(tmp_path: Path) -> None:
+    settings = {"environment.envs": 4, "environment.frame_skip": 2, RATE: 0.1, "network.lstm": 8, "wire.prefetch": 3}
+    runs = [a_run(tmp_path / "1", SCORES, settings=settings), a_run(tmp_path / "2", SCORES, settings={})]
+    assert labels(*runs)[0] == "pong, envs 4, frame-skip 2, lstm 8, learning-rate 0.1, 1 more (1)"
+
+
+# -- folders with runs below ------------------------------------------------------------------------------------------
+
+
+def test_a_folder_stands_for_the_runs_below_it(tmp_path: Path) -> None:
+    """Those that have nothing to draw yet are left out, and none is drawn twice."""
+    a_run(tmp_path / "runs" / "exp" / "a", SCORES, preset="cartpole")
+    first = a_run(tmp_path / "runs" / "b", SCORES)
+    a_run(tmp_path / "runs" / "young", [None])
+    assert labels(tmp_path / "runs", first) == ["pong (b)", "cartpole (a)"]
+
+
+def test_a_folder_without_runs_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"{tmp_path}: is no run folder, and there is none below it"):
+        run_folders([tmp_path])
+    a_run(tmp_path / "young", [None])
+    with pytest.raises(SettingsError, match="no episode has ended yet in any run below it"):
+        run_folders([tmp_path])
+
+
+@pytest.mark.parametrize("content", [b"", b"[[[", b"\xff\xfe", b"nonsense = 1"])
+def test_a_run_whose_settings_cannot_be_read_is_drawn_all_the_same(content: bytes, tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", SCORES)
+    (run / SETTINGS).write_bytes(content)
+    assert labels(run) == ["pong (run)"]

@@ -1,0 +1,139 @@
+"""What a run leaves in its folder, by what it is told."""
+
+import re
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.protocol.messages import Episode
+from common.run_folder.jsonl import last_row
+from common.run_folder.paths import METRICS
+from common.run_folder.run_rows import MetricsRow
+from common.settings.run_spec import Records, RunSpec
+from ps_server.records import bounded_file, run_records
+from ps_server.records.episodes import read_episodes
+from ps_server.records.run_records import RunRecords
+from tests.ps_server.records.test_episodes import a_report
+from tests.ps_server.records.test_metrics import a_status
+from tests.ps_server.records.test_tensorboard import events_in, values
+
+PATIENCE_SECONDS = 20.0
+PERF = RunSpec(preset="pong", records=Records(summaries="perf", summary_every_updates=10))
+
+
+def test_a_run_leaves_its_settings_its_episodes_and_its_summaries(tmp_path: Path) -> None:
+    records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
+    assert (tmp_path / "endpoint").read_text() == "host:5555\n"
+    records.reported(a_report(updates=0, episodes=(Episode(3.0, 10),), meters={"entropy": 0.5}))
+    records.reported(a_report(updates=10, global_steps=900, meters={"entropy": 1.5}))
+    records.close(a_status())
+    assert tomllib.loads((tmp_path / "run.toml").read_text())["preset"] == "pong"
+    assert [row.episode_return for row in read_episodes(tmp_path)] == [3.0]
+    event = events_in(tmp_path)[-1]
+    assert event.step == 900
+    assert values(event) == {"Perf/Reward": 3.0, "Perf/Length": 10.0, "Losses/Entropy": 1.0}
+    assert not (tmp_path / "endpoint").exists()
+
+
+def test_a_run_that_ends_before_a_point_is_due_has_one(tmp_path: Path) -> None:
+    records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
+    records.reported(a_report(updates=9, global_steps=80, meters={"entropy": 0.5}))
+    records.close(a_status())
+    event = events_in(tmp_path)[-1]
+    assert (event.step, values(event)) == (80, {"Losses/Entropy": 0.5})
+
+
+def test_a_run_that_wants_no_summaries_has_none(tmp_path: Path) -> None:
+    records = RunRecords(tmp_path, RunSpec, endpoint="host:5555")
+    records.reported(a_report())
+    records.close(a_status())
+    assert not (tmp_path / "tensorboard").exists()
+
+
+def test_settings_are_written_as_soon_as_a_worker_has_brought_them(tmp_path: Path) -> None:
+    spec: RunSpec | None = None
+    records = RunRecords(tmp_path, lambda: spec, endpoint="host:5555")
+    records.tick(a_status())
+    eventually((tmp_path / "metrics.jsonl").read_text)
+    assert not (tmp_path / "run.toml").exists()
+    spec = PERF
+    records.tick(a_status())
+    eventually((tmp_path / "run.toml").exists)
+    records.close(a_status())
+    assert (tmp_path / "run.toml").read_text() == PERF.to_toml()
+
+
+def test_settings_that_cannot_be_written_are_told_and_the_run_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "run.toml").mkdir()
+    records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
+    records.tick(a_status())
+    records.tick(a_status())
+    records.close(a_status())
+    (warning,) = caplog.records
+    assert "run.toml: cannot be written, the run goes on without" in warning.getMessage()
+
+
+class FrozenDisk:
+    """What is written waits until the disk goes on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.goes_on = threading.Event()
+        add = bounded_file.AppendedFile.add
+
+        def frozen(file: bounded_file.AppendedFile, data: bytes) -> None:
+            assert self.goes_on.wait(PATIENCE_SECONDS)
+            add(file, data)
+
+        monkeypatch.setattr(bounded_file.AppendedFile, "add", frozen)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrozenDisk]:
+    frozen = FrozenDisk(monkeypatch)
+    yield frozen
+    frozen.goes_on.set()
+
+
+def test_nobody_waits_for_a_frozen_disk_and_what_it_does_not_take_is_dropped_and_counted(
+    tmp_path: Path, disk: FrozenDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread that serves wrote these files: with a frozen disk it answered nobody any more."""
+    records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555", most_waiting=100)
+    for number in range(1, 1001):
+        records.tick(a_status(global_steps=number))
+        records.reported(a_report(first_episode=number, episodes=(Episode(3.0, 10),)))
+    told = [int(re.findall(r": (\d+) were dropped", record.getMessage())[0]) for record in caplog.records]
+    assert told[0] == 1
+    assert len(told) < 15, "told with each doubling, not with each row"
+    assert told[-1] > 1000
+    assert read_episodes(tmp_path) == []
+    disk.goes_on.set()
+    assert records.close(a_status(global_steps=2000))
+    assert 1 <= len(read_episodes(tmp_path)) < 100
+    row = last_row(tmp_path / METRICS, MetricsRow)
+    assert row is not None
+    assert row.global_steps == 2000
+
+
+def test_a_server_that_ends_does_not_wait_for_a_frozen_disk(
+    tmp_path: Path, disk: FrozenDisk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(run_records, "CLOSE_SECONDS", 0.05)
+    records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
+    records.tick(a_status())
+    assert not records.close(a_status())
+    assert "the disk does not take the run's records" in caplog.text
+
+
+def eventually(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)

@@ -1,0 +1,163 @@
+"""What is left of a long file: the newest lines as they are, and before them points at equal distances."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.protocol.messages import Episode
+from common.run_folder.jsonl import rows_in
+from common.run_folder.run_rows import EpisodeRow
+from ps_server.records import episodes as episodes_module
+from ps_server.records.bounded_file import BoundedLinesFile
+from ps_server.records.episodes import EpisodesFile, read_episodes
+from ps_server.records.thinning import evenly_in_time, means_of_games
+from tests.ps_server.records.test_episodes import a_report
+
+MOST_BYTES = 40_000
+
+
+def lines_of(*rows: dict[str, Any]) -> list[bytes]:
+    return [json.dumps(row).encode() + b"\n" for row in rows]
+
+
+def a_game(number: int, value: float, games: int = 1, worker: str = "w") -> EpisodeRow:
+    return EpisodeRow(
+        episode=number,
+        global_steps=10 * number,
+        minutes=number / 10,
+        worker=worker,
+        episode_return=value,
+        length=10 * value,
+        games=games,
+    )
+
+
+def encoded(*rows: EpisodeRow) -> list[bytes]:
+    return lines_of(*({name: getattr(row, name) for name in row.__struct_fields__} for row in rows))
+
+
+def decoded(lines: list[bytes]) -> list[EpisodeRow]:
+    return [EpisodeRow(**json.loads(line)) for line in lines]
+
+
+def test_rows_of_a_week_are_within_the_bound_evenly_spread_and_the_newest_all_there(tmp_path: Path) -> None:
+    path, every = tmp_path / "metrics.jsonl", 1 / 30
+    file = BoundedLinesFile(path, most_bytes=MOST_BYTES, thin=evenly_in_time)
+    week = round(7 * 24 * 60 / every)
+    largest = 0
+    for number in range(0, week, 10):  # a tenth of the rows: the bound is small, too
+        file.add([{"minutes": number * every, "number": number}])
+        largest = max(largest, path.stat().st_size)
+    file.close()
+    numbers = [json.loads(line)["number"] for line in path.read_text().splitlines()]
+    assert largest < 1.01 * MOST_BYTES
+    assert numbers[0] == 0
+    assert numbers[-1] == week - 10
+    distances = [after - before for before, after in itertools.pairwise(numbers)]
+    newest = distances[-len(distances) // 4 :]
+    assert set(newest) == {10}, "the newest quarter of the lines is as it was written"
+    assert max(distances) < week / 50, "no stretch of the run is without points"
+
+
+def test_each_worker_keeps_rows_of_the_whole_time() -> None:
+    rows = [{"minutes": minute, "worker_id": name} for minute in range(100) for name in "abcd"]
+    kept = [json.loads(line) for line in evenly_in_time(lines_of(*rows))]
+    assert len(kept) == 200
+    for name in "abcd":
+        minutes = [row["minutes"] for row in kept if row["worker_id"] == name]
+        assert len(minutes) == 50
+        assert max(after - before for before, after in itertools.pairwise([0, *minutes, 99])) <= 3
+
+
+def test_rows_that_go_back_in_time_as_after_a_resume_are_thinned_likewise() -> None:
+    rows = [{"minutes": minute} for start in (0, 80, 160) for minute in range(start, start + 100)]
+    kept = evenly_in_time(lines_of(*rows))
+    assert 140 <= len(kept) <= 180
+
+
+def test_rows_of_one_moment_become_few_and_damaged_ones_none() -> None:
+    assert evenly_in_time([]) == []
+    assert evenly_in_time([b"{half a li\n"]) == []
+    assert len(evenly_in_time(lines_of(*[{"minutes": 0.0}] * 50))) == 1
+
+
+def test_games_that_follow_each_other_become_one_with_their_mean() -> None:
+    rows = decoded(means_of_games(encoded(*(a_game(number, float(number)) for number in range(1, 9)))))
+    told = [(row.episode, row.games, row.episode_return) for row in rows]
+    assert told == [(2, 2, 1.5), (4, 2, 3.5), (6, 2, 5.5), (8, 2, 7.5)]
+    assert rows[0].length == 15.0
+    assert (rows[0].global_steps, rows[0].minutes, rows[0].worker) == (20, 0.2, "w")
+    again = decoded(means_of_games(encoded(*rows)))
+    assert [(row.episode, row.games, row.episode_return) for row in again] == [(4, 4, 2.5), (8, 4, 6.5)]
+
+
+def test_games_of_several_workers_are_of_none() -> None:
+    (row,) = decoded(means_of_games(encoded(a_game(1, 0.0, worker="a"), a_game(2, 0.0, worker="b"))))
+    assert row.worker == ""
+
+
+def test_games_of_before_a_resume_are_not_mixed_with_those_that_were_played_anew() -> None:
+    before = [a_game(number, 100.0) for number in range(1, 9)]
+    anew = [a_game(number, 1.0) for number in range(5, 13)]
+    rows = decoded(means_of_games(encoded(*before, *anew)))
+    assert [row.episode_return for row in rows] == [100.0] * 2 + [1.0] * 4
+
+
+def test_the_games_of_a_week_are_within_the_bound_and_their_mean_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(episodes_module, "MOST_BYTES", MOST_BYTES)
+    file = EpisodesFile(tmp_path)
+    games = 20_000
+    for first in range(1, games, 10):
+        played = tuple(Episode(float(number), 10) for number in range(first, first + 10))
+        file.add(a_report(episodes=played, first_episode=first))
+    file.close()
+    rows = read_episodes(tmp_path)
+    assert (tmp_path / "episodes.jsonl").stat().st_size <= 1.01 * MOST_BYTES
+    assert sum(row.games for row in rows) == rows[-1].episode == games
+    total = sum(row.games * row.episode_return for row in rows)
+    assert total == pytest.approx(games * (games + 1) / 2)
+    assert all(row.games == 1 for row in rows[-len(rows) // 4 :])
+    assert max(row.games for row in rows) < games / 50
+
+
+def test_a_file_is_replaced_in_one_step(tmp_path: Path) -> None:
+    """Who reads it while it is thinned reads all of the one, or of the other."""
+    path = tmp_path / "x.jsonl"
+    file = BoundedLinesFile(path, most_bytes=1000, thin=evenly_in_time)
+    file.add([{"minutes": minute} for minute in range(50)])
+    with path.open("rb") as reader:
+        file.add([{"minutes": minute} for minute in range(50, 100)])
+        assert len(reader.read().splitlines()) == 100
+    assert len(path.read_bytes().splitlines()) < 90
+    assert [child.name for child in tmp_path.iterdir()] == [path.name]
+    file.close()
+
+
+def test_a_disk_without_room_for_the_smaller_file_keeps_the_larger_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / ".x.jsonl.tmp").symlink_to("/dev/full")
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)
+    path = tmp_path / "x.jsonl"
+    file = BoundedLinesFile(path, most_bytes=8000, thin=evenly_in_time)
+    for minute in range(600):
+        file.add([{"minutes": minute}])
+    file.close()
+    assert len(path.read_bytes().splitlines()) == 600
+    assert 1 < len(caplog.records) < 20, "not with each line"
+    assert "x.jsonl: cannot be made smaller now: No space left" in caplog.text
+
+
+def test_a_line_that_was_written_meanwhile_is_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    file = BoundedLinesFile(path, most_bytes=2000, thin=evenly_in_time)
+    for number in range(1000):
+        file.add([{"minutes": number / 7, "n": number}])
+        assert json.loads(path.read_bytes().splitlines()[-1])["n"] == number
+    file.close()
+    assert list(rows_in(path, EpisodeRow)) == []

@@ -1,0 +1,47 @@
+"""Who may come in, where no connection is needed to see it (test_locked_server.py has those)."""
+
+from pathlib import Path
+
+import pytest
+
+from common.sockets.curve import Pair, read_pair
+from ps_server.shell.access_control import AccessControl
+from ps_server.shell.keys import make_keys
+from tests.descriptors import none_left
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    make_keys(tmp_path / "keys")
+    return tmp_path / "keys"
+
+
+@pytest.fixture
+def door(keys: Path) -> AccessControl:
+    return AccessControl(pair(keys, "server"), keys / "authorized")
+
+
+def pair(keys: Path, name: str) -> Pair:
+    return read_pair("a test", keys / f"{name}.key_secret")
+
+
+def test_keys_of_the_folder_come_in_and_those_of_admins_may_stop_the_run(
+    door: AccessControl, keys: Path, tmp_path: Path
+) -> None:
+    make_keys(tmp_path / "others")
+    worker, admin = pair(keys, "worker").public, pair(keys, "admin").public
+    assert door.callback("", worker)
+    assert door.callback("", admin)
+    assert not door.callback("", pair(tmp_path / "others", "worker").public)
+    assert door.is_admin(admin.decode())
+    assert not door.is_admin(worker.decode())
+
+
+def test_who_knocks_while_no_file_can_be_opened_is_turned_away_and_may_knock_again(
+    door: AccessControl, keys: Path
+) -> None:
+    """An exception would end the thread that asks: nobody could come in any more."""
+    worker = pair(keys, "worker").public
+    with none_left():
+        assert not door.callback("", worker)
+    assert door.callback("", worker)

@@ -1,0 +1,326 @@
+"""The writer's thread and its folder: what is kept, what is found again, and what a broken disk does."""
+
+import contextlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from common.errors import CheckpointError
+from common.run_folder.checkpoint_file import WRITING, read_checkpoint
+from common.run_folder.checkpoint_folder import BEST
+from ps_server.machine.effects import SaveCheckpoint
+from ps_server.shell.checkpoint_writer import CheckpointWriter, Written, newest_checkpoint
+
+PATIENCE_SECONDS = 20.0  # for a disk that is busy with something else
+
+
+def a_checkpoint(
+    steps: int,
+    *,
+    best: bool = False,
+    keep: int = 5,
+    milestone: int | None = None,
+    record: dict[str, Any] | None = None,
+) -> SaveCheckpoint:
+    """One whose content tells its steps."""
+    vectors = {"weights": torch.full((5,), float(steps)), "optimizer.step": torch.tensor(float(steps))}
+    return SaveCheckpoint(
+        vectors, record or {"version": steps}, global_steps=steps, best=best, keep=keep, milestone=milestone
+    )
+
+
+def file_name(steps: int) -> str:
+    return f"checkpoint-{steps:012d}.safetensors"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "checkpoints"
+
+
+@pytest.fixture
+def writer(folder: Path) -> Iterator[CheckpointWriter]:
+    writer = CheckpointWriter(folder)
+    yield writer
+    writer.close()
+
+
+def write(writer: CheckpointWriter, *checkpoints: SaveCheckpoint) -> list[Written]:
+    """Hand them over, and wait for what became of them."""
+    for checkpoint in checkpoints:
+        writer.write(checkpoint)
+    return [writer.results.get(timeout=PATIENCE_SECONDS) for _ in checkpoints]
+
+
+def names(folder: Path) -> list[str]:
+    """Everything in the folder, hidden files too."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def damage(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    match how:
+        case "cut short":
+            content = content[:-3]
+        case "empty":
+            content.clear()
+        case "one bit in a weight":
+            content[-1] ^= 1
+        case "one letter in the record":
+            at = content.index(b"version")
+            content[at] ^= 1
+        case "noise":
+            content = bytearray(b"\xff" * 200)
+    path.write_bytes(content)
+
+
+DAMAGES = ["cut short", "empty", "one bit in a weight", "one letter in the record", "noise"]
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_can_be_read(writer: CheckpointWriter, folder: Path) -> None:
+    assert write(writer, a_checkpoint(40)) == [Written(folder / file_name(40))]
+    vectors, record = read_checkpoint(folder / file_name(40))
+    assert vectors["weights"].tolist() == [40.0] * 5
+    assert record == {"version": 40}
+
+
+@pytest.mark.parametrize("keep", [1, 5])
+def test_as_many_of_the_newest_are_kept_as_the_run_says(writer: CheckpointWriter, folder: Path, keep: int) -> None:
+    all_steps = (3, 20, 100, 4000, 5000, 60000, 700000)
+    write(writer, *[a_checkpoint(steps, keep=keep) for steps in all_steps])
+    assert names(folder) == [file_name(steps) for steps in all_steps[-keep:]]
+
+
+def test_those_of_so_many_episodes_are_kept_apart_from_the_newest(writer: CheckpointWriter, folder: Path) -> None:
+    milestones = {1: 250, 3: 501, 4: 750}
+    write(writer, *[a_checkpoint(steps, keep=2, milestone=milestones.get(steps)) for steps in range(1, 9)])
+    kept = ["episodes-000000501.safetensors", "episodes-000000750.safetensors"]
+    assert names(folder) == [file_name(7), file_name(8), *kept]
+    assert [read_checkpoint(folder / name)[1] for name in kept] == [{"version": 3}, {"version": 4}]
+    assert newest_checkpoint(folder)[0].name == file_name(8), "a run goes on from its newest"
+
+
+def test_the_best_is_kept_apart_however_old_it_grows(writer: CheckpointWriter, folder: Path) -> None:
+    write(writer, a_checkpoint(1), a_checkpoint(2, best=True), *[a_checkpoint(steps) for steps in range(3, 10)])
+    assert names(folder) == [BEST, *[file_name(steps) for steps in range(5, 10)]]
+    assert read_checkpoint(folder / BEST)[1] == {"version": 2}
+
+
+def test_a_better_one_takes_the_place_of_the_best(writer: CheckpointWriter, folder: Path) -> None:
+    write(writer, a_checkpoint(1, best=True), a_checkpoint(2, best=True), a_checkpoint(3))
+    assert read_checkpoint(folder / BEST)[1] == {"version": 2}
+
+
+def test_the_best_outlives_another_checkpoint_of_the_same_step(writer: CheckpointWriter, folder: Path) -> None:
+    write(writer, a_checkpoint(2, best=True, record={"version": 2}), a_checkpoint(2, record={"version": 3}))
+    assert read_checkpoint(folder / BEST)[1] == {"version": 2}
+    assert read_checkpoint(folder / file_name(2))[1] == {"version": 3}
+
+
+def test_what_was_handed_over_is_finished_before_the_thread_ends(folder: Path) -> None:
+    writer = CheckpointWriter(folder)
+    for steps in range(1, 4):
+        writer.write(a_checkpoint(steps))
+    writer.close()
+    assert names(folder) == [file_name(steps) for steps in range(1, 4)]
+
+
+def test_a_disk_that_refuses_is_reported_and_the_next_checkpoint_is_tried(
+    writer: CheckpointWriter, folder: Path
+) -> None:
+    write(writer, a_checkpoint(1))
+    shutil.rmtree(folder)
+    (failed,) = write(writer, a_checkpoint(2))
+    assert failed.path == folder / file_name(2)
+    assert file_name(2) in failed.error
+    folder.mkdir()
+    assert write(writer, a_checkpoint(3)) == [Written(folder / file_name(3))]
+    assert names(folder) == [file_name(3)]
+
+
+def test_a_refused_checkpoint_leaves_the_older_ones_and_nothing_half_written(
+    writer: CheckpointWriter, folder: Path
+) -> None:
+    write(writer, *[a_checkpoint(steps) for steps in range(1, 6)])
+    (folder / file_name(6)).mkdir()  # no file can be put in its place
+    (failed,) = write(writer, a_checkpoint(6))
+    assert failed.error != ""
+    assert names(folder) == [file_name(steps) for steps in range(1, 7)]
+    assert read_checkpoint(folder / file_name(5))[1] == {"version": 5}
+
+
+def test_a_checkpoint_that_cannot_be_put_into_words_is_reported_too(writer: CheckpointWriter, folder: Path) -> None:
+    """Whatever goes wrong in the thread: the server waits for its answer, at the latest when it exits."""
+    (failed,) = write(writer, a_checkpoint(1, record={"version": object()}))
+    assert "object" in failed.error
+    assert write(writer, a_checkpoint(2)) == [Written(folder / file_name(2))]
+
+
+# -- finding one again ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inside", [".", ".."], ids=["the folder itself", "the run folder"])
+def test_the_newest_is_found(writer: CheckpointWriter, folder: Path, inside: str) -> None:
+    write(writer, *[a_checkpoint(steps, best=steps == 9) for steps in (9, 1000, 20)])
+    path, vectors, record = newest_checkpoint((folder / inside).resolve())
+    assert path.name == file_name(1000)
+    assert vectors["weights"].tolist() == [1000.0] * 5
+    assert record == {"version": 1000}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_newest_is_passed_over_with_a_warning_that_names_it(
+    writer: CheckpointWriter, folder: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(writer, *[a_checkpoint(steps) for steps in (1, 2, 3)])
+    damage(folder / file_name(3), how)
+    with caplog.at_level(logging.WARNING):
+        path, _, record = newest_checkpoint(folder)
+    assert (path.name, record) == (file_name(2), {"version": 2})
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+    assert f"{folder / file_name(3)}: is damaged" in caplog.text
+    assert f"{folder / file_name(3)}: moved aside, to {file_name(3)}.aside" in caplog.text
+    assert names(folder) == [file_name(1), file_name(2), f"{file_name(3)}.aside"]
+
+
+def test_damaged_checkpoints_push_out_no_sound_ones(folder: Path) -> None:
+    """With three damaged of five, and three to be kept, the two sound ones were removed first."""
+    with contextlib.closing(CheckpointWriter(folder)) as writer:
+        write(writer, *[a_checkpoint(steps) for steps in range(1, 6)])
+    for steps in (3, 4, 5):
+        damage(folder / file_name(steps), "cut short")
+    assert newest_checkpoint(folder)[0].name == file_name(2)
+    with contextlib.closing(CheckpointWriter(folder)) as writer:
+        write(writer, a_checkpoint(4, keep=3))
+    sound, aside = [file_name(steps) for steps in (1, 2, 4)], [f"{file_name(steps)}.aside" for steps in (3, 4, 5)]
+    assert names(folder) == sorted(sound + aside)
+    assert newest_checkpoint(folder)[0].name == file_name(4)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_one_among_the_older_ones_is_not_counted_among_the_kept(
+    folder: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    milestones = {1: 10, 2: 20, 3: 30, 4: 40}
+    with contextlib.closing(CheckpointWriter(folder)) as writer:
+        write(writer, *[a_checkpoint(steps, milestone=milestones[steps]) for steps in milestones])
+    kept_apart = {steps: f"episodes-{episodes:09d}.safetensors" for steps, episodes in milestones.items()}
+    damage(folder / file_name(3), how)  # a hard link: the one that is kept apart has the same content
+    with contextlib.closing(CheckpointWriter(folder)) as writer:
+        write(writer, a_checkpoint(5, keep=3, milestone=50))
+    assert set(names(folder)) == {
+        *(file_name(steps) for steps in (2, 4, 5)),
+        *(kept_apart[steps] for steps in (2, 4)),
+        "episodes-000000050.safetensors",
+        f"{file_name(3)}.aside",
+        f"{kept_apart[3]}.aside",
+    }
+    assert f"{file_name(3)}: is damaged" in caplog.text
+
+
+def test_a_newer_one_that_cannot_be_read_is_never_gone_back_to(folder: Path) -> None:
+    """It may be readable again tomorrow; the run has gone on from the one before it by then."""
+    with contextlib.closing(CheckpointWriter(folder)) as writer:
+        write(writer, a_checkpoint(1), a_checkpoint(9))
+    (folder / file_name(9)).unlink()
+    (folder / file_name(9)).mkdir()  # nobody can read it as a file
+    assert newest_checkpoint(folder)[0].name == file_name(1)
+    assert names(folder) == [file_name(1), f"{file_name(9)}.aside"]
+
+
+def test_one_that_was_just_written_is_never_removed(folder: Path) -> None:
+    with contextlib.closing(CheckpointWriter(folder)) as writer:
+        write(writer, a_checkpoint(9), a_checkpoint(2, keep=1))
+    assert names(folder) == [file_name(2), file_name(9)]
+
+
+def test_a_run_without_a_sound_checkpoint_cannot_be_resumed(
+    writer: CheckpointWriter, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(writer, a_checkpoint(1), a_checkpoint(2))
+    damage(folder / file_name(1), "empty")
+    damage(folder / file_name(2), "cut short")
+    with pytest.raises(CheckpointError, match=f"--resume {folder}: none of its 2 checkpoints is sound"):
+        newest_checkpoint(folder)
+    assert len(caplog.records) == 2
+
+
+def test_a_run_that_saved_nothing_cannot_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=f"--resume {tmp_path}: it has no checkpoints"):
+        newest_checkpoint(tmp_path)
+
+
+KILLED_WHILE_IT_WRITES = """
+import sys, torch
+from pathlib import Path
+from common.run_folder.checkpoint_file import write_checkpoint
+
+for steps in range(10**6):
+    write_checkpoint(Path(sys.argv[1]) / f"checkpoint-{steps:012d}.safetensors", {"weights": torch.ones(2**23)}, {})
+"""
+
+
+def test_what_a_killed_server_has_left_half_written_is_removed_at_the_next_start(folder: Path) -> None:
+    """It is as large as a checkpoint, and each kill left another one."""
+    folder.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", KILLED_WHILE_IT_WRITES, str(folder)]) as killed:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not list(folder.rglob(".tmp*")):
+            assert time.monotonic() < deadline
+            assert killed.poll() is None
+        killed.kill()
+    left = {path for path in folder.rglob("*") if path.is_file()} - set(folder.glob("checkpoint-*.safetensors"))
+    assert {path.parent for path in left} == {folder / WRITING}
+    CheckpointWriter(folder).close()
+    assert set(folder.iterdir()) == set(folder.glob("checkpoint-*.safetensors"))
+
+
+def test_hidden_files_of_others_stay_where_they_are(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / ".tmpAbCdEf").write_bytes(b"of another program")
+    CheckpointWriter(folder).close()
+    assert names(folder) == [".tmpAbCdEf"]
+
+
+def test_more_steps_than_twelve_digits_are_still_the_newest(writer: CheckpointWriter, folder: Path) -> None:
+    write(writer, *[a_checkpoint(10**12 + more) for more in range(-5, 2)])
+    assert newest_checkpoint(folder)[2] == {"version": 10**12 + 1}
+    assert len(names(folder)) == 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is the whole process's")
+def test_the_writer_takes_only_what_serving_leaves_of_the_processor(writer: CheckpointWriter) -> None:
+    write(writer, a_checkpoint(1))
+    threads = [thread for thread in threading.enumerate() if thread.name == "checkpoint-writer"]
+    assert threads
+    here = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    for thread in threads:
+        assert thread.native_id is not None
+        assert os.getpriority(os.PRIO_PROCESS, thread.native_id) == min(here + 10, 19)
+
+
+def test_where_no_thread_may_be_nicer_checkpoints_are_written_nevertheless(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: int) -> None:
+        raise PermissionError("not in this sandbox")
+
+    monkeypatch.setattr(os, "setpriority", refused)
+    writer = CheckpointWriter(folder)
+    try:
+        assert [written.error for written in write(writer, a_checkpoint(1))] == [""]
+    finally:
+        writer.close()

@@ -1,0 +1,38 @@
+"""What a server says of where it is reached."""
+
+import socket
+from typing import Any
+
+import pytest
+
+from ps_server.shell import own_address
+from ps_server.shell.own_address import own_host
+
+
+@pytest.mark.parametrize(
+    ("typed", "bound", "told"),
+    [
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
+        ("::1", "::1", "::1"),
+        ("[::1]", "::1", "::1"),
+        ("localhost", "127.0.0.1", "localhost"),
+        ("lo", "127.0.0.1", "127.0.0.1"),
+    ],
+)
+def test_one_that_listens_on_one_address_tells_that(typed: str, bound: str, told: str) -> None:
+    assert own_host(typed, bound) == told
+
+
+@pytest.mark.parametrize("everywhere", ["0.0.0.0", "::"])
+def test_one_that_listens_everywhere_tells_the_address_towards_other_networks(everywhere: str) -> None:
+    told = own_host("*", everywhere)
+    assert told == socket.gethostname() or socket.getaddrinfo(told, None)
+    assert told not in own_address.EVERY_INTERFACE
+
+
+def test_a_machine_without_a_network_tells_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: Any) -> None:
+        raise OSError("Network is unreachable")
+
+    monkeypatch.setattr(own_address.socket.socket, "connect", unreachable)
+    assert own_host("0.0.0.0", "0.0.0.0") == socket.gethostname()

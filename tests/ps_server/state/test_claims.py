@@ -1,0 +1,135 @@
+"""What one worker says moves T and the scores no further than a worker of its kind could have played."""
+
+import math
+from typing import Any
+
+import pytest
+
+from common.protocol import messages
+from common.protocol.messages import Episode
+from ps_server.machine.effects import Reported
+from ps_server.machine.membership import REPORTS_AT_ONCE, REPORTS_PER_SECOND
+from ps_server.state.claims import MOST_REWARD, MOST_STEPS, check_games, check_steps
+from ps_server.state.guards import Denied
+from tests.ps_server.transcripts import EPOCH, Transcript, encoded
+
+UNROLL: dict[str, Any] = {"name": "a3c", "unroll_length": 5}
+
+
+def report_of(sequence: int, *episodes: tuple[float, int]) -> messages.Report:
+    return messages.Report(request=sequence, sequence=sequence, episodes=tuple(Episode(*one) for one in episodes))
+
+
+@pytest.mark.parametrize(
+    ("environments", "unroll_length", "most"), [(1, 1, 1), (8, 20, 160), (4096, 2**62, MOST_STEPS), (3, 5, 15)]
+)
+def test_a_push_counts_an_unroll_of_all_environments_and_no_more(
+    environments: int, unroll_length: int, most: int
+) -> None:
+    for steps in (0, 1, most):
+        check_steps(steps, environments=environments, unroll_length=unroll_length)
+    for steps in (most + 1, 10**9 + 1, 2**62):
+        with pytest.raises(
+            Denied, match=f"counts {steps} steps; {environments} environments make at most {most} "
+        ) as no:
+            check_steps(steps, environments=environments, unroll_length=unroll_length)
+        assert no.value.code == "absurd_steps"
+
+
+@pytest.mark.parametrize("value", [1e9, 1e308, -1e308, math.inf, -math.inf, math.nan, 2 * MOST_REWARD + 1], ids=str)
+def test_a_return_that_no_game_of_its_length_has_is_not_counted(value: float) -> None:
+    with pytest.raises(Denied, match="2 steps is said to have returned") as no:
+        check_games([Episode(1.0, 1), Episode(value, 2)], unplayed=100)
+    assert no.value.code == "absurd_return"
+    check_games([Episode(2 * MOST_REWARD, 2), Episode(-MOST_REWARD, 1)], unplayed=100)
+
+
+@pytest.mark.parametrize("episodes", [[(1.0, 101)], [(0.0, 1)] * 101, [(1.0, 60), (1.0, 41)]])
+def test_games_lasted_no_longer_together_than_the_steps_that_were_told(episodes: list[tuple[float, int]]) -> None:
+    with pytest.raises(Denied, match="lasted 101 steps, and this worker's pushes have told 100 ") as no:
+        check_games([Episode(*one) for one in episodes], unplayed=100)
+    assert no.value.code == "absurd_length"
+
+
+def test_one_push_does_not_reach_the_end_of_a_run() -> None:
+    server = Transcript.seeded(algorithm=UNROLL, budget={"max_steps": 10**9})
+    told = server.push("a", 1, steps=10**9)
+    assert (told.verdict, told.code) == ("discarded", "absurd_steps")
+    assert server.run.progress.global_steps == 0
+    assert server.machine.phase.value == "serving"
+
+
+def test_a_worker_counts_the_steps_of_the_environments_that_it_has_said() -> None:
+    server = Transcript.seeded(algorithm=UNROLL, environment={"envs": 4})
+    server.hello("few", environments=2)
+    server.hello("as the run says")
+    assert server.push("few", 1, steps=11).code == "absurd_steps"
+    assert server.push("few", 2, steps=10).verdict == "applied"
+    assert server.push("as the run says", 1, steps=21).code == "absurd_steps"
+    assert server.push("as the run says", 2, steps=20).verdict == "applied"
+    assert [worker.environments for worker in server.machine.status(now=server.now).workers] == [4, 2, 4]
+
+
+@pytest.mark.parametrize(
+    "episodes", [[(1e9, 1)] * 100, [(1e308, 1000)], [(500.0, 1)] * 100], ids=["1e9", "1e308", "none played"]
+)
+def test_one_report_of_a_worker_that_has_played_nothing_reaches_no_target(episodes: list[tuple[float, int]]) -> None:
+    server = Transcript.seeded(budget={"until_return": 450.0})
+    refused = server.refusal("a", report_of(1, *episodes))
+    assert refused.code in ("absurd_return", "absurd_length")
+    status = server.machine.status(now=server.now)
+    assert (status.episodes, status.best_mean_return_100, status.mean_return_100) == (0, None, None)
+    assert status.refused == {refused.code: 1}
+    assert server.machine.phase.value == "serving"
+
+
+def test_games_of_the_steps_that_were_told_count_and_use_them_up() -> None:
+    server = Transcript.seeded()
+    server.push("a", 1, steps=20)
+    server.push("a", 2, [float("nan")] * 3, steps=20)  # the games were played, whatever came of the gradient
+    assert server.answer(messages.Noted, "a", report_of(1, (7.0, 25), (3.0, 10))).sequence == 1
+    assert server.refusal("a", report_of(2, (7.0, 6))).code == "absurd_length"
+    assert server.answer(messages.Noted, "a", report_of(3, (8.0, 5))).sequence == 3
+    assert server.machine.status(now=server.now).episodes == 3
+
+
+def test_steps_of_a_push_that_waits_for_its_turn_may_be_played() -> None:
+    server = Transcript.seeded(workers=("a", "b"), consistency={"rule": "sync"})
+    server.say("a", server.push_of(1, steps=20), encoded([1, 1, 1]))
+    assert server.refusal("a", report_of(1, (7.0, 21))).code == "absurd_length"
+    server.answer(messages.Noted, "a", report_of(2, (7.0, 20)))
+    server.push("b", 1, steps=20)
+    assert server.run.ledger.accounts["a"].unplayed == 0
+    assert server.run.ledger.accounts["b"].unplayed == 20
+
+
+def test_a_server_that_comes_back_knows_what_was_not_played_yet() -> None:
+    server = Transcript.seeded()
+    server.push("a", 1, steps=20)
+    kept = server.save().record["ledger"]["a"]
+    assert (kept["unplayed"], kept["environments"]) == (20, 8)
+
+
+def test_a_worker_that_is_begun_anew_has_played_nothing() -> None:
+    server = Transcript.seeded()
+    server.push("a", 1, steps=20)
+    server.goodbye("a")
+    server.hello("a", process=2, peer="a again")
+    assert server.refusal("a again", report_of(1, (7.0, 20))).code == "absurd_length"
+
+
+def test_reports_beyond_a_few_a_second_are_not_counted_nor_written() -> None:
+    server = Transcript.seeded()
+    server.push("a", 1, steps=160)
+    written = 0
+    for sequence in range(1, 302):
+        told = [one for one in server.say("a", report_of(sequence)) if isinstance(one, Reported)]
+        written += len(told)
+    assert written == REPORTS_AT_ONCE
+    assert server.machine.refusals.counts == {"too_often": 301 - REPORTS_AT_ONCE}
+    server.now += 1
+    for sequence in range(302, 400):
+        written += sum(isinstance(one, Reported) for one in server.say("a", report_of(sequence)))
+    assert written == REPORTS_AT_ONCE + REPORTS_PER_SECOND
+    server.answer(messages.Noted, "a", report_of(301))  # a repetition of what was counted is answered all the same
+    assert server.push("a", 2, epoch=EPOCH).verdict == "applied", "it is no offence"

@@ -1,0 +1,146 @@
+"""What may not touch the weights: each with its code, and the tensor's name where there is one."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.protocol.messages import Push, PushPull, Seed
+from common.protocol.tensors import Schema, TensorSpec
+from ps_server.state.guards import ABSURD_NORM, Denied, codec_for_weights, gradient_of, seed_of
+from tests.ps_server.transcripts import SCHEMA, encoded
+
+PUSH_FIELDS: dict[str, Any] = {"request": 1, "sequence": 1, "computed_on": 1, "epoch": 1, "schema_hash": SCHEMA.hash}
+
+
+def a_push(**fields: Any) -> Push:
+    return Push(**(PUSH_FIELDS | fields))
+
+
+def denied_push(push: Push, values: list[bytes]) -> tuple[str, str]:
+    with pytest.raises(Denied) as denied:
+        gradient_of(push, values, SCHEMA)
+    return denied.value.code, str(denied.value)
+
+
+def denied_seed(seed: Seed, values: list[bytes]) -> tuple[str, str]:
+    with pytest.raises(Denied) as denied:
+        seed_of(seed, values)
+    return denied.value.code, str(denied.value)
+
+
+@pytest.mark.parametrize("push", [a_push(), PushPull(**PUSH_FIELDS, have_version=1, have_epoch=1)], ids=repr)
+def test_a_sound_gradient_comes_with_its_norm(push: Push | PushPull) -> None:
+    gradient, norm = gradient_of(push, encoded([2, -3, 6]), SCHEMA)
+    assert gradient.tolist() == [2, -3, 6]
+    assert norm == 7.0
+
+
+def test_a_vector_may_come_in_pieces_cut_anywhere() -> None:
+    whole = encoded([2, -3, 6])[0]
+    gradient, _ = gradient_of(a_push(), [whole[:1], whole[1:7], b"", whole[7:]], SCHEMA)
+    assert gradient.tolist() == [2, -3, 6]
+
+
+@pytest.mark.parametrize("values", [[], [1], [1, 2], [1, 2, 3, 4]], ids=str)
+def test_a_gradient_of_the_wrong_size_is_denied(values: list[float]) -> None:
+    """BytePS adds as many bytes as the client claims, over the end of its buffer (server.cc:316)."""
+    code, sentence = denied_push(a_push(), encoded(values))
+    assert code == "wrong_size"
+    assert "12 bytes" in sentence
+    assert f"{4 * len(values)}" in sentence
+
+
+def test_half_an_element_is_denied() -> None:
+    assert denied_push(a_push(), [encoded([1, 2, 3])[0][:-1]])[0] == "wrong_size"
+
+
+def test_a_gradient_of_another_network_is_denied() -> None:
+    other = Schema([TensorSpec("policy.weight", (1, 2)), TensorSpec("policy.bias", ())])
+    assert other.size == SCHEMA.size
+    code, sentence = denied_push(a_push(schema_hash=other.hash), encoded([1, 2, 3]))
+    assert code == "schema_mismatch"
+    assert SCHEMA.hash[:8] in sentence
+    assert other.hash[:8] in sentence
+
+
+def test_an_unknown_codec_is_denied_and_the_known_ones_are_named() -> None:
+    code, sentence = denied_push(a_push(codec="zip"), encoded([1, 2, 3]))
+    assert code == "unknown_codec"
+    assert "'zip'" in sentence
+    assert "float32" in sentence
+
+
+def test_the_codec_for_weightss_are_known() -> None:
+    assert codec_for_weights("float32") == "float32"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(("place", "tensor"), [(0, "policy.weight"), (1, "policy.weight"), (2, "policy.bias")])
+def test_a_gradient_with_nan_or_inf_is_denied_and_its_tensor_named(value: float, place: int, tensor: str) -> None:
+    values = [1.0, 2.0, 3.0]
+    values[place] = value
+    code, sentence = denied_push(a_push(), encoded(values))
+    assert code == "not_finite"
+    assert f"gradient of tensor {tensor!r}" in sentence
+
+
+@pytest.mark.parametrize("values", [[1.1e12, 0, 0], [8e11, 8e11, 0], [3e38, 3e38, 3e38], [0, -1e30, 0]], ids=str)
+def test_a_gradient_of_absurd_norm_is_denied(values: list[float]) -> None:
+    assert math.hypot(*values) > ABSURD_NORM
+    code, sentence = denied_push(a_push(), encoded(values))
+    assert code == "absurd_norm"
+    assert "gradient" in sentence
+
+
+@pytest.mark.parametrize("values", [[9.9e11, 0, 0], [0, 0, 0], [-1e-38, 0, 0]], ids=str)
+def test_a_large_or_vanishing_gradient_is_not_absurd(values: list[float]) -> None:
+    gradient, norm = gradient_of(a_push(), encoded(values), SCHEMA)
+    np.testing.assert_array_equal(gradient.numpy(), np.array(values, dtype=np.float32))
+    assert norm == pytest.approx(math.hypot(*values), rel=1e-6)
+
+
+def test_a_sound_seed_gives_schema_and_weights() -> None:
+    schema, weights = seed_of(Seed(request=1, schema=SCHEMA.specs), encoded([1, 2, 3]))
+    assert schema == SCHEMA
+    assert weights.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("specs", "sentence"),
+    [
+        ((), "1 to 1024 tensors, not 0"),
+        ((TensorSpec("w", (0,)),), "'w' [0]"),
+        ((TensorSpec("w", (2, -1)),), "'w' [2, -1]"),
+        ((TensorSpec("w", (1,) * 9),), "'w'"),
+        ((TensorSpec("w", (2**20, 2**20)),), "up to"),
+        ((TensorSpec("w", (1,)), TensorSpec("w", (2,))), "same name"),
+        (tuple(TensorSpec(f"w{number}", (1,)) for number in range(1025)), "not 1025"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_schema_that_describes_no_vector_is_denied(specs: tuple[TensorSpec, ...], sentence: str) -> None:
+    code, said = denied_seed(Seed(request=1, schema=specs), encoded([1, 2, 3]))
+    assert code == "bad_schema"
+    assert sentence in said
+
+
+@pytest.mark.parametrize(
+    ("values", "code", "sentence"),
+    [
+        ([1, 2], "wrong_size", "12 bytes, not 8"),
+        ([1, 2, math.nan], "not_finite", "weights of tensor 'policy.bias'"),
+        ([1, math.inf, 3], "not_finite", "weights of tensor 'policy.weight'"),
+        ([1e30, 2, 3], "absurd_norm", "weights"),
+    ],
+    ids=str,
+)
+def test_weights_are_guarded_like_gradients(values: list[float], code: str, sentence: str) -> None:
+    said = denied_seed(Seed(request=1, schema=SCHEMA.specs), encoded(values))
+    assert said[0] == code
+    assert sentence in said[1]
+
+
+def test_a_seed_in_an_unknown_codec_is_denied() -> None:
+    assert denied_seed(Seed(request=1, schema=SCHEMA.specs, codec="zip"), encoded([1, 2, 3]))[0] == "unknown_codec"

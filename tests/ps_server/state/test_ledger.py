@@ -1,0 +1,265 @@
+"""Each push is settled once, whatever order the network makes of them; and what a checkpoint keeps of that."""
+
+import copy
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ps_server.state.ledger import Account, Ledger
+
+WINDOW = 8
+
+
+def opened(ledger: Ledger, worker: str, incarnation: int, *, oldest: int = 1) -> Account:
+    """The account of the process with this number, each of which has a secret of its own."""
+    return ledger.open(worker, incarnation, proof=proof_of(incarnation), oldest=oldest)
+
+
+def proof_of(incarnation: int) -> str:
+    return f"process {incarnation}"
+
+
+def a_ledger(*settled: int, incarnation: int = 1) -> Ledger:
+    """The ledger of one worker "a" with these pushes settled."""
+    ledger = Ledger(WINDOW)
+    opened(ledger, "a", incarnation)
+    for sequence in settled:
+        ledger.settle("a", sequence)
+    return ledger
+
+
+def standings(ledger: Ledger, *sequences: int) -> list[str]:
+    return [ledger.judge("a", sequence) for sequence in sequences]
+
+
+# -- by example -------------------------------------------------------------------------------------------------------
+
+
+def test_a_push_is_new_until_it_is_settled() -> None:
+    ledger = a_ledger()
+    assert standings(ledger, 1, 1) == ["new", "new"], "to judge is not to settle"
+    ledger.settle("a", 1)
+    assert standings(ledger, 1, 2) == ["settled", "new"]
+
+
+def test_pushes_may_be_settled_out_of_order_and_a_gap_stays_open() -> None:
+    ledger = a_ledger(2, 4)
+    assert standings(ledger, 1, 2, 3, 4, 5) == ["new", "settled", "new", "settled", "new"]
+    assert ledger.accounts["a"].through == 0
+    ledger.settle("a", 1)
+    assert ledger.accounts["a"].through == 2
+    ledger.settle("a", 3)
+    assert (ledger.accounts["a"].through, ledger.accounts["a"].early) == (4, set())
+
+
+def test_the_window_begins_at_the_oldest_unsettled_push() -> None:
+    ledger = a_ledger(1, 2, 4)
+    assert standings(ledger, 2 + WINDOW, 3 + WINDOW) == ["new", "outside window"]
+    ledger.settle("a", 3)
+    assert standings(ledger, 4 + WINDOW, 5 + WINDOW) == ["new", "outside window"]
+
+
+def test_an_account_never_grows_beyond_its_window() -> None:
+    """ps-lite keeps every acknowledged key for ever (resender.h, `acked_`)."""
+    ledger = a_ledger()
+    for sequence in range(1, 5001):
+        ledger.settle("a", sequence)
+    assert (ledger.accounts["a"].through, ledger.accounts["a"].early) == (5000, set())
+
+
+def test_workers_do_not_share_sequences() -> None:
+    ledger = a_ledger(1)
+    opened(ledger, "b", 1)
+    assert (ledger.judge("a", 1), ledger.judge("b", 1)) == ("settled", "new")
+
+
+def test_workers_are_numbered_as_they_come_and_keep_their_numbers() -> None:
+    ledger = Ledger(WINDOW)
+    arrivals = [("a", 1), ("b", 1), ("a", 1), ("c", 9), ("b", 2), ("a", 3)]
+    assert [opened(ledger, worker, incarnation).number for worker, incarnation in arrivals] == [0, 1, 0, 2, 1, 0]
+
+
+def test_a_newer_incarnation_starts_its_sequences_afresh() -> None:
+    """ps-lite's key has no incarnation: the first pushes of a worker that came back are dropped as repetitions."""
+    ledger = a_ledger(1, 2, 3)
+    ledger.accounts["a"].reported = 5
+    account = opened(ledger, "a", 2)
+    assert (account.incarnation, account.through, account.durable, account.reported) == (2, 0, 0, 0)
+    assert standings(ledger, 1) == ["new"]
+
+
+def test_the_same_process_changes_nothing() -> None:
+    ledger = a_ledger(1, 2, 4)
+    before = copy.deepcopy(ledger.to_dict())
+    opened(ledger, "a", 1)
+    assert ledger.to_dict() == before
+
+
+def test_a_key_once_shown_stays_with_the_account() -> None:
+    ledger = a_ledger()
+    assert ledger.open("a", 1, proof=proof_of(1), key="k").key == "k"
+    assert opened(ledger, "a", 1).key == "k", "on a server that is not locked any more"
+
+
+def test_what_a_process_will_never_send_again_is_lacking_in_its_own_account_alone() -> None:
+    ledger = a_ledger(1, 3)
+    assert ledger.lacking("a", proof_of(1), oldest=5) == 2
+    assert ledger.lacking("a", proof_of(2), oldest=5) == 0
+    assert ledger.lacking("b", proof_of(1), oldest=5) == 0
+
+
+@pytest.mark.parametrize(
+    ("oldest", "through", "early"),
+    [(1, 0, {3, 4, 6}), (2, 1, {3, 4, 6}), (3, 4, {6}), (4, 4, {6}), (6, 6, set()), (7, 6, set()), (100, 99, set())],
+)
+def test_what_a_worker_will_never_send_again_is_settled(oldest: int, through: int, early: set[int]) -> None:
+    ledger = a_ledger(3, 4, 6)
+    opened(ledger, "a", 1, oldest=oldest)
+    assert (ledger.accounts["a"].through, ledger.accounts["a"].early) == (through, early)
+
+
+def test_a_late_hello_does_not_open_again_what_is_settled() -> None:
+    ledger = a_ledger(1, 2, 3)
+    opened(ledger, "a", 1, oldest=2)
+    assert standings(ledger, 2, 3, 4) == ["settled", "settled", "new"]
+
+
+def test_only_what_a_complete_checkpoint_holds_is_durable() -> None:
+    ledger = a_ledger(1, 2, 4)
+    kept = ledger.to_dict()
+    ledger.settle("a", 3)
+    assert ledger.accounts["a"].durable == 0
+    ledger.mark_durable(kept)
+    assert ledger.accounts["a"].durable == 2, "4 was beyond a gap, and 3 came after the checkpoint"
+
+
+def test_a_checkpoint_of_an_older_incarnation_makes_nothing_of_the_newer_one_durable() -> None:
+    ledger = a_ledger(1, 2, 3)
+    kept = ledger.to_dict()
+    opened(ledger, "a", 2)
+    ledger.settle("a", 1)
+    ledger.mark_durable(kept)
+    assert ledger.accounts["a"].durable == 0
+
+
+def test_durable_marks_never_go_back() -> None:
+    ledger = a_ledger(1)
+    older = ledger.to_dict()
+    ledger.settle("a", 2)
+    ledger.mark_durable(ledger.to_dict())
+    ledger.mark_durable(older)
+    assert ledger.accounts["a"].durable == 2
+
+
+def test_a_restored_ledger_knows_what_was_settled_and_all_of_it_is_durable() -> None:
+    original = a_ledger(1, 2, 4, incarnation=3)
+    opened(original, "b", 5)
+    original.accounts["b"].reported = 6
+    ledger = Ledger(WINDOW)
+    ledger.restore(json.loads(json.dumps(original.to_dict())))
+    assert standings(ledger, 1, 2, 3, 4, 5) == ["settled", "settled", "new", "settled", "new"]
+    a, b = ledger.accounts["a"], ledger.accounts["b"]
+    assert (a.incarnation, a.number, a.durable) == (3, 0, 2)
+    assert (b.incarnation, b.number, b.reported) == (5, 1, 6)
+    assert opened(ledger, "c", 1).number == 2
+
+
+def test_what_a_checkpoint_keeps_does_not_change_with_the_ledger() -> None:
+    ledger = a_ledger(1, 3)
+    kept = ledger.to_dict()
+    before = copy.deepcopy(kept)
+    ledger.settle("a", 2)
+    opened(ledger, "b", 1)
+    assert kept == before
+
+
+# -- against a model that remembers everything ------------------------------------------------------------------------
+
+
+@dataclass
+class Remembered:
+    """The slow obvious ledger of one worker: every sequence that was ever settled, by incarnation."""
+
+    incarnation: int = 1
+    settled: set[int] = field(default_factory=set)
+
+    def through(self) -> int:
+        return next(number for number in range(len(self.settled) + 1) if number + 1 not in self.settled)
+
+    def standing(self, sequence: int) -> str:
+        if sequence in self.settled:
+            return "settled"
+        oldest_unsettled = self.through() + 1
+        return "new" if sequence - oldest_unsettled < WINDOW else "outside window"
+
+
+@given(st.lists(st.integers(1, 40), max_size=120))
+def test_any_order_with_repetitions_settles_each_push_once(arrivals: list[int]) -> None:
+    ledger, model, applied = a_ledger(), Remembered(), []
+    for sequence in arrivals:
+        standing = ledger.judge("a", sequence)
+        assert standing == model.standing(sequence)
+        if standing == "new":
+            ledger.settle("a", sequence)
+            model.settled.add(sequence)
+            applied.append(sequence)
+        assert ledger.accounts["a"].through == model.through()
+        assert len(ledger.accounts["a"].early) < WINDOW
+    assert len(applied) == len(set(applied))
+
+
+@given(st.permutations(range(1, 2 * WINDOW)))
+def test_a_worker_that_sends_again_what_was_refused_gets_everything_settled(order: list[int]) -> None:
+    ledger, applied = a_ledger(), []
+    while waiting := [sequence for sequence in order if ledger.judge("a", sequence) != "settled"]:
+        for sequence in waiting:
+            if ledger.judge("a", sequence) == "new":
+                ledger.settle("a", sequence)
+                applied.append(sequence)
+    assert sorted(applied) == sorted(order)
+
+
+events = st.one_of(
+    st.tuples(st.just("push"), st.integers(1, 20)),
+    st.tuples(st.just("restart"), st.integers(1, 3)),
+    st.sampled_from([("start saving", 0), ("saved", 0), ("crash", 0)]),
+)
+
+
+@given(st.lists(events, max_size=80))
+def test_through_restarts_and_crashes_the_ledger_is_that_of_a_perfect_memory(happened: list[tuple[str, int]]) -> None:
+    """The worker restarts with another incarnation; the server crashes back to its newest complete checkpoint."""
+    ledger, model, durable = a_ledger(), Remembered(), 0
+    complete: tuple[dict[str, Any], Remembered] = (ledger.to_dict(), copy.deepcopy(model))
+    writing = complete
+    for event, number in happened:
+        match event:
+            case "push":
+                assert ledger.judge("a", number) == model.standing(number)
+                if model.standing(number) == "new":
+                    ledger.settle("a", number)
+                    model.settled.add(number)
+            case "restart":
+                if number >= model.incarnation:  # others are not admitted
+                    opened(ledger, "a", number)
+                if number > model.incarnation:
+                    model, durable = Remembered(number), 0
+            case "start saving":
+                writing = (ledger.to_dict(), copy.deepcopy(model))
+            case "saved":
+                complete = writing
+                ledger.mark_durable(complete[0])
+                if complete[1].incarnation == model.incarnation:
+                    durable = max(durable, complete[1].through())
+            case "crash":
+                ledger = Ledger(WINDOW)
+                ledger.restore(json.loads(json.dumps(complete[0])))
+                model = copy.deepcopy(complete[1])
+                writing, durable = complete, model.through()
+        assert ledger.accounts["a"].incarnation == model.incarnation
+        assert ledger.accounts["a"].through == model.through()
+        assert ledger.accounts["a"].durable == durable

@@ -1,0 +1,168 @@
+"""How far a run is, and when it is over."""
+
+import json
+
+import pytest
+
+from common.protocol.messages import Episode
+from common.settings.run_spec import Budget
+from ps_server.state.progress import EPISODES_IN_MEAN, Progress
+
+START = 1000.0
+NO_LIMIT = Budget()
+
+
+@pytest.fixture
+def progress() -> Progress:
+    return Progress(now=START)
+
+
+def play(progress: Progress, *returns: float, budget: Budget = NO_LIMIT, now: float = START) -> None:
+    for value in returns:
+        progress.episode_finished(Episode(value, 10), budget, now=now)
+
+
+def update(progress: Progress, *, steps: int = 20, staleness: int = 0, gradient_norm: float = 1.0) -> None:
+    progress.update_applied(steps=steps, staleness=staleness, gradient_norm=gradient_norm)
+
+
+def test_the_step_counter_grows_by_the_steps_of_each_update(progress: Progress) -> None:
+    for steps in (20, 0, 5, 160):
+        update(progress, steps=steps)
+    assert (progress.global_steps, progress.updates) == (185, 4)
+
+
+def test_the_mean_return_is_that_of_the_last_hundred_games_and_of_fewer_before(progress: Progress) -> None:
+    assert progress.mean_return is None
+    play(progress, 4.0)
+    assert progress.mean_return == 4.0
+    play(progress, 1.0, 1.0)
+    assert progress.mean_return == 2.0
+    play(progress, *range(200))
+    assert progress.mean_return == sum(range(100, 200)) / 100
+    assert progress.episodes == 203
+
+
+def test_the_best_mean_is_that_of_a_whole_hundred_games(progress: Progress) -> None:
+    play(progress, *[50.0] * 99)
+    assert progress.best_mean is None
+    assert not progress.save_as_best()
+    play(progress, 50.0)
+    assert progress.best_mean == 50.0
+    assert progress.save_as_best()
+    play(progress, *[-50.0] * 10)
+    assert progress.best_mean == 50.0
+    assert not progress.save_as_best()
+    play(progress, *[60.0] * 100)
+    assert progress.best_mean == 60.0
+    play(progress, *[0.0] * 5)  # the best moment passes between two checkpoints: the next may still be the best saved
+    assert progress.save_as_best()
+    assert progress.best_saved == 57.0
+    assert progress.best_mean == 60.0
+
+
+def test_better_than_what_is_saved_is_a_higher_mean_of_a_whole_hundred_games(progress: Progress) -> None:
+    play(progress, *[50.0] * 99)
+    assert not progress.is_better_than_saved
+    play(progress, 50.0)
+    assert progress.is_better_than_saved
+    progress.save_as_best()
+    play(progress, *[50.0] * 5)
+    assert not progress.is_better_than_saved, "as good is not better"
+    play(progress, 51.0)
+    assert progress.is_better_than_saved
+
+
+@pytest.mark.parametrize(
+    ("budget", "reason"),
+    [
+        (Budget(max_steps=40), "max_steps 40 reached"),
+        (Budget(max_minutes=2.5), "max_minutes 2.5 reached"),
+        (Budget(until_return=18), "mean return of the last 100 episodes reached 18"),
+        (Budget(max_steps=40, max_minutes=2.5, until_return=18), "max_steps 40 reached"),
+        (Budget(max_steps=41, max_minutes=3, until_return=18.5), ""),
+        (NO_LIMIT, ""),
+    ],
+    ids=str,
+)
+def test_a_run_is_over_at_the_first_limit_reached(progress: Progress, budget: Budget, reason: str) -> None:
+    update(progress, steps=40)
+    play(progress, *[18.0] * 100, budget=budget)
+    assert progress.end_of(budget, now=START + 150) == reason
+
+
+def test_a_run_is_not_over_just_before_its_limits(progress: Progress) -> None:
+    budget = Budget(max_steps=40, max_minutes=2.5, until_return=18)
+    update(progress, steps=39)
+    play(progress, *[18.0] * 99, 17.99, budget=budget)
+    assert progress.end_of(budget, now=START + 149.9) == ""
+
+
+def test_the_target_must_be_reached_by_a_whole_hundred_games(progress: Progress) -> None:
+    budget = Budget(until_return=18)
+    play(progress, *[21.0] * (EPISODES_IN_MEAN - 1), budget=budget)
+    assert progress.end_of(budget, now=START) == ""
+    play(progress, 21.0, budget=budget)
+    assert progress.end_of(budget, now=START) != ""
+
+
+def test_a_target_once_reached_stays_reached_and_its_minute_is_the_first(progress: Progress) -> None:
+    budget = Budget(until_return=18)
+    play(progress, *[18.0] * 100, budget=budget, now=START + 60)
+    play(progress, -21.0, budget=budget, now=START + 120)
+    play(progress, *[21.0] * 100, budget=budget, now=START + 180)
+    assert progress.minutes_to_target == 1.0
+    assert progress.end_of(budget, now=START + 180) != ""
+
+
+def test_a_target_of_zero_or_less_is_a_target(progress: Progress) -> None:
+    budget = Budget(until_return=0)
+    play(progress, *[-1.0] * 100, budget=budget)
+    assert progress.end_of(budget, now=START) == ""
+    play(progress, *[0.0] * 100, budget=budget)
+    assert progress.end_of(budget, now=START) == "mean return of the last 100 episodes reached 0"
+
+
+def test_rates_are_those_of_the_last_seconds(progress: Progress) -> None:
+    for second in range(60):
+        progress.tick(now=START + second)
+        update(progress, steps=30 if second < 40 else 70)
+    now = START + 60
+    assert progress.step_rate.per_second(progress.global_steps, now=now) == pytest.approx(70, rel=0.05)
+    assert progress.update_rate.per_second(progress.updates, now=now) == pytest.approx(1, rel=0.05)
+
+
+def test_a_restored_progress_goes_on_where_the_checkpoint_was_made(progress: Progress) -> None:
+    update(progress, steps=40, staleness=3)
+    update(progress, steps=2, staleness=4)
+    play(progress, *[0.1 * number for number in range(130)])
+    kept = json.loads(json.dumps(progress.to_dict(now=START + 90)))
+    again = Progress(now=5.0)
+    again.restore(kept)
+    assert (again.global_steps, again.updates, again.episodes, again.staleness_sum) == (42, 2, 130, 7)
+    assert (again.mean_return, again.best_mean) == (progress.mean_return, progress.best_mean)
+    assert again.best_saved == progress.best_saved
+    assert again.minutes(now=5.0) == 1.5
+    assert again.minutes(now=35.0) == 2.0
+    assert again.to_dict(now=5.0) == kept
+    for each in (progress, again):
+        play(each, 7.0)
+    assert again.mean_return == progress.mean_return
+
+
+def test_a_target_that_was_reached_before_a_restart_is_reached_after_it_unless_it_is_raised(progress: Progress) -> None:
+    play(progress, *[18.0] * 100, *[-21.0] * 50, budget=Budget(until_return=18))
+    for target, over in ((18, True), (19, False)):
+        again, budget = Progress(now=0.0), Budget(until_return=target)
+        again.restore(progress.to_dict(now=START + 120))
+        again.judge(budget, now=0.0)
+        assert (again.end_of(budget, now=0.0) != "") is over
+        assert again.minutes_to_target == (2.0 if over else None)
+
+
+def test_the_minutes_of_all_epochs_count_towards_the_budget(progress: Progress) -> None:
+    again = Progress(now=0.0)
+    again.restore(progress.to_dict(now=START + 120))
+    budget = Budget(max_minutes=3)
+    assert again.end_of(budget, now=59.0) == ""
+    assert again.end_of(budget, now=60.0) == "max_minutes 3 reached"

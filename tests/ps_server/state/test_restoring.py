@@ -1,0 +1,182 @@
+"""A server that comes back from a checkpoint is the one that wrote it, bit for bit; and its workers go on."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
+from ps_server.machine.effects import SaveCheckpoint
+from ps_server.machine.phases import Phase
+from ps_server.state.training_run import PUSH_WINDOW
+from tests.ps_server.transcripts import EPOCH, START, Transcript, restored_run
+
+OPTIMIZERS: list[dict[str, Any]] = [{"name": name} for name in ("sgd", "momentum", "rmsprop", "adam")]
+each_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: str(optimizer["name"]))
+
+
+def train(server: Transcript, updates: range, seed: int = 0) -> None:
+    """Two workers push gradients that only the sequence and the seed decide, and report."""
+    for sequence in updates:
+        for worker in ("a", "b"):
+            numbers = np.random.default_rng([seed, sequence, ord(worker)])
+            server.push(worker, sequence, numbers.normal(size=3).tolist())
+            if sequence % 3 == 0:
+                server.report(worker, sequence, float(numbers.integers(-21, 22)))
+
+
+def restored(checkpoint: SaveCheckpoint, folder: Path, *, epoch: int = EPOCH + 1, now: float = START) -> Transcript:
+    """A new server that resumes it, through a file as in life. Its workers have said HELLO again."""
+    path = folder / "checkpoint.safetensors"
+    write_checkpoint(path, checkpoint.vectors, checkpoint.record)
+    vectors, record = read_checkpoint(path)
+    server = Transcript(restored_run(vectors, record, epoch=epoch, now=now), epoch=epoch, now=now)
+    for worker in ("a", "b"):
+        server.hello(worker)
+    return server
+
+
+def a_run_of(optimizer: dict[str, Any], **sections: Any) -> Transcript:
+    schedule = {"learning_rate": 0.1, "final_learning_rate": 0.01, "anneal_steps": 1200}
+    sections = {"algorithm": {"name": "n_step_q"}} | sections
+    return Transcript.seeded(workers=("a", "b"), optimizer=optimizer, schedule=schedule, **sections)
+
+
+@each_optimizer
+def test_what_is_restored_is_what_was_saved_bit_for_bit(optimizer: dict[str, Any], tmp_path: Path) -> None:
+    original = a_run_of(optimizer)
+    train(original, range(1, 70))
+    original.run.weights.refresh_target()
+    train(original, range(70, 75))
+    checkpoint = original.save()
+    again = restored(checkpoint, tmp_path)
+    vectors = again.run.weights.vectors()
+    assert vectors.keys() == checkpoint.vectors.keys()
+    assert all(torch.equal(vectors[name], kept) for name, kept in checkpoint.vectors.items())
+    record = again.run.record(now=START)
+    durable = {name: account | {"durable": account["through"]} for name, account in checkpoint.record["ledger"].items()}
+    assert record == checkpoint.record | {"lineage": again.run.record(now=START)["lineage"], "ledger": durable}
+
+
+@each_optimizer
+def test_the_restored_run_trains_on_as_if_nothing_had_happened(optimizer: dict[str, Any], tmp_path: Path) -> None:
+    """MXNet and ElasticDL's Go server do not save what the optimizer remembers (mxnet#15923)."""
+    original = a_run_of(optimizer)
+    train(original, range(1, 15))
+    again = restored(original.save(), tmp_path)
+    for server in (original, again):
+        train(server, range(15, 30))
+    mine, theirs = again.run.weights.vectors(), original.run.weights.vectors()
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    assert again.run.learning_rate == original.run.learning_rate != 0.1
+    assert again.run.progress.to_dict(now=START) == original.run.progress.to_dict(now=START)
+
+
+def test_a_restored_server_serves_at_once_and_needs_no_seed(server: Transcript, tmp_path: Path) -> None:
+    server.push("a", 1, [1, 2, 3])
+    again = restored(server.save(), tmp_path)
+    assert again.machine.phase is Phase.SERVING
+    assert again.weights() == [-1, -2, -3]
+    assert not again.seed("a", [9, 9, 9]).accepted
+    assert again.weights() == [-1, -2, -3]
+
+
+def test_a_push_that_is_in_the_checkpoint_is_not_applied_again(server: Transcript, tmp_path: Path) -> None:
+    server.push("a", 1, [1, 2, 3])
+    again = restored(server.save(), tmp_path)
+    repeated = again.push("a", 1, [1, 2, 3], epoch=EPOCH)
+    assert (repeated.verdict, repeated.durable) == ("duplicate", 1)
+    assert again.weights() == [-1, -2, -3]
+
+
+def test_a_push_that_came_after_the_checkpoint_can_be_sent_again(server: Transcript, tmp_path: Path) -> None:
+    server.push("a", 1, [1, 2, 3])
+    checkpoint = server.save()
+    server.push("a", 2, [1, 2, 3])
+    again = restored(checkpoint, tmp_path)
+    assert again.hello("a").settled_through == 1
+    assert again.push("a", 2, [1, 2, 3], epoch=EPOCH).verdict == "applied"
+    assert again.weights() == server.weights() == [-2, -4, -6]
+
+
+def test_a_worker_that_outlived_many_unsaved_pushes_goes_on(server: Transcript, tmp_path: Path) -> None:
+    """What it will never send again must not block the window for ever."""
+    server.push("a", 1)
+    checkpoint = server.save()
+    pushed = 3 * PUSH_WINDOW
+    for sequence in range(2, pushed + 1):
+        server.push("a", sequence)
+    again = restored(checkpoint, tmp_path)
+    again.hello("a", oldest=pushed + 1)
+    verdicts = [again.push("a", sequence).verdict for sequence in range(pushed + 1, 2 * pushed)]
+    assert set(verdicts) == {"applied"}
+
+
+def test_reports_that_were_counted_before_are_not_counted_again(server: Transcript, tmp_path: Path) -> None:
+    server.report("a", 1, 5.0)
+    again = restored(server.save(), tmp_path)
+    again.report("a", 1, 5.0)
+    again.report("a", 2, 7.0)
+    status = again.machine.status(now=START)
+    assert (status.episodes, status.mean_return_100) == (2, 6.0)
+
+
+def test_weights_of_the_former_epoch_are_not_those_of_the_same_version(server: Transcript, tmp_path: Path) -> None:
+    """Version 2 was another vector before the crash."""
+    checkpoint = server.save()
+    server.push("a", 1, [5, 5, 5])
+    again = restored(checkpoint, tmp_path)
+    again.push("b", 1, [1, 2, 3])
+    assert again.machine.version == server.machine.version
+    pulled = again.pull("a", have=server.machine.version, epoch=EPOCH)
+    assert pulled.snapshot is not None
+
+
+def test_numbers_of_workers_outlive_the_server(server: Transcript, tmp_path: Path) -> None:
+    again = restored(server.save(), tmp_path)
+    assert [again.hello(worker).number for worker in ("b", "c", "a")] == [1, 2, 0]
+
+
+def test_an_older_process_stays_superseded(server: Transcript, tmp_path: Path) -> None:
+    server.goodbye("a")
+    assert server.hello("a", process=2, peer="another").incarnation == 2
+    path = tmp_path / "checkpoint.safetensors"
+    checkpoint = server.save()
+    write_checkpoint(path, checkpoint.vectors, checkpoint.record)
+    again = Transcript(restored_run(*read_checkpoint(path), epoch=EPOCH + 1), epoch=EPOCH + 1)
+    assert again.refusal("old", again.hello_of("a", incarnation=1)).code == "superseded"
+    assert again.hello("a", process=2, incarnation=2).incarnation == 2
+
+
+def test_a_restored_run_is_not_saved_again_before_it_changed(server: Transcript, tmp_path: Path) -> None:
+    server.push("a", 1)
+    again = restored(server.save(), tmp_path)
+    assert again.machine.status(now=START).checkpoint_version == 2
+    assert [effect for effect in again.after(1000) if isinstance(effect, SaveCheckpoint)] == []
+
+
+def test_the_budget_is_that_of_all_epochs(tmp_path: Path) -> None:
+    server = Transcript.seeded(workers=("a", "b"), budget={"max_steps": 60})
+    server.push("a", 1, steps=40)
+    again = restored(server.save(), tmp_path)
+    again.push("a", 2, steps=20)
+    assert again.machine.phase is Phase.DRAINING
+
+
+def test_a_restored_epoch_can_be_restored_in_its_turn(server: Transcript, tmp_path: Path) -> None:
+    for epoch in range(EPOCH + 1, EPOCH + 5):
+        server.push("a", epoch - EPOCH, [1, 2, 3])
+        server = restored(server.save(), tmp_path, epoch=epoch)
+    assert server.weights() == [-4, -8, -12]
+    assert server.machine.version == 5
+    server.check()
+
+
+def test_a_run_that_had_reached_its_target_is_over_as_soon_as_it_is_resumed() -> None:
+    original = a_run_of({"name": "sgd"}, budget={"until_return": 18.0})
+    original.report("a", 1, *[18.0] * 100)
+    vectors, record = original.run.weights.vectors(), original.run.record(now=START)
+    again = restored_run(vectors, record, epoch=EPOCH + 1)
+    assert again.end_reason(now=START) == "mean return of the last 100 episodes reached 18"

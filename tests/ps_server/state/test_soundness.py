@@ -1,0 +1,157 @@
+"""Weights that are no numbers any more: the run goes back to its newest sound checkpoint, says so, and goes on."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from common.protocol import messages
+from ps_server.machine.effects import Note, Recall, SaveCheckpoint, Send
+from ps_server.machine.phases import Phase
+from ps_server.state.soundness import MOST_RETURNS
+from tests.ps_server.standby_transcripts import WithStandby
+from tests.ps_server.transcripts import Transcript, encoded, notes, only, received, sends
+
+# With an ε that is 0 in float32, a gradient of 0 is divided by 0: a sane push ruins the weights.
+FRAGILE: dict[str, Any] = {"optimizer": {"name": "rmsprop", "epsilon": 1e-300}, "schedule": {"learning_rate": 1.0}}
+RUINOUS = [0.0, 1.0, 1.0]
+
+
+def go_back(server: Transcript, checkpoint: SaveCheckpoint, name: str = "checkpoint-1") -> list[Any]:
+    """As the shell does what it is told by Recall."""
+    return server.machine.recalled(name, checkpoint.vectors, checkpoint.record, now=server.now)
+
+
+def ruined(**sections: Any) -> tuple[Transcript, SaveCheckpoint]:
+    """A run with target weights and two workers, whose weights were fine at a checkpoint."""
+    server = Transcript.seeded(workers=("a", "b"), algorithm={"name": "n_step_q"}, **(FRAGILE | sections))
+    checkpoint = server.save_and_complete()
+    assert server.push("a", 1, RUINOUS).verdict == "applied"
+    server.push("b", 1)
+    return server, checkpoint
+
+
+def test_the_run_goes_on_from_its_newest_sound_checkpoint_and_names_who_pushed() -> None:
+    server, checkpoint = ruined()
+    assert not torch.isfinite(server.run.weights.flat).all()
+    only(Recall, server.after(0.25))
+    told = notes(go_back(server, checkpoint))
+    assert told == [
+        "the weights hold NaN or Inf; applied since they were sound: pushes of a (1), b (1). "
+        "Going on from checkpoint-1, without the updates since"
+    ]
+    assert server.weights() == [0, 0, 0]
+    assert server.run.weights.is_sound()
+    assert received(server.pull("a", target=True)) == [0, 0, 0]
+    assert server.push("a", 2).verdict == "applied"
+    assert server.machine.phase is Phase.SERVING
+    assert not any(isinstance(effect, Recall) for effect in server.after(0.25))
+
+
+def test_versions_steps_and_ledger_go_on_so_that_nothing_is_applied_again() -> None:
+    server, checkpoint = ruined()
+    before = server.machine.version
+    server.after(0.25)
+    go_back(server, checkpoint)
+    assert server.machine.version == before + 1, "no version has two contents"
+    assert server.run.weights.target_version == before + 1
+    assert server.run.progress.global_steps == 40
+    assert server.push("a", 1, RUINOUS).verdict == "duplicate"
+    assert server.save_and_complete().record["ledger"]["a"]["through"] == 1
+
+
+def test_a_gradient_of_ruined_weights_shows_it_at_once() -> None:
+    """Honest workers would be quarantined for theirs before the next look."""
+    server, checkpoint = ruined()
+    assert server.push("a", 2, [float("nan")] * 3).code == "not_finite"
+    only(Recall, server.effects)
+    go_back(server, checkpoint)
+    server.push("a", 3, [float("nan")] * 3)
+    assert not any(isinstance(effect, Recall) for effect in server.effects), "these weights are sound"
+
+
+@pytest.mark.parametrize("is_slot", [True, False])
+def test_nothing_that_is_not_finite_is_saved(is_slot: bool) -> None:
+    server = Transcript.seeded(**FRAGILE)
+    server.push("a", 1)
+    (slot,) = server.run.weights.optimizer.slots.values()
+    (slot if is_slot else server.run.weights.flat)[1] = float("inf")
+    effects = server.machine.save(now=server.now)
+    assert not any(isinstance(effect, SaveCheckpoint) for effect in effects)
+    only(Recall, effects)
+    assert "hold NaN or Inf" in only(Note, effects).text
+    assert server.machine.checkpoints.failures == 1
+
+
+def test_large_weights_are_not_taken_for_lost_ones() -> None:
+    server = Transcript.seeded(schedule={"learning_rate": 1e12})
+    server.push("a", 1, [1e11, -1e11, 1e11])
+    server.push("a", 2, [1e11, -1e11, 1e11])
+    assert not any(isinstance(effect, Recall) for effect in server.after(0.25))
+    server.save_and_complete()
+
+
+def test_what_ruins_the_weights_again_and_again_ends_the_run_with_its_story() -> None:
+    server, checkpoint = ruined()
+    for sequence in range(2, 2 + MOST_RETURNS):
+        only(Recall, server.after(0.25))
+        go_back(server, checkpoint)
+        server.push("a", sequence, RUINOUS)
+    only(Recall, server.after(0.25))
+    effects = go_back(server, checkpoint)
+    assert server.machine.phase is Phase.DRAINING
+    stops = [send.message for send in sends(effects) if isinstance(send.message, messages.Stop)]
+    assert len(stops) == 2
+    assert "Going back to checkpoint-1 has not helped: take smaller steps" in stops[0].reason
+
+
+def test_where_there_is_nothing_to_go_back_to_the_run_ends_with_its_story() -> None:
+    server, _ = ruined()
+    server.after(0.25)
+    effects = server.machine.recall_failed("it has no checkpoints", now=server.now)
+    assert server.machine.phase is Phase.DRAINING
+    assert "there is nothing to go back to: it has no checkpoints" in notes(effects)[0]
+
+
+def test_a_checkpoint_of_another_network_is_not_gone_back_to() -> None:
+    server, checkpoint = ruined()
+    server.after(0.25)
+    checkpoint.record["schema"] = [{"name": "w", "shape": [3]}]
+    assert "of another network" in notes(go_back(server, checkpoint))[0]
+    assert server.machine.phase is Phase.DRAINING
+
+
+def test_a_late_gradient_whose_compensation_grows_beyond_bounds_is_discarded() -> None:
+    server = Transcript.seeded(
+        schedule={"learning_rate": 1e9}, staleness={"rule": "delay_compensated", "compensation": 1e12}
+    )
+    server.push("a", 1, [1e11, 1e11, 1e11])
+    told = server.push("a", 2, [1e11, 1e11, 1e11], computed_on=1)
+    assert (told.verdict, told.code) == ("discarded", "not_finite")
+    assert server.run.weights.is_sound()
+
+
+def test_a_standby_asks_for_its_state_again_when_the_run_has_gone_back() -> None:
+    server = WithStandby.following(**FRAGILE)
+    checkpoint = server.save_and_complete()
+    server.push("a", 1, RUINOUS)
+    (lost,) = [effect for effect in server.after(0.25) if isinstance(effect, Recall)]
+    assert lost == Recall()
+    server.to_standby(go_back(server, checkpoint))
+    server.pass_time(1.0)
+    assert server.standby.run is not None
+    assert server.standby.run.weights.flat.tolist() == [0, 0, 0]
+    server.push("b", 1)
+    assert torch.equal(server.standby.run.weights.flat, server.run.weights.flat)
+
+
+def test_a_standby_whose_weights_are_ruined_does_not_take_over() -> None:
+    """The primary has sound checkpoints, and the standby none."""
+    server = WithStandby.following(**FRAGILE)
+    server.push("a", 1, RUINOUS)
+    server.silence(2.0)
+    (refused,) = server.standby.receive(b"w", server.hello_of("a"), encoded([]), now=server.now)[:1]
+    assert isinstance(refused, Send)
+    assert isinstance(refused.message, messages.Refused)
+    assert refused.message.code == "lacking"
+    assert "sound weights" in refused.message.reason

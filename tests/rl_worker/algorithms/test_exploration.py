@@ -1,0 +1,74 @@
+"""Who plays how much by chance, and when."""
+
+import pytest
+import torch
+
+from rl_worker.algorithms.exploration import EpsilonSchedule, epsilon_greedy
+
+FINALS, PROBABILITIES = (0.1, 0.01, 0.5), (0.4, 0.3, 0.3)
+
+
+def schedule(count: int, *, anneal_steps: int = 1000, redraw_steps: int = 0, seed: int = 0) -> EpsilonSchedule:
+    return EpsilonSchedule(
+        count,
+        FINALS,
+        PROBABILITIES,
+        anneal_steps=anneal_steps,
+        redraw_steps=redraw_steps,
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+
+def test_final_epsilons_are_drawn_as_the_paper_says_by_each_environment_for_itself() -> None:
+    drawn = schedule(20_000).at(1000)
+    for final, probability in zip(FINALS, PROBABILITIES, strict=True):
+        assert float(torch.isclose(drawn, torch.tensor(final)).double().mean()) == pytest.approx(probability, abs=0.015)
+
+
+def test_all_begin_with_chance_alone_and_anneal_in_a_straight_line_on_the_steps_of_the_run() -> None:
+    epsilons = schedule(50)
+    finals = epsilons.at(1000)
+    assert epsilons.at(0).tolist() == [1.0] * 50
+    torch.testing.assert_close(epsilons.at(250), 1 - 0.25 * (1 - finals))
+    torch.testing.assert_close(epsilons.at(900), 1 - 0.9 * (1 - finals))
+    assert torch.equal(epsilons.at(10**12), finals)
+
+
+def test_a_worker_that_joins_late_does_not_start_from_chance() -> None:
+    assert set(schedule(50).at(5000).tolist()) <= set(torch.tensor(FINALS).tolist())
+
+
+def test_without_annealing_the_final_ones_hold_from_the_start() -> None:
+    epsilons = schedule(50, anneal_steps=0)
+    assert torch.equal(epsilons.at(0), epsilons.at(1000))
+    assert float(epsilons.at(0).max()) == 0.5
+
+
+def test_what_is_drawn_stays_unless_it_is_to_be_redrawn() -> None:
+    epsilons = schedule(50)
+    assert torch.equal(epsilons.at(1000), epsilons.at(10**9))
+
+
+def test_a_redraw_comes_once_with_each_period_however_often_and_unevenly_one_asks() -> None:
+    epsilons = schedule(50, redraw_steps=5000)
+    seen = [epsilons.at(global_steps).tolist() for global_steps in (1000, 4999, 5000, 7000, 9999, 31_000, 34_999)]
+    assert seen[0] == seen[1]
+    assert seen[2] == seen[3] == seen[4]
+    assert seen[5] == seen[6]
+    assert len({tuple(drawn) for drawn in seen}) == 3
+
+
+def test_the_seed_decides_what_is_drawn() -> None:
+    assert torch.equal(schedule(50, seed=1).at(1000), schedule(50, seed=1).at(1000))
+    assert not torch.equal(schedule(50, seed=1).at(1000), schedule(50, seed=2).at(1000))
+
+
+def test_each_environment_plays_with_its_own_epsilon() -> None:
+    """The first always by chance, the second never: the best action is the last one."""
+    rows = 8000
+    values = torch.arange(4.0).expand(2 * rows, 4)
+    epsilons = torch.tensor([1.0, 0.0]).repeat(rows)
+    actions = epsilon_greedy(values, epsilons, torch.Generator().manual_seed(0))
+    by_chance, best = actions[::2], actions[1::2]
+    torch.testing.assert_close(by_chance.bincount() / rows, torch.full((4,), 0.25), atol=0.02, rtol=0)
+    assert (best == 3).all()

@@ -1,0 +1,208 @@
+"""What Gymnasium's many environments see and do, made one array and one action space."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence, Space, Tuple
+from numpy.typing import NDArray
+
+from common.errors import SettingsError
+from common.settings.run_spec import Environment
+from rl_worker.environments.interface import BoxActions, DiscreteActions
+from rl_worker.environments.make import make_environments
+
+PENDULUM = Environment(id="Pendulum-v1")
+
+
+class Shows(gymnasium.Env[Any, Any]):
+    """An environment that shows the next sample of a space, and ends every fourth step."""
+
+    def __init__(self, seen: Space[Any], actions: Space[Any] | None = None) -> None:
+        self.observation_space = seen
+        self.action_space = actions or Discrete(2)
+        self._steps = 0
+
+    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Any, dict[str, Any]]:
+        self._steps = 0
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        return self.observation_space.sample(), 0.0, self._steps == 4, False, {}
+
+
+@pytest.fixture
+def shown() -> Any:
+    """Registers an environment for the length of a test."""
+
+    def register(seen: Space[Any], actions: Space[Any] | None = None) -> Environment:
+        gymnasium.register("Shows-v0", lambda: Shows(seen, actions), disable_env_checker=True)
+        return Environment(id="Shows-v0")
+
+    yield register
+    gymnasium.registry.pop("Shows-v0", None)
+
+
+@pytest.mark.parametrize(
+    ("seen", "shape", "dtype"),
+    [
+        (Discrete(5, start=2), (5,), np.float32),
+        (MultiDiscrete([2, 3]), (5,), np.float32),
+        (Dict(a=Box(0, 1, (2, 2)), b=Discrete(3)), (7,), np.float32),
+        (Tuple((Discrete(2), Box(-1, 1, (3,)))), (5,), np.float32),
+        (Box(0, 255, (96, 64, 3), np.uint8), (3, 96, 64), np.uint8),
+        (Box(0, 255, (4, 84, 84), np.uint8), (4, 84, 84), np.uint8),
+        (Box(0, 1, (10, 10, 10), np.bool_), (10, 10, 10), np.float32),
+        (Box(0, 1, (10, 8, 4), np.float64), (10, 8, 4), np.float32),
+    ],
+    ids=str,
+)
+def test_what_is_seen_becomes_one_array(shown: Any, seen: Space[Any], shape: tuple[int, ...], dtype: type) -> None:
+    """Against samples of the same space with the same seed, flattened or turned by hand."""
+    seen.seed(7)
+    samples = [seen.sample() for _ in range(5)]
+    environments = make_environments(shown(seen), count=1)
+    assert (environments.observation_shape, environments.observation_dtype) == (shape, dtype)
+    assert environments.actions == DiscreteActions(2)
+    observations = [environments.reset(7)]
+    for _ in range(4):
+        stepped = environments.step(np.zeros(1, dtype=np.int64))
+        observations.append(stepped.observations)
+    assert stepped.final_observations is not None
+    observations[-1] = stepped.final_observations
+    environments.close()
+    for sample, observation in zip(samples, observations, strict=True):
+        turned = seen.shape is not None and len(seen.shape) == 3 and shape != (10, 8, 4) and seen.shape != (4, 84, 84)
+        expected = sample.transpose(2, 0, 1) if turned else sample
+        if not isinstance(seen, Box):
+            expected = gymnasium.spaces.flatten(seen, sample)
+        assert (observation.shape, observation.dtype) == ((1, *shape), dtype)
+        np.testing.assert_allclose(observation[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("seen", "actions", "sentence"),
+    [
+        (Sequence(Box(0, 1)), None, "has observations Sequence"),
+        (Box(0, 1), MultiDiscrete([2, 2]), "has actions MultiDiscrete"),
+        (Box(0, 1), Box(0, 5, (1,), np.int64), "has actions Box"),
+    ],
+    ids=str,
+)
+def test_what_fits_no_array_is_refused(shown: Any, seen: Space[Any], actions: Space[Any], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=f"^--environment Shows-v0: {sentence}"):
+        make_environments(shown(seen, actions), count=1)
+
+
+def test_pendulum_is_played_exactly_as_gymnasium_plays_it_and_its_bounds_hold() -> None:
+    environments = make_environments(PENDULUM, count=2)
+    assert isinstance(environments.actions, BoxActions)
+    assert (environments.actions.low.tolist(), environments.actions.high.tolist()) == ([-2], [2])
+    plain = [gymnasium.make("Pendulum-v1", disable_env_checker=True) for _ in range(2)]
+    first = environments.reset(3)
+    np.testing.assert_array_equal(first, [game.reset(seed=3 + row)[0] for row, game in enumerate(plain)])
+    for step in range(201):
+        actions = np.array([[2 * np.sin(step)], [9.0]], dtype=np.float32)  # beyond the bounds: as at the bounds
+        stepped = environments.step(actions)
+        for row, game in enumerate(plain):
+            seen, reward, terminated, truncated, _ = game.step(actions[row].clip(-2, 2))
+            assert stepped.rewards[row] == pytest.approx(reward)
+            assert (stepped.terminated[row], stepped.truncated[row]) == (terminated, truncated) == (False, step == 199)
+            if truncated:
+                assert stepped.final_observations is not None
+                np.testing.assert_array_equal(stepped.final_observations[row], seen)
+                seen, _ = game.reset()
+            np.testing.assert_array_equal(stepped.observations[row], seen)
+    environments.close()
+    for game in plain:
+        game.close()
+
+
+def test_random_actions_are_within_their_bounds_and_finite() -> None:
+    low, high = np.array([-3, 0, -np.inf, 5, -np.inf]), np.array([-2, np.inf, np.inf, np.inf, -7])
+    space = BoxActions(low.astype(np.float32), high.astype(np.float32))
+    actions = space.sample(np.random.default_rng(0), 1000)
+    assert (actions.shape, actions.dtype) == ((1000, 5), np.float32)
+    assert np.isfinite(actions).all()
+    assert ((low <= actions) & (actions <= high)).all()
+    assert (actions.std(0) > 0.1).all()
+
+
+def test_an_inverted_pendulum_falls() -> None:
+    pytest.importorskip("mujoco", reason="needs the extra mujoco")
+    ends = {}
+    for limit in (2, 1000):
+        environments = make_environments(Environment(id="InvertedPendulum-v5", max_episode_steps=limit), count=2)
+        assert (environments.observation_shape, environments.observation_dtype) == ((4,), np.float32)
+        environments.reset(0)
+        played = [environments.step(np.array([[3.0], [-3.0]], dtype=np.float32)) for _ in range(60)]
+        environments.close()
+        ends[limit] = [
+            (any(stepped.terminated[row] for stepped in played), any(stepped.truncated[row] for stepped in played))
+            for row in range(2)
+        ]
+    assert ends == {2: [(False, True)] * 2, 1000: [(True, False)] * 2}
+
+
+@pytest.mark.filterwarnings("ignore:.*WARN")  # of its rendering, by Gymnasium's checker
+def test_minatar_is_seen_channel_by_channel() -> None:
+    pytest.importorskip("minatar", reason="needs the extra minatar")
+    settings = Environment(id="MinAtar/Breakout-v1", max_episode_steps=200)
+    environments = make_environments(settings, count=2, with_screen=True)
+    first = environments.reset(0)
+    assert environments.actions == DiscreteActions(3)
+    assert (environments.observation_shape, environments.observation_dtype) == ((4, 10, 10), np.float32)
+    assert set(np.unique(first)) == {0, 1}
+    assert first[0, 0].sum() == 1, "the first channel is the paddle: one pixel"
+    assert any(environments.step(np.zeros(2, dtype=np.int64)).terminated.any() for _ in range(50))
+    screen = environments.screen()
+    environments.close()
+    assert (screen.shape, screen.dtype) == ((200, 200, 3), np.uint8), "ten by ten, enlarged"
+    assert screen.max() > 100
+
+
+def test_the_screen_of_pendulum_is_a_picture() -> None:
+    environments = make_environments(PENDULUM, count=1, with_screen=True)
+    environments.reset(0)
+    screen = environments.screen()
+    environments.close()
+    assert (screen.ndim, screen.shape[2], screen.dtype) == (3, 3, np.uint8)
+
+
+def test_a_module_before_the_id_is_imported_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_games.py").write_text(
+        "import gymnasium\ngymnasium.register('Mine-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        environments = make_environments(Environment(id="my_games:Mine-v0"), count=1)
+    finally:
+        gymnasium.registry.pop("Mine-v0", None)
+        sys.modules.pop("my_games", None)
+    observations: NDArray[np.float32] = environments.reset(0)
+    environments.close()
+    assert observations.shape == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "extra"),
+    [
+        ("VizdoomBasic-v1", "vizdoom.gymnasium_wrapper", "doom"),
+        ("MinAtar/Breakout-v1", "minatar.gym", "minatar"),
+        ("InvertedPendulum-v5", "gymnasium.envs.mujoco.inverted_pendulum_v5", "mujoco"),
+    ],
+)
+def test_a_missing_package_is_named_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, module: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    if name in gymnasium.registry and extra == "minatar":
+        monkeypatch.delitem(gymnasium.registry, name)
+    remedy = rf"; in a checkout of ps-rl: pip install -c constraints\.txt '\.\[{extra}\]'$"
+    with pytest.raises(SettingsError, match=rf"^--environment {name}: .*{remedy}"):
+        make_environments(Environment(id=name), count=1)

@@ -1,0 +1,126 @@
+"""What only ALE games have: lives, true scores, and a screen that is not what the agent sees."""
+
+import numpy as np
+import pytest
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from common.settings.run_spec import Environment
+from rl_worker.environments.make import make_environments
+
+BREAKOUT = Environment(id="ALE/Breakout-v5", noop_max=0, life_loss_ends_episode=True)
+FIRE = 1
+
+
+def lives_of_breakout(steps: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Lives and ends when nothing but FIRE is pressed: [steps + 1] and [steps], straight from ALE."""
+    ale = AtariVectorEnv(
+        "breakout",
+        num_envs=1,
+        noop_max=0,
+        repeat_action_probability=0.0,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+        use_fire_reset=True,
+    )
+    lives, ends = [ale.reset(seed=0)[1]["lives"][0]], []
+    for _ in range(steps):
+        _, _, terminated, truncated, info = ale.step(np.array([FIRE]))
+        lives.append(info["lives"][0])
+        ends.append(bool(terminated[0] or truncated[0]))
+    ale.close()
+    return np.array(lives), np.array(ends)
+
+
+def test_a_life_loss_is_marked_where_it_happens_and_the_game_goes_on() -> None:
+    lives, ends = lives_of_breakout(200)
+    environments = make_environments(BREAKOUT, count=1)
+    previous = environments.reset(0)
+    marks, terminated = [], []
+    for _ in range(200):
+        stepped = environments.step(np.array([FIRE]))
+        assert stepped.life_lost is not None
+        marks.append(bool(stepped.life_lost[0]))
+        terminated.append(bool(stepped.terminated[0]))
+        if marks[-1]:
+            np.testing.assert_array_equal(stepped.observations[:, :-1], previous[:, 1:], "the game was reset")
+        previous = stepped.observations
+    environments.close()
+    assert marks == ((np.diff(lives) < 0) & ~ends).tolist()
+    assert terminated == ends.tolist()
+    first_end = terminated.index(True)
+    assert sum(marks[:first_end]) == 4, "Breakout has five balls: four lives are lost, with the fifth goes the game"
+
+
+@pytest.mark.parametrize(("noop_max", "alike"), [(0, True), (30, False)])
+def test_no_ops_make_games_start_apart(noop_max: int, alike: bool) -> None:
+    """The cars move from the first frame on, so a start shows how long it waited."""
+    settings = Environment(id="ALE/Freeway-v5", preprocessing="atari42", noop_max=noop_max)
+    environments = make_environments(settings, count=3)
+    starts = environments.reset(0)
+    environments.close()
+    assert (len({start.tobytes() for start in starts}) == 1) == alike
+
+
+@pytest.mark.parametrize(("fire_on_reset", "lives_lost"), [(True, 1), (False, 0)])
+def test_fire_is_pressed_for_the_agent_where_the_game_waits_for_it(fire_on_reset: bool, lives_lost: int) -> None:
+    """Who does nothing in Breakout loses the one ball that was served, or none."""
+    settings = Environment(id="ALE/Breakout-v5", noop_max=0, life_loss_ends_episode=True, fire_on_reset=fire_on_reset)
+    environments = make_environments(settings, count=1)
+    environments.reset(0)
+    marks = [environments.step(np.array([0])).life_lost for _ in range(100)]
+    environments.close()
+    assert sum(int(mark.sum()) for mark in marks if mark is not None) == lives_lost
+
+
+def test_rewards_are_true_scores() -> None:
+    environments = make_environments(Environment(id="ALE/SpaceInvaders-v5", preprocessing="atari42"), count=1)
+    environments.reset(0)
+    rewards = {float(environments.step(np.array([FIRE])).rewards[0]) for _ in range(200)}
+    environments.close()
+    assert rewards & {5.0, 10.0, 15.0, 20.0}
+
+
+def test_sticky_actions_repeat_the_previous_one_by_chance() -> None:
+    def observations(sticky: float) -> NDArray[np.generic]:
+        settings = Environment(id="ALE/Pong-v5", preprocessing="atari42", noop_max=0, sticky_actions=sticky)
+        environments = make_environments(settings, count=1)
+        environments.reset(0)
+        seen = [environments.step(np.array([2 + step % 2])).observations for step in range(30)]
+        environments.close()
+        return np.array(seen)
+
+    np.testing.assert_array_equal(observations(0.0), observations(0.0))
+    assert (observations(0.0) != observations(0.25)).any()
+
+
+def shares(pixels: int, larger_pixels: int) -> NDArray[np.float64]:
+    """[pixels, larger_pixels]: how much of each pixel of a row lies in each of a row of larger ones; rows sum to 1."""
+    size = pixels / larger_pixels
+    edges, larger = np.arange(pixels), np.arange(larger_pixels)[:, None] * size
+    overlap: NDArray[np.float64] = np.minimum(edges + 1, larger + size) - np.maximum(edges, larger)
+    return overlap.clip(0) / size
+
+
+def as_the_agent_sees_it(screens: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """In gray (ITU-R BT.601), and each pixel the mean of the area it covers."""
+    gray = screens @ np.array([0.299, 0.587, 0.114])
+    small: NDArray[np.float64] = shares(210, 84) @ gray @ shares(160, 84).T
+    return small
+
+
+def test_the_screen_shows_the_game_that_the_agent_plays() -> None:
+    """Also when actions are sticky, and after a game has ended."""
+    settings = Environment(id="ALE/Breakout-v5", sticky_actions=0.25, max_episode_steps=40)
+    environments = make_environments(settings, count=1, with_screen=True)
+    environments.reset(3)
+    chance = np.random.default_rng(0)
+    seen, screens = [], []
+    for step in range(70):
+        stepped = environments.step(chance.integers(4, size=1))
+        if step % 7 == 0:
+            seen.append(stepped.observations[0, -1])
+            screens.append(environments.screen().copy())
+    environments.close()
+    assert {(screen.shape, screen.dtype) for screen in screens} == {((210, 160, 3), np.dtype(np.uint8))}
+    assert np.abs(as_the_agent_sees_it(np.array(screens)) - seen).max() < 3

@@ -1,0 +1,129 @@
+"""ViZDoom's *basic*: one monster, three buttons, 300 tics."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.errors import SettingsError
+from common.settings.run_spec import Environment
+from rl_worker.environments.interface import DiscreteActions, Environments
+from rl_worker.environments.make import make_environments
+
+pytest.importorskip("vizdoom", reason="needs the extra doom")
+# The wrapper numbers its buttons' combinations: none, attack, right, left.
+BASIC = Environment(id="VizdoomBasic-v1", actions=(3, 2, 1), frame_stack=2)
+LEFT, RIGHT, ATTACK = 0, 1, 2
+
+
+@pytest.fixture(autouse=True)
+def litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ViZDoom makes a folder wherever it runs."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def basic() -> Iterator[Environments]:
+    environments = make_environments(BASIC, count=2)
+    yield environments
+    environments.close()
+
+
+def test_it_is_seen_in_gray_and_played_with_the_named_buttons(basic: Environments, tmp_path: Path) -> None:
+    first = basic.reset(0)
+    assert (basic.observation_shape, basic.observation_dtype) == ((2, 84, 84), np.uint8)
+    assert (first.shape, first.dtype) == ((2, 2, 84, 84), np.uint8)
+    assert first.std() > 5
+    assert basic.actions == DiscreteActions(3)
+    assert basic.description["actions"] == "MOVE_LEFT, MOVE_RIGHT, ATTACK"
+    assert (basic.description["frame skip"], basic.description["time limit"]) == ("4 tics", 75)
+    assert not list(tmp_path.glob("*.ini"))
+
+
+def test_a_time_out_truncates_with_the_real_last_frame(basic: Environments) -> None:
+    """Against a wall: frames hardly change, so the last one is like those before it, and not black."""
+    seen = basic.reset(0)
+    for step in range(75):
+        previous, stepped = seen, basic.step(np.array([LEFT, LEFT]))
+        seen = stepped.observations
+        assert not stepped.terminated.any()
+        assert stepped.truncated.all() == (step == 74)
+        assert (stepped.rewards == -4).all(), "true: one for each tic"
+    final = stepped.final_observations
+    assert final is not None
+    np.testing.assert_array_equal(final[:, 0], previous[:, 1])
+    assert np.abs(final[:, 1].astype(float) - previous[:, 1]).mean() < 5
+    assert (stepped.observations[:, 0] == stepped.observations[:, 1]).all(), "a new game, its first frame repeated"
+    assert (final != stepped.observations).any()
+
+
+def test_a_killed_monster_terminates_and_is_worth_its_true_reward() -> None:
+    """Walking and shooting, some shot hits. The reward may come a tic before the game ends, so in the step before."""
+    environments = make_environments(BASIC, count=1)
+    environments.reset(1)
+    best, killed = -np.inf, 0
+    for step in range(300):
+        stepped = environments.step(np.array([ATTACK if step % 2 else LEFT if step % 40 < 20 else RIGHT]))
+        best = max(best, float(stepped.rewards[0]))
+        if stepped.terminated.any() or stepped.truncated.any():
+            assert stepped.terminated[0] == (best > 90)
+            assert stepped.terminated[0] != stepped.truncated[0]
+            assert stepped.observations.std() > 5, "the next game has begun"
+            killed += int(stepped.terminated[0])
+            best = -np.inf
+    environments.close()
+    assert killed
+
+
+def test_the_step_limit_is_the_runs_own_and_small_frames_are_small() -> None:
+    settings = Environment(id="VizdoomBasic-v1", preprocessing="doom42", max_episode_steps=5, frame_skip=10)
+    environments = make_environments(settings, count=1)
+    environments.reset(0)
+    truncated = [bool(environments.step(np.array([0])).truncated[0]) for _ in range(10)]
+    environments.close()
+    assert environments.observation_shape == (4, 42, 42)
+    assert truncated == [False] * 4 + [True] + [False] * 4 + [True]
+
+
+def test_the_same_seed_plays_the_same_games_and_environment_k_has_the_seed_plus_k() -> None:
+    def seen(count: int, seed: int) -> np.ndarray:  # type: ignore[type-arg]
+        environments = make_environments(BASIC, count=count)
+        frames = [environments.reset(seed)]
+        frames += [environments.step(np.full(count, step % 3)).observations for step in range(90)]
+        environments.close()
+        return np.array(frames)
+
+    both = seen(2, 4)
+    np.testing.assert_array_equal(both[:, 0], seen(1, 4)[:, 0])
+    np.testing.assert_array_equal(both[:, 1], seen(1, 5)[:, 0])
+    assert (both[:, 0] != both[:, 1]).any()
+
+
+def test_the_screen_shows_the_game_in_colour() -> None:
+    environments = make_environments(BASIC, count=1, with_screen=True)
+    environments.reset(0)
+    for step in range(80):  # also beyond the end of a game, where the twin must begin the same next one
+        environments.step(np.array([step % 3]))
+    screen = environments.screen()
+    environments.close()
+    assert (screen.shape, screen.dtype) == ((240, 320, 3), np.uint8)
+    assert (screen[..., 0] != screen[..., 2]).any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (Environment(id="VizdoomBasic-v0"), "--environment VizdoomBasic-v0: .*v1"),
+        (Environment(id="VizdoomBasic-MultiBinary-v1"), "--environment VizdoomBasic-MultiBinary-v1: has actions Multi"),
+        (Environment(id="VizdoomBasic-v1", actions=(4,)), "--actions 4: VizdoomBasic-v1 has actions 0 to 3"),
+        (
+            Environment(id="VizdoomBasic-v1", preprocessing="atari84"),
+            "--preprocessing atari84: not for VizdoomBasic-v1; doom84, doom42 are",
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_played_is_refused(settings: Environment, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{sentence}"):
+        make_environments(settings, count=1)

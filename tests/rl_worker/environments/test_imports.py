@@ -1,0 +1,53 @@
+"""Which modules are imported for a run that a peer or a file specifies: those that the own command line names."""
+
+import sys
+
+import pytest
+
+from common.errors import SettingsError
+from common.settings.run_spec import Environment
+from rl_worker.environments.imports import import_modules
+
+
+def asked_for(environment: str, *named: str, is_trusted: bool = False) -> None:
+    import_modules(named, Environment(id=environment), source="the server at x:1", is_trusted=is_trusted)
+
+
+@pytest.mark.parametrize("named", [(), ("json",), ("xml",), ("xml.sax",), ("this_one",), ("xml.sa",)], ids=str)
+def test_a_module_that_nobody_named_here_is_refused_and_not_imported(
+    named: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if named == ("this_one",):
+        monkeypatch.setitem(sys.modules, "this_one", sys)
+    if named == ("xml.sa",):
+        monkeypatch.setitem(sys.modules, "xml.sa", sys)
+    monkeypatch.delitem(sys.modules, "xml.sax.handler", raising=False)
+    with pytest.raises(
+        SettingsError, match=r"^the server at x:1 trains xml.sax.handler:X-v0, .*add --import xml.sax.handler$"
+    ):
+        asked_for("xml.sax.handler:X-v0", *named)
+    assert "xml.sax.handler" not in sys.modules
+
+
+def test_what_the_command_line_names_is_imported_when_nothing_else_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "xml.sax.handler", raising=False)
+    with pytest.raises(SettingsError, match=r"add --import json$"):
+        asked_for("json:X-v0", "xml.sax.handler")
+    assert "xml.sax.handler" not in sys.modules
+    asked_for("xml.sax.handler:X-v0", "json", "xml.sax.handler")
+    assert "xml.sax.handler" in sys.modules
+
+
+@pytest.mark.parametrize("environment", ["ALE/Pong-v5", "VizdoomBasic-v1", "MinAtar/Breakout-v1", "a:b:X-v0"])
+def test_a_module_before_any_familys_id_is_a_module(environment: str) -> None:
+    with pytest.raises(SettingsError, match="add --import json"):
+        asked_for(f"json:{environment}", "a", "a:b")
+
+
+def test_an_environment_of_an_installed_family_needs_no_module() -> None:
+    for environment in ("CartPole-v1", "ALE/Pong-v5", "VizdoomBasic-v1"):
+        asked_for(environment)
+
+
+def test_a_server_that_is_known_by_its_key_is_believed() -> None:
+    asked_for("json:X-v0", is_trusted=True)

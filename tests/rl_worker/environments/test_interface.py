@@ -1,0 +1,230 @@
+"""ALE and classic control behind the one interface: the games are real, the claims are those of the interface."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+
+from common.errors import SettingsError
+from common.settings.run_spec import Environment
+from rl_worker.environments.interface import DiscreteActions, Environments, Stepped
+from rl_worker.environments.make import make_environments
+
+CARTPOLE = Environment(id="CartPole-v1")
+# Without no-ops and sticky actions an ALE game is the same each time.
+PONG = Environment(id="ALE/Pong-v5", preprocessing="atari42", noop_max=0)
+BOTH = pytest.mark.parametrize("settings", [CARTPOLE, PONG], ids=["gymnasium", "ale"])
+
+
+def changed(settings: Environment, **changes: object) -> Environment:
+    values = {name: getattr(settings, name) for name in Environment.__struct_fields__}
+    return Environment(**values | changes)
+
+
+def play(environments: Environments, actions: list[int], *, seed: int = 0) -> list[Stepped]:
+    """All environments take the same actions."""
+    environments.reset(seed)
+    played = []
+    for action in actions:
+        stepped = environments.step(np.full(environments.count, action))
+        played.append(stepped)
+    environments.close()
+    return played
+
+
+def some_actions(length: int, actions: int) -> list[int]:
+    chosen: list[int] = np.random.default_rng(0).integers(actions, size=length).tolist()
+    return chosen
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "dtype", "actions"),
+    [
+        (CARTPOLE, (4,), np.float32, 2),
+        (PONG, (4, 42, 42), np.uint8, 6),
+        (changed(PONG, preprocessing="auto", frame_stack=3), (3, 84, 84), np.uint8, 6),
+        (changed(PONG, preprocessing="atari84", actions=(2, 3)), (4, 84, 84), np.uint8, 2),
+        (Environment(id="ALE/Breakout-v5"), (4, 84, 84), np.uint8, 4),
+    ],
+)
+def test_shapes_and_types(settings: Environment, shape: tuple[int, ...], dtype: type, actions: int) -> None:
+    environments = make_environments(settings, count=2)
+    first = environments.reset(0)
+    stepped = environments.step(np.array([0, 1]))
+    environments.close()
+    assert (environments.count, environments.actions) == (2, DiscreteActions(actions))
+    assert environments.observation_shape == shape
+    assert environments.observation_dtype == dtype
+    for observations in (first, stepped.observations):
+        assert observations.shape == (2, *shape)
+        assert observations.dtype == dtype
+    assert stepped.rewards.dtype == np.float32
+    assert stepped.terminated.dtype == stepped.truncated.dtype == bool
+    assert stepped.rewards.shape == stepped.terminated.shape == stepped.truncated.shape == (2,)
+    assert stepped.final_observations is None
+    assert stepped.life_lost is None
+
+
+@BOTH
+@pytest.mark.parametrize("noop_max", [0, 30])
+def test_the_step_limit_truncates_and_does_not_terminate(settings: Environment, noop_max: int) -> None:
+    limited = changed(settings, max_episode_steps=7, noop_max=noop_max)
+    played = play(make_environments(limited, count=1), [0, 1] * 10)
+    assert [t for t, stepped in enumerate(played) if stepped.truncated.any()] == [6, 13]
+    assert all(played[t].truncated.all() for t in (6, 13))
+    assert not any(stepped.terminated.any() for stepped in played)
+
+
+@pytest.mark.parametrize("settings", [CARTPOLE, Environment(id="ALE/Breakout-v5")], ids=["gymnasium", "ale"])
+def test_a_lost_game_terminates_and_is_not_truncated(settings: Environment) -> None:
+    """Always to the right: the pole falls; FIRE and nothing else: five balls are missed."""
+    played = play(make_environments(settings, count=1), [1] * 200)
+    assert any(stepped.terminated.any() for stepped in played)
+    assert not any(stepped.truncated.any() for stepped in played)
+
+
+@BOTH
+def test_final_observations_are_there_only_when_a_game_ends(settings: Environment) -> None:
+    played = play(make_environments(changed(settings, max_episode_steps=5), count=1), [0, 1] * 6)
+    assert [t for t, stepped in enumerate(played) if stepped.final_observations is not None] == [4, 9]
+    assert all(s.final_observations.dtype == s.observations.dtype for s in played if s.final_observations is not None)
+
+
+def test_cartpole_is_played_exactly_as_gymnasium_plays_it() -> None:
+    """Every row against a plain environment that is reset by hand: seeds, rewards, ends, first and last ones."""
+    count, seed = 3, 11
+    environments = make_environments(changed(CARTPOLE, max_episode_steps=20), count=count)
+    plain = [gymnasium.make("CartPole-v1", max_episode_steps=20) for _ in range(count)]
+    expected = np.array([game.reset(seed=seed + row)[0] for row, game in enumerate(plain)])
+    np.testing.assert_array_equal(environments.reset(seed), expected)
+    ends = 0
+    for step in range(150):
+        actions = np.random.default_rng(step).integers(2, size=count)
+        stepped = environments.step(actions)
+        for row, game in enumerate(plain):
+            last, reward, terminated, truncated, _ = game.step(actions[row])
+            assert (stepped.rewards[row], stepped.terminated[row]) == (reward, terminated)
+            assert stepped.truncated[row] == truncated
+            if terminated or truncated:
+                ends += 1
+                assert stepped.final_observations is not None
+                np.testing.assert_array_equal(stepped.final_observations[row], last)
+                last, _ = game.reset()
+            np.testing.assert_array_equal(stepped.observations[row], last)
+    assert ends > 10
+    for game in plain:
+        game.close()
+    environments.close()
+
+
+def test_an_ale_game_that_ends_begins_anew_in_the_same_step() -> None:
+    environments = make_environments(changed(PONG, max_episode_steps=30), count=2)
+    first = environments.reset(0)
+    before = first
+    for action in some_actions(30, 6):
+        previous, stepped = before, environments.step(np.full(2, action))
+        before = stepped.observations
+    environments.close()
+    assert stepped.truncated.all()
+    np.testing.assert_array_equal(stepped.observations, first)
+    assert stepped.final_observations is not None
+    np.testing.assert_array_equal(stepped.final_observations[:, :-1], previous[:, 1:], "the last one goes on from it")
+    assert (stepped.final_observations != first).any()
+
+
+def test_an_ale_game_starts_with_one_frame_on_a_black_stack() -> None:
+    environments = make_environments(changed(PONG, noop_max=30), count=1)
+    first = environments.reset(0)[0]
+    environments.close()
+    assert not first[:-1].any()
+    assert first[-1].any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "subset"),
+    [(CARTPOLE, (1, 0)), (CARTPOLE, (1,)), (PONG, (5, 0, 2))],
+    ids=str,
+)
+def test_actions_of_the_policy_are_those_of_the_subset(settings: Environment, subset: tuple[int, ...]) -> None:
+    chosen = some_actions(40, len(subset))
+    of_subset = make_environments(changed(settings, actions=subset), count=1)
+    assert of_subset.actions == DiscreteActions(len(subset))
+    played = play(of_subset, chosen)
+    natively = play(make_environments(settings, count=1), [subset[action] for action in chosen])
+    for one, other in zip(played, natively, strict=True):
+        np.testing.assert_array_equal(one.observations, other.observations)
+    other_way = play(make_environments(settings, count=1), [action % 2 for action in chosen])
+    assert any((one.observations != other.observations).any() for one, other in zip(played, other_way, strict=True))
+
+
+class CountsFromFive(gymnasium.Env[NDArray[np.float64], np.int64]):
+    """Actions are 5, 6 and 7; the observation is the last one, in float64."""
+
+    observation_space = Box(0.0, 10.0, (1,), np.float64)
+    action_space = Discrete(3, start=5)
+
+    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[NDArray[np.float64], dict[str, int]]:
+        return np.zeros(1), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, int]]:
+        return np.array([action], dtype=np.float64), 0.1, False, False, {}
+
+
+def test_any_registered_environment_will_do() -> None:
+    gymnasium.register("CountsFromFive-v0", CountsFromFive)  # type: ignore[arg-type]
+    try:
+        played = play(make_environments(Environment(id="CountsFromFive-v0", actions=(2, 0)), count=2), [0, 1])
+    finally:
+        del gymnasium.registry["CountsFromFive-v0"]
+    assert [stepped.observations[:, 0].tolist() for stepped in played] == [[7, 7], [5, 5]]
+    assert played[0].observations.dtype == np.float32
+    assert played[0].rewards.dtype == np.float32
+
+
+def observations_of(settings: Environment, *, count: int, seed: int) -> NDArray[np.generic]:
+    """[step, environment, ...] of a short game with no-ops at its start."""
+    environments = make_environments(changed(settings, noop_max=30), count=count)
+    first = environments.reset(seed)
+    seen = [first, *(environments.step(np.full(count, action)).observations for action in some_actions(25, 2))]
+    environments.close()
+    return np.array(seen)
+
+
+@BOTH
+def test_the_same_seed_plays_the_same_games(settings: Environment) -> None:
+    one = observations_of(settings, count=1, seed=4)
+    np.testing.assert_array_equal(one, observations_of(settings, count=1, seed=4))
+    assert (one != observations_of(settings, count=1, seed=400)).any()
+
+
+@BOTH
+def test_environment_k_has_the_seed_plus_k(settings: Environment) -> None:
+    both = observations_of(settings, count=2, seed=4)
+    np.testing.assert_array_equal(both[:, 0], observations_of(settings, count=1, seed=4)[:, 0])
+    np.testing.assert_array_equal(both[:, 1], observations_of(settings, count=1, seed=5)[:, 0])
+    assert (both[:, 0] != both[:, 1]).any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (Environment(id="Nope-v0"), "--environment Nope-v0: "),
+        (Environment(id="CartPole-v99"), "--environment CartPole-v99: .*`v1`"),
+        (Environment(id="no id"), "--environment no id: "),
+        (Environment(id="ALE/Nope-v5"), "--environment ALE/Nope-v5: "),
+        (Environment(id="ALE/Pong-v4"), "--environment ALE/Pong-v4: .*ALE/Pong-v5"),
+        (Environment(id="LunarLander-v3"), "--environment LunarLander-v3: .*not installed"),
+        (Environment(id="no.module:Name-v0"), "--environment no.module:Name-v0: no.module cannot be imported here"),
+        (Environment(id="Pendulum-v1", actions=(0,)), "--actions: Pendulum-v1 has actions Box"),
+        (changed(CARTPOLE, actions=(0, 2)), "--actions 2: CartPole-v1 has actions 0 to 1"),
+        (changed(PONG, actions=(0, 6)), "--actions 6: ALE/Pong-v5 has actions 0 to 5"),
+        (changed(CARTPOLE, preprocessing="atari84"), "--preprocessing atari84: not for CartPole-v1"),
+        (changed(PONG, preprocessing="none"), "--preprocessing none: not for ALE/Pong-v5; atari84, "),
+    ],
+    ids=lambda value: value.id if isinstance(value, Environment) else "",
+)
+def test_what_cannot_be_learned_is_refused_in_one_sentence_with_the_flag(settings: Environment, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{sentence}") as raised:
+        make_environments(settings, count=1)
+    assert "\n" not in str(raised.value)

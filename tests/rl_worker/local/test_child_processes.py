@@ -1,0 +1,131 @@
+"""Child processes: what they are given, how they are ended, and that none outlives its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from rl_worker.local.child_processes import Child
+from tests.rl_worker.loopback_server import wait_until
+
+SOON_SECONDS = 20.0
+PROGRAMS = {
+    "says_and_leaves": "import sys\nprint('first'); print('last:', *sys.argv[1:]); sys.exit(3)",
+    "says_nothing": "",
+    "waits": "import signal\nprint('ready', flush=True)\nsignal.pause()",
+    "will_not_leave": (
+        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n"
+        "while True: signal.pause()"
+    ),
+    "complains": "import sys\nprint('to the log'); print('on stderr', file=sys.stderr)",
+    "tells_threads": "import os\nprint(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'], os.getsid(0))",
+    "is_a_parent": (
+        "import pathlib, signal, sys\nfrom rl_worker.local.child_processes import Child\n"
+        "child = Child('waits', [], pathlib.Path(sys.argv[1]))\nprint(child.pid, flush=True)\nsignal.pause()"
+    ),
+}
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules that a child can run by name."""
+    for name, source in PROGRAMS.items():
+        (tmp_path / f"{name}.py").write_text(source)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[list[Child]]:
+    """Whatever a test starts has ended after it."""
+    children: list[Child] = []
+    yield children
+    for child in children:
+        child.end(within_seconds=0)
+
+
+def start(started: list[Child], tmp_path: Path, module: str, *arguments: str) -> Child:
+    started.append(Child(module, arguments, tmp_path / f"{module}.log"))
+    return started[-1]
+
+
+def test_it_runs_a_module_with_arguments_and_keeps_its_last_words(started: list[Child], tmp_path: Path) -> None:
+    child = start(started, tmp_path, "says_and_leaves", "--flag", "a value")
+    assert child.wait(within_seconds=SOON_SECONDS)
+    assert child.exit_status == 3
+    assert child.last_line() == "last: --flag a value"
+    assert child.log.read_text() == "first\nlast: --flag a value\n"
+
+
+def test_a_child_that_says_nothing_has_no_last_words(started: list[Child], tmp_path: Path) -> None:
+    child = start(started, tmp_path, "says_nothing")
+    assert child.wait(within_seconds=SOON_SECONDS)
+    assert (child.exit_status, child.last_line()) == (0, "")
+
+
+def test_a_log_is_continued_and_holds_errors_too(started: list[Child], tmp_path: Path) -> None:
+    (tmp_path / "complains.log").write_bytes(b"before \xff\n")
+    child = start(started, tmp_path, "complains")
+    assert child.wait(within_seconds=SOON_SECONDS)
+    lines = child.log.read_bytes().splitlines()
+    assert lines[0] == b"before \xff"
+    assert set(lines[1:]) == {b"to the log", b"on stderr"}
+    assert child.last_line() in ("to the log", "on stderr"), "what is no UTF-8 does no harm"
+
+
+def test_a_child_has_one_thread_for_mathematics_and_no_terminal_of_its_parent(
+    started: list[Child], tmp_path: Path
+) -> None:
+    child = start(started, tmp_path, "tells_threads")
+    assert child.wait(within_seconds=SOON_SECONDS)
+    assert child.last_line() == f"1 1 {child.pid}"
+
+
+def test_a_running_child_has_no_exit_status_and_leaves_when_asked(started: list[Child], tmp_path: Path) -> None:
+    child = start(started, tmp_path, "waits")
+    wait_until(lambda: child.last_line() == "ready", "the child runs")
+    assert child.exit_status is None
+    assert not child.wait(within_seconds=0)
+    assert 0 < child.age_seconds < 60
+    child.end(within_seconds=SOON_SECONDS)
+    assert child.exit_status == -signal.SIGTERM
+    child.end(within_seconds=0)
+    assert child.exit_status == -signal.SIGTERM, "once is enough"
+
+
+def test_a_child_that_will_not_leave_is_made_to(started: list[Child], tmp_path: Path) -> None:
+    child = start(started, tmp_path, "will_not_leave")
+    wait_until(lambda: child.last_line() == "ready", "the child runs")
+    child.end(within_seconds=0.05)
+    assert child.exit_status == -signal.SIGKILL
+
+
+def is_running(pid: int) -> bool:
+    """A process that nobody has waited for yet is not."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux does this")
+def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    log = tmp_path / "grandchild.log"
+    with subprocess.Popen([sys.executable, "-m", "is_a_parent", str(log)], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        grandchild = int(parent.stdout.readline())
+        try:
+            wait_until(lambda: log.read_text() == "ready\n", "the grandchild runs")
+            assert is_running(grandchild)
+            parent.kill()
+            parent.wait()
+            wait_until(lambda: not is_running(grandchild), "the grandchild has ended")
+        finally:
+            parent.kill()
+            if is_running(grandchild):
+                os.kill(grandchild, signal.SIGKILL)

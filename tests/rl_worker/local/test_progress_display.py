@@ -1,0 +1,238 @@
+"""What a person sees of a run: lines in a pipe, a panel in a terminal, and when it will be over."""
+
+import io
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from common.protocol.status import Status, WorkerStatus
+from rl_worker.local import progress_display
+from rl_worker.local.progress_display import LINE_SECONDS, MOST_WORKERS, ProgressDisplay
+
+
+class Clock:
+    """Stands for the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress_display, "time", clock)
+    return clock
+
+
+def status(**changes: Any) -> Status:
+    facts: dict[str, Any] = {
+        "phase": "serving",
+        "epoch": 1,
+        "preset": "pong",
+        "frames_per_step": 4,
+        "global_steps": 1_234_567,
+        "steps_per_second": 1500.4,
+        "updates_per_second": 12.34,
+        "staleness_recent": 1.256,
+        "episodes": 3210,
+        "mean_return_100": -3.456,
+        "refused": {},
+        "not_modified": 0,
+        "checkpoint_version": 0,
+        "checkpoint_failures": 0,
+        "workers_alive": 2,
+        "workers": (),
+    }
+    return Status(**facts | changes)
+
+
+def worker(name: str, **changes: Any) -> WorkerStatus:
+    facts: dict[str, Any] = {
+        "worker_id": name,
+        "number": 0,
+        "host": "here",
+        "environments": 8,
+        "alive": True,
+        "silent_seconds": 0.1,
+        "pushes": 3,
+        "discarded": 0,
+        "steps": 96,
+        "staleness": 1.0,
+        "meters": {"steps_per_second": 761.2},
+    }
+    return WorkerStatus(**facts | changes)
+
+
+def line(capsys: pytest.CaptureFixture[str], *, minutes: float = 5.0, **changes: Any) -> str:
+    with ProgressDisplay() as display:
+        display.show(status(**changes), minutes=minutes)
+    return capsys.readouterr().out
+
+
+Screens = Callable[..., str]
+
+
+@pytest.fixture
+def screens(monkeypatch: pytest.MonkeyPatch) -> Screens:
+    """What a terminal of a width shows while it is given one status after another; the last of its frames."""
+
+    def shown(*statuses: Status, width: int, height: int = 40, finish: bool = False, encoding: str = "utf-8") -> str:
+        file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        terminal = partial(Console, file=file, force_terminal=True, width=width, height=height, color_system=None)
+        monkeypatch.setattr(progress_display, "Console", terminal)
+        with ProgressDisplay() as display:
+            for number, one in enumerate(statuses[:-1]):
+                display.show(one, minutes=number / 10)
+            (display.finish if finish else display.show)(statuses[-1], minutes=len(statuses) / 10)
+        file.flush()
+        frames = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", file.buffer.getvalue().decode(encoding))
+        return frames[max(frames.rfind("╭"), frames.rfind("+- "), 0) :]
+
+    return shown
+
+
+def test_a_pipe_gets_one_line_with_all_facts(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    assert line(capsys, minutes=5.04) == (
+        "minutes 5.0  T 1,234,567  steps/s 1,500  frames/s 6,002  updates/s 12.3  staleness 1.26  workers 2  "
+        "episodes 3,210  mean return of the last 100 -3.46  best -  target -  minutes left -\n"
+    )
+
+
+def test_before_the_first_game_has_ended_there_is_no_mean(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "mean return of the last 100 -  " in line(capsys, mean_return_100=None, episodes=0)
+
+
+def test_a_pipe_gets_a_line_every_ten_seconds(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = 0
+    with ProgressDisplay() as display:
+        for expected, seconds in [(1, 0.0), (1, 0.5), (1, LINE_SECONDS - 0.6), (2, 0.1), (2, 0.1), (3, LINE_SECONDS)]:
+            clock.now += seconds
+            display.show(status(), minutes=1.0)
+            lines += capsys.readouterr().out.count("\n")
+            assert lines == expected
+
+
+def test_the_last_line_is_the_end_of_the_run(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whenever the line before it was written."""
+    with ProgressDisplay() as display:
+        display.show(status(mean_return_100=471.0), minutes=1.0)
+        clock.now += 0.5
+        display.finish(status(mean_return_100=490.2, ending="enough"), minutes=1.0)
+    first, last = capsys.readouterr().out.splitlines()
+    assert "last 100 471.00  " in first
+    assert "last 100 490.20  " in last
+
+
+def test_a_line_tells_best_and_target(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    said = line(capsys, best_mean_return_100=-3.1, until_return=18.0)
+    assert "mean return of the last 100 -3.46  best -3.10  target 18.00  " in said
+
+
+@pytest.mark.parametrize(
+    ("budget", "steps_per_second", "left"),
+    [
+        ({}, 100.0, "-"),
+        ({"max_minutes": 60.0}, 100.0, "at most 55.0"),
+        ({"max_minutes": 3.0}, 100.0, "at most 0.0"),
+        ({"max_steps": 18_000}, 100.0, "at most 2.0"),  # 12,000 of them to go
+        ({"max_steps": 18_000}, 0.0, "-"),
+        ({"max_steps": 18_000, "max_minutes": 6.0}, 100.0, "at most 1.0"),
+        ({"max_steps": 18_000, "max_minutes": 60.0}, 100.0, "at most 2.0"),
+        ({"max_steps": 6_000}, 100.0, "at most 0.0"),
+        ({"max_steps": 18_000, "ending": "stopped"}, 100.0, "-"),
+    ],
+)
+def test_the_minutes_left_are_those_to_the_first_limit(
+    clock: Clock, capsys: pytest.CaptureFixture[str], budget: dict[str, Any], steps_per_second: float, left: str
+) -> None:
+    said = line(capsys, **budget, global_steps=6_000, steps_per_second=steps_per_second)
+    assert said.endswith(f"minutes left {left}\n")
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_the_panel_is_as_wide_as_the_terminal_and_shows_all_there_is(screens: Screens, width: int) -> None:
+    facts = {
+        "environment": "ALE/Pong-v5",
+        "best_mean_return_100": -2.1,
+        "until_return": 18.0,
+        "max_steps": 3_000_000,
+        "workers": (worker("worker-0"), worker("worker-1", meters={})),
+    }
+    shown = screens(status(**facts), width=width)
+    assert {len(row) for row in shown.splitlines()} == {width}
+    for fact in (
+        "pong  ALE/Pong-v5", "training", "last 100 -3.46", "best -2.10", "target 18.00", "games 3,210", "minutes 0.1",
+        "left at most 19.6", "T 1,234,567 41%", "of 3,000,000", "steps/s 1,500", "frames/s 6,002", "updates/s 12.3",
+        "staleness 1.26", "worker-0 761/s", "worker-1 0/s",
+    ):  # fmt: skip
+        assert fact in shown, shown
+
+
+def test_the_panel_draws_the_score_from_the_lowest_to_the_target(screens: Screens) -> None:
+    scores = [-21.0, -20.0, 3.0, 10.0]
+    shown = screens(*(status(mean_return_100=score, until_return=18.0) for score in scores), width=60)
+    rows = [row.strip("│ ") for row in shown.splitlines()[1:7]]
+    assert rows[0].startswith("18.00 ┈┈")
+    assert rows[-1].startswith("-21.00 ▁")
+    assert rows[-1].endswith("█")
+
+
+@pytest.mark.parametrize(("height", "rows"), [(24, 3), (50, 6)])
+def test_a_low_terminal_gets_a_lower_curve(screens: Screens, height: int, rows: int) -> None:
+    shown = screens(status(workers_alive=0), status(workers_alive=0), width=80, height=height)
+    assert len(shown.splitlines()) == rows + 5, "a frame, three rows of facts, and the curve"
+
+
+def test_many_workers_are_counted_and_the_lost_are_not_shown(screens: Screens) -> None:
+    workers = (*(worker(f"w-{number}") for number in range(20)), worker("lost", alive=False))
+    shown = screens(status(workers=workers, workers_alive=20), width=120)
+    assert f"w-{MOST_WORKERS - 1} " in shown
+    assert f"and {20 - MOST_WORKERS} more workers" in shown
+    assert f"w-{MOST_WORKERS} " not in shown
+    assert "lost" not in shown
+
+
+def test_the_last_frame_is_the_end_of_the_run(screens: Screens) -> None:
+    end = status(mean_return_100=490.2, ending="mean return of the last 100 episodes reached 490")
+    shown = screens(status(mean_return_100=471.0), end, width=80, finish=True)
+    assert "last 100 490.20" in shown
+    assert "the run is over: mean return of the last 100 episodes reached 490" in shown
+
+
+def test_a_terminal_without_block_characters_gets_the_facts(screens: Screens) -> None:
+    shown = screens(status(), status(), width=80, encoding="ascii")
+    assert "last 100 -3.46" in shown
+
+
+def test_what_strangers_named_is_shown_as_it_is(screens: Screens) -> None:
+    shown = screens(status(preset="[red]x", workers=(worker("[/b]"),)), width=80)
+    assert "[red]x" in shown
+    assert "[/b] 761/s" in shown
+
+
+def test_a_terminal_gets_a_panel_that_is_kept_up_to_date(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    terminal = partial(Console, file=screen, force_terminal=True, width=80, color_system=None)
+    monkeypatch.setattr(progress_display, "Console", terminal)
+    with ProgressDisplay() as display:
+        display.show(status(), minutes=1.0)
+        display.show(status(global_steps=7_654_321), minutes=1.0)
+        display.say("something to know")
+    shown = screen.getvalue()
+    assert "training" in shown
+    assert "1,234,567" in shown
+    assert "7,654,321" in shown, "two looks in the same moment are both shown"
+    assert "something to know" in shown
+
+
+def test_a_line_of_its_own_goes_into_a_pipe_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressDisplay() as display:
+        display.say("[bold] is not markup")
+    assert capsys.readouterr().out == "[bold] is not markup\n"

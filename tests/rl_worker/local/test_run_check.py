@@ -1,0 +1,168 @@
+"""What no worker could train is refused before anything is started, in one sentence that names the flag."""
+
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import SettingsError
+from common.settings.run_spec import RunSpec, with_settings
+from rl_worker.local import run_check
+from rl_worker.local.run_check import check_apart, check_device, check_listening, check_run
+from tests.rl_worker.own_environments import LINE, line_with
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working folder; what is imported from it is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def a_run(environment: str, **settings: Any) -> RunSpec:
+    return with_settings(RunSpec(), {"environment.id": environment} | settings, source="test")
+
+
+REFUSED = [
+    ("ALE/Pnog-v5", {}, "--environment ALE/Pnog-v5: .*Did you mean: `Pong`"),
+    ("CartPoole-v1", {}, "--environment CartPoole-v1: .*Did you mean: `CartPole`"),
+    (
+        "nowhere:Line-v0",
+        {},
+        "--environment nowhere:Line-v0: nowhere cannot be imported here: No module named 'nowhere'",
+    ),
+    (".here:Line-v0", {}, "--environment .here:Line-v0: .here is no name of a module"),
+    ("json:Line-v0", {}, "--environment json:Line-v0: Environment `Line` doesn't exist"),
+    ("CartPole-v1", {"environment.actions": [0, 2]}, "--actions 2: CartPole-v1 has actions 0 to 1"),
+    ("ALE/Pong-v5", {"environment.actions": [6]}, "--actions 6: ALE/Pong-v5 has actions 0 to 5"),
+    ("Pendulum-v1", {"environment.actions": [0]}, "--actions: Pendulum-v1 has actions Box"),
+    ("CartPole-v1", {"environment.preprocessing": "atari84"}, "--preprocessing atari84: not for CartPole-v1"),
+    ("Pendulum-v1", {"algorithm.name": "n_step_q"}, "--algorithm n_step_q: needs a choice of actions"),
+    ("CartPole-v1", {"algorithm.name": "one_step_q", "network.lstm": 8}, "--algorithm one_step_q: .*--lstm"),
+    ("CartPole-v1", {"network.name": "conv84"}, "--network conv84: is for frames"),
+    ("CartPole-v1", {"network.normalization": "random_play"}, "--normalization random_play: is for frames"),
+    ("ALE/Pong-v5", {"network.normalization": "running"}, "--normalization running: is for vectors"),
+]
+
+
+@pytest.mark.parametrize(("environment", "settings", "sentence"), REFUSED, ids=str)
+def test_what_does_not_exist_or_fit_is_refused(environment: str, settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{sentence}"):
+        check_run(a_run(environment, **settings), imports=(), with_screen=False)
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", "ALE/Pong-v5", "FrozenLake-v1", "Blackjack-v1", "Pendulum-v1"])
+def test_what_can_be_trained_passes(environment: str) -> None:
+    check_run(a_run(environment), imports=(), with_screen=False)
+
+
+def test_every_preset_passes() -> None:
+    pytest.importorskip("vizdoom", reason="needs the extra doom")
+    pytest.importorskip("mujoco", reason="needs the extra mujoco")
+    from common.settings.run_spec import load_preset, presets
+
+    for preset in presets():
+        check_run(load_preset(preset), imports=(), with_screen=False)
+
+
+BUGS = [
+    ("raise at import", "import gymnasium, numpy", "import gymnasium, numpy\n1 / 0", "ZeroDivisionError: division by"),
+    ("no syntax", "import gymnasium, numpy", "import gymnasium numpy", "SyntaxError"),
+    ("missing package", "import gymnasium, numpy", "import gymnasium, nonesuch", "No module named 'nonesuch'"),
+    ("bad constructor", "self.render_mode = render_mode", "self.sizes[0] = 1", "AttributeError.*own.py, line 12"),
+    ("old reset", "return numpy.zeros(2, numpy.float32), {}", "return numpy.zeros(2, numpy.float32)", "not a tuple"),
+    ("bad step", "self.t += 1", "self.t += self.speed", "AttributeError: 'Line' object has no attribute 'speed'"),
+    ("old step", "self.t == 20, False, {}", "self.t == 20, {}", "step"),
+    ("actions", "spaces.Discrete(2)", "spaces.MultiDiscrete([2, 2])", "has actions MultiDiscrete"),
+    ("observations", "spaces.Box(-1, 1, (2,), numpy.float32)", "spaces.Graph(None, None)", "Graph|fails when"),
+]
+
+
+@pytest.mark.parametrize(("bug", "before", "after", "words"), BUGS, ids=[bug for bug, *_ in BUGS])
+def test_a_bug_that_shows_at_once_is_told_with_its_place(
+    folder: Path, bug: str, before: str, after: str, words: str
+) -> None:
+    (folder / "own.py").write_text(line_with(before, after))
+    with pytest.raises(SettingsError, match=f"^--environment own:Line-v0: .*({words})"):
+        check_run(a_run("own:Line-v0"), imports=(), with_screen=False)
+
+
+SEEN = "gymnasium.spaces.Box(-1, 1, (2,), numpy.float32)"
+FIRST, NEXT = "numpy.zeros(2, numpy.float32)", "numpy.array([self.t / 20, 0], numpy.float32)"
+UNUSUAL = [
+    {SEEN: "gymnasium.spaces.Discrete(30)", FIRST: "0", NEXT: "self.t"},
+    {SEEN: "gymnasium.spaces.Box(-1, 1, (), numpy.float32)", FIRST: "numpy.float32(0)", NEXT: "numpy.float32(1)"},
+    {"gymnasium.spaces.Discrete(2)": "gymnasium.spaces.Box(-1, 1, (), numpy.float32)", "float(action)": "1.0"},
+    {"gymnasium.spaces.Discrete(2)": "gymnasium.spaces.Box(-1, 1, (2, 3), numpy.float32)", "float(action)": "1.0"},
+]
+
+
+@pytest.mark.parametrize("changes", UNUSUAL, ids=str)
+def test_unusual_spaces_that_can_be_learned_pass(folder: Path, changes: dict[str, str]) -> None:
+    changed = LINE
+    for before, after in changes.items():
+        assert before in changed
+        changed = changed.replace(before, after)
+    (folder / "own.py").write_text(changed)
+    check_run(a_run("own:Line-v0"), imports=(), with_screen=False)
+
+
+def test_an_environment_without_a_screen_cannot_be_shown(folder: Path) -> None:
+    (folder / "own.py").write_text(line_with("self, render_mode=None", "self").replace("= render_mode", "= None"))
+    check_run(a_run("own:Line-v0"), imports=(), with_screen=False)
+    with pytest.raises(SettingsError, match="has no screen to show"):
+        check_run(a_run("own:Line-v0"), imports=(), with_screen=True)
+
+
+def test_a_module_that_is_imported_first_may_register_what_the_id_names(folder: Path) -> None:
+    (folder / "own.py").write_text(LINE.replace("Line-v0", "Imported-v0"))
+    check_run(a_run("Imported-v0"), imports=["own"], with_screen=True)
+    with pytest.raises(SettingsError, match=r"^--import nowhere: nowhere cannot be imported here"):
+        check_run(a_run("Imported-v0"), imports=["nowhere"], with_screen=True)
+
+
+def test_the_check_apart_says_the_same_and_survives_a_crash(folder: Path) -> None:
+    check_apart(a_run("CartPole-v1"), imports=(), device="cpu", render=False)
+    with pytest.raises(SettingsError, match=r"^--actions 7: CartPole-v1 has actions 0 to 1$"):
+        check_apart(a_run("CartPole-v1", **{"environment.actions": [7]}), imports=(), device="cpu", render=False)
+    (folder / "own.py").write_text(LINE.replace("self.t += 1", "import os; os.abort()"))
+    with pytest.raises(
+        SettingsError, match=r"^--environment own:Line-v0: a trial of it ended at once: killed by SIGABRT"
+    ):
+        check_apart(a_run("own:Line-v0"), imports=(), device="cpu", render=False)
+
+
+def test_a_gpu_that_is_not_there_is_told_without_loading_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_check, "NVIDIA_LIBRARY", "libnowhere.so.1")
+    monkeypatch.setattr(run_check, "AMD_DEVICE", Path("/nowhere"))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    check_device("cpu")
+    with pytest.raises(SettingsError, match="--device cuda: torch sees no GPU here"):
+        check_device("cuda")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "*", "localhost"])
+def test_an_address_where_a_server_can_listen_passes(host: str) -> None:
+    check_listening(host, 0)
+
+
+def test_an_address_that_is_taken_or_not_of_this_machine_is_refused() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for host in ("127.0.0.1", "0.0.0.0"):
+            with pytest.raises(SettingsError, match=f"--port {port}: cannot listen there: Address already in use"):
+                check_listening(host, port)
+    check_listening("127.0.0.1", port)
+    for host in ("203.0.113.1", "no-such-host.invalid"):
+        with pytest.raises(SettingsError, match=f"^--host {host} --port 0: cannot listen there: "):
+            check_listening(host, 0)

@@ -1,0 +1,86 @@
+"""What a person is told when a run has ended."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_worker.local.run_ending import how_it_ended, what_next
+from tests.rl_worker.local.test_progress_display import status
+
+
+def ended(**changes: Any) -> str:
+    facts = {"global_steps": 448_512, "minutes": 5.0, "best_mean_return_100": 18.2, "until_return": 18.0}
+    return how_it_ended(status(**facts | changes), head_start_minutes=0.25)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"minutes_to_target": 4.85, "ending": "mean return of the last 100 episodes reached 18"},
+            "solved after 5.1 minutes and 448,512 steps: the mean return of the last 100 games reached 18",
+        ),
+        (
+            {"best_mean_return_100": 12.3, "ending": "max_minutes 5 reached"},
+            "over after 5.2 minutes and 448,512 steps (max_minutes 5 reached): "
+            "the best mean return of 100 games was 12.30, the target 18",
+        ),
+        (
+            {"until_return": None, "ending": "max_steps 448512 reached"},
+            "over after 5.2 minutes and 448,512 steps (max_steps 448512 reached): "
+            "the best mean return of 100 games was 18.20",
+        ),
+        (
+            {"best_mean_return_100": None, "until_return": None, "ending": "rl-cluster was interrupted"},
+            "over after 5.2 minutes and 448,512 steps (rl-cluster was interrupted): there were no 100 games yet",
+        ),
+        (
+            {"ending": ""},
+            "over after 5.2 minutes and 448,512 steps (the server ended): "
+            "the best mean return of 100 games was 18.20, the target 18",
+        ),
+    ],
+)
+def test_a_run_is_solved_or_over_for_a_reason(changes: dict[str, Any], sentence: str) -> None:
+    assert ended(**changes) == sentence
+
+
+def test_what_to_type_next_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Programs that are not on the search path are named as rl-cluster was."""
+    for program in ("rl-cluster", "rl-eval", "ps-ctl"):
+        (tmp_path / program).touch(mode=0o755)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "rl-cluster")])
+    lines = what_next(status(checkpoint_version=7, minutes_to_target=None), Path("my runs/x"), modules=())
+    typed = [shlex.split(line) for line in lines if not line.startswith("#")]
+    assert typed == [
+        [str(tmp_path / "rl-eval"), "--checkpoint", "my runs/x"],
+        [str(tmp_path / "rl-eval"), "--checkpoint", "my runs/x", "--episodes", "1", "--gif", "my runs/x/game.gif"],
+        [str(tmp_path / "rl-cluster"), "--resume", "my runs/x", "--max-minutes", "60"],
+        [str(tmp_path / "ps-ctl"), "plot", "my runs/x", "OTHER_RUN_DIR"],
+    ]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert what_next(status(checkpoint_version=7), Path("x"), modules=())[1] == "rl-eval --checkpoint x"
+
+
+def test_what_to_type_next_names_the_modules_that_this_run_was_told_to_import() -> None:
+    lines = what_next(status(checkpoint_version=7, minutes_to_target=None), Path("x"), modules=("mine", "my.others"))
+    assert [line.partition(" ")[2] for line in lines if not line.startswith("#")] == [
+        "--checkpoint x --import mine my.others",
+        "--checkpoint x --import mine my.others --episodes 1 --gif x/game.gif",
+        "--resume x --import mine my.others --max-minutes 60",
+        "plot x OTHER_RUN_DIR",
+    ]
+
+
+def test_a_run_that_saved_nothing_and_played_nothing_leaves_nothing_to_type() -> None:
+    assert what_next(status(checkpoint_version=0, episodes=0), Path("x"), modules=()) == []
+    assert len(what_next(status(checkpoint_version=0), Path("x"), modules=())) == 2
+
+
+def test_a_solved_run_is_not_gone_on_with() -> None:
+    solved = status(checkpoint_version=7, minutes_to_target=1.0)
+    assert "--resume" not in "".join(what_next(solved, Path("x"), modules=()))

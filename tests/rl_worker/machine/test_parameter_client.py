@@ -1,0 +1,246 @@
+"""The worker's machine on a good network: joining, calls and their replies, heartbeats, and the end of the run."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from common.errors import RequestRefused, RunEnded
+from common.protocol import messages
+from common.protocol.codecs import CODECS
+from common.protocol.messages import Episode
+from rl_worker.machine.effects import Fail, Joined, Resolve, Transmit
+from rl_worker.machine.link_timeout import SILENCE_SECONDS
+from rl_worker.machine.parameter_client import Call, ParameterClient, Phase
+from tests.rl_worker.client_transcripts import (
+    LEASE_SECONDS,
+    SCHEMA,
+    alive,
+    failure,
+    hello_of,
+    join,
+    joined_client,
+    kinds,
+    new_client,
+    push,
+    resolved,
+    sent,
+    vector,
+    weights,
+    welcome,
+)
+
+
+def every_call(client: ParameterClient, *, now: float) -> list[Call]:
+    return [
+        client.seed(SCHEMA, "float32", vector(0, 0), now=now),
+        client.pull(have_epoch=0, have_version=0, now=now),
+        client.push("float32", vector(1, 1), epoch=1, computed_on=1, steps=20, now=now),
+        client.push_pull("float32", vector(1, 1), epoch=1, computed_on=1, steps=20, now=now),
+        client.report([], {}, now=now),
+    ]
+
+
+def test_it_says_who_it_is_and_what_it_wants() -> None:
+    client = new_client(overrides={"algorithm.unroll_length": 5})
+    assert sent(client.tick(now=0.0)) == [
+        messages.Hello(
+            request=1,
+            worker_id="w",
+            secret="0123456789abcdef",
+            protocols=(1, 1),
+            codecs=tuple(CODECS),
+            host="here",
+            environments=8,
+            overrides={"algorithm.unroll_length": 5},
+            proposed_run={"preset": "proposed"},
+        )
+    ]
+    assert repr(client) == "<ParameterClient joining pushes=0 unanswered=0>"
+
+
+def test_hello_is_said_again_at_growing_distances() -> None:
+    client = new_client()
+    said = []
+    now = 0.0
+    while now < 4.9:
+        said += [now for message in sent(client.tick(now=now)) if isinstance(message, messages.Hello)]
+        now = client.next_tick()
+    pauses = [round(after - before, 6) for before, after in itertools.pairwise(said)]
+    assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
+
+
+def test_hello_is_said_every_two_seconds_at_the_least() -> None:
+    client = new_client()
+    for now in range(0, 30, 2):
+        assert messages.Hello in kinds(client.tick(now=float(now)))
+
+
+def test_nothing_is_due_between_two_hellos() -> None:
+    client = new_client()
+    client.tick(now=0.0)
+    assert client.next_tick() == 0.05
+    assert client.tick(now=0.049) == []
+
+
+def test_the_first_welcome_joins_and_a_second_changes_nothing() -> None:
+    client = new_client()
+    first, second = hello_of(client.tick(now=0.0)), hello_of(client.tick(now=0.05))
+    assert first.request != second.request
+    answer = welcome(first.request)
+    assert client.receive(answer, now=0.06) == [Joined(answer)]
+    assert client.phase is Phase.JOINED
+    client.pull(have_epoch=0, have_version=0, now=0.07)
+    assert client.receive(welcome(second.request), now=0.07) == [], "the pull is not sent twice"
+    assert client.tick(now=0.15) == [], "no HELLO after WELCOME"
+
+
+def test_calls_wait_until_it_has_joined_and_then_go_in_order() -> None:
+    client = new_client()
+    calls = every_call(client, now=0.0)
+    assert [effects for _, effects in calls] == [[]] * 5
+    effects = join(client)
+    assert kinds(effects)[1:] == [messages.Seed, messages.Pull, messages.Push, messages.PushPull, messages.Report]
+    assert [message.request for message in sent(effects)] == [ticket for ticket, _ in calls]
+
+
+def test_calls_of_a_member_go_at_once_with_all_they_carry() -> None:
+    client = joined_client()
+    gradient = vector(1, 2)
+    _, pulled = client.pull(have_epoch=7, have_version=3, target=True, now=0.0)
+    _, pushed = client.push("float32", gradient, epoch=7, computed_on=3, steps=20, now=0.0)
+    _, both = client.push_pull("float32", gradient, epoch=7, computed_on=4, steps=21, now=0.0)
+    _, reported = client.report([Episode(3.0, 9)], {"entropy": 0.5}, now=0.0)
+    _, reported_again = client.report([], {}, now=0.0)
+    common: dict[str, Any] = {"epoch": 7, "schema_hash": SCHEMA.hash}
+    assert [*pulled, *pushed, *both, *reported, *reported_again] == [
+        Transmit(messages.Pull(request=3, have_epoch=7, have_version=3, target=True)),
+        Transmit(messages.Push(request=4, sequence=1, computed_on=3, steps=20, **common), gradient),
+        Transmit(
+            messages.PushPull(request=5, sequence=2, computed_on=4, steps=21, have_epoch=7, have_version=4, **common),
+            gradient,
+        ),
+        Transmit(messages.Report(request=6, sequence=1, episodes=(Episode(3.0, 9),), meters={"entropy": 0.5})),
+        Transmit(messages.Report(request=7, sequence=2)),
+    ]
+
+
+def test_a_reply_goes_to_the_call_it_answers() -> None:
+    client = joined_client()
+    first, _ = client.pull(have_epoch=0, have_version=0, now=0.0)
+    second, _ = client.report([], {}, now=0.0)
+    brought = vector(1, 2)
+    assert client.receive(weights(first), brought, now=0.1) == [Resolve(first, weights(first), brought)]
+    noted = messages.Noted(request=second, sequence=1)
+    assert client.receive(noted, now=0.1) == [Resolve(second, noted, ())]
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_the_first_worker_is_number_0_until_the_server_says_who_it_is(number: int) -> None:
+    client = joined_client(number=number)
+    assert client.is_first == (number == 0)
+    for first in (True, False, True):
+        ticket, _ = client.report([], {}, now=0.0)
+        client.receive(messages.Noted(request=ticket, sequence=1, first=first), now=0.1)
+        assert client.is_first == first
+
+
+def test_the_second_answer_to_a_call_is_ignored() -> None:
+    client = joined_client()
+    ticket, _ = push(client, 1, 1)
+    assert resolved(client.receive(weights(ticket), vector(1, 2), now=0.1)) == [ticket]
+    assert client.receive(weights(ticket), vector(1, 2), now=0.1) == []
+    assert client.receive(messages.Noted(request=999, sequence=1), now=0.1) == []
+
+
+def test_a_refused_call_fails_and_the_others_go_on() -> None:
+    client = joined_client()
+    refused, _ = client.pull(have_epoch=0, have_version=0, now=0.0)
+    other, _ = client.report([], {}, now=0.0)
+    fail = failure(client.receive(messages.Refused(request=refused, code="unknown_codec", reason="no"), now=0.1))
+    assert fail.ticket == refused
+    assert isinstance(fail.error, RequestRefused)
+    assert (fail.error.code, fail.error.reason) == ("unknown_codec", "no")
+    assert resolved(client.receive(messages.Noted(request=other, sequence=1), now=0.1)) == [other]
+
+
+def test_a_worker_that_is_refused_gives_up() -> None:
+    client = new_client()
+    hello = hello_of(client.tick(now=0.0))
+    refusal = messages.Refused(request=hello.request, code="contradiction", reason="--discount 0.5 contradicts …")
+    fail = failure(client.receive(refusal, now=0.1))
+    assert (fail.ticket, str(fail.error)) == (0, "the server refused (contradiction): --discount 0.5 contradicts …")
+    assert client.error is fail.error
+    assert client.tick(now=1.0) == []
+
+
+def test_a_worker_whose_words_cannot_be_read_gives_up() -> None:
+    """An older server cannot read the HELLO of a newer worker, and cannot say which request it was."""
+    client = new_client()
+    client.tick(now=0.0)
+    refusal = messages.Refused(request=0, code="bad_message", reason="bad header: unknown field `shoe_size`")
+    fail = failure(client.receive(refusal, now=0.1))
+    assert fail.ticket == 0
+    assert "shoe_size" in str(fail.error)
+
+
+@pytest.mark.parametrize(("lease_seconds", "pause"), [(LEASE_SECONDS, 1.0), (2.0, 0.4), (100.0, SILENCE_SECONDS / 5)])
+def test_heartbeats_keep_the_lease_and_the_connection_alive(lease_seconds: float, pause: float) -> None:
+    """Five times a lease. A longer lease must not make silence of having nothing to say."""
+    client = joined_client(lease_seconds=lease_seconds)
+    for beats in range(1, 30):
+        now = client.next_tick()
+        assert now == pytest.approx(beats * pause)
+        (beat,) = sent(client.tick(now=now))
+        assert isinstance(beat, messages.Heartbeat)
+        assert client.receive(alive(beat.request), now=now) == [], "nobody waits for it"
+
+
+def test_heartbeats_tell_that_the_trainer_stands_still() -> None:
+    client, told = joined_client(), []
+    for now in range(1, 7):
+        for beat in sent(client.tick(now=float(now), stalled=2 <= now <= 4)):
+            assert isinstance(beat, messages.Heartbeat)
+            told.append(beat.stalled)
+            client.receive(alive(beat.request), now=now + 0.1)
+    assert told == [False, True, True, True, False, False]
+
+
+def test_whatever_is_sent_puts_the_heartbeat_off() -> None:
+    client = joined_client()
+    client.report([], {}, now=0.9)
+    assert client.tick(now=1.8) == []
+    assert kinds(client.tick(now=1.9)) == [messages.Heartbeat]
+
+
+def test_stop_ends_every_call_now_and_later() -> None:
+    client = joined_client()
+    push(client, 1, 1)
+    fail = failure(client.receive(messages.Stop(reason="the target is reached"), now=1.0))
+    assert fail.ticket == 0
+    assert isinstance(fail.error, RunEnded)
+    assert str(fail.error) == "the target is reached"
+    assert client.phase is Phase.OVER
+    for ticket, effects in every_call(client, now=2.0):
+        assert effects == [Fail(ticket, fail.error)]
+    assert client.receive(messages.Stop(reason="again"), now=2.0) == []
+    assert client.receive(welcome(1), now=2.0) == []
+    assert client.tick(now=30.0) == client.tick(now=1000.0) == []
+    assert client.phase is Phase.OVER
+
+
+def test_goodbye_is_said_even_when_the_run_is_over() -> None:
+    client = joined_client()
+    client.receive(messages.Stop(reason="over"), now=1.0)
+    ticket, effects = client.leave("done", now=2.0)
+    assert sent(effects) == [messages.Goodbye(request=ticket, reason="done")]
+    assert resolved(client.receive(messages.Farewell(request=ticket), now=2.1)) == [ticket]
+
+
+def test_it_can_say_how_it_is() -> None:
+    client = joined_client()
+    push(client, 1, 1)
+    client.report([], {}, now=0.0)
+    assert repr(client) == "<ParameterClient joined pushes=1 unanswered=2>"
+    client.receive(messages.Stop(reason="over"), now=1.0)
+    assert repr(client) == "<ParameterClient over pushes=1 unanswered=0>"

@@ -1,0 +1,173 @@
+"""The worker's machine with two addresses: a primary and its standby."""
+
+from typing import Any
+
+import pytest
+
+from common.errors import ServerUnreachable
+from common.protocol import messages
+from rl_worker.machine.effects import Effect, Fail, Note, Reconnect
+from rl_worker.machine.link_timeout import SILENCE_WITH_STANDBY_SECONDS
+from rl_worker.machine.parameter_client import TURNED_AWAY_SECONDS, ParameterClient, Phase
+from tests.rl_worker.client_transcripts import (
+    PATIENCE_SECONDS,
+    PROOF,
+    RUN_ID,
+    SCHEMA,
+    alive,
+    hello_of,
+    join,
+    joined_client,
+    kinds,
+    new_client,
+    push,
+    sent,
+    vector,
+    weights,
+    welcome,
+)
+
+
+def refused(code: str, request: int = 0) -> messages.Refused:
+    return messages.Refused(request=request, code=code, reason=f"because of {code}")
+
+
+def later(client: ParameterClient, start: float, seconds: float) -> list[tuple[float, Effect]]:
+    """What it does while nothing arrives."""
+    times = [start + tick / 20 for tick in range(1, round(seconds * 20) + 1)]
+    return [(now, effect) for now in times for effect in client.tick(now=now)]
+
+
+def test_a_worker_with_two_addresses_bears_a_second_of_silence_and_asks_often() -> None:
+    client = joined_client(addresses=2)
+    done = later(client, 0.0, 1.5)
+    beats = [now for now, effect in done if kinds([effect]) == [messages.Heartbeat]]
+    assert len(beats) >= 4
+    (at,) = [now for now, effect in done if isinstance(effect, Reconnect)]
+    assert at == pytest.approx(SILENCE_WITH_STANDBY_SECONDS, abs=0.1)
+
+
+def first_reconnect(client: ParameterClient, start: float) -> float:
+    now = start
+    while Reconnect not in kinds(client.tick(now=now)):
+        now += 0.05
+    return now - start
+
+
+def test_large_vectors_prolong_it_by_what_they_took_of_late_so_that_a_takeover_is_quick() -> None:
+    """10 MB each way: 21 s at the slowest, but they take a tenth of a second here."""
+    client = joined_client(addresses=2)
+    gradient = [memoryview(bytes(10_000_000))]
+    now = 0.0
+    for _ in range(60):
+        ticket, _ = client.push_pull("float32", gradient, epoch=1, computed_on=1, steps=1, now=now)
+        now += 0.1
+        client.receive(weights(ticket), gradient, now=now)
+    client.push_pull("float32", gradient, epoch=1, computed_on=1, steps=1, now=now)
+    assert first_reconnect(client, now) == pytest.approx(SILENCE_WITH_STANDBY_SECONDS + 0.1, abs=0.1)
+
+
+def test_after_a_false_alarm_a_slow_link_is_given_its_time() -> None:
+    client = joined_client(addresses=2)
+    gradient = [memoryview(bytes(4_000_000))]
+    ticket, _ = client.push_pull("float32", gradient, epoch=1, computed_on=1, steps=1, now=0.0)
+    client.receive(weights(ticket), vector(1, 2), now=0.1)
+    client.push_pull("float32", gradient, epoch=1, computed_on=1, steps=1, now=0.1)
+    alarm = 0.1 + first_reconnect(client, 0.1)
+    assert alarm < 1.5
+    join(client, now=alarm + 0.1, schema=SCHEMA.specs)
+    assert first_reconnect(client, alarm + 0.1) == pytest.approx(1.0 + 4.0, abs=0.3)
+
+
+def test_hello_tells_the_run_and_the_latest_epoch_that_was_seen() -> None:
+    client = joined_client(epoch=7, incarnation=4, schema=SCHEMA.specs)
+    client.receive(messages.Refused(request=9, code="unknown_worker", reason=""), now=1.0)
+    hello = hello_of(client.tick(now=1.0))
+    assert (hello.run_id, hello.incarnation, hello.latest_epoch, hello.epoch_proof) == (RUN_ID, 4, 7, PROOF)
+    fresh = hello_of(new_client().tick(now=0.0))
+    assert (fresh.run_id, fresh.incarnation, fresh.latest_epoch, fresh.epoch_proof) == ("", 0, 0, "")
+    assert fresh.secret == hello.secret
+
+
+def turned_away(client: ParameterClient, code: str, *, seconds: float, start: float = 1.0) -> list[Effect]:
+    """Each HELLO is answered so for a while."""
+    done: list[Effect] = []
+    for tick in range(round(seconds * 20)):
+        now = start + tick / 20
+        for effect in client.tick(now=now):
+            done.append(effect)
+            if isinstance(effect, Reconnect):
+                return done
+            if kinds([effect]) == [messages.Hello]:
+                done += client.receive(refused(code), now=now)
+                if isinstance(done[-1], Reconnect):
+                    return done
+    return done
+
+
+@pytest.mark.parametrize("code", ["standby", "lacking"])
+def test_who_is_turned_away_by_a_standby_asks_again_soon_and_goes_back_after_a_second(code: str) -> None:
+    client = new_client(addresses=2, now=1.0)
+    done = turned_away(client, code, seconds=TURNED_AWAY_SECONDS + 0.5)
+    assert isinstance(done[-1], Reconnect)
+    assert kinds(done).count(messages.Hello) > 5
+    assert client.phase is Phase.JOINING
+
+
+def test_a_standby_that_takes_over_meanwhile_is_joined_and_gets_what_it_lacks() -> None:
+    client = joined_client(addresses=2)
+    ticket, [first] = push(client, 1, 2)
+    client.receive(weights(ticket), vector(1, 2), now=0.0)
+    assert Reconnect in kinds([effect for _, effect in later(client, 0.0, 1.05)])
+    turned_away(client, "standby", seconds=0.5, start=1.1)
+    again = join(client, now=1.7, epoch=2, schema=SCHEMA.specs, settled_through=0)
+    (resent,) = sent(again)
+    assert isinstance(resent, messages.Push)
+    assert resent.sequence == 1
+    assert first
+
+
+def test_a_server_that_is_over_is_left_at_once() -> None:
+    client = joined_client(addresses=2)
+    assert kinds(client.receive(refused("fenced"), now=0.5)) == [Reconnect]
+    assert kinds(client.tick(now=0.5)) == [messages.Hello]
+
+
+def test_a_server_of_an_earlier_epoch_is_not_accepted() -> None:
+    client = joined_client(addresses=2, epoch=5)
+    client.receive(refused("fenced"), now=0.5)
+    hello = hello_of(client.tick(now=0.6))
+    assert kinds(client.receive(welcome(hello.request, epoch=4, schema=SCHEMA.specs), now=0.7)) == [Reconnect]
+    assert client.phase is Phase.JOINING
+    assert join(client, now=0.8, epoch=5, schema=SCHEMA.specs) == []
+    assert client.phase is Phase.JOINED
+
+
+def test_with_one_address_there_is_nowhere_else_to_go() -> None:
+    client = new_client(now=1.0)
+    done = turned_away(client, "standby", seconds=3)
+    assert Reconnect not in kinds(done)
+    join(client, now=5.0)
+    assert client.phase is Phase.JOINED
+
+
+def test_patience_ends_though_a_standby_answers_and_says_why() -> None:
+    client = new_client(addresses=2)
+    done: list[Effect] = []
+    now = 0.0
+    while client.phase is not Phase.OVER and now < PATIENCE_SECONDS + 5:
+        done += turned_away(client, "lacking", seconds=2, start=now)
+        now += 1.1
+    (fail,) = [effect for effect in done if isinstance(effect, Fail)]
+    assert isinstance(fail.error, ServerUnreachable)
+    assert "because of lacking" in str(fail.error)
+    assert any("because of lacking" in effect.text for effect in done if isinstance(effect, Note))
+
+
+def test_a_late_refusal_of_a_standby_does_no_harm_to_a_member() -> None:
+    client = joined_client(addresses=2)
+    _, [pushed] = push(client, 1, 2)
+    client.receive(refused("standby"), now=0.1)
+    again: Any = join(client, now=0.3, schema=SCHEMA.specs)
+    assert again == [pushed]
+    assert client.receive(alive(99), now=0.4) == []

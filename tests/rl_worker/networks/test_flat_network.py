@@ -1,0 +1,168 @@
+"""
+A network whose parameters and gradients are views of flat vectors, and stay views.
+
+The trap these tests are for: since torch 2.0 a gradient may be set to None and made anew, and a flat vector that was
+tied to it would for ever hold the first gradient, or the sum of all.
+"""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rl_worker.networks.flat_network import FlatNetwork, flatten
+
+
+def small_network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def loss_of(network: nn.Module, seed: int, *, scale: float = 1.0) -> Tensor:
+    inputs = torch.randn(6, 3, generator=torch.Generator().manual_seed(seed))
+    loss: Tensor = scale * network(inputs).square().sum()
+    return loss
+
+
+def autograd_of(network: nn.Module, seed: int, *, scale: float = 1.0) -> Tensor:
+    """The gradient of a network that nobody tied, parameter after parameter."""
+    gradients = torch.autograd.grad(loss_of(network, seed, scale=scale), list(network.parameters()))
+    return torch.cat([gradient.reshape(-1) for gradient in gradients])
+
+
+def memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def assert_tied(flat: FlatNetwork, network: nn.Module, gradient: Tensor) -> None:
+    """Every parameter and gradient lies in the vectors, at its place in the schema."""
+    views, slopes = flat.schema.views(flat.weights), flat.schema.views(gradient)
+    for name, parameter in network.named_parameters():
+        assert parameter.grad is not None
+        assert parameter.data_ptr() == views[name].data_ptr(), name
+        assert parameter.grad.data_ptr() == slopes[name].data_ptr(), name
+
+
+def test_parameters_and_gradients_are_views_before_and_after_everything() -> None:
+    network = small_network()
+    flat = FlatNetwork(network)
+    first, _ = flat.gradient_of(loss_of(network, 1), clip=0)
+    assert_tied(flat, network, first)
+    flat.load(torch.randn(flat.schema.size))
+    assert_tied(flat, network, first)
+    second, _ = flat.gradient_of(loss_of(network, 2), clip=0.1)
+    assert_tied(flat, network, second)
+
+
+def test_tying_changes_neither_the_weights_nor_the_function() -> None:
+    network = small_network()
+    untied = copy.deepcopy(network)
+    flat = FlatNetwork(network)
+    assert [spec.name for spec in flat.schema.specs] == [name for name, _ in untied.named_parameters()]
+    assert torch.equal(flat.weights, flatten(dict(untied.named_parameters())))
+    assert torch.equal(loss_of(network, 1), loss_of(untied, 1))
+
+
+def test_each_gradient_is_that_of_its_own_loss() -> None:
+    network = small_network()
+    untied = copy.deepcopy(network)
+    flat = FlatNetwork(network)
+    seen = []
+    for seed in (1, 2, 3):
+        gradient, norm = flat.gradient_of(loss_of(network, seed), clip=0)
+        expected = autograd_of(untied, seed)
+        torch.testing.assert_close(gradient, expected)
+        assert norm == pytest.approx(float(expected.norm()))
+        seen.append(gradient.clone())
+    assert not torch.allclose(seen[0], seen[1])
+    assert not torch.allclose(seen[1], seen[2])
+
+
+def test_a_parameter_that_a_loss_does_not_reach_has_no_gradient() -> None:
+    network = small_network()
+    flat = FlatNetwork(network)
+    flat.gradient_of(loss_of(network, 1), clip=0)
+    gradient, _ = flat.gradient_of(network[2].bias.sum(), clip=0)  # type: ignore[index]
+    views = flat.schema.views(gradient)
+    assert views.pop("2.bias").tolist() == [1, 1]
+    assert not any(view.any() for view in views.values()), "a gradient of the call before is still there"
+
+
+@pytest.mark.parametrize("clip", [0.5, 40.0])
+def test_a_long_gradient_is_scaled_down_and_keeps_its_direction(clip: float) -> None:
+    network = small_network()
+    expected = autograd_of(copy.deepcopy(network), 1, scale=1000.0)
+    gradient, norm = FlatNetwork(network).gradient_of(loss_of(network, 1, scale=1000.0), clip=clip)
+    assert norm == pytest.approx(float(expected.norm()), rel=1e-5)
+    assert norm > clip
+    assert float(gradient.norm()) == pytest.approx(clip, rel=1e-5)
+    torch.testing.assert_close(gradient / clip, expected / expected.norm())
+
+
+@pytest.mark.parametrize("clip", [0.0, 1e9])
+def test_a_short_gradient_and_one_without_limit_are_left_alone(clip: float) -> None:
+    network = small_network()
+    expected = autograd_of(copy.deepcopy(network), 1)
+    gradient, _ = FlatNetwork(network).gradient_of(loss_of(network, 1), clip=clip)
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_loaded_weights_are_the_networks_and_are_a_copy() -> None:
+    network = small_network()
+    flat = FlatNetwork(network)
+    sent = torch.arange(flat.schema.size, dtype=torch.float32)
+    flat.load(sent)
+    assert torch.equal(flatten(dict(network.named_parameters())), torch.arange(flat.schema.size).float())
+    sent.zero_()
+    assert float(flat.weights[-1]) == flat.schema.size - 1
+    torch.testing.assert_close(flat.gradient_of(loss_of(network, 1), clip=0)[0], autograd_of(network, 1))
+
+
+def test_what_the_network_learns_shows_in_the_vector() -> None:
+    network = small_network()
+    flat = FlatNetwork(network)
+    with torch.no_grad():
+        network[0].weight.fill_(7.0)  # type: ignore[index]
+    assert (flat.weights[:12] == 7).all()
+    assert memory(flat.weights) == memory(network[0].weight)  # type: ignore[index]
+
+
+def test_flatten_gives_a_vector_of_its_own_detached_and_in_float32() -> None:
+    weight = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=torch.float64, requires_grad=True)
+    for tensors in ({"w": weight}, {"w": torch.zeros(3)}):
+        flat = flatten(tensors)
+        assert (flat.dtype, flat.requires_grad) == (torch.float32, False)
+        flat.fill_(7)
+        assert 7 not in tensors["w"]
+    assert flatten({"w": weight.t()}).tolist() == [1, 4, 2, 5, 3, 6]
+
+
+def test_buffers_are_statistics_behind_the_weights_and_have_no_gradient() -> None:
+    network = small_network()
+    network.register_buffer("mean", torch.tensor([3.0, 4.0]))
+    flat = FlatNetwork(network)
+    assert [spec.role for spec in flat.schema.specs][-1] == "statistic"
+    assert flat.schema.weights == flat.schema.size - 2
+    assert flat.weights[-2:].tolist() == [3.0, 4.0]
+    gradient, norm = flat.gradient_of(loss_of(network, 1), clip=0)
+    assert gradient[-2:].tolist() == [0.0, 0.0]
+    assert norm > 0
+    flat.load(torch.arange(flat.schema.size, dtype=torch.float32))
+    assert network.mean.tolist() == [flat.schema.size - 2, flat.schema.size - 1]
+
+
+def test_a_gradient_that_somebody_keeps_is_not_written_to_again() -> None:
+    """A push may be sent again long after the next gradients were made."""
+    network = small_network()
+    flat = FlatNetwork(network)
+    kept = [flat.gradient_of(loss_of(network, seed), clip=0)[0] for seed in range(5)]
+    for seed, gradient in enumerate(kept):
+        torch.testing.assert_close(gradient, autograd_of(network, seed))
+
+
+def test_a_gradient_that_nobody_keeps_leaves_its_memory_to_the_next_ones() -> None:
+    network = small_network()
+    flat = FlatNetwork(network)
+    places = {flat.gradient_of(loss_of(network, seed), clip=0)[0].data_ptr() for seed in range(20)}
+    assert len(places) <= 3

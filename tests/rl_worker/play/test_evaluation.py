@@ -1,0 +1,344 @@
+"""Full games with trained weights: which games count, what the numbers are, and whose weights may play."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from common.errors import CheckpointError, SettingsError
+from common.protocol import messages
+from common.protocol.messages import ToServer
+from common.protocol.status import Status
+from common.run_folder.checkpoint_file import write_checkpoint
+from common.settings.run_spec import RunSpec, run_from_dict
+from rl_worker.agent import build_agent
+from rl_worker.environments.make import make_environments
+from rl_worker.networks.flat_network import flatten
+from rl_worker.play.evaluation import EvaluationSettings, evaluate, play, summary
+from rl_worker.rollouts import Decision, State
+from tests.rl_worker.loopback_server import Answer, Polite, serving
+from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
+from tests.schemas import schema_of_tensors
+
+CARTPOLE = run_from_dict(
+    {"environment": {"id": "CartPole-v1", "max_episode_steps": 30}, "network": {"hidden": [8]}, "seed": 1},
+    source="test",
+)
+STEP = 1234
+
+
+def weights_of(run: RunSpec, **changes: Tensor) -> dict[str, Tensor]:
+    environments = make_environments(run.environment, count=1)
+    agent = build_agent(run, environments, device=torch.device("cpu"), seed=0)
+    environments.close()
+    return dict(agent.network.named_parameters()) | changes
+
+
+def checkpoint(path: Path, run: RunSpec = CARTPOLE, weights: dict[str, Tensor] | None = None) -> Path:
+    """As the server writes it."""
+    weights = weights_of(run) if weights is None else weights
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record = {
+        "run": run.to_dict(),
+        "schema": schema_of_tensors(weights).to_list(),
+        "progress": {"global_steps": STEP},
+    }
+    write_checkpoint(path, {"weights": flatten(weights)}, record)
+    return path
+
+
+# -- which games count ------------------------------------------------------------------------------------------------
+
+
+class Player(ScriptedActor):
+    """Plays what is written down; remembers how it was asked, and what it remembered of the games."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.greedy: set[bool] = set()
+        self.states: list[list[float]] = []
+
+    def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
+        self.greedy.add(greedy)
+        decision = super().act(observations, state, starts)
+        self.states.append(decision.state[0].tolist())
+        return decision
+
+
+def games(length: int, *, end: Any = "terminated") -> list[Game]:
+    """Row after row of scores that tell which game they are of: length.0, length.1, …"""
+    return [Game((1.0,) * (length - 1) + (1 + number / 16,), end) for number in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("episodes", "scores"),
+    [
+        (1, [2.0]),
+        (3, [2.0, 5.0, 7.0]),
+        (7, [2.0, 2.0625, 2.125, 5.0, 5.0625, 7.0, 7.0625]),
+    ],
+)
+def test_each_environment_plays_its_share_however_short_its_games(episodes: int, scores: list[float]) -> None:
+    environments = ScriptedEnvironments(games(2), games(5), games(7, end="truncated"))
+    player: Any = Player()
+    played = list(play(player, environments, episodes=episodes, greedy=True, seed=9))
+    assert sorted(played) == scores
+    assert player.greedy == {True}
+    assert environments.seeds == [9]
+
+
+def test_scores_are_of_whole_games_whatever_the_learner_may_clip() -> None:
+    environments = ScriptedEnvironments([Game((100.0, -3.0, 0.5), "terminated", lives_lost=(0,))])
+    player: Any = Player()
+    assert list(play(player, environments, episodes=2, greedy=False, seed=0)) == [97.5, 97.5]
+    assert player.greedy == {False}
+
+
+def test_what_is_remembered_is_carried_through_a_game_and_no_further() -> None:
+    player: Any = Player()
+    list(play(player, ScriptedEnvironments(games(2), games(3, end="truncated")), episodes=4, greedy=True, seed=0))
+    assert player.states == [[1, 1], [2, 2], [1, 3], [2, 1], [1, 2], [2, 3]]
+
+
+# -- the numbers ------------------------------------------------------------------------------------------------------
+
+
+def test_the_summary_by_hand() -> None:
+    """1, 2, 6: mean 3, squares 4 + 1 + 9 = 14, over 2 is 7."""
+    result = summary([1.0, 2.0, 6.0], environment="Pong", greedy=True)
+    assert (result.environment, result.episodes, result.greedy) == ("Pong", 3, True)
+    assert result.scores == [1.0, 2.0, 6.0]
+    assert result.mean == 3.0
+    assert result.std == pytest.approx(math.sqrt(7))
+    assert result.low == pytest.approx(3 - 1.96 * math.sqrt(7 / 3))
+    assert result.high == pytest.approx(3 + 1.96 * math.sqrt(7 / 3))
+
+
+def test_one_game_has_no_deviation() -> None:
+    result = summary([5.0], environment="Pong", greedy=False)
+    assert (result.mean, result.std, result.low, result.high) == (5.0, 0.0, 5.0, 5.0)
+
+
+# -- the program ------------------------------------------------------------------------------------------------------
+
+
+def scores_of(*flags: str | Path, tmp_path: Path) -> dict[str, Any]:
+    """What rl-eval writes for its flags."""
+    path = tmp_path / "result.json"
+    assert evaluate([*map(str, flags), "--json", str(path)]) == 0
+    result: dict[str, Any] = json.loads(path.read_text())
+    return result
+
+
+def test_a_checkpoint_is_played_and_its_scores_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = checkpoint(tmp_path / "some.safetensors")
+    result = scores_of("--checkpoint", path, "--episodes", "20", "--greedy", tmp_path=tmp_path)
+    assert (result["environment"], result["episodes"], result["greedy"]) == ("CartPole-v1", 20, True)
+    assert len(result["scores"]) == 20
+    assert all(1 <= score <= 30 for score in result["scores"])
+    assert result["mean"] == pytest.approx(np.mean(result["scores"]))
+    said = capsys.readouterr().out
+    assert said.startswith(f"CartPole-v1: mean {result['mean']:.2f} (95 % {result['low']:.2f} to {result['high']:.2f})")
+    assert "of 20 full games, greedy actions" in said
+
+
+def test_one_more_game_becomes_a_gif_and_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, gif, video = checkpoint(tmp_path / "some.safetensors"), tmp_path / "game.gif", tmp_path / "new" / "out.mp4"
+    scores_of("--checkpoint", path, "--episodes", "1", "--gif", gif, "--video", video, tmp_path=tmp_path)
+    assert gif.read_bytes().startswith(b"GIF89a")
+    assert video.read_bytes()[4:8] == b"ftyp"
+    said = capsys.readouterr().out
+    assert f"GIF: {gif}" in said
+    assert f"video: {video}" in said
+
+
+@pytest.mark.parametrize(
+    ("flag", "file", "words"),
+    [
+        ("--gif", "file/game.gif", "cannot be written: "),
+        ("--video", "file/game.mp4", "cannot be written: "),
+        ("--json", "file/result.json", "cannot be written: "),
+        ("--json", ".", "cannot be written: Is a directory"),
+        ("--gif", "game.mp4", "must name a file that ends in .gif, for example .*/game.gif"),
+        ("--video", "videos", "must name a file that ends in .mp4, for example .*/videos/game.mp4"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_a_game_is_played(
+    tmp_path: Path, flag: str, file: str, words: str
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match=f"^{flag} {tmp_path}.*: {words}"):
+        evaluate(["--checkpoint", "nowhere", flag, str(tmp_path / file)])
+
+
+def test_the_same_seed_plays_the_same_games(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "some.safetensors")
+    first, again, other = (
+        scores_of("--checkpoint", path, "--episodes", "20", "--seed", seed, tmp_path=tmp_path)["scores"]
+        for seed in ("5", "5", "6")
+    )
+    assert first == again
+    assert first != other
+
+
+def test_it_is_the_weights_of_the_checkpoint_that_play(tmp_path: Path) -> None:
+    """A bias decides every action: always to the right falls within about ten steps, and always to the left too."""
+    for action in (0, 1):
+        bias = torch.full((2,), -100.0)
+        bias[action] = 100.0
+        path = checkpoint(tmp_path / "biased.safetensors", weights=weights_of(CARTPOLE, **{"policy.bias": bias}))
+        result = scores_of("--checkpoint", path, "--episodes", "10", tmp_path=tmp_path)
+        assert max(result["scores"]) <= 11
+
+
+@pytest.mark.parametrize(
+    ("files", "chosen"),
+    [
+        (["checkpoints/best.safetensors", "checkpoints/checkpoint-000000000900.safetensors"], "best.safetensors"),
+        (
+            [
+                "checkpoints/checkpoint-000000000900.safetensors",
+                "checkpoints/checkpoint-000000001100.safetensors",
+                "checkpoints/checkpoint-000000001000.safetensors",
+            ],
+            "checkpoint-000000001100.safetensors",
+        ),
+        (["checkpoint-000000000900.safetensors"], "checkpoint-000000000900.safetensors"),
+    ],
+)
+def test_of_a_run_folder_the_best_checkpoint_is_played_or_the_newest(
+    files: list[str], chosen: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in files:
+        checkpoint(tmp_path / "run" / name)
+    with caplog.at_level("INFO"):
+        evaluate(["--checkpoint", str(tmp_path / "run"), "--episodes", "1"])
+    assert f"/{chosen}, step {STEP}" in caplog.text
+
+
+def test_a_damaged_best_checkpoint_is_passed_over_aloud(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "run" / "checkpoints"
+    damaged(folder / "best.safetensors")
+    damaged(folder / "checkpoint-000000001100.safetensors")
+    checkpoint(folder / "checkpoint-000000001000.safetensors")
+    with caplog.at_level("INFO"):
+        evaluate(["--checkpoint", str(tmp_path / "run"), "--episodes", "1"])
+    assert "best.safetensors: is damaged" in caplog.text
+    assert f"/checkpoint-000000001000.safetensors, step {STEP}" in caplog.text
+    assert len(list(folder.iterdir())) == 3, "it is not rl-eval's to move files"
+
+
+class WithStatus(Polite):
+    """A server that trains CartPole."""
+
+    def __init__(self, weights: dict[str, Tensor]) -> None:
+        super().__init__()
+        self._schema = schema_of_tensors(weights) if weights else None
+        self.weights = flatten(weights).numpy() if weights else self.weights
+
+    def answer(self, message: ToServer, vector: bytes) -> Answer:
+        if not isinstance(message, messages.StatusRequest):
+            return super().answer(message, vector)
+        status = Status(
+            phase="serving",
+            epoch=1,
+            refused={},
+            not_modified=0,
+            checkpoint_version=0,
+            checkpoint_failures=0,
+            workers_alive=0,
+            workers=(),
+        )
+        schema = self._schema.specs if self._schema else ()
+        return messages.StatusReply(request=message.request, status=status, run=CARTPOLE.to_dict(), schema=schema)
+
+
+def test_a_live_server_plays_as_its_checkpoint_would(tmp_path: Path) -> None:
+    flags = ("--episodes", "5", "--seed", "3")
+    saved = scores_of("--checkpoint", checkpoint(tmp_path / "same.safetensors"), *flags, tmp_path=tmp_path)
+    with serving(WithStatus(weights_of(CARTPOLE))) as server:
+        assert scores_of("--server", server.address, *flags, tmp_path=tmp_path) == saved
+
+
+def test_a_server_without_weights_cannot_be_evaluated() -> None:
+    with serving(WithStatus({})) as server, pytest.raises(SettingsError, match="its run has no weights yet"):
+        evaluate(["--server", server.address])
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def damaged(path: Path) -> Path:
+    checkpoint(path)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    return path
+
+
+def text(path: Path) -> Path:
+    path.write_text("not a checkpoint at all")
+    return path
+
+
+def folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda path: path, "cannot be read: "),
+        (text, "cannot be read: "),
+        (damaged, "is damaged"),
+        (folder, "there are no sound checkpoints in it"),
+    ],
+)
+def test_what_is_no_checkpoint_is_said_in_one_sentence(make: Any, sentence: str, tmp_path: Path) -> None:
+    path = make(tmp_path / "x.safetensors")
+    with pytest.raises(CheckpointError, match=sentence) as raised:
+        evaluate(["--checkpoint", str(path)])
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+OTHERS = {
+    "another shape": {"policy.bias": torch.zeros(3)},
+    "one too many": {"policy.extra": torch.zeros(3)},
+}
+
+
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
+def test_the_weights_of_another_network_are_refused(others: dict[str, Tensor], tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "x.safetensors", weights=weights_of(CARTPOLE, **others))
+    with pytest.raises(CheckpointError, match="its weights are of another network") as raised:
+        evaluate(["--checkpoint", str(path)])
+    assert next(iter(others)) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
+    weights = weights_of(CARTPOLE)
+    del weights["value.bias"]
+    with pytest.raises(CheckpointError, match=r"another network.*value\.bias"):
+        evaluate(["--checkpoint", str(checkpoint(tmp_path / "x.safetensors", weights=weights))])
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ({}, "give either --checkpoint PATH or --server HOST:PORT"),
+        ({"checkpoint": Path("x"), "server": "a:1"}, "give either --checkpoint PATH or --server HOST:PORT"),
+        ({"server": "a"}, "--server a: must be HOST:PORT"),
+        ({"server": "a:1", "episodes": 0}, "--episodes 0: must be 1 to 1000000000"),
+    ],
+)
+def test_flags_that_make_no_sense_are_said_with_the_flag(flags: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{sentence}"):
+        EvaluationSettings(**flags)

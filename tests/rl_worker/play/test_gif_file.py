@@ -1,0 +1,109 @@
+"""A GIF of any game is right in its colours, as long as the game, and never too large."""
+
+import io
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from rl_worker.play import gif_file
+from rl_worker.play.gif_file import GifFile
+
+Screen = NDArray[np.uint8]
+
+
+def noise(height: int, width: int, count: int, *, colours: int = 200) -> Iterator[Screen]:
+    """Screens that no encoder can make small, of so many colours."""
+    random = np.random.default_rng(1)
+    palette = random.integers(0, 256, (colours, 3), dtype=np.uint8)
+    for _ in range(count):
+        yield palette[random.integers(0, colours, (height, width))]
+
+
+def encoded(*screens: Screen, steps_per_second: float = 10.0) -> bytes:
+    gif = GifFile(steps_per_second)
+    for screen in screens:
+        gif.add(screen)
+    return gif.encode()
+
+
+def decoded(file: bytes) -> tuple[list[Screen], list[int]]:
+    """Pictures, and the milliseconds that each lasts."""
+    pictures, lasts = [], []
+    with Image.open(io.BytesIO(file)) as gif:
+        for number in range(gif.n_frames):
+            gif.seek(number)
+            pictures.append(np.asarray(gif.convert("RGB")))
+            lasts.append(gif.info["duration"])
+    return pictures, lasts
+
+
+def test_every_colour_is_kept_also_one_that_comes_late() -> None:
+    """A game may show a colour for the first time when a level is done."""
+    screens = list(noise(240, 240, 3))
+    late = np.full((240, 240, 3), (1, 2, 3), dtype=np.uint8)
+    pictures, _ = decoded(encoded(*screens, late))
+    assert all(np.array_equal(picture, screen) for picture, screen in zip(pictures, [*screens, late], strict=True))
+
+
+def test_too_many_colours_become_near_ones() -> None:
+    across = np.linspace(0, 255, 240, dtype=np.uint8)
+    screen = np.stack(np.broadcast_arrays(across[:, None], across[None], np.uint8(90)), axis=2)
+    later = screen[::-1].copy()
+    later[:50] = (255, 255, 255)
+    (first, second), _ = decoded(encoded(screen, later))
+    assert np.abs(first.astype(int) - screen).mean() < 12
+    assert np.abs(second.astype(int) - later).mean() < 12
+    assert np.abs(second[:50].astype(int) - 255).max() < 3, "there is room for what comes later"
+
+
+@pytest.mark.parametrize(
+    ("shape", "shown"),
+    [((210, 160), (420, 320)), ((10, 10), (240, 240)), ((240, 320), (240, 320)), ((400, 600), (200, 300))],
+)
+def test_screens_are_shown_a_whole_number_of_times_as_large_or_as_small(
+    shape: tuple[int, int], shown: tuple[int, int]
+) -> None:
+    (picture,), _ = decoded(encoded(np.full((*shape, 3), 7, dtype=np.uint8)))
+    assert picture.shape == (*shown, 3)
+
+
+def test_a_thin_line_does_not_vanish_from_a_screen_that_is_shown_smaller() -> None:
+    screen = np.full((400, 600, 3), 255, dtype=np.uint8)
+    screen[301] = 0
+    (picture,), _ = decoded(encoded(screen))
+    assert picture[150].max() < 200
+
+
+@pytest.mark.parametrize("steps_per_second", [7.0, 10.0, 15.0, 17.3, 35.0, 50.0, 60.0, 500.0])
+def test_a_gif_lasts_as_long_as_the_game(steps_per_second: float) -> None:
+    screens = [np.full((240, 240, 3), number % 200, dtype=np.uint8) for number in range(100)]
+    pictures, lasts = decoded(encoded(*screens, steps_per_second=steps_per_second))
+    step = 1000 / steps_per_second
+    assert sum(lasts) == pytest.approx(100 * step, abs=1000 / gif_file.MOST_PICTURES_PER_SECOND + 10)
+    assert min(lasts) >= 40, "what comes faster than viewers show it is left out"
+    assert len(pictures) <= 100
+
+
+def test_a_gif_shows_a_minute_and_no_more() -> None:
+    gif = GifFile(10.0)
+    screen = np.zeros((240, 240, 3), dtype=np.uint8)
+    for _ in range(599):
+        gif.add(screen)
+    assert not gif.is_full
+    for _ in range(100):
+        gif.add(screen)
+    assert gif.is_full
+    assert sum(decoded(gif.encode())[1]) == 60_000
+
+
+@pytest.mark.parametrize("shape", [(210, 160), (240, 320), (120, 120)])
+def test_a_gif_is_never_too_large_and_plays_no_slower(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gif_file, "MOST_BYTES", 500_000)
+    file = encoded(*noise(*shape, 60))
+    assert 50_000 < len(file) <= 500_000
+    pictures, lasts = decoded(file)
+    assert sum(lasts) == 6000
+    assert min(pictures[0].shape[:2]) >= gif_file.SMALLEST_SIDE

@@ -1,0 +1,120 @@
+"""A short game on video, read back from the file."""
+
+import subprocess
+from pathlib import Path
+
+import imageio.v3
+import imageio_ffmpeg  # type: ignore[import-untyped]
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from common.errors import SettingsError
+from common.settings.run_spec import Environment, RunSpec
+from rl_worker.agent import build_agent
+from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.environments.make import make_environments
+from rl_worker.play import gif_file, recording
+from rl_worker.play.recording import record_game, record_gif
+
+
+def agent_for(settings: Environment) -> Algorithm:
+    environments = make_environments(settings, count=1)
+    environments.close()
+    return build_agent(RunSpec(environment=settings, seed=1), environments, device=torch.device("cpu"), seed=0)
+
+
+def screens_of(path: Path, *, height: int, width: int) -> NDArray[np.uint8]:
+    """[N, height, width, 3], as ffmpeg decodes them."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    decoded = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    return np.frombuffer(decoded.stdout, dtype=np.uint8).reshape(-1, height, width, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "file", "height", "width"),
+    [
+        (Environment(id="CartPole-v1", max_episode_steps=6), "cartpole.mp4", 400, 600),
+        (Environment(id="ALE/Pong-v5", max_episode_steps=6), "pong.MP4", 210, 160),
+    ],
+)
+def test_a_game_becomes_a_video_with_a_picture_for_each_step(
+    settings: Environment, file: str, height: int, width: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "new" / "folder" / file
+    record_game(agent_for(settings), settings, path, greedy=False, seed=1)
+    screens = screens_of(path, height=height, width=width)
+    assert len(screens) == 6
+    assert all(screen.std() > 1 for screen in screens), "a picture is blank"
+
+
+def test_a_game_that_never_ends_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MOST_SCREENS", 3)
+    settings = Environment(id="CartPole-v1")
+    path = tmp_path / "game.mp4"
+    record_game(agent_for(settings), settings, path, greedy=True, seed=1)
+    assert len(screens_of(path, height=400, width=600)) == 3
+
+
+def test_a_folder_that_cannot_be_made_is_said_with_the_flag(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    settings = Environment(id="CartPole-v1", max_episode_steps=3)
+    with pytest.raises(SettingsError, match=r"^--video .*file/game.mp4: cannot be written: "):
+        record_game(agent_for(settings), settings, tmp_path / "file" / "game.mp4", greedy=True, seed=1)
+
+
+def gif_of(settings: Environment, path: Path) -> NDArray[np.uint8]:
+    """[N, height, width, 3]"""
+    environments = make_environments(settings, count=1, with_screen=True)
+    record_gif(agent_for(settings), environments, path, greedy=False, seed=1)
+    environments.close()
+    return imageio.v3.imread(path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "height", "width"),
+    [
+        (Environment(id="CartPole-v1", max_episode_steps=6), 200, 300),
+        (Environment(id="ALE/Pong-v5", max_episode_steps=6), 420, 320),
+    ],
+)
+def test_a_gif_shows_the_screen_as_it_is(settings: Environment, height: int, width: int, tmp_path: Path) -> None:
+    """Or a whole number of times as large or as small."""
+    pictures = gif_of(settings, tmp_path / "new" / "game.gif")
+    assert pictures.shape[1:] == (height, width, 3)
+    assert 2 < len(pictures) <= 6, "of pictures that are alike one is kept, for longer"
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps_per_second"),
+    [
+        (Environment(id="ALE/Pong-v5", frame_skip=4), 15.0),
+        (Environment(id="ALE/Pong-v5", frame_skip=1, lost_game_reward=-1.0), 60.0),
+        (Environment(id="CartPole-v1"), 50.0),
+        (Environment(id="Acrobot-v1"), 15.0),
+        (Environment(id="MinAtar/Breakout-v1"), 30.0),  # it does not say
+        (Environment(id="VizdoomBasic-v1", frame_skip=5), 7.0),
+    ],
+)
+def test_films_play_at_the_speed_of_play(settings: Environment, steps_per_second: float) -> None:
+    environments = make_environments(settings, count=1)
+    environments.close()
+    assert environments.steps_per_second == steps_per_second
+
+
+def test_a_video_and_a_gif_last_as_long_as_the_game(tmp_path: Path) -> None:
+    """Of 30 steps: two seconds of Pong."""
+    settings = Environment(id="ALE/Pong-v5", max_episode_steps=30)
+    record_game(agent_for(settings), settings, tmp_path / "game.mp4", greedy=False, seed=1)
+    assert imageio.v3.immeta(tmp_path / "game.mp4")["fps"] == 15
+    gif_of(settings, tmp_path / "game.gif")
+    with Image.open(tmp_path / "game.gif") as gif:
+        lasts = [(gif.seek(number), gif.info["duration"])[1] for number in range(gif.n_frames)]
+    assert sum(lasts) == 2000
+
+
+def test_a_game_that_never_ends_is_cut_in_a_gif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gif_file, "MOST_SECONDS", 0.2)
+    assert len(gif_of(Environment(id="ALE/Pong-v5"), tmp_path / "game.gif")) == 3

@@ -1,0 +1,76 @@
+"""What lossy codecs leave out comes later: in the long run the server gets the sum of all gradients."""
+
+import math
+
+import pytest
+import torch
+
+from common.protocol.codecs import CODECS
+from common.protocol.tensors import Schema, TensorSpec
+from rl_worker.shell.error_feedback import GradientEncoder
+
+SIZE = 500
+SCHEMA = Schema([TensorSpec("w", (SIZE,)), TensorSpec("count", (), role="statistic")])
+needs_error_feedback = pytest.mark.parametrize(
+    "codec", [name for name, codec in CODECS.items() if codec.needs_error_feedback]
+)
+
+
+def sent(encoder: GradientEncoder, gradient: torch.Tensor) -> torch.Tensor:
+    """What the server makes of it."""
+    return CODECS[encoder.codec].decode([encoder.encode(gradient)], SIZE + 1, 1)
+
+
+def some_gradient(seed: int = 0) -> torch.Tensor:
+    """Of very different sizes: most of it is far below what topk sends and int8 can tell from 0."""
+    numbers = torch.Generator().manual_seed(seed)
+    return torch.randn(SIZE + 1, generator=numbers) * torch.logspace(-5, 0, SIZE + 1)
+
+
+@needs_error_feedback
+def test_everything_arrives_in_the_end(codec: str) -> None:
+    encoder, times = GradientEncoder(codec, SCHEMA), 400
+    gradient = some_gradient()
+    total = sum(sent(encoder, gradient) for _ in range(times))
+    assert isinstance(total, torch.Tensor)
+    missing = (total - times * gradient)[:SIZE].abs().max()
+    once = (sent(GradientEncoder(codec, SCHEMA), gradient) - gradient)[:SIZE].abs().max()
+    assert missing <= 40 * once, "what is missing must not grow with the number of gradients"
+
+
+@needs_error_feedback
+def test_what_was_left_out_of_one_is_in_the_next(codec: str) -> None:
+    encoder = GradientEncoder(codec, SCHEMA)
+    first = some_gradient()
+    left_out = first - sent(encoder, first)
+    assert left_out[:SIZE].abs().max() > 0
+    second = sent(encoder, torch.zeros(SIZE + 1))
+    alone = CODECS[codec].decode([CODECS[codec].encode(left_out, 1)], SIZE + 1, 1)
+    assert torch.equal(second[:SIZE], alone[:SIZE])
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_statistics_are_sent_as_they_are_and_once(codec: str) -> None:
+    encoder = GradientEncoder(codec, SCHEMA)
+    gradient = some_gradient()
+    gradient[-1] = 16777213.0
+    assert sent(encoder, gradient)[-1] == 16777213.0
+    assert sent(encoder, torch.zeros(SIZE + 1))[-1] == 0.0
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_one_broken_gradient_does_not_spoil_the_next(codec: str, broken: float) -> None:
+    encoder, gradient = GradientEncoder(codec, SCHEMA), some_gradient()
+    bad = gradient.clone()
+    bad[7] = broken
+    assert not torch.isfinite(sent(encoder, bad)).all(), "the server must see that it is broken"
+    assert torch.isfinite(sent(encoder, gradient)).all()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_gradient_is_only_read(codec: str) -> None:
+    gradient = some_gradient()
+    before = gradient.clone()
+    GradientEncoder(codec, SCHEMA).encode(gradient)
+    assert torch.equal(gradient, before)

@@ -1,0 +1,143 @@
+"""What lends a slot of shared memory, and what must not."""
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+
+import msgpack
+import numpy as np
+import pytest
+
+from common.protocol import messages
+from common.protocol.wire import Buffer, Places, take_places, to_frames
+from common.sockets.shared_memory import Segment
+from rl_worker.shell import segment_slots as slots
+from rl_worker.shell.segment_slots import COUNT, SegmentSlots
+from tests.descriptors import none_left
+
+VECTOR = [memoryview(bytes(12))]
+
+
+@pytest.fixture
+def proven(monkeypatch: pytest.MonkeyPatch) -> Iterator[SegmentSlots]:
+    """SegmentSlots that the server has proved to see."""
+    monkeypatch.setattr(slots, "WORTH_BYTES", 1)
+    proven = SegmentSlots()
+    frames = proven.to_frames(messages.Hello(request=1, worker_id="w", secret="0123456789abcdef", protocols=(1, 1)), ())
+    segment = Segment.open(msgpack.unpackb(frames[1])["memory"])
+    welcome = messages.Welcome(
+        request=1, protocol=1, epoch=1, number=0, run={}, schema=(), version=1, run_id="r", incarnation=1,
+        epoch_proof="", global_steps=0, settled_through=0, reported_through=0, lease_seconds=5.0,
+        codecs=("float32",), memory=segment.proof,
+    )  # fmt: skip
+    proven.read(to_frames(welcome))
+    yield proven
+    segment.close()
+    proven.let_go()
+
+
+def push_pull(number: int) -> messages.PushPull:
+    have = {"computed_on": 1, "have_version": 1, "epoch": 1, "have_epoch": 1}
+    return messages.PushPull(request=number, sequence=number, schema_hash="s", **have)
+
+
+def places_of(frames: Sequence[Buffer]) -> Places | None:
+    return take_places(frames)[1]
+
+
+def test_a_request_that_went_without_a_slot_lends_none_when_it_is_repeated(proven: SegmentSlots) -> None:
+    """Its first answer may be on its way: it would free what the server may write to for the second."""
+    for number in (10, 20):
+        assert places_of(proven.to_frames(push_pull(number), VECTOR)) is not None
+    assert COUNT == 3, "two slots of the first, one of the second: none is free"
+    assert places_of(proven.to_frames(push_pull(30), VECTOR)) is None
+    answer = messages.NotModified(request=10, epoch=1, version=1, global_steps=0)
+    assert proven.read(to_frames(answer)) is not None
+    assert places_of(proven.to_frames(push_pull(30), VECTOR)) is None
+    assert places_of(proven.to_frames(push_pull(40), VECTOR)) is not None
+
+
+def sent_once(proven: SegmentSlots) -> None:
+    """How large slots must be is known when the first vector has been sent."""
+    proven.to_frames(push_pull(10), VECTOR)
+
+
+def test_a_vector_that_was_made_in_a_slot_is_sent_from_there(
+    proven: SegmentSlots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert proven.memory(3) is None
+    sent_once(proven)
+    made = proven.memory(3)
+    assert made is not None
+    made[:] = [1, 2, 3]
+    monkeypatch.setattr(slots, "_copy", lambda *_: pytest.fail("it was copied"))
+    places = places_of(proven.to_frames(push_pull(20), [made.data.cast("B")]))
+    assert places is not None
+    assert places.vector is not None
+    seen = Segment.part(proven._segment, *places.vector)  # type: ignore[arg-type]
+    assert seen.view(np.float32).tolist() == [1, 2, 3]
+
+
+def test_such_a_slot_is_used_again_only_when_no_view_of_it_is_held(proven: SegmentSlots) -> None:
+    sent_once(proven)
+
+    def slot_of(array: np.ndarray | None) -> int:
+        assert array is not None
+        places = places_of(proven.to_frames(push_pull(next(numbers)), [array.data.cast("B")]))
+        assert places is not None
+        assert places.vector is not None
+        return places.vector[0]
+
+    numbers = itertools.count(20)
+    first, second = proven.memory(3), proven.memory(3)
+    assert first is not None
+    where, view = slot_of(first), memoryview(first).cast("B")[4:]
+    others = [second, proven.memory(3)]
+    del first
+    others.append(proven.memory(3))
+    assert where not in map(slot_of, others)
+    del view
+    assert slot_of(proven.memory(3)) == where
+
+
+def test_what_was_made_for_a_connection_that_is_no_more_is_copied(proven: SegmentSlots) -> None:
+    sent_once(proven)
+    made = proven.memory(3)
+    assert made is not None
+    proven.let_go()
+    assert proven.memory(3) is None
+    assert places_of(proven.to_frames(push_pull(20), [made.data.cast("B")])) is None
+
+
+def test_where_no_more_memory_can_be_had_vectors_are_made_elsewhere(
+    proven: SegmentSlots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    sent_once(proven)
+    held = proven.memory(3)
+    monkeypatch.setattr(Segment, "reserve", full)
+    assert held is not None
+    assert proven.memory(3) is None
+    del held
+    assert proven.memory(3) is not None, "one that is there"
+    assert proven.memory(10_000) is None, "larger than a slot"
+
+
+def test_thousands_of_vectors_that_are_held_take_few_descriptors(proven: SegmentSlots) -> None:
+    sent_once(proven)
+    before = len(os.listdir("/proc/self/fd"))
+    held = [proven.memory(3) for _ in range(1000)]
+    assert all(array is not None for array in held)
+    assert len({array.ctypes.data for array in held if array is not None}) == 1000
+    assert len(os.listdir("/proc/self/fd")) - before < 50
+
+
+def test_a_slot_that_could_not_be_mapped_is_not_lost(proven: SegmentSlots) -> None:
+    sent_once(proven)
+    with none_left():
+        assert [proven.memory(3) for _ in range(100)] == [None] * 100
+    reserved = os.fstat(proven._segment._descriptor).st_size  # type: ignore[union-attr]
+    assert proven.memory(3) is not None
+    assert os.fstat(proven._segment._descriptor).st_size == reserved  # type: ignore[union-attr]
