@@ -1,10 +1,10 @@
-"""Where the programs `rl-worker`, which is `python -m rl_worker` too, `rl-cluster` and `rl-eval` start."""
+"""Entry points of `rl-worker` (also `python -m rl_worker`), `rl-cluster` and `rl-eval`."""
 
 import os
 import sys
 from typing import NoReturn
 
-OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def main() -> NoReturn:
@@ -20,13 +20,13 @@ def evaluate() -> NoReturn:
 
 
 def check() -> NoReturn:
-    """What rl-cluster has done before it starts anything."""
+    """The check that rl-cluster runs in a separate process before it starts anything."""
     _start("rl_worker.local.run_check")
 
 
 def _start(module: str) -> NoReturn:
-    sys.path.insert(0, OURS)
-    import common  # noqa: F401  (the one beside this package, whatever else has its name)
+    sys.path.insert(0, PACKAGES)
+    import common  # noqa: F401  (the one beside this package, not another one of this name)
 
     del sys.path[0]
     from common.program.start import start

@@ -1,7 +1,7 @@
 """
-What can be trained here, for people: the presets, and the environments by family, with what a missing one takes.
+`rl-cluster --list`: the presets, and the environments by family, with what to install for a missing family.
 
-It lists ids that are registered, and makes none of them.
+Registered ids are listed; no environment is made.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ class _Family:
 
     title: str
     beginning: str  # of an id, as `register_family` knows it
-    package: str  # that plays them
+    package: str  # that implements them
     remedy: str  # what to install where the package is missing
-    belongs: Callable[[str, str], bool]  # whether an id with this entry point is one of them
+    belongs: Callable[[str, str], bool]  # (id, entry point) -> whether it is of this family
 
 
 FAMILIES = (
@@ -62,11 +62,11 @@ def print_catalogue() -> None:
         if ids:
             console.print(Columns(ids, padding=(0, 2)))
         console.print()
-    console.print("Any other id that Gymnasium knows, and one of your own as module:Name-v0, can be trained, too.")
+    console.print("Any other id that Gymnasium knows, and your own as module:Name-v0, can be trained too.")
 
 
 def _ids(family: _Family) -> list[str]:
-    """The newest version of each, sorted; none where only the package that is missing registers them."""
+    """The newest version of each environment, sorted; none where the missing package registers them."""
     with contextlib.suppress(ImportError):
         register_family(family.beginning)
     newest: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Child processes that never outlive their parent, each with a log file of its own."""
+"""Child processes that never outlive their parent, each with its own log file."""
 
 import contextlib
 import ctypes
@@ -14,27 +14,27 @@ from typing import IO
 from common.errors import SettingsError
 
 PR_SET_PDEATHSIG = 1
-KILLED_SECONDS = 5.0  # for a child to be gone that was killed
-LAST_BYTES = 65_536  # of a log: its last line is looked for in these
+KILLED_SECONDS = 5.0  # for a killed child to be gone
+LAST_BYTES = 65_536  # at the end of a log: the last line is searched for there
 
 
 class Child:
-    """A program of ours as a child process: `module` is run with `arguments`, its output goes to `log`."""
+    """`python -m module arguments` as a child process; its output is appended to `log`."""
 
     def __init__(self, module: str, arguments: Sequence[str], log: Path) -> None:
-        """Raises SettingsError when its log cannot be written."""
+        """Raises SettingsError when the log cannot be written."""
         self.module = module
         self.log = log
         self.started = time.monotonic()
         with _opened(log) as output:
-            self._log_start = output.tell()  # lines before it are of children that had this log before
+            self._log_start = output.tell()  # earlier lines are those of former children
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, *arguments],  # -P: nothing is taken from the working folder first
+                [sys.executable, "-P", "-m", module, *arguments],  # -P: no imports from the working folder
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-                start_new_session=True,  # Ctrl-C is for the parent, which ends the run in order
+                start_new_session=True,  # the terminal sends Ctrl-C to the parent alone, which ends the run in order
                 preexec_fn=die_with_parent,
             )
 
@@ -49,27 +49,30 @@ class Child:
 
     @property
     def is_paused(self) -> bool:
-        """Whether somebody has stopped it (SIGSTOP, a debugger). Linux tells; elsewhere it is taken to run."""
+        """Whether it is stopped (SIGSTOP, a debugger), on Linux; elsewhere False."""
         try:
             status = Path(f"/proc/{self.pid}/stat").read_bytes()
         except OSError:
             return False
-        return status.rpartition(b")")[2].split()[0] in (b"T", b"t")  # after the name, which may hold anything
+        return status.rpartition(b")")[2].split()[0] in (
+            b"T",
+            b"t",
+        )  # the state follows the name, which may contain anything
 
     @property
     def age_seconds(self) -> float:
-        """Since it was started."""
+        """Seconds since it was started."""
         return time.monotonic() - self.started
 
     def last_line(self) -> str:
-        """The last line that it has written to its log: where it says why it left; "" when it has written none."""
+        """The last line of its log, where a program that fails says why; "" when it has written none."""
         with self.log.open("rb") as log:
             log.seek(max(self._log_start, self.log.stat().st_size - LAST_BYTES))
             lines = log.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
-    def last_words(self) -> str:
-        """Why it has ended: what it said last, or the signal that killed it, which it could not tell."""
+    def cause_of_death(self) -> str:
+        """Why it has ended: the signal that killed it, or else the last line of its log."""
         assert self.exit_status is not None, "it has ended"
         return (
             how_it_ended(self.exit_status)
@@ -78,18 +81,18 @@ class Child:
         )
 
     def end(self, *, within_seconds: float) -> None:
-        """Ask it to leave, and make it leave when it has not by then."""
+        """Send SIGTERM, and SIGKILL if it has not left by then."""
         if self._process.poll() is None:
             self._process.terminate()
         try:
             self._process.wait(within_seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # it is in the kernel, which waits for a disk
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it is in the kernel, waiting for a disk
                 self._process.wait(KILLED_SECONDS)
 
     def wait(self, *, within_seconds: float) -> bool:
-        """Whether it has left by itself by then."""
+        """Whether it leaves by itself within this time."""
         try:
             self._process.wait(within_seconds)
         except subprocess.TimeoutExpired:
@@ -110,11 +113,11 @@ def how_it_ended(status: int) -> str:
         return f"exit status {status}"
     try:
         return f"killed by {signal.Signals(-status).name}"
-    except ValueError:  # one without a name
+    except ValueError:  # a signal without a name
         return f"killed by signal {-status}"
 
 
 def die_with_parent() -> None:
-    """Runs in the child: have the kernel end it should the parent be killed. Linux only; elsewhere nothing happens."""
+    """Runs in the child. On Linux the kernel then ends the child when its parent dies; elsewhere nothing happens."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,7 +1,8 @@
 """
-`rl-cluster`: a server and workers on this machine, progress to watch, and a summary at the end.
+`rl-cluster`: a server and workers on this machine, a progress display, and a summary at the end.
 
-It starts the two programs by name and watches them over the same protocol as everybody else.
+The server and the workers are the programs of other machines: rl-cluster starts them by name, and polls the server with
+the messages that ps-ctl uses.
 """
 
 import os
@@ -63,7 +64,7 @@ class ClusterSettings:
     workers: int | Literal["auto"] = "auto"
     """worker processes; auto: one for each CPU"""
     run_dir: Path | None = None
-    """folder for what the run leaves behind; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
+    """run folder: logs, metrics, checkpoints; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
     resume: Path | None = None
     """continue the run in this folder from its newest sound checkpoint; other flags change its settings, but not what
     it was begun with: preset, seed, environment, network, algorithm and optimizer"""
@@ -78,8 +79,8 @@ class ClusterSettings:
     device: Literal["cpu", "cuda"] = "cpu"
     """where the workers' networks run"""
     stall_seconds: float = 60.0
-    """a worker whose environments make no step for so long, and for ten times as long as ever before, is replaced; more
-    where a step may take minutes"""
+    """a worker is replaced when its environments make no step for so long, and for ten times their longest step so far;
+    raise it where a step may take minutes"""
     json: Path | None = None
     """file for one JSON object that sums the run up"""
 
@@ -103,53 +104,49 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     never_wait_for_output()
     started = time.monotonic()
     flags = parse_with_run(ClusterSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
-    settings, run = flags.program, flags.run
-    if settings.list:
+    if flags.program.list:
         from rl_worker.local.catalogue import print_catalogue  # takes a second to load, and nothing else needs it
 
         print_catalogue()
         return 0
-    check_output("--json", settings.json)
-    if settings.resume is not None:
-        resumed_run(load_config(settings.resume / SETTINGS), flags.overrides)  # else the server would find it out
-    check_listening(settings.host, settings.port)
-    source = "--config" if settings.resume is None else f"--resume {settings.resume}"
-    check_module(_named_modules(flags), run.environment, source=source)
-    check_apart(run, imports=settings.imports, device=settings.device, render=settings.render)
+    _check(flags)
     stop = StopSignal()
     if flags.remark:
         print(flags.remark)
     cluster, folder = _start(flags)
-    deaths = 0
+    start_minutes = (time.monotonic() - started) / 60
     try:
         with ProgressDisplay() as display:
-            head_start, deaths = _watch(cluster, display, stop, started)
+            deaths = _watch(cluster, display, stop, start_minutes)
             status = _last_status(folder)
-            display.finish(status, minutes=status.minutes + head_start)
+            display.finish(status, minutes=status.minutes + start_minutes)
     finally:
         cluster.end()
-    summary = _summary(status, run, head_start_minutes=head_start) | {"deaths": deaths}
-    if settings.json is not None:
-        try:
-            settings.json.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
-        except OSError as error:
-            print(f"--json {settings.json}: cannot be written: {error.strerror}", file=sys.stderr)
-    print(how_it_ended(status, head_start_minutes=head_start))
-    if deaths:
-        print(f"its processes died {deaths} times, and were started again; their logs are in {folder}")
-    print(*what_next(status, folder, modules=_named_modules(flags)), sep="\n")
+    _report(flags, status, folder, start_minutes=start_minutes, deaths=deaths)
     if status.episodes:
         return subprocess.run([*PS_CTL, "plot", str(folder)], check=False).returncode
     return 0
 
 
+def _check(flags: Parsed[ClusterSettings]) -> None:
+    """Raises SettingsError for what the run's processes would fail at."""
+    settings = flags.program
+    check_output("--json", settings.json)
+    if settings.resume is not None:
+        resumed_run(load_config(settings.resume / SETTINGS), flags.overrides)
+    check_listening(settings.host, settings.port)
+    source = "--config" if settings.resume is None else f"--resume {settings.resume}"
+    check_module(_named_modules(flags), flags.run.environment, source=source)
+    check_apart(flags.run, imports=settings.imports, device=settings.device, render=settings.render)
+
+
 def _named_modules(flags: Parsed[ClusterSettings]) -> list[str]:
-    """What this user's command line names, and workers may import therefore."""
+    """The modules that the command line names. Workers may import these, and no others."""
     return [*flags.program.imports, *filter(None, [flags.module])]
 
 
 def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
-    """The run's processes, and its folder."""
+    """Start the run's processes. Returns them and the run folder; the server listens then."""
     settings, run = flags.program, flags.run
     workers = len(os.sched_getaffinity(0)) if settings.workers == "auto" else settings.workers
     if settings.resume is None:
@@ -160,10 +157,9 @@ def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
         folder = settings.resume
         server_flags = ["--resume", str(folder), *flags_for(flags.overrides)]
     worker_flags = ["--device", settings.device, *(["--render"] if settings.render else [])]
-    # What this user has named may be imported. A worker does not take a server's word for it.
     if modules := _named_modules(flags):
         worker_flags += ["--import", *modules]
-    print(f"{run.preset}: a server and {workers} workers train {run.environment.id}; what they leave is in {folder}")
+    print(f"{run.preset}: a server and {workers} workers train {run.environment.id}; run folder: {folder}")
     cluster = LocalCluster(
         folder,
         workers=workers,
@@ -181,48 +177,56 @@ def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
     return cluster, folder
 
 
-def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: StopSignal, started: float) -> tuple[float, int]:
-    """
-    Show progress until the run has ended.
-
-    Returns the minutes that passed before the server's clock started, and how many processes died meanwhile.
-    """
-    head_start = None
-    told = False
+def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: StopSignal, start_minutes: float) -> int:
+    """Show progress until the run has ended. Returns how many processes died."""
+    is_stopping = False
     deaths = 0
     while True:
-        if stop.is_set() and not told:
-            told = True
+        if stop.is_set() and not is_stopping:
+            is_stopping = True
             cluster.stop("rl-cluster was interrupted")
         try:
-            status = cluster.look()
+            status = cluster.poll()
         except ServerUnreachable:
-            continue  # it was killed or is about to exit: the next look will tell
+            continue  # it was killed or is about to exit: the next poll finds out which
         finally:
             for death in cluster.take_deaths():
                 deaths += 1
-                display.say(str(death))
+                display.print_line(str(death))
         if status is None:
-            return head_start or 0.0, deaths
-        if head_start is None:
-            head_start = max(0.0, (time.monotonic() - started) / 60 - status.minutes)  # a resumed run has older minutes
-        display.show(status, minutes=status.minutes + head_start)
+            return deaths
+        display.show(status, minutes=status.minutes + start_minutes)
 
 
-def _summary(status: Status, run: RunSpec, *, head_start_minutes: float) -> dict[str, Any]:
-    """The run in numbers; minutes count from the start of rl-cluster."""
+def _report(flags: Parsed[ClusterSettings], status: Status, folder: Path, *, start_minutes: float, deaths: int) -> None:
+    """The run's result as text, and as JSON where `--json` names a file."""
+    path = flags.program.json
+    if path is not None:
+        summary = _summary(status, flags.run, start_minutes=start_minutes) | {"deaths": deaths}
+        try:
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+        except OSError as error:
+            print(f"--json {path}: cannot be written: {error.strerror}", file=sys.stderr)
+    print(how_it_ended(status, start_minutes=start_minutes))
+    if deaths:
+        print(f"its processes died {deaths} times, and were started again; their logs are in {folder}")
+    print(*what_next(status, folder, modules=_named_modules(flags)), sep="\n")
+
+
+def _summary(status: Status, run: RunSpec, *, start_minutes: float) -> dict[str, Any]:
+    """The run in numbers. Minutes are those of training in all epochs of the run, after `start_minutes` to start up."""
     reached = status.minutes_to_target
     return {
         "preset": run.preset,
         "seed": run.seed,
         "global_steps": status.global_steps,
         "updates": status.updates,
-        "minutes": status.minutes + head_start_minutes,
+        "minutes": status.minutes + start_minutes,
         "steps_per_second": status.global_steps / max(status.minutes * 60, 1e-9),
         "episodes": status.episodes,
         "mean_return_100": status.mean_return_100,
         "best_mean_return_100": status.best_mean_return_100,
-        "minutes_to_target": None if reached is None else reached + head_start_minutes,
+        "minutes_to_target": None if reached is None else reached + start_minutes,
         "ending": status.ending,
         "staleness_mean": status.staleness_mean,
     }

@@ -1,8 +1,8 @@
 """
-How a run goes, for a person: a live panel in a terminal, plain lines into a pipe.
+The progress of a run, for a person: a live panel in a terminal, plain lines in a pipe.
 
-It shows statuses as they come and knows nothing of processes. The panel takes the terminal's width; its curve is the
-mean return of the last 100 games over the minutes.
+The display shows statuses and knows nothing of processes. The panel takes the terminal's width; its curve is the mean
+return of the last 100 games over the minutes.
 """
 
 import time
@@ -17,13 +17,13 @@ from rich.text import Text
 from common.protocol.status import Status, WorkerStatus, speed_of
 from rl_worker.local.text_curve import TextCurve
 
-LINE_SECONDS = 10.0  # between two lines into a pipe
+LINE_SECONDS = 10.0  # between two lines in a pipe
 COLUMNS = 4  # of facts in the panel
 MOST_WORKERS = 8  # shown one by one
 CURVE_ROWS, FEW_CURVE_ROWS = 6, 3
-LOW_TERMINAL = 24  # rows: a terminal that has no more gets the lower curve
+LOW_TERMINAL = 24  # rows: a terminal with no more gets the lower curve
 FRAME_WIDTH = 4  # of the panel: its sides and the spaces inside them
-DOING = {"empty": "waiting for the first worker", "serving": "training"}  # by phase
+PHASES = {"empty": "waiting for the first worker", "serving": "training"}  # as people read them
 
 
 class ProgressDisplay:
@@ -45,22 +45,22 @@ class ProgressDisplay:
             self._live.stop()
 
     def show(self, status: Status, *, minutes: float) -> None:
-        """`minutes` that the run has taken so far, those before the server was up included."""
+        """`minutes` are those that the run has taken so far, the start of its server included."""
         if status.mean_return_100 is not None:
             self._curve.add(minutes, status.mean_return_100)
         if self._live is not None:
             self._live.update(self._panel(status, minutes), refresh=True)
         elif time.monotonic() >= self._line_due:
             self._line_due = time.monotonic() + LINE_SECONDS
-            self.say("  ".join(f"{name} {value}" for name, value in _line(status, minutes).items()))
+            self.print_line("  ".join(f"{name} {value}" for name, value in _line(status, minutes).items()))
 
     def finish(self, status: Status, *, minutes: float) -> None:
-        """Show the last status of the run, whenever a line was last written."""
+        """Show the last status of the run, however recent the line before it."""
         self._line_due = 0.0
         self.show(status, minutes=minutes)
 
-    def say(self, text: str) -> None:
-        """A line of its own, above the panel."""
+    def print_line(self, text: str) -> None:
+        """A separate line, above the panel."""
         print(text, flush=True) if self._live is None else self._console.print(text, highlight=False, markup=False)
 
     def _panel(self, status: Status, minutes: float) -> RenderableType:
@@ -73,11 +73,11 @@ class ProgressDisplay:
         for row in _workers(status):
             grid.add_row(*row)
         title = Text(status.preset or "undecided", style="bold").append(f"  {status.environment}", style="not bold")
-        state = Text(f"the run is over: {status.ending}" if status.ending else DOING.get(status.phase, status.phase))
-        return Panel(Group(*self._drawn(status), grid), title=title, title_align="left", subtitle=state)
+        state = Text(f"the run is over: {status.ending}" if status.ending else PHASES.get(status.phase, status.phase))
+        return Panel(Group(*self._curve_lines(status), grid), title=title, title_align="left", subtitle=state)
 
-    def _drawn(self, status: Status) -> list[RenderableType]:
-        """The curve, where the terminal has characters for it."""
+    def _curve_lines(self, status: Status) -> list[RenderableType]:
+        """The curve, where the terminal can show block characters."""
         if self._console.options.ascii_only:
             return []
         rows = FEW_CURVE_ROWS if self._console.height <= LOW_TERMINAL else CURVE_ROWS
@@ -107,7 +107,7 @@ def _facts(status: Status, minutes: float) -> list[Text]:
 
 
 def _workers(status: Status) -> list[list[Text]]:
-    """Rows of the living, and how many more there are; those who were lost are counted by the status alone."""
+    """Rows of workers that are alive, and how many more there are."""
     living = [worker for worker in status.workers if worker.alive]
     cells = [_worker(worker) for worker in living[:MOST_WORKERS]]
     if status.workers_alive > len(cells):
@@ -116,7 +116,7 @@ def _workers(status: Status) -> list[list[Text]]:
 
 
 def _worker(worker: WorkerStatus) -> Text:
-    # Text, not markup: workers are named by strangers.
+    # Text, not markup: a worker's name comes from the network.
     return _fact(worker.worker_id, "stalled" if worker.stalled else f"{speed_of(worker):,.0f}/s")
 
 
@@ -125,7 +125,7 @@ def _fact(name: str, value: str) -> Text:
 
 
 def _line(status: Status, minutes: float) -> dict[str, str]:
-    """What a line into a pipe says."""
+    """The fields of a line in a pipe."""
     return {
         "minutes": f"{minutes:.1f}",
         "T": f"{status.global_steps:,}",
@@ -147,7 +147,7 @@ def _score(value: float | None) -> str:
 
 
 def _minutes_left(status: Status, minutes: float) -> str:
-    """Until the first limit of the budget, should the target not come before it."""
+    """Minutes until the first limit of the budget, unless the target comes first."""
     left = []
     if status.max_minutes:
         left.append(status.max_minutes - minutes)

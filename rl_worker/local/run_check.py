@@ -1,9 +1,9 @@
 """
-Whether a run can be trained on this machine, found out before anything is started for it.
+Whether a run can be trained on this machine, checked before anything is started for it.
 
-The check makes one environment as a worker would, and takes one step. rl-cluster has that done in a process of its own:
-an environment that crashes takes nothing with it, and what it loads is gone afterwards. Torch, which takes seconds to
-load, is asked for a GPU alone.
+The check makes one environment as a worker would, and takes one step. rl-cluster checks in a separate process: an
+environment that crashes ends that process alone, and what it has loaded is freed. Torch takes seconds to load, so it is
+loaded only to look for a GPU.
 """
 
 import ctypes
@@ -26,18 +26,18 @@ from common.settings.run_spec import RunSpec, run_from_dict
 from rl_worker.environments.imports import import_named
 from rl_worker.local.child_processes import die_with_parent, how_it_ended
 
-REFUSED_STATUS = 3  # of the process that checks: it has printed why
+REFUSED_STATUS = 3  # exit status of the checking process when it has printed why
 FIRST_SEED = 0
-# One of these is there where a driver for a GPU is: NVIDIA's library, or AMD's device.
+# A machine with a GPU driver has one of these.
 NVIDIA_LIBRARY = "libcuda.so.1"
 AMD_DEVICE = Path("/dev/kfd")
-# In the names of files that are nobody's own.
+# Parts of file names that are not the user's own code.
 NOT_OWN = ("site-packages", "dist-packages", "<frozen ", str(Path(re.__file__).parents[1]), str(Path(__file__).parent))
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
 def check_apart(run: RunSpec, *, imports: Sequence[str], device: str, render: bool) -> None:
-    """All of this in a process of its own. Raises SettingsError; `render` asks for a window too."""
+    """The checks below in a separate process. Raises SettingsError; `render`: check for a window too."""
     command = [sys.executable, "-P", "-c", "from rl_worker.__main__ import check; check()", device, str(render)]
     checked = subprocess.run(
         [*command, *imports],
@@ -51,13 +51,13 @@ def check_apart(run: RunSpec, *, imports: Sequence[str], device: str, render: bo
     if checked.returncode == REFUSED_STATUS:
         raise SettingsError(checked.stdout.strip().splitlines()[-1])
     if checked.returncode:
-        said = checked.stderr.strip().splitlines()[-1:]
-        why = "".join(said) if checked.returncode > 0 else how_it_ended(checked.returncode)
+        last_line = checked.stderr.strip().splitlines()[-1:]
+        why = "".join(last_line) if checked.returncode > 0 else how_it_ended(checked.returncode)
         raise SettingsError(f"--environment {run.environment.id}: a trial of it ended at once: {why}")
 
 
 def main() -> NoReturn:
-    """The process of its own: the run comes as TOML, and the last line that goes out says what is wrong with it."""
+    """The separate process: the run comes as TOML on standard input, and the last line of output says what is wrong."""
     device, render, *imports = sys.argv[1:]
     run = run_from_dict(tomllib.loads(sys.stdin.read()), source="rl-cluster")
     is_shown = render == str(True)
@@ -73,7 +73,7 @@ def main() -> NoReturn:
 
 
 def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool) -> None:
-    """Raises SettingsError when a worker could not make, play or show the run's environment, or learn in it."""
+    """Raises SettingsError when a worker could not make, step or show the run's environment, or learn in it."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
@@ -82,13 +82,13 @@ def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool) -> Non
             raise
         except Exception as error:
             why = traceback.format_exception_only(error)[-1].strip() + _place(error)
-            # Gymnasium has often noticed before what is wrong.
+            # Gymnasium has often warned of the cause.
             why += "".join(f"; {COLOUR.sub('', str(one.message))}" for one in warned[-1:])
             raise SettingsError(f"--environment {run.environment.id}: fails when it is tried: {why}") from error
 
 
 def check_listening(host: str, port: int) -> None:
-    """Raises SettingsError when nobody could listen at this address now; port 0 is a free one."""
+    """Raises SettingsError when this address cannot be listened at; port 0 is a free port."""
     where = f"--host {host} --port {port}: cannot listen there"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -98,7 +98,7 @@ def check_listening(host: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
             probe.listen()
-    except OSError as error:  # a name that nobody knows, too
+    except OSError as error:  # an unknown name, too
         raise SettingsError(f"{where}: {error.strerror}") from error
 
 
@@ -110,7 +110,7 @@ def check_device(device: str) -> None:
 
 
 def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> None:
-    # These load Gymnasium, which only a check should wait for.
+    # These load Gymnasium, which takes a second.
     from rl_worker.environments.make import make_environments
     from rl_worker.networks.compatibility import check_agent
 
@@ -134,7 +134,7 @@ def _check_window(run: RunSpec) -> None:
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of the environment's own code, if there is one; of the first of several errors."""
+    """The innermost line of the user's own code, if there is one; of the first of several chained errors."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     frames = traceback.extract_tb(error.__traceback__)
@@ -143,7 +143,7 @@ def _place(error: BaseException) -> str:
 
 
 def _has_driver() -> bool:
-    """Whether a GPU may be there: found out sooner than torch loads."""
+    """Whether a GPU may be there; quicker than loading torch."""
     if sys.platform != "linux":
         return True
     try:

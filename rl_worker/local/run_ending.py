@@ -1,7 +1,7 @@
 """
-What a person is told when a run has ended: whether it is solved or why it is over, and what to type next.
+What rl-cluster prints when a run has ended: solved, or over and why; and the commands to type next.
 
-It decides on the last status alone, and runs nothing.
+The last status decides alone. Nothing is run here.
 """
 
 import shlex
@@ -13,10 +13,10 @@ from pathlib import Path
 from common.protocol.status import Status
 
 
-def how_it_ended(status: Status, *, head_start_minutes: float) -> str:
-    """One sentence; minutes count from `head_start_minutes` before the server's clock started."""
+def how_it_ended(status: Status, *, start_minutes: float) -> str:
+    """One sentence; its minutes are those of training and the `start_minutes` that the start-up took."""
     reached = status.minutes_to_target
-    minutes = (status.minutes if reached is None else reached) + head_start_minutes
+    minutes = (status.minutes if reached is None else reached) + start_minutes
     took = f"after {minutes:.1f} minutes and {status.global_steps:,} steps"
     if reached is not None:
         return f"solved {took}: the mean return of the last 100 games reached {status.until_return:g}"
@@ -27,7 +27,7 @@ def how_it_ended(status: Status, *, head_start_minutes: float) -> str:
 
 
 def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[str]:
-    """Lines to type, each under what it does; none for a run that has nothing to show. `modules`: to be imported."""
+    """Commands, each under a comment that describes it. `modules` are to be imported by the run's environment."""
     run = shlex.quote(str(folder))
     run_in_games = " ".join([run, "--import", *map(shlex.quote, modules)]) if modules else run
     lines = []
@@ -46,6 +46,6 @@ def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[s
 
 
 def _command(program: str) -> str:
-    """As it can be typed where rl-cluster was: beside it, unless it is on the search path."""
+    """The program's name; its path beside rl-cluster when it is not on the search path."""
     beside = Path(sys.argv[0]).with_name(program)
     return shlex.quote(str(beside)) if shutil.which(program) is None and beside.exists() else program

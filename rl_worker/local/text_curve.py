@@ -1,4 +1,4 @@
-"""A curve of block characters, as wide as asked for. It keeps a bounded number of points, however long a run is."""
+"""A curve of block characters, of any width. The number of points kept is bounded, however long the run."""
 
 from bisect import bisect_right
 
@@ -8,25 +8,25 @@ LABEL_WIDTH = 9  # of the numbers at the left
 
 
 class TextCurve:
-    """y over x. Where x falls back, as that of a server that goes on from a checkpoint, it stays."""
+    """y over x. An x that falls back, as after a restart from a checkpoint, is drawn at the largest x so far."""
 
     def __init__(self) -> None:
         self._x: list[float] = []
         self._y: list[float] = []
-        self._every = 1  # how many points come for one that is kept
-        self._came = 0
+        self._every = 1  # one point in so many is kept
+        self._added = 0
 
     def add(self, x: float, y: float) -> None:
-        self._came += 1
-        if self._came % self._every:
+        self._added += 1
+        if self._added % self._every:
             return
         self._x.append(max(x, self._x[-1]) if self._x else x)
         self._y.append(y)
-        if len(self._x) > MOST_POINTS:  # older ones are thinned, newer ones come as seldom
+        if len(self._x) > MOST_POINTS:  # old points are thinned, new ones are kept as rarely
             self._x, self._y, self._every = self._x[1::2], self._y[1::2], 2 * self._every
 
     def lines(self, width: int, rows: int, *, target: float | None) -> list[str]:
-        """`rows` lines of `width` characters: highest and lowest value, and a dotted line at the target."""
+        """`rows` lines of `width` characters, with the highest and lowest value and a dotted line at the target."""
         columns = width - LABEL_WIDTH
         if len(self._x) < 2 or columns < 1:
             return [" " * width] * rows
@@ -46,7 +46,7 @@ class TextCurve:
         return lines
 
     def _at(self, columns: int) -> list[float]:
-        """The value at the end of each of so many equal stretches of x."""
+        """The value at the end of each of `columns` equal stretches of x."""
         first, last = self._x[0], self._x[-1]
         ends = (first + (last - first) * (column + 1) / columns for column in range(columns))
         return [self._y[max(0, bisect_right(self._x, end) - 1)] for end in ends]

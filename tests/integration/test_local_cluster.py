@@ -25,7 +25,7 @@ RAISES_LATE = """
         if self.all > 400:
             raise ValueError("the line is too long")
 """
-# In the worker that comes to it first; in the other one it says that it has come as far again.
+# The worker that comes to it first hangs; the next one writes a file instead.
 HANGS_ONCE = """
         self.t += 1
         self.all = getattr(self, "all", 0) + 1
@@ -139,7 +139,7 @@ def test_children_do_not_outlive_a_cluster_that_is_killed(programs: Programs, tm
     assert len(gone) == 3
 
 
-def test_an_environment_that_keeps_raising_ends_the_run_and_is_told(programs: Programs, tmp_path: Path) -> None:
+def test_an_environment_that_keeps_raising_ends_the_run_with_its_error(programs: Programs, tmp_path: Path) -> None:
     """It raises long after it was tried, and after gradients were pushed."""
     (tmp_path / "own.py").write_text(line_with("self.t += 1", RAISES_LATE))
     flags = ["--environment", "own:Line-v0", "--envs", "1", "--workers", "1", "--run-dir", "run"]
@@ -154,7 +154,7 @@ def test_an_environment_that_keeps_raising_ends_the_run_and_is_told(programs: Pr
 @pytest.mark.parametrize(
     "hang", ["time.sleep(3600)", "ctypes.PyDLL(None).sleep(3600)"], ids=["asleep", "in native code"]
 )
-def test_an_environment_that_hangs_is_told_keeps_nobody_waiting_and_its_worker_is_replaced(
+def test_an_environment_that_hangs_is_reported_keeps_nobody_waiting_and_its_worker_is_replaced(
     programs: Programs, tmp_path: Path, hang: str
 ) -> None:
     """The second kind keeps the interpreter: no thread of its worker runs any more."""
@@ -175,7 +175,7 @@ def test_an_environment_that_hangs_is_told_keeps_nobody_waiting_and_its_worker_i
     assert cluster.output.count(" died: ") == 1, cluster.output
 
 
-def test_a_process_that_is_killed_is_told_and_replaced(programs: Programs, tmp_path: Path) -> None:
+def test_a_process_that_is_killed_is_reported_and_replaced(programs: Programs, tmp_path: Path) -> None:
     run = tmp_path / "run"
     cluster = programs.start("rl-cluster", *FOREVER, "--run-dir", str(run))
     wait_for(lambda: _episodes(run) > 0, program=cluster)
@@ -198,7 +198,7 @@ def test_a_run_is_resumed_on_the_port_that_is_asked_for(programs: Programs, tmp_
     first = programs.start("rl-cluster", *flags, "--max-steps", "2000", "--run-dir", str(run), "--json", str(summary))
     assert first.wait() == 0, first.output
     assert f"rl-cluster --resume {run} " in first.output, "it says how"
-    minutes = json.loads(summary.read_text())["minutes"]
+    minutes = _minutes(run)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -216,8 +216,14 @@ def test_a_run_is_resumed_on_the_port_that_is_asked_for(programs: Programs, tmp_
     result = json.loads(summary.read_text())
     assert result["global_steps"] > 2000
     assert result["preset"] == "cartpole-a3c"
-    assert result["minutes"] > minutes, "those of before count, as they do against --max-minutes"
+    assert _minutes(run) > minutes, "those of before count, as they do against --max-minutes"
+    assert result["minutes"] > _minutes(run), "the second start takes time too"
     assert tomllib.loads((run / "run.toml").read_text())["budget"]["max_steps"] == 1_000_000
+
+
+def _minutes(run: Path) -> float:
+    """Minutes of training in all epochs, by the server's last row."""
+    return float(json.loads((run / "metrics.jsonl").read_bytes().splitlines()[-1])["minutes"])
 
 
 def _episodes(run: Path) -> int:

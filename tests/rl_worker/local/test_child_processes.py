@@ -1,4 +1,4 @@
-"""Child processes: what they are given, how they are ended, and that none outlives its parent."""
+"""Child processes: their arguments and logs, their ends, and that none outlives its parent."""
 
 import os
 import signal
@@ -15,15 +15,15 @@ from tests.rl_worker.loopback_server import wait_until
 
 SOON_SECONDS = 20.0
 PROGRAMS = {
-    "says_and_leaves": "import sys\nprint('first'); print('last:', *sys.argv[1:]); sys.exit(3)",
-    "says_nothing": "",
+    "writes_and_leaves": "import sys\nprint('first'); print('last:', *sys.argv[1:]); sys.exit(3)",
+    "writes_nothing": "",
     "waits": "import signal\nprint('ready', flush=True)\nsignal.pause()",
     "will_not_leave": (
         "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n"
         "while True: signal.pause()"
     ),
-    "complains": "import sys\nprint('to the log'); print('on stderr', file=sys.stderr)",
-    "tells_threads": "import os\nprint(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'], os.getsid(0))",
+    "writes_errors": "import sys\nprint('to the log'); print('on stderr', file=sys.stderr)",
+    "writes_threads": "import os\nprint(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'], os.getsid(0))",
     "is_a_parent": (
         "import pathlib, signal, sys\nfrom rl_worker.local.child_processes import Child\n"
         "child = Child('waits', [], pathlib.Path(sys.argv[1]))\nprint(child.pid, flush=True)\nsignal.pause()"
@@ -42,7 +42,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[list[Child]]:
-    """Whatever a test starts has ended after it."""
+    """Every child that a test starts ends with the test."""
     children: list[Child] = []
     yield children
     for child in children:
@@ -54,23 +54,23 @@ def start(started: list[Child], tmp_path: Path, module: str, *arguments: str) ->
     return started[-1]
 
 
-def test_it_runs_a_module_with_arguments_and_keeps_its_last_words(started: list[Child], tmp_path: Path) -> None:
-    child = start(started, tmp_path, "says_and_leaves", "--flag", "a value")
+def test_it_runs_a_module_with_arguments_and_keeps_its_last_line(started: list[Child], tmp_path: Path) -> None:
+    child = start(started, tmp_path, "writes_and_leaves", "--flag", "a value")
     assert child.wait(within_seconds=SOON_SECONDS)
     assert child.exit_status == 3
     assert child.last_line() == "last: --flag a value"
     assert child.log.read_text() == "first\nlast: --flag a value\n"
 
 
-def test_a_child_that_says_nothing_has_no_last_words(started: list[Child], tmp_path: Path) -> None:
-    child = start(started, tmp_path, "says_nothing")
+def test_a_child_that_writes_nothing_has_no_last_line(started: list[Child], tmp_path: Path) -> None:
+    child = start(started, tmp_path, "writes_nothing")
     assert child.wait(within_seconds=SOON_SECONDS)
     assert (child.exit_status, child.last_line()) == (0, "")
 
 
 def test_a_log_is_continued_and_holds_errors_too(started: list[Child], tmp_path: Path) -> None:
-    (tmp_path / "complains.log").write_bytes(b"before \xff\n")
-    child = start(started, tmp_path, "complains")
+    (tmp_path / "writes_errors.log").write_bytes(b"before \xff\n")
+    child = start(started, tmp_path, "writes_errors")
     assert child.wait(within_seconds=SOON_SECONDS)
     lines = child.log.read_bytes().splitlines()
     assert lines[0] == b"before \xff"
@@ -81,7 +81,7 @@ def test_a_log_is_continued_and_holds_errors_too(started: list[Child], tmp_path:
 def test_a_child_has_one_thread_for_mathematics_and_no_terminal_of_its_parent(
     started: list[Child], tmp_path: Path
 ) -> None:
-    child = start(started, tmp_path, "tells_threads")
+    child = start(started, tmp_path, "writes_threads")
     assert child.wait(within_seconds=SOON_SECONDS)
     assert child.last_line() == f"1 1 {child.pid}"
 
@@ -106,7 +106,7 @@ def test_a_child_that_will_not_leave_is_made_to(started: list[Child], tmp_path: 
 
 
 def is_running(pid: int) -> bool:
-    """A process that nobody has waited for yet is not."""
+    """A zombie is not running."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

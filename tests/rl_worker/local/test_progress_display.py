@@ -224,7 +224,7 @@ def test_a_terminal_gets_a_panel_that_is_kept_up_to_date(clock: Clock, monkeypat
     with ProgressDisplay() as display:
         display.show(status(), minutes=1.0)
         display.show(status(global_steps=7_654_321), minutes=1.0)
-        display.say("something to know")
+        display.print_line("something to know")
     shown = screen.getvalue()
     assert "training" in shown
     assert "1,234,567" in shown
@@ -234,5 +234,5 @@ def test_a_terminal_gets_a_panel_that_is_kept_up_to_date(clock: Clock, monkeypat
 
 def test_a_line_of_its_own_goes_into_a_pipe_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     with ProgressDisplay() as display:
-        display.say("[bold] is not markup")
+        display.print_line("[bold] is not markup")
     assert capsys.readouterr().out == "[bold] is not markup\n"

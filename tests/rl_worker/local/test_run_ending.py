@@ -1,4 +1,4 @@
-"""What a person is told when a run has ended."""
+"""What rl-cluster prints when a run has ended."""
 
 import shlex
 import sys
@@ -13,7 +13,7 @@ from tests.rl_worker.local.test_progress_display import status
 
 def ended(**changes: Any) -> str:
     facts = {"global_steps": 448_512, "minutes": 5.0, "best_mean_return_100": 18.2, "until_return": 18.0}
-    return how_it_ended(status(**facts | changes), head_start_minutes=0.25)
+    return how_it_ended(status(**facts | changes), start_minutes=0.25)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_to_type_next_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert what_next(status(checkpoint_version=7), Path("x"), modules=())[1] == "rl-eval --checkpoint x"
 
 
-def test_what_to_type_next_names_the_modules_that_this_run_was_told_to_import() -> None:
+def test_what_to_type_next_names_the_modules_that_this_run_imports() -> None:
     lines = what_next(status(checkpoint_version=7, minutes_to_target=None), Path("x"), modules=("mine", "my.others"))
     assert [line.partition(" ")[2] for line in lines if not line.startswith("#")] == [
         "--checkpoint x --import mine my.others",
@@ -81,6 +81,6 @@ def test_a_run_that_saved_nothing_and_played_nothing_leaves_nothing_to_type() ->
     assert len(what_next(status(checkpoint_version=0), Path("x"), modules=())) == 2
 
 
-def test_a_solved_run_is_not_gone_on_with() -> None:
+def test_a_solved_run_is_not_offered_for_resuming() -> None:
     solved = status(checkpoint_version=7, minutes_to_target=1.0)
     assert "--resume" not in "".join(what_next(solved, Path("x"), modules=()))
