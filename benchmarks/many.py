@@ -42,7 +42,7 @@ class Synthetic:
 
     def _push(self, have: messages.Weights | messages.NotModified) -> None:
         self._sequence += 1
-        push = messages.PushPull(
+        push = messages.Push(
             request=2 + self._sequence,
             sequence=self._sequence,
             computed_on=have.version,
@@ -50,6 +50,7 @@ class Synthetic:
             epoch=have.epoch,
             have_epoch=have.epoch,
             schema_hash=self._schema.hash,
+            weight_codec="float32",
             steps=1,
         )
         self._say(push, self._gradient)

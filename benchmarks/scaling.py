@@ -24,7 +24,7 @@ from torch import Tensor
 
 from benchmarks import catch
 from common.errors import RunEnded
-from common.protocol.messages import Episode, PushPull
+from common.protocol.messages import Episode, Push
 from common.protocol.tensors import Schema
 from common.settings import run_spec
 from common.settings.run_spec import RunSpec
@@ -124,13 +124,11 @@ class _Parameters:
 
     def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
         self._pushes += 1
-        push = PushPull(
+        push = Push(
             request=1,
             sequence=self._pushes,
             computed_on=computed_on.version,
             epoch=1,
-            have_epoch=1,
-            have_version=computed_on.version,
             schema_hash=self._schema.hash,
             steps=steps,
         )

@@ -2,7 +2,7 @@
 Every message between a worker (an admin, a standby) and the server, as a frozen typed struct. PROTOCOL.md tells their
 duties.
 
-A message that carries a vector (SEED, PUSH, PUSHPULL, WEIGHTS) names its codec; the bytes follow in frames of their
+A message that carries a vector (SEED, PUSH, WEIGHTS) names its codec; the bytes follow in frames of their
 own, or, for small clients, stand in `inline`. (What STATE and UPDATE carry follows in frames.) Every request has a
 `request` number that its reply repeats, and every request may be sent again: the server answers a repetition without
 doing the work twice.
@@ -94,7 +94,11 @@ class Pull(Struct, frozen=True, kw_only=True, tag="PULL"):
 
 
 class Push(Struct, frozen=True, kw_only=True, tag="PUSH"):
-    """A gradient. Applied at most once for each (worker_id, incarnation, sequence). Answered by SETTLED."""
+    """
+    A gradient, applied at most once for each (worker_id, incarnation, sequence), with an optional request for weights.
+
+    Answered by SETTLED; with `weight_codec` by WEIGHTS or NOT_MODIFIED with `settled`, as PULL is.
+    """
 
     request: Count
     sequence: Sequence  # 1, 2, 3, …; the same in a repetition
@@ -102,24 +106,10 @@ class Push(Struct, frozen=True, kw_only=True, tag="PUSH"):
     epoch: Count  # epoch of that version
     schema_hash: Name
     steps: Count = 0  # environment steps that this push adds to T
-    codec: Name = "float32"
-    oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
-    inline: bytes = b""
-
-
-class PushPull(Struct, frozen=True, kw_only=True, tag="PUSHPULL"):
-    """PUSH and PULL in one round trip. Answered by WEIGHTS or NOT_MODIFIED with `settled`."""
-
-    request: Count
-    sequence: Sequence
-    computed_on: Count
-    epoch: Count
-    schema_hash: Name
-    have_version: Count
-    have_epoch: Count
-    steps: Count = 0
     codec: Name = "float32"  # of the gradient
-    weight_codec: Name = "float32"  # that the weights are wanted in
+    weight_codec: Name | None = None  # of the weights in the reply; None: no weights
+    have_version: Count = 0
+    have_epoch: Count = 0
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
     inline: bytes = b""
 
@@ -266,7 +256,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Settled(Struct, frozen=True, kw_only=True, tag="SETTLED"):
-    """The answer to PUSH."""
+    """The reply to a PUSH that asks for no weights."""
 
     request: int
     epoch: int
@@ -396,7 +386,7 @@ class Opened(Struct, frozen=True, kw_only=True, tag="OPENED"):
 
 class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     """
-    One thing that has changed the run: OPENED, or PUSH, PUSHPULL (with their vector) or REPORT as a worker has sent it.
+    One change of the run: OPENED, or a worker's PUSH (with its vector) or REPORT.
 
     Answered by FOLLOWED.
     """
@@ -404,7 +394,7 @@ class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     request: int  # of FOLLOW
     number: int  # one more with each
     worker_id: Name
-    message: Opened | Push | PushPull | Report
+    message: Opened | Push | Report
     together: bool = False  # a push that is settled as one with that of the next number
 
 
@@ -420,7 +410,7 @@ class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
 
 
 ToServer = (
-    Hello | Seed | Pull | Push | PushPull | Report | Heartbeat | CreditRequest | Goodbye
+    Hello | Seed | Pull | Push | Report | Heartbeat | CreditRequest | Goodbye
     | StatusRequest | CheckpointRequest | StopRequest | Follow | Followed | Fence
 )  # fmt: skip
 ToWorker = (
@@ -429,7 +419,7 @@ ToWorker = (
 )  # fmt: skip
 Message = ToServer | ToWorker
 
-CARRIES_VECTOR = (Seed, Push, PushPull, Weights, State, Update)
+CARRIES_VECTOR = (Seed, Push, Weights, State, Update)
 
 
 def settlement_of(message: Message) -> Settlement | None:

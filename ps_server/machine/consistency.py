@@ -15,7 +15,7 @@ not settled: it is in no checkpoint, its worker keeps it, and a server that come
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from common.protocol.messages import Push, PushPull
+from common.protocol.messages import Push
 from common.protocol.wire import Buffer
 from common.settings.run_spec import Consistency
 from ps_server.machine.membership import Member, PeerId
@@ -27,7 +27,7 @@ class WaitingPush:
 
     member: Member
     peer: PeerId
-    message: Push | PushPull
+    message: Push
     vector: Sequence[Buffer]
 
     @property
@@ -82,7 +82,7 @@ class ConsistencyGate:
 
     def settled(self, push: WaitingPush, *, version: int) -> None:
         """A push was looked at; this is now the version of the weights."""
-        if isinstance(push.message, PushPull):
+        if push.message.weight_codec is not None:
             self._has[push.member.worker_id] = version
 
     def holds_any(self, worker_id: str) -> bool:

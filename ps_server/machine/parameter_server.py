@@ -223,7 +223,7 @@ class ParameterServer:
             case messages.Pull():
                 if member is not None and not message.target:
                     self.gate.pulled(member.worker_id, self.version)
-                return [self._newest(peer, message)]
+                return [self._newest(peer, message, codec=message.codec)]
             case messages.StatusRequest():
                 return [status_reply(peer, message, self.run, self.status(now=now))]
             case messages.CheckpointRequest():
@@ -250,9 +250,9 @@ class ParameterServer:
         match message:
             case messages.Seed():
                 return self._seed(self.run, peer, message, vector, now=now)
-            case messages.Push() | messages.PushPull():
-                if isinstance(message, messages.PushPull):
-                    codec_for_weights(message.weight_codec)  # without one, nothing is done
+            case messages.Push():
+                if message.weight_codec is not None:
+                    codec_for_weights(message.weight_codec)  # refused before anything is done
                 self.budget.arrived(member)
                 moves = self._stands_still(member, False)
                 settled = self._push(self.run, WaitingPush(member, peer, message, vector), now=now)
@@ -379,8 +379,8 @@ class ParameterServer:
         settled = msgspec.structs.replace(settled, credit=self._credit())
         if settled.verdict == "discarded":
             self.refusals.count(push.peer, settled.code, now=now)
-        if isinstance(push.message, messages.PushPull):
-            return self._newest(push.peer, push.message, settled)
+        if push.message.weight_codec is not None:
+            return self._newest(push.peer, push.message, codec=push.message.weight_codec, settled=settled)
         steps = run.progress.global_steps
         answer = messages.Settled(
             request=push.message.request, epoch=self.epoch, settlement=settled, global_steps=steps
@@ -388,10 +388,10 @@ class ParameterServer:
         return Send(push.peer, answer)
 
     def _newest(
-        self, peer: PeerId, message: messages.Pull | messages.PushPull, settled: Settlement | None = None
+        self, peer: PeerId, message: messages.Pull | messages.Push, *, codec: str, settled: Settlement | None = None
     ) -> Send:
         """The newest weights, or the news that the peer has them."""
-        answer = newest(peer, message, self.run, settled, epoch=self.epoch)
+        answer = newest(peer, message, self.run, codec=codec, settled=settled, epoch=self.epoch)
         self.not_modified += isinstance(answer.message, messages.NotModified)
         return answer
 

@@ -23,7 +23,7 @@ _SEEDING: set[type[ToServer]] = {messages.Hello, messages.Heartbeat, messages.Se
 # Two workers may both try to seed: the later one is told that its weights were not needed.
 ACCEPTS: dict[Phase, set[type[ToServer]]] = {
     Phase.EMPTY: _SEEDING,
-    Phase.SERVING: {messages.Push, messages.PushPull, messages.CreditRequest, *_SEEDING, *_FOLLOWING},
+    Phase.SERVING: {messages.Push, messages.CreditRequest, *_SEEDING, *_FOLLOWING},
     Phase.DRAINING: _ALWAYS,
     Phase.FENCED: {messages.StatusRequest},
 }

@@ -14,7 +14,7 @@ state again after a pause, which doubles each time.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.protocol.messages import Follow, Followed, Leading, Opened, Push, PushPull, Refused, Report, Stop, Update
+from common.protocol.messages import Follow, Followed, Leading, Opened, Push, Refused, Report, Stop, Update
 from common.protocol.status import StandbyStatus
 from common.protocol.wire import Buffer
 from ps_server.machine.backlog import WINDOW, Backlog, Lag
@@ -124,7 +124,7 @@ class Replication:
     def forward(
         self,
         worker_id: str,
-        message: Opened | Push | PushPull | Report,
+        message: Opened | Push | Report,
         vector: Sequence[Buffer] = (),
         *,
         together: bool = False,

@@ -12,7 +12,7 @@ import msgspec
 
 from common.protocol import messages
 from common.protocol.codecs import CODECS
-from common.protocol.messages import Hello, NotModified, Pull, PushPull, Report, Settlement, Weights, Welcome
+from common.protocol.messages import Hello, NotModified, Pull, Push, Report, Settlement, Weights, Welcome
 from common.protocol.status import Status, WorkerStatus
 from ps_server.machine.effects import Reported, Send
 from ps_server.machine.membership import Member, PeerId
@@ -44,9 +44,9 @@ def welcome(hello: Hello, run: TrainingRun, account: Account, *, lease_seconds: 
 
 
 def newest(
-    peer: PeerId, message: Pull | PushPull, run: TrainingRun | None, settled: Settlement | None, *, epoch: int
+    peer: PeerId, message: Pull | Push, run: TrainingRun | None, *, codec: str, settled: Settlement | None, epoch: int
 ) -> Send:
-    """The newest weights, or the news that the peer has them. Raises Denied."""
+    """The newest weights in this codec, or NOT_MODIFIED when the peer has them. Raises Denied."""
     store = run.store if run else None
     is_target = isinstance(message, Pull) and message.target
     version = 0 if store is None else store.target_version if is_target else store.version
@@ -58,7 +58,7 @@ def newest(
         "target_version": store.target_version if store else 0,
         "settled": settled,
     }
-    codec = codec_for_weights(message.codec if isinstance(message, Pull) else message.weight_codec)
+    codec = codec_for_weights(codec)
     if store is None or (message.have_epoch, message.have_version) == (epoch, version):
         return Send(peer, NotModified(**answer))
     return Send(peer, Weights(**answer, codec=codec), store.snapshot(codec, target=is_target))

@@ -10,7 +10,7 @@ shows that the primary went on without it; then it does not take over, because t
 from collections.abc import Sequence
 
 from common.protocol import messages
-from common.protocol.messages import Push, PushPull, ToServer, ToWorker
+from common.protocol.messages import Push, ToServer, ToWorker
 from common.protocol.status import Status
 from common.protocol.wire import Buffer
 from ps_server.machine.admission import proof_of
@@ -60,7 +60,7 @@ class Standby:
         self._number = 0  # of the last update that is applied
         self._first_reporter = FirstReporter()
         self._durable_through = 0
-        self._group: list[tuple[str, Push | PushPull, Sequence[Buffer]]] = []  # to be settled with what comes next
+        self._group: list[tuple[str, Push, Sequence[Buffer]]] = []  # to be settled with what comes next
         self._last_request = 1
         self._beats: dict[int, float] = {}  # when each unanswered one was said
         self._confirmed = now - LEASE_SECONDS  # when the newest beat was said that was answered
@@ -207,7 +207,7 @@ class Standby:
                 is_first = self._first_reporter.is_first(self.run.ledger.accounts[worker].number, now=now)
                 if (reported := count_report(self.run, worker, message, is_first=is_first, now=now)) is not None:
                     effects.append(reported)
-            case Push() | PushPull():
+            case Push():
                 self.run.ledger.forget_before(worker, message.oldest)
                 self._group.append((worker, message, vector))
                 if not update.together:

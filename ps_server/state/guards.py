@@ -11,7 +11,7 @@ from torch import Tensor
 
 from common.errors import PsRlError, SchemaMismatch, WireError
 from common.protocol.codecs import CODECS, Codec
-from common.protocol.messages import Push, PushPull, Seed
+from common.protocol.messages import Push, Seed
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
 
@@ -19,7 +19,7 @@ from common.protocol.wire import Buffer
 ABSURD_NORM = 1e12
 
 
-def gradient_of(message: Push | PushPull, vector: Sequence[Buffer], schema: Schema) -> tuple[Tensor, float]:
+def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tuple[Tensor, float]:
     """The gradient [P] of a push and the Euclidean norm of its part for weights. Raises Denied."""
     if message.schema_hash != schema.hash:
         raise Denied(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from common.errors import CheckpointError, SchemaMismatch
-from common.protocol.messages import Opened, Push, PushPull, Report, Settlement, Verdict
+from common.protocol.messages import Opened, Push, Report, Settlement, Verdict
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
 from common.schedules import linear
@@ -119,7 +119,7 @@ class TrainingRun:
             environments=opened.environments,
         )
 
-    def is_new(self, worker_id: str, push: Push | PushPull) -> bool:
+    def is_new(self, worker_id: str, push: Push) -> bool:
         """
         Whether this push is not settled yet, and is to be.
 
@@ -131,12 +131,12 @@ class TrainingRun:
             raise Denied("outside_window", f"push {push.sequence} is too far beyond the oldest unsettled one")
         return standing == "new"
 
-    def settled_before(self, worker_id: str, push: Push | PushPull) -> Settlement:
+    def settled_before(self, worker_id: str, push: Push) -> Settlement:
         """What is said of a push that was settled before: it changes nothing."""
         self.duplicates += 1
         return self._settlement(worker_id, push, None)
 
-    def settle(self, pushes: Sequence[tuple[str, Push | PushPull, Sequence[Buffer]]]) -> list[Settlement]:
+    def settle(self, pushes: Sequence[tuple[str, Push, Sequence[Buffer]]]) -> list[Settlement]:
         """
         Apply new pushes, of (worker id, push, vector), as one update: their mean, if they are several.
 
@@ -147,7 +147,7 @@ class TrainingRun:
             self._apply(sound[0] if len(sound) == 1 else _mean(sound, self.weights.schema))
         return [self._settlement(worker, push, one) for (worker, push, _), one in zip(pushes, judged, strict=True)]
 
-    def _judge(self, worker_id: str, push: Push | PushPull, vector: Sequence[Buffer]) -> "_Sound | _Unsound":
+    def _judge(self, worker_id: str, push: Push, vector: Sequence[Buffer]) -> "_Sound | _Unsound":
         """Settle a push: whether it is applied is decided here, and it will not be looked at again."""
         self.ledger.settle(worker_id, push.sequence)
         account = self.ledger.accounts[worker_id]
@@ -229,7 +229,7 @@ class TrainingRun:
         """Why the run is over; "" while it is not."""
         return self.progress.end_of(self.spec.budget, now=now)
 
-    def _settlement(self, worker_id: str, push: Push | PushPull, judged: "_Sound | _Unsound | None") -> Settlement:
+    def _settlement(self, worker_id: str, push: Push, judged: "_Sound | _Unsound | None") -> Settlement:
         """What is said of a push; None: it was settled before."""
         denied = judged.reason if isinstance(judged, _Unsound) else None
         verdict: Verdict = "duplicate" if judged is None else "discarded" if denied else "applied"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from common.protocol.messages import NO_LIMIT, CreditRequest, Heartbeat, Push, PushPull, ToServer
+from common.protocol.messages import NO_LIMIT, CreditRequest, Heartbeat, Push, ToServer
 from common.protocol.wire import Buffer
 from rl_worker.machine.effects import Transmit
 
@@ -65,9 +65,9 @@ class Outbox:
         if not self._waiting:
             return None
         message = next(iter(self._waiting.values())).message
-        if isinstance(message, Push | PushPull):
+        if isinstance(message, Push):
             pushes = (request.message for request in self._under_way.values())
-            oldest = next((push.sequence for push in pushes if isinstance(push, Push | PushPull)), message.sequence)
+            oldest = next((push.sequence for push in pushes if isinstance(push, Push)), message.sequence)
             if message.sequence >= oldest + PUSHES_UNDER_WAY:
                 return None
         return message
@@ -89,7 +89,7 @@ class Outbox:
     def send_next(self) -> Transmit:
         """Send the request that `next` has named."""
         request = self._waiting.popitem(last=False)[1]
-        if isinstance(request.message, Push | PushPull):
+        if isinstance(request.message, Push):
             self._room = 0
         return self._send(request)
 
@@ -128,10 +128,10 @@ class Outbox:
 
     def _next_bytes(self) -> int:
         request = next(iter(self._waiting.values()))
-        return vector_bytes(request.vector) if isinstance(request.message, Push | PushPull) else 0
+        return vector_bytes(request.vector) if isinstance(request.message, Push) else 0
 
     def _send(self, request: Request) -> Transmit:
-        if isinstance(request.message, Push | PushPull):
+        if isinstance(request.message, Push):
             request.message = msgspec.structs.replace(request.message, oldest=self._oldest())
         self._last_order += 1
         request.order = self._last_order

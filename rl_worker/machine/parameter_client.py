@@ -126,14 +126,6 @@ class ParameterClient:
         return self._ask(pull, now=now)
 
     def push(
-        self, codec: str, vector: Sequence[Buffer], *, epoch: int, computed_on: int, steps: int, now: float
-    ) -> Call:
-        """Send a gradient, which must not change any more; answered by Settled."""
-        push = messages.Push(**self._push_fields(), codec=codec, epoch=epoch, computed_on=computed_on, steps=steps)
-        self._resend_buffer.keep(push, vector)
-        return self._ask(push, vector, now=now)
-
-    def push_pull(
         self,
         codec: str,
         vector: Sequence[Buffer],
@@ -142,23 +134,27 @@ class ParameterClient:
         computed_on: int,
         steps: int,
         now: float,
-        weight_codec: str = "float32",
+        weight_codec: str | None = None,
     ) -> Call:
         """
-        Send a gradient and ask for weights newer than it was computed on; answered by Weights or NotModified.
+        Send a gradient in `codec`; answered by Settled.
 
-        The gradient is in `codec`, the weights are wanted in `weight_codec`. The gradient must not change any more: it
-        may be sent again after its answer.
+        With `weight_codec` the reply is Weights in that codec, if there are newer ones than the gradient was computed
+        on, and else NotModified. The gradient must not change any more: it may be sent again after the reply.
         """
-        push = messages.PushPull(
-            **self._push_fields(),
+        assert self._schema is not None, "a push comes after `seed`, which names the schema"
+        self._pushes += 1
+        push = messages.Push(
+            request=self._ticket(),
+            sequence=self._pushes,
+            schema_hash=self._schema.hash,
             codec=codec,
-            weight_codec=weight_codec,
             epoch=epoch,
             computed_on=computed_on,
+            steps=steps,
+            weight_codec=weight_codec,
             have_epoch=epoch,
             have_version=computed_on,
-            steps=steps,
         )
         self._resend_buffer.keep(push, vector)
         return self._ask(push, vector, now=now)
@@ -309,7 +305,7 @@ class ParameterClient:
             case messages.CreditRequest(bytes=size):
                 self._outbox.credit_granted(size)
                 return effects
-            case messages.Push(sequence=sequence) | messages.PushPull(sequence=sequence):
+            case messages.Push(sequence=sequence):
                 refused = isinstance(message, messages.Refused)
                 if not (self._resend_buffer.refused(sequence) if refused else self._resend_buffer.settled(sequence)):
                     return effects  # its caller had the answer of a former life of the server
@@ -403,9 +399,7 @@ class ParameterClient:
         """What waits and may go now."""
         effects: list[Effect] = []
         while self.phase is Phase.JOINED and (message := self._outbox.next()) is not None:
-            if isinstance(message, messages.Push | messages.PushPull) and not self._resend_buffer.admit(
-                message.sequence
-            ):
+            if isinstance(message, messages.Push) and not self._resend_buffer.admit(message.sequence):
                 break
             if not self._outbox.has_space():
                 if size := self._outbox.credit_to_ask_for():
@@ -426,11 +420,6 @@ class ParameterClient:
     def _next_heartbeat(self) -> float:
         """When one is due; sooner when the server should be asked for a checkpoint."""
         return min(self._heartbeat_due, self._plea_due) if self._resend_buffer.should_be_saved else self._heartbeat_due
-
-    def _push_fields(self) -> dict[str, Any]:
-        assert self._schema is not None, "a push comes after `seed`, which tells the schema"
-        self._pushes += 1
-        return {"request": self._ticket(), "sequence": self._pushes, "schema_hash": self._schema.hash}
 
     def _oldest(self) -> int:
         """The lowest sequence that may still be sent."""

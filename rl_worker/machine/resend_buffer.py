@@ -10,7 +10,9 @@ of bytes: the push that does not fit waits, unless the server says that its chec
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.protocol.messages import Push, PushPull
+import msgspec
+
+from common.protocol.messages import Push
 from common.protocol.wire import Buffer
 from rl_worker.machine.outbox import vector_bytes
 
@@ -21,7 +23,7 @@ OVERHEAD_BYTES = 1024  # of a kept push beside its vector: objects, and their pl
 class _Kept:
     """A push, and how far it got. Settled implies answered."""
 
-    message: Push | PushPull
+    message: Push
     vector: Sequence[Buffer]
     size: int
     answered: bool = False
@@ -58,7 +60,7 @@ class ResendBuffer:
         """Whether the budget is half used: the server should write a checkpoint early."""
         return self._is_full or self._bytes > self._budget_bytes / 2 > 0
 
-    def keep(self, push: Push | PushPull, vector: Sequence[Buffer]) -> None:
+    def keep(self, push: Push, vector: Sequence[Buffer]) -> None:
         """A new push; its vector must not change any more."""
         self._kept[push.sequence] = _Kept(push, vector, vector_bytes(vector) + OVERHEAD_BYTES)
 
@@ -111,7 +113,8 @@ class ResendBuffer:
         for sequence, kept in self._kept.items():
             kept.settled = kept.answered and sequence <= settled_through
             if kept.answered and not kept.settled:
-                again.append((_without_pull(kept.message), kept.vector))
+                # Its trainer has had the weights.
+                again.append((msgspec.structs.replace(kept.message, weight_codec=None), kept.vector))
         return again
 
     def forget_answered(self) -> None:
@@ -141,18 +144,3 @@ class ResendBuffer:
         kept = self._kept.pop(sequence)
         if sequence <= self._admitted:
             self._bytes -= kept.size
-
-
-def _without_pull(push: Push | PushPull) -> Push:
-    """The same push, for whose trainer the weights came long ago."""
-    if isinstance(push, Push):
-        return push
-    return Push(
-        request=push.request,
-        sequence=push.sequence,
-        computed_on=push.computed_on,
-        epoch=push.epoch,
-        schema_hash=push.schema_hash,
-        steps=push.steps,
-        codec=push.codec,
-    )

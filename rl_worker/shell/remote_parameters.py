@@ -72,7 +72,7 @@ class RemoteParameters:
         disk.
         """
         call = partial(
-            self._machine.push_pull,
+            self._machine.push,
             self._gradients.codec,
             [self._gradients.encode(gradient)],
             epoch=computed_on.epoch,

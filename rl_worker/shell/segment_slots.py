@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 from common.errors import WireError
-from common.protocol.messages import Hello, Pull, PushPull, Refused, ToServer, ToWorker, Welcome
+from common.protocol.messages import Hello, Pull, Push, Refused, ToServer, ToWorker, Welcome
 from common.protocol.wire import Buffer, Place, Places, read_to_worker, take_places, to_frames, with_places
 from common.sockets.shared_memory import PAGE_BYTES, Bytes, Segment
 from rl_worker.machine.outbox import vector_bytes
@@ -125,7 +125,7 @@ class SegmentSlots:
         """Where the server finds this vector, and may write the answer; None: by the wire."""
         number = message.request
         size = vector_bytes(vector)
-        asks = isinstance(message, Pull | PushPull)
+        asks = isinstance(message, Pull) or (isinstance(message, Push) and message.weight_codec is not None)
         # 0 is no number of its own.
         if self._segment is None or number == 0 or number in self._used or not (size or asks):
             return None

@@ -64,11 +64,12 @@ class Client:
         """Push a gradient computed on the newest weights; returns the newer ones."""
         self.sequence += 1
         self.have, chunk = self.ask(
-            "PUSHPULL",
+            "PUSH",
             gradient,
             sequence=self.sequence,
             computed_on=self.have["version"],
             epoch=self.have["epoch"],
+            weight_codec="float32",
             have_version=self.have["version"],
             have_epoch=self.have["epoch"],
             schema_hash=self.schema_hash,

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,9 +62,9 @@ class Client:
         self.ask(messages.Seed(request=self.next(), schema=SCHEMA.specs), np.zeros(SIZE, dtype="<f4").tobytes())
         assert isinstance(self.answer()[0], messages.Seeded)
 
-    def push(self, kind: type[messages.Push] | type[messages.PushPull], sequence: int) -> None:
-        more = {"have_version": 0, "have_epoch": 0} if kind is messages.PushPull else {}
-        push = kind(request=self.next(), sequence=sequence, computed_on=1, epoch=1, schema_hash=SCHEMA.hash, **more)  # type: ignore[call-arg]
+    def push(self, sequence: int, *, weight_codec: str | None = None) -> None:
+        what: dict[str, Any] = {"computed_on": 1, "epoch": 1, "schema_hash": SCHEMA.hash, "weight_codec": weight_codec}
+        push = messages.Push(request=self.next(), sequence=sequence, **what)
         self.ask(push, ONES)
 
 
@@ -103,17 +104,17 @@ def here(tmp_path: Path) -> Iterator[Here]:
     shell.close()
 
 
-@pytest.mark.parametrize("kind", [messages.Push, messages.PushPull])
+@pytest.mark.parametrize("weight_codec", [None, "float32"])
 @pytest.mark.parametrize("burst", [12, PUSH_WINDOW])
 def test_who_reads_in_bursts_has_an_answer_to_every_push_in_order(
-    here: Here, kind: type[messages.Push] | type[messages.PushPull], burst: int
+    here: Here, weight_codec: str | None, burst: int
 ) -> None:
     client = here.client()
     client.join("a")
     version = 1
     for first in range(1, 3 * burst, burst):
         for sequence in range(first, first + burst):
-            client.push(kind, sequence)
+            client.push(sequence, weight_codec=weight_codec)
         wait_for(lambda: here.machine.version == first + burst)  # noqa: B023 (it is called here)
         for sequence in range(first, first + burst):
             reply, weights = client.answer()
@@ -133,7 +134,7 @@ def test_answers_of_all_kinds_keep_their_order_while_they_wait(here: Here) -> No
     client.join("a")
     asked = []
     for sequence in range(1, 21):
-        client.push(messages.PushPull, sequence)
+        client.push(sequence, weight_codec="float32")
         client.ask(messages.Pull(request=client.next(), target=sequence % 2 == 0))
         client.ask(messages.Heartbeat(request=client.next()))
         client.ask(messages.Report(request=client.next(), sequence=sequence))
@@ -155,7 +156,7 @@ def test_updates_for_a_standby_wait_in_order_like_answers(here: Here) -> None:
     window = SMALL_WINDOW_BYTES // (4 * SIZE + OVERHEAD_BYTES)
     assert window > SEND_HIGH_WATER
     for sequence in range(1, window + 1):
-        worker.push(messages.Push, sequence)
+        worker.push(sequence)
     wait_for(lambda: here.machine.version == 1 + window)
     numbers = [update.number for update, _ in (standby.reply() for _ in range(window)) if hasattr(update, "number")]
     assert numbers == list(range(state.number + 1, state.number + 1 + window))
@@ -176,10 +177,10 @@ def test_who_reads_nothing_costs_the_weights_of_a_few_versions(here: Here, monke
     silent.join("silent")
     reader.join("reader")
     for sequence in range(1, PUSH_WINDOW + 1):
-        silent.push(messages.PushPull, sequence)
+        silent.push(sequence, weight_codec="float32")
     wait_for(lambda: here.machine.version == 1 + PUSH_WINDOW)
     for sequence in range(1, 200):
-        reader.push(messages.PushPull, sequence)
+        reader.push(sequence, weight_codec="float32")
         assert isinstance(reader.answer()[0], messages.Weights)
         silent.ask(messages.Pull(request=silent.next()))
     assert 1 < len(taken) <= SEND_HIGH_WATER + 6, "what ZeroMQ took, and what is on its way"

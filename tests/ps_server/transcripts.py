@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from common.protocol import messages
-from common.protocol.messages import NO_LIMIT, Episode, Message, Push, PushPull, Settlement, ToServer, settlement_of
+from common.protocol.messages import NO_LIMIT, Episode, Message, Push, Settlement, ToServer, settlement_of
 from common.protocol.tensors import Schema, TensorSpec
 from common.protocol.wire import Buffer
 from common.settings.run_spec import RunSpec, run_from_dict
@@ -134,7 +134,7 @@ class Transcript:
         for send in sends(self.effects):
             settled = settlement_of(send.message)
             if settled is not None and settled.verdict == "applied":
-                assert isinstance(message, Push | PushPull)
+                assert isinstance(message, Push)
                 self.applied.append((peer, settled.sequence))
                 self.applied_steps += message.steps
         return self.effects
@@ -177,12 +177,13 @@ class Transcript:
         peer = fields.pop("peer", worker)
         return self.answer(messages.Settled, peer, self.push_of(sequence, **fields), encoded(gradient)).settlement
 
-    def push_of(self, sequence: int, **fields: Any) -> messages.Push:
-        return messages.Push(**self._push_fields(sequence, fields))
+    def push_of(self, sequence: int, **fields: Any) -> Push:
+        return Push(**self._push_fields(sequence, fields))
 
-    def push_pull_of(self, sequence: int, *, have: int, **fields: Any) -> PushPull:
-        epoch = self.machine.epoch
-        return PushPull(**self._push_fields(sequence, fields), have_version=have, have_epoch=epoch)
+    def push_pull_of(self, sequence: int, *, have: int, weight_codec: str = "float32", **fields: Any) -> Push:
+        """A push that asks for newer weights than those of version `have`."""
+        fields |= {"weight_codec": weight_codec, "have_version": have, "have_epoch": self.machine.epoch}
+        return self.push_of(sequence, **fields)
 
     def pull(self, peer: str, *, have: int = 0, epoch: int | None = None, target: bool = False) -> Send:
         have_epoch = self.machine.epoch if epoch is None else epoch

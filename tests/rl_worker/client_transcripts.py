@@ -101,7 +101,8 @@ def joined_client(
 
 
 def push(client: ParameterClient, *values: float, now: float = 0.0, computed_on: int = 1) -> tuple[int, list[Effect]]:
-    return client.push_pull("float32", vector(*values), epoch=1, computed_on=computed_on, steps=20, now=now)
+    what: dict[str, Any] = {"epoch": 1, "computed_on": computed_on, "steps": 20, "weight_codec": "float32"}
+    return client.push("float32", vector(*values), **what, now=now)
 
 
 def weights(request: int, *, version: int = 2, epoch: int = 1) -> messages.Weights:

@@ -48,7 +48,7 @@ class Polite:
                 return messages.Seeded(request=message.request, accepted=True, version=1)
             case messages.Pull():
                 return self.newest(message.request)
-            case messages.PushPull():
+            case messages.Push():
                 self.version += 1
                 self.weights = self.weights - np.frombuffer(vector, dtype=np.float32)
                 return self.newest(message.request)

@@ -174,8 +174,10 @@ class SimulatedWorker:
         self.total += gradient
         epoch, version = self.have
         vector = [CODECS["float32"].encode(torch.from_numpy(self.placed(gradient)))]
-        push = self.machine.push_pull if self.pulls else self.machine.push
-        return push("float32", vector, epoch=epoch, computed_on=version, steps=2, now=now)[1]
+        codec = "float32" if self.pulls else None
+        return self.machine.push(
+            "float32", vector, epoch=epoch, computed_on=version, steps=2, now=now, weight_codec=codec
+        )[1]
 
 
 class SimulatedCluster:

@@ -112,7 +112,7 @@ class OneThread:
 
     def _to_server(self, frames: list[bytes]) -> None:
         message, vector = read_to_server(frames)
-        if isinstance(message, messages.PushPull) and message.sequence in self.restarts_before:
+        if isinstance(message, messages.Push) and message.sequence in self.restarts_before:
             self.restarts_before = set(self.restarts_before) - {message.sequence}
             self._restart()
         effects = self.server.receive(PEER, message, vector, now=self.now)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.protocol.messages import Push, PushPull
+from common.protocol.messages import Push
 from common.protocol.wire import read_to_server
 from rl_worker.machine.effects import Transmit
 from rl_worker.machine.outbox import vector_bytes
@@ -28,14 +28,14 @@ class CountedCluster(SimulatedCluster):
         self.most = self.under_way
 
     def _frames_to_server(self, worker: SimulatedWorker, transmit: Transmit) -> Any:
-        if isinstance(transmit.message, Push | PushPull):
+        if isinstance(transmit.message, Push):
             self.under_way += vector_bytes(transmit.vector)
             self.most = max(self.most, self.under_way)
         return super()._frames_to_server(worker, transmit)
 
     def _to_server(self, peer: bytes, frames: list[bytes]) -> None:
         message, vector = read_to_server(frames)
-        if isinstance(message, Push | PushPull):
+        if isinstance(message, Push):
             self.under_way -= vector_bytes(vector)
         super()._to_server(peer, frames)
 

@@ -61,7 +61,7 @@ class Life:
         self._sequence += 1
         what = {"sequence": self._sequence, "computed_on": self._have_version, "epoch": self._have_epoch}
         have = {"have_version": self._have_version, "have_epoch": self._have_epoch}
-        self._say("PUSHPULL", ZEROS, schema_hash=SCHEMA.hash, steps=1, **what, **have)
+        self._say("PUSH", ZEROS, weight_codec="float32", schema_hash=SCHEMA.hash, steps=1, **what, **have)
         meters = {f"meter {number}": self._random.random() for number in range(10)}
         self._say("REPORT", sequence=self._sequence, episodes=[[1.0, 10]], meters=meters)
         return True

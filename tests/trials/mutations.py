@@ -50,10 +50,10 @@ class Mutations:
 
     def sound(self) -> Frames:
         """As it should be, of a stranger or of somebody who has said HELLO, for the first time or once more."""
-        kinds = ["HELLO", "PULL", "PUSH", "PUSHPULL", "REPORT", "HEARTBEAT", "GOODBYE", "STATUS_REQUEST", "SEED"]
+        kinds = ["HELLO", "PULL", "PUSH", "PUSH", "REPORT", "HEARTBEAT", "GOODBYE", "STATUS_REQUEST", "SEED"]
         rare = "CHECKPOINT_REQUEST" if self._random.random() < 0.05 else "PUSH"
         fields = self._fields(self._random.choice([*kinds, rare]))
-        return _framed(fields, *([self._zeros] if fields["type"] in ("PUSH", "PUSHPULL", "SEED") else []))
+        return _framed(fields, *([self._zeros] if fields["type"] in ("PUSH", "SEED") else []))
 
     def _fields(self, kind: str) -> Fields:
         drawn = self._random
@@ -65,17 +65,17 @@ class Mutations:
                 return fields | who | {"protocols": [1, 1], "codecs": ["float32"]}
             case "SEED":
                 return fields | {"schema": self._schema.to_list()}
-            case "PUSH" | "PUSHPULL":
+            case "PUSH":
                 fields |= {"sequence": drawn.randrange(1, 70), "computed_on": drawn.randrange(1000), "epoch": 0}
                 fields |= {"schema_hash": self._schema.hash, "steps": 1}
-                return fields | ({"have_version": 0, "have_epoch": 0} if kind == "PUSHPULL" else {})
+                return fields | ({"weight_codec": "float32"} if drawn.random() < 0.5 else {})
             case "REPORT":
                 return fields | {"sequence": drawn.randrange(1, 70), "episodes": [[1.0, 5]], "meters": {"loss": 0.5}}
             case _:
                 return fields
 
     def _push(self, **fields: Any) -> Fields:
-        return self._fields(self._random.choice(["PUSH", "PUSHPULL"])) | fields
+        return self._fields("PUSH") | fields
 
     # -- the ways ---------------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Mutations:
     def _wrong_codec(self) -> Frames:
         codec = self._random.choice(["zip", "bfloat16", "float16", "int8", "topk", "float32 "])
         field = self._random.choice(["codec", "weight_codec"])
-        return _framed(self._fields("PUSHPULL") | {field: codec}, self._zeros)
+        return _framed(self._fields("PUSH") | {field: codec}, self._zeros)
 
     def _wrong_numbers(self) -> Frames:
         vector = np.zeros(self._schema.size, dtype="<f4")

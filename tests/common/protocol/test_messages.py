@@ -22,9 +22,6 @@ LEAST: dict[str, dict[str, Any]] = {
     "SEED": {"schema": []},
     "PULL": {},
     "PUSH": {"sequence": 1, "computed_on": 0, "epoch": 0, "schema_hash": "0f"},
-    "PUSHPULL": {
-        "sequence": 1, "computed_on": 0, "epoch": 0, "schema_hash": "0f", "have_version": 0, "have_epoch": 0,
-    },
     "REPORT": {"sequence": 1},
     "HEARTBEAT": {},
     "GOODBYE": {},
@@ -44,8 +41,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "SEED": {"codec": "float32", "inline": b""},
     "PULL": {"have_version": 0, "have_epoch": 0, "target": False, "codec": "float32"},
-    "PUSH": {"steps": 0, "codec": "float32", "inline": b""},
-    "PUSHPULL": {"steps": 0, "codec": "float32", "inline": b""},
+    "PUSH": {
+        "steps": 0, "codec": "float32", "weight_codec": None, "have_version": 0, "have_epoch": 0, "oldest": 1,
+        "inline": b"",
+    },
     "REPORT": {"episodes": (), "meters": {}},
     "GOODBYE": {"reason": ""},
 }  # fmt: skip
@@ -88,12 +87,12 @@ def fields_of(kind: type[Message]) -> list[str]:
     ("tag", "field", "good", "bad"),
     [
         *((tag, "request", COUNTS, NO_COUNTS) for tag in LEAST),
-        *((tag, "sequence", [1, 2**53], [0, *NO_COUNTS]) for tag in ("PUSH", "PUSHPULL", "REPORT")),
-        *((tag, "computed_on", COUNTS, NO_COUNTS) for tag in ("PUSH", "PUSHPULL")),
-        *((tag, "epoch", COUNTS, NO_COUNTS) for tag in ("PUSH", "PUSHPULL")),
-        *((tag, "steps", COUNTS, NO_COUNTS) for tag in ("PUSH", "PUSHPULL")),
-        *((tag, "have_version", COUNTS, NO_COUNTS) for tag in ("PULL", "PUSHPULL")),
-        *((tag, "have_epoch", COUNTS, NO_COUNTS) for tag in ("PULL", "PUSHPULL")),
+        *((tag, "sequence", [1, 2**53], [0, *NO_COUNTS]) for tag in ("PUSH", "REPORT")),
+        ("PUSH", "computed_on", COUNTS, NO_COUNTS),
+        ("PUSH", "epoch", COUNTS, NO_COUNTS),
+        ("PUSH", "steps", COUNTS, NO_COUNTS),
+        *((tag, "have_version", COUNTS, NO_COUNTS) for tag in ("PULL", "PUSH")),
+        *((tag, "have_epoch", COUNTS, NO_COUNTS) for tag in ("PULL", "PUSH")),
         ("HELLO", "incarnation", COUNTS, NO_COUNTS),
         ("HELLO", "environments", [0, 1, 4096], [4097, *NO_COUNTS]),
         ("HELLO", "oldest", [1, 2**53], [0, *NO_COUNTS]),
@@ -104,8 +103,9 @@ def fields_of(kind: type[Message]) -> list[str]:
         ("HELLO", "proposed_run", [{"preset": "a"}], [{"environment": {"id": bad}} for bad in UNSAFE]),
         ("HELLO", "protocols", [[0, 2**53]], [[], [1], [1, 1, 1], [1, -1], 1, None]),
         ("HELLO", "codecs", [[], ["float32"] * 32], [["float32"] * 33, [""], "float32", None]),
-        *((tag, "codec", NAMES, NO_NAMES) for tag in ("SEED", "PULL", "PUSH", "PUSHPULL")),
-        *((tag, "schema_hash", NAMES, NO_NAMES) for tag in ("PUSH", "PUSHPULL")),
+        *((tag, "codec", NAMES, NO_NAMES) for tag in ("SEED", "PULL", "PUSH")),
+        ("PUSH", "schema_hash", NAMES, NO_NAMES),
+        ("PUSH", "weight_codec", [*NAMES, None], [bad for bad in NO_NAMES if bad is not None]),
         *((tag, "reason", TEXTS, NO_TEXTS) for tag in ("GOODBYE", "STOP_REQUEST")),
         *((tag, "address", ["a:1", "[::1]:5555"], ["", "a b", *UNSAFE]) for tag in ("FOLLOW", "FENCE")),
         ("PULL", "target", [True, False], [1, 0, "true", None]),
@@ -149,16 +149,12 @@ def test_the_protocol_page_names_every_message_and_all_its_fields(kind: type[Mes
     tag = kind.__struct_config__.tag
     told = [line for line in PAGE.splitlines() if line.startswith("|") and re.search(rf"\b{tag}\b", line)]
     assert told, f"{tag} stands in no table"
-    if tag == "PUSHPULL":  # "the fields of PUSH, …"
-        told += [line for line in PAGE.splitlines() if line.startswith("| PUSH ")]
     for field in fields_of(kind):
         assert any(re.search(rf"\b{field}\b", line) for line in told), f"{tag}: {field}"
 
 
 def test_the_page_and_the_code_agree_on_who_carries_a_vector() -> None:
-    assert {kind.__struct_config__.tag for kind in CARRIES_VECTOR} == {
-        "SEED", "PUSH", "PUSHPULL", "WEIGHTS", "STATE", "UPDATE",
-    }  # fmt: skip
+    assert {kind.__struct_config__.tag for kind in CARRIES_VECTOR} == {"SEED", "PUSH", "WEIGHTS", "STATE", "UPDATE"}
     from_workers = [kind for kind in CARRIES_VECTOR if kind not in (State, Update)]
     assert all("codec" in fields_of(kind) and "inline" in fields_of(kind) for kind in from_workers)
 

@@ -219,7 +219,7 @@ def test_what_a_dead_worker_sent_out_of_order_waits_no_longer() -> None:
     assert push(server, "b", 3) == [], "a has to send its second push again"
 
 
-def test_a_round_answers_pushpull_with_the_weights_after_it() -> None:
+def test_a_push_in_a_round_is_answered_with_the_weights_after_the_round() -> None:
     server = a_server("sync")
     waiting = server.push_pull_of(1, have=1)
     assert answers(server.machine.receive(b"a", waiting, encoded([2, 2, 2]), now=server.now)) == []

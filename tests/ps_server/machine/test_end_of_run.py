@@ -124,7 +124,7 @@ def test_a_run_that_nobody_joined_can_be_ended_too(empty: Transcript) -> None:
         lambda server: messages.Heartbeat(request=server.next_request()),
         lambda server: messages.Seed(request=server.next_request(), schema=()),
     ],
-    ids=["push", "pushpull", "hello", "heartbeat", "seed"],
+    ids=["push", "push with weights", "hello", "heartbeat", "seed"],
 )
 @pytest.mark.parametrize("peer", ["a", "nobody"])
 def test_whatever_needs_a_running_run_is_answered_by_stop(

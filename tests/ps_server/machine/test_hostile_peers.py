@@ -41,6 +41,9 @@ PUSH: dict[str, Any] = {
     "schema_hash": st.sampled_from([SCHEMA.hash, SCHEMA.hash, "x"]),
     "steps": counts,
     "codec": codecs,
+    "weight_codec": st.one_of(st.none(), codecs),
+    "have_version": counts,
+    "have_epoch": st.sampled_from([0, EPOCH]),
 }
 hellos = st.builds(
     messages.Hello,
@@ -63,7 +66,6 @@ others: st.SearchStrategy[ToServer] = st.one_of(
     st.builds(messages.Seed, request=requests, schema=schemas, codec=codecs),
     st.builds(messages.Pull, request=requests, have_version=counts, have_epoch=counts, target=st.booleans()),
     st.builds(messages.Push, **PUSH),
-    st.builds(messages.PushPull, **PUSH, have_version=counts, have_epoch=st.sampled_from([0, EPOCH])),
     st.builds(
         messages.Report,
         request=requests,

@@ -5,7 +5,7 @@ import torch
 
 from common.protocol import messages
 from common.protocol.codecs import CODECS
-from common.protocol.messages import NO_LIMIT, NotModified, PushPull, Settlement, Weights
+from common.protocol.messages import NO_LIMIT, NotModified, Settlement, Weights
 from ps_server.state.training_run import PUSH_WINDOW
 from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, SCHEMA, Transcript, encoded, notes, received, sends
 
@@ -189,10 +189,10 @@ def test_two_successive_pushes_differ_in_the_weights_that_come_back(server: Tran
     assert seen == [[-1, 0, -1], [-2, 0, -3], [-3, 0, -6]]
 
 
-# -- pushpull ---------------------------------------------------------------------------------------------------------
+# -- a push that asks for weights -------------------------------------------------------------------------------------
 
 
-def test_pushpull_settles_and_brings_the_weights_in_one_reply(server: Transcript) -> None:
+def test_a_push_that_asks_for_weights_is_settled_and_brings_the_weights_in_one_reply(server: Transcript) -> None:
     reply = server.ask("a", server.push_pull_of(1, have=1), encoded([1, 2, 3]))
     assert sends(server.effects) == [reply]
     assert isinstance(reply.message, Weights)
@@ -201,7 +201,7 @@ def test_pushpull_settles_and_brings_the_weights_in_one_reply(server: Transcript
     assert received(reply) == [-1, -2, -3]
 
 
-def test_a_repeated_pushpull_brings_the_weights_again(server: Transcript) -> None:
+def test_a_retried_push_that_asks_for_weights_brings_them_again(server: Transcript) -> None:
     """The reply was lost, the push was not."""
     message = server.push_pull_of(1, have=1)
     server.ask("a", message, encoded([1, 2, 3]))
@@ -211,14 +211,14 @@ def test_a_repeated_pushpull_brings_the_weights_again(server: Transcript) -> Non
     assert received(reply) == [-1, -2, -3]
 
 
-def test_pushpull_of_a_discarded_gradient_tells_so_and_that_nothing_changed(server: Transcript) -> None:
+def test_a_discarded_push_that_asks_for_weights_names_the_verdict_and_that_nothing_changed(server: Transcript) -> None:
     reply = server.ask("a", server.push_pull_of(1, have=1), encoded([1, 2]))
     assert isinstance(reply.message, NotModified)
     assert reply.message.settled is not None
     assert (reply.message.settled.verdict, reply.message.settled.code) == ("discarded", "wrong_size")
 
 
-def test_pushpull_in_an_unknown_codec_is_refused_and_nothing_is_settled(server: Transcript) -> None:
+def test_a_push_that_asks_for_weights_in_an_unknown_codec_is_refused_and_not_settled(server: Transcript) -> None:
     """The weights could not go back in it; a refusal must not hide what became of the push."""
     refused = server.refusal("a", server.push_pull_of(1, have=1, weight_codec="zip"), encoded([1, 2, 3]))
     assert refused.code == "unknown_codec"
@@ -233,7 +233,6 @@ def test_pushpull_in_an_unknown_codec_is_refused_and_nothing_is_settled(server: 
     "message",
     [
         messages.Push(request=5, sequence=1, computed_on=1, epoch=EPOCH, schema_hash="x"),
-        PushPull(request=5, sequence=1, computed_on=1, epoch=EPOCH, schema_hash="x", have_version=0, have_epoch=0),
         messages.Report(request=5, sequence=1),
         messages.Heartbeat(request=5),
         messages.Goodbye(request=5),

@@ -36,7 +36,7 @@ def every_call(client: ParameterClient, *, now: float) -> list[Call]:
         client.seed(SCHEMA, "float32", vector(0, 0), now=now),
         client.pull(have_epoch=0, have_version=0, now=now),
         client.push("float32", vector(1, 1), epoch=1, computed_on=1, steps=20, now=now),
-        client.push_pull("float32", vector(1, 1), epoch=1, computed_on=1, steps=20, now=now),
+        client.push("float32", vector(1, 1), epoch=1, computed_on=1, steps=20, now=now, weight_codec="float32"),
         client.report([], {}, now=now),
     ]
 
@@ -100,7 +100,7 @@ def test_calls_wait_until_it_has_joined_and_then_go_in_order() -> None:
     calls = every_call(client, now=0.0)
     assert [effects for _, effects in calls] == [[]] * 5
     effects = join(client)
-    assert kinds(effects)[1:] == [messages.Seed, messages.Pull, messages.Push, messages.PushPull, messages.Report]
+    assert kinds(effects)[1:] == [messages.Seed, messages.Pull, messages.Push, messages.Push, messages.Report]
     assert [message.request for message in sent(effects)] == [ticket for ticket, _ in calls]
 
 
@@ -109,15 +109,17 @@ def test_calls_of_a_member_go_at_once_with_all_they_carry() -> None:
     gradient = vector(1, 2)
     _, pulled = client.pull(have_epoch=7, have_version=3, target=True, now=0.0)
     _, pushed = client.push("float32", gradient, epoch=7, computed_on=3, steps=20, now=0.0)
-    _, both = client.push_pull("float32", gradient, epoch=7, computed_on=4, steps=21, now=0.0)
+    _, both = client.push("float32", gradient, epoch=7, computed_on=4, steps=21, now=0.0, weight_codec="int8")
     _, reported = client.report([Episode(3.0, 9)], {"entropy": 0.5}, now=0.0)
     _, reported_again = client.report([], {}, now=0.0)
-    common: dict[str, Any] = {"epoch": 7, "schema_hash": SCHEMA.hash}
+    common: dict[str, Any] = {"epoch": 7, "have_epoch": 7, "schema_hash": SCHEMA.hash}
     assert [*pulled, *pushed, *both, *reported, *reported_again] == [
         Transmit(messages.Pull(request=3, have_epoch=7, have_version=3, target=True)),
-        Transmit(messages.Push(request=4, sequence=1, computed_on=3, steps=20, **common), gradient),
+        Transmit(messages.Push(request=4, sequence=1, computed_on=3, have_version=3, steps=20, **common), gradient),
         Transmit(
-            messages.PushPull(request=5, sequence=2, computed_on=4, steps=21, have_epoch=7, have_version=4, **common),
+            messages.Push(
+                request=5, sequence=2, computed_on=4, have_version=4, steps=21, weight_codec="int8", **common
+            ),
             gradient,
         ),
         Transmit(messages.Report(request=6, sequence=1, episodes=(Episode(3.0, 9),), meters={"entropy": 0.5})),

@@ -96,7 +96,7 @@ def test_while_it_joins_again_new_calls_wait() -> None:
     client = joined_client()
     client.receive(unknown_worker(7), now=1.0)
     assert push(client, 1, 2, now=1.0)[1] == []
-    assert kinds(join(client, now=1.0, schema=SCHEMA.specs)) == [messages.PushPull]
+    assert kinds(join(client, now=1.0, schema=SCHEMA.specs)) == [messages.Push]
 
 
 def test_hello_tells_which_pushes_may_still_come() -> None:
@@ -142,7 +142,7 @@ def test_an_empty_server_that_came_back_gets_the_newest_weights_before_anything_
     assert "another" in noted.text
     assert first == Transmit(messages.Seed(request=0, schema=SCHEMA.specs), vector(5, 6))
     assert isinstance(again, Transmit)
-    assert isinstance(again.message, messages.PushPull)
+    assert isinstance(again.message, messages.Push)
     assert (again.message.sequence, again.message.oldest) == (2, 2), "the first is part of these weights"
     assert client.receive(messages.Seeded(request=0, accepted=True, version=1), now=1.1) == []
 
@@ -233,7 +233,7 @@ def test_large_vectors_under_way_prolong_the_silence_that_is_borne() -> None:
     """10 MB at 1 MB a second."""
     client = joined_client()
     gradient = [memoryview(bytes(10_000_000))]
-    client.push_pull("float32", gradient, epoch=1, computed_on=1, steps=1, now=0.0)
+    client.push("float32", gradient, epoch=1, computed_on=1, steps=1, now=0.0, weight_codec="float32")
     assert first(quiet_until(client, 20), Reconnect) == pytest.approx(SILENCE_SECONDS + 10, abs=0.1)
 
 

@@ -60,19 +60,19 @@ def test_large_vectors_prolong_it_by_what_they_took_of_late_so_that_a_takeover_i
     gradient = [memoryview(bytes(10_000_000))]
     now = 0.0
     for _ in range(60):
-        ticket, _ = client.push_pull("float32", gradient, epoch=1, computed_on=1, steps=1, now=now)
+        ticket, _ = client.push("float32", gradient, epoch=1, computed_on=1, steps=1, now=now)
         now += 0.1
         client.receive(weights(ticket), gradient, now=now)
-    client.push_pull("float32", gradient, epoch=1, computed_on=1, steps=1, now=now)
+    client.push("float32", gradient, epoch=1, computed_on=1, steps=1, now=now)
     assert first_reconnect(client, now) == pytest.approx(SILENCE_WITH_STANDBY_SECONDS + 0.1, abs=0.1)
 
 
 def test_after_a_false_alarm_a_slow_link_is_given_its_time() -> None:
     client = joined_client(addresses=2)
     gradient = [memoryview(bytes(4_000_000))]
-    ticket, _ = client.push_pull("float32", gradient, epoch=1, computed_on=1, steps=1, now=0.0)
+    ticket, _ = client.push("float32", gradient, epoch=1, computed_on=1, steps=1, now=0.0)
     client.receive(weights(ticket), vector(1, 2), now=0.1)
-    client.push_pull("float32", gradient, epoch=1, computed_on=1, steps=1, now=0.1)
+    client.push("float32", gradient, epoch=1, computed_on=1, steps=1, now=0.1)
     alarm = 0.1 + first_reconnect(client, 0.1)
     assert alarm < 1.5
     join(client, now=alarm + 0.1, schema=SCHEMA.specs)

@@ -12,16 +12,15 @@ def push(sequence: int) -> messages.Push:
     return Push(request=10 * sequence, sequence=sequence, computed_on=7, epoch=3, schema_hash="s", steps=5)
 
 
-def push_pull(sequence: int) -> messages.PushPull:
-    return messages.PushPull(
+def push_pull(sequence: int) -> messages.Push:
+    return messages.Push(
         request=10 * sequence,
         sequence=sequence,
         computed_on=7,
         epoch=3,
         schema_hash="s",
         steps=5,
-        have_version=7,
-        have_epoch=3,
+        weight_codec="float32",
     )
 
 

@@ -122,7 +122,8 @@ def test_a_gradient_is_pushed_with_the_version_it_was_computed_on() -> None:
     parameters, wire = remote(lambda message, _: weights(message.request, 8, 9, settled=settled))
     answer = parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=newest(7, 2), steps=160)
     ((push, gradient),) = wire.heard
-    assert isinstance(push, messages.PushPull)
+    assert isinstance(push, messages.Push)
+    assert push.weight_codec == "float32"
     assert (push.epoch, push.computed_on, push.have_epoch, push.have_version, push.steps) == (7, 2, 7, 2, 160)
     assert push.schema_hash == SCHEMA.hash
     assert np.frombuffer(gradient, dtype="<f4").tolist() == [0.5, -0.5]
@@ -135,7 +136,7 @@ def test_with_prefetch_a_push_is_not_waited_for_until_enough_are_under_way() -> 
     answers = iter([(1, 2), (3, 4)])
 
     def settled(message: ToServer, vector: bytes) -> tuple[ToWorker, bytes]:
-        assert isinstance(message, messages.PushPull)
+        assert isinstance(message, messages.Push)
         settlement = Settlement(sequence=message.sequence, verdict="applied", version=3)
         return weights(message.request, *next(answers), settled=settlement)
 

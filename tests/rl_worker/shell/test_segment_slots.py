@@ -3,6 +3,7 @@
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -36,9 +37,9 @@ def proven(monkeypatch: pytest.MonkeyPatch) -> Iterator[SegmentSlots]:
     proven.let_go()
 
 
-def push_pull(number: int) -> messages.PushPull:
-    have = {"computed_on": 1, "have_version": 1, "epoch": 1, "have_epoch": 1}
-    return messages.PushPull(request=number, sequence=number, schema_hash="s", **have)
+def push_pull(number: int) -> messages.Push:
+    have: dict[str, Any] = {"computed_on": 1, "epoch": 1, "have_version": 1, "have_epoch": 1}
+    return messages.Push(request=number, sequence=number, schema_hash="s", weight_codec="float32", **have)
 
 
 def places_of(frames: Sequence[Buffer]) -> Places | None:

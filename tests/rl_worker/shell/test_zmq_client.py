@@ -69,15 +69,15 @@ def test_a_long_vector_arrives_whole() -> None:
 
     class Receipt(Polite):
         def answer(self, message: ToServer, vector: bytes) -> Answer:
-            if isinstance(message, messages.PushPull):
+            if isinstance(message, messages.Push):
                 return self.newest(message.request)
             return super().answer(message, vector)
 
     with serving(Receipt()) as server, connected(server, machine) as client:
         client.call(partial(machine.seed, SCHEMA, "float32", vector(0, 0))).result(SECONDS)
-        push = partial(machine.push_pull, "float32", [memoryview(gradient)], epoch=1, computed_on=1, steps=3)
+        push = partial(machine.push, "float32", [memoryview(gradient)], epoch=1, computed_on=1, steps=3)
         client.call(push).result(SECONDS)
-        (pushed,) = [whole for _, message, whole in server.heard if isinstance(message, messages.PushPull)]
+        (pushed,) = [whole for _, message, whole in server.heard if isinstance(message, messages.Push)]
         assert pushed == gradient
 
 
