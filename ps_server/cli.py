@@ -12,13 +12,14 @@ from typing import NoReturn
 import torch
 
 from common.errors import CheckpointError, Fenced, SettingsError
-from common.program.flags import Parsed, parse_with_run, run_program
+from common.program.flags import Parsed, parse_with_run
 from common.program.log_lines import log_as
 from common.program.output import never_wait_for_output
+from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
 from common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
 from common.run_folder.paths import make_run_folder
-from common.settings.run_spec import flag_of
+from common.settings.run_settings import flag_of
 from common.sockets.curve import ClientKeys, read_pair
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.machine.standby import Standby

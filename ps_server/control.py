@@ -15,13 +15,14 @@ from tyro.conf import arg
 from tyro.extras import SubcommandApp
 
 from common.errors import SettingsError
-from common.program.flags import answer_version, run_program
+from common.program.flags import print_version, typed_flags
+from common.program.run_program import run_program
 from common.protocol import messages
 from common.protocol.addresses import check_address
 from common.protocol.messages import ToServer, ToWorker
 from common.protocol.status import Status, speed_of
 from common.run_folder.paths import CURVE
-from common.sockets.curve import read_client_keys
+from common.sockets.curve import CurveFlags
 from common.sockets.request import ask
 from ps_server.shell.keys import add_keys, make_keys
 
@@ -39,21 +40,17 @@ def main() -> NoReturn:
 
 def control(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
-    answer_version(sys.argv[1:] if argv is None else argv, PROGRAM)
+    print_version(typed_flags(sys.argv[1:] if argv is None else argv), PROGRAM)
     app.cli(args=argv, prog=PROGRAM, description=__doc__)
     return 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Server:
+class Server(CurveFlags):
     """Whom to ask."""
 
     server: str
     """HOST:PORT of the ps-server"""
-    curve_server_key: Path | None = None
-    """the server's public key, where it asks for keys"""
-    curve_secret: Path | None = None
-    """a secret key whose public half the server knows; an admin's, to save or stop the run"""
 
     def __post_init__(self) -> None:
         check_address("--server", self.server)
@@ -148,7 +145,7 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
 
 
 def _ask(server: Server, message: ToServer, timeout_seconds: float) -> ToWorker:
-    keys = read_client_keys(server.curve_server_key, server.curve_secret)
+    keys = server.client_keys()
     return ask(server.server, message, timeout_seconds=timeout_seconds, keys=keys)[0]
 
 

@@ -12,8 +12,8 @@ from common.program.flags import Parsed
 from common.protocol.messages import StatusReply, StatusRequest
 from common.protocol.status import Status
 from common.run_folder.checkpoint_folder import newest_first
-from common.settings.resumed_run import resumed_run
-from common.settings.run_spec import run_from_dict
+from common.settings.overrides import resumed_run
+from common.settings.run_settings import run_from_dict
 from common.sockets.curve import ClientKeys
 from common.sockets.request import ask
 from ps_server.machine.fencing import advice

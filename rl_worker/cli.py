@@ -12,13 +12,15 @@ from typing import NoReturn, cast
 import torch
 
 from common.errors import RunEnded
-from common.program.flags import Parsed, parse_with_run, run_program
+from common.program.flags import Parsed, parse_with_run
 from common.program.log_lines import log_as
 from common.program.output import never_wait_for_output
+from common.program.run_program import run_program
+from common.program.stop_signals import Interrupted, StopSignal
 from common.protocol.messages import Episode, Welcome
 from common.protocol.names import as_name, as_text
-from common.settings.run_spec import RunSpec, run_from_dict
-from common.sockets.curve import read_client_keys
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import RunSpec
 from common.sockets.zmq_sockets import why_no_address
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.algorithms.algorithm import Algorithm
@@ -33,7 +35,6 @@ from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.networks.normalization import measure_normalization
 from rl_worker.play.gifs import GifRecorder
 from rl_worker.settings import WorkerSettings
-from rl_worker.shell.interrupts import Interrupted, Interrupts
 from rl_worker.shell.remote_parameters import Newest, RemoteParameters
 from rl_worker.shell.zmq_client import ZmqClient
 from rl_worker.training import train
@@ -65,13 +66,12 @@ def work(argv: Sequence[str] | None = None) -> int:
     if flags.names_a_run:  # else it would be found out when the server has taken the run from here
         with_screen = settings.gif_dir is not None and flags.run.records.gif_every_episodes > 0
         check_run(flags.run, imports=settings.imports, with_screen=with_screen)
-    interrupts = Interrupts()
-    interrupts.listen()
-    keys = read_client_keys(settings.curve_server_key, settings.curve_secret)
+    stop = StopSignal(raises=True)
+    keys = settings.client_keys()
     machine = _machine(flags, name)
     reason = ""
     watch = StallWatch(settings.stall_seconds, now=time.monotonic())
-    client = ZmqClient(settings.server, machine, keys=keys, undisturbed=interrupts.postponed, watch=watch)
+    client = ZmqClient(settings.server, machine, keys=keys, undisturbed=stop.postponed, watch=watch)
     try:
         log.info("joining %s", settings.server)
         for why in filter(None, map(why_no_address, settings.addresses)):

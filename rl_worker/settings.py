@@ -10,10 +10,11 @@ from common.errors import SettingsError
 from common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_MINUTES, MOST_SECONDS, MOST_THREADS, check_number
 from common.protocol.addresses import check_address
 from common.protocol.names import LONGEST_NAME, as_name, is_name
+from common.sockets.curve import CurveFlags
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerSettings:
+class WorkerSettings(CurveFlags):
     """
     Step environments, compute gradients, push them to a server. It gets the run from there.
 
@@ -34,10 +35,6 @@ class WorkerSettings:
     """HOST:PORT of ps-server, which may be started later; HOST:PORT,HOST:PORT where it has a standby"""
     name: str | None = None
     """name of this worker, which no other process of the run may have; HOST-PID-RANDOM when not given"""
-    curve_server_key: Path | None = None
-    """the server's public key, where it asks for keys: server.key of its `ps-ctl keygen`"""
-    curve_secret: Path | None = None
-    """this worker's own secret key, whose public half the server knows: worker.key_secret of its `ps-ctl keygen`"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the network runs; environments always run on the CPU"""
     threads: int = 1

@@ -1,10 +1,10 @@
 """
-What other libraries call a flag of ours: Stable-Baselines3, CleanRL, RLlib, Sample Factory, and the A3C programs.
+Names that other libraries give our flags: Stable-Baselines3, CleanRL, RLlib, Sample Factory, and the A3C programs.
 
-Each name here is none of our own flags (a test looks); whoever types one is told ours.
+None of them is a flag of ours, as a test checks. The error for one that is typed names ours.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 NAMES_ELSEWHERE = {
     "--agent": "--algorithm",
@@ -77,10 +77,9 @@ NAMES_ELSEWHERE = {
 }
 
 
-def name_here(arguments: Sequence[str], flags: Collection[str]) -> str:
-    """A sentence on the first argument that one of `flags`, a program's own, is called elsewhere; "" without one."""
-    for argument in arguments:
-        name = argument.partition("=")[0].replace("_", "-")
+def name_here(typed: Collection[str], flags: Collection[str]) -> str:
+    """A sentence on the first typed flag whose own name is among `flags`, those of a program; "" without one."""
+    for name in typed:
         if (ours := NAMES_ELSEWHERE.get(name)) in flags and name not in flags:
             return f"{name}: here it is called {ours}"
     return ""

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from common.errors import CheckpointError, DamagedCheckpoint, SchemaMismatch
 from common.protocol.tensors import Schema
-from common.settings.run_spec import RunSpec, run_from_dict
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import RunSpec
 
 FORMAT = "ps-rl checkpoint 2"
 WRITING = ".writing"  # the folder, beside the checkpoints, of files that are not whole yet

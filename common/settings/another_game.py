@@ -8,7 +8,8 @@ frames and the name of the run do not. It decides on settings alone and steps no
 import re
 from typing import Any
 
-from common.settings.run_spec import Environment, RunSpec, flag_of, flat_settings, with_settings
+from common.settings.run_settings import flag_of, flat_settings, typed, with_settings
+from common.settings.run_spec import Environment, RunSpec
 
 OF_THE_GAME = {
     "environment.actions",
@@ -54,7 +55,7 @@ def game_name(environment: str) -> str:
 
 def left_behind_in_words(run: RunSpec, preset: str, left: dict[str, Any]) -> str:
     """One sentence for the user: how the run is called now, and which settings did not come along."""
-    flags = ", ".join(f"{flag_of(key)} {_typed(value)}" for key, value in left.items())
+    flags = ", ".join(f"{flag_of(key)} {typed(value)}" for key, value in left.items())
     without = f", and leaves out what belongs to the game of {preset}: {flags}" if flags else ""
     return f"--environment {run.environment.id}: this run is called {run.preset}{without}"
 
@@ -70,8 +71,3 @@ def _left_behind(old: Environment, new: Environment) -> set[str]:
 def _recipe(run: RunSpec) -> str:
     """The preset's own name, also of a run that plays another game already."""
     return run.preset.removesuffix(f"-on-{game_name(run.environment.id)}")
-
-
-def _typed(value: Any) -> str:
-    """As on a command line."""
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -7,21 +7,13 @@ in TOML (`[algorithm] unroll_length`), its path in an error (`algorithm.unroll_l
 its own.
 """
 
-import difflib
-import itertools
-import re
-import tomllib
-from collections.abc import Mapping
-from importlib import resources
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import tomli_w
 import tyro
 
-from common.errors import SettingsError
-from common.protocol.names import Text, as_text
+from common.protocol.names import Text
 
 # All numbers have two ends: an integer beyond 64 bits cannot travel, and Inf or NaN would pass an open end.
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
@@ -44,9 +36,6 @@ Score = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 # Part of a path: no slashes, and nothing hidden.
 ExperimentName = Annotated[str, msgspec.Meta(max_length=60, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?\Z")]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=10**9)]  # plus a worker's own number it must fit 31 bits (ALE)
-
-# Settings that a worker may choose for itself without contradicting the run.
-LOCAL_SETTINGS = {"environment.envs", "seed"}
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -389,123 +378,3 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         }
         settings = {name: value for name, value in self.to_dict().items() if not isinstance(value, dict | None)}
         return tomli_w.dumps(settings | sections)
-
-
-def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
-    """
-    The run specification in nested dictionaries; missing settings take their defaults.
-
-    Raises SettingsError naming `source` (a file, a flag, a worker) and the setting.
-    """
-    try:
-        return msgspec.convert(settings, RunSpec)
-    except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$")
-        setting = re.sub(r"\[.*", "", path.strip(".`"))
-        where = f" for {setting} ({flag_of(setting)})" if setting else ""
-        raise SettingsError(f"{source}: {problem[:1].lower()}{problem[1:]}{where}") from error
-
-
-def with_settings(run: RunSpec, settings: Mapping[str, Any], *, source: str) -> RunSpec:
-    """
-    The run with some settings replaced, given flat: {"algorithm.unroll_length": 20}.
-
-    Naming another algorithm or optimizer ("optimizer.name") starts that section from its defaults.
-    Raises SettingsError.
-    """
-    nested = run.to_dict()
-    for key, value in sorted(settings.items(), key=lambda item: not item[0].endswith(".name")):
-        section, _, name = key.rpartition(".")
-        place = nested.setdefault(section, {}) if section else nested
-        if not isinstance(place, dict):
-            raise SettingsError(f"{source}: there is no section {section!r}")
-        if name == "name" and section in ("algorithm", "optimizer") and place.get("name") != value:
-            place.clear()
-        place[name] = value
-    return run_from_dict(nested, source=source)
-
-
-def flat_settings(nested: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested sections as one flat dictionary: {"algorithm.unroll_length": 20, "seed": 1}."""
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{key}.{name}": inner for name, inner in value.items()}
-        else:
-            flat[key] = value
-    return flat
-
-
-def flag_of(setting: str) -> str:
-    """The flag of a setting: "algorithm.unroll_length" is --unroll-length, "environment.id" is --environment."""
-    section, _, name = setting.rpartition(".")
-    return "--" + (section if name in ("id", "name", "rule") else name).replace("_", "-")
-
-
-def flags_for(settings: Mapping[str, Any]) -> list[str]:
-    """The flags that say these settings, given flat, on the command line of a program."""
-    flags: list[str] = []
-    for key, value in settings.items():
-        flag = flag_of(key)
-        match value:
-            case bool():
-                flags.append(flag if value else flag.replace("--", "--no-", 1))
-            case list() | tuple():
-                flags += [flag, *map(str, value)]
-            case _:
-                flags += [flag, str(value)]
-    return flags
-
-
-def contradiction(run: RunSpec, overrides: Mapping[str, Any]) -> str:
-    """One sentence on the first of a worker's own settings that is not this run's; "" when all agree."""
-    settings = flat_settings(run.to_dict())
-    for key, wish in overrides.items():
-        if key in LOCAL_SETTINGS:
-            continue
-        if key not in settings:
-            return f"{flag_of(key)} is not a setting of this run ({run.preset}); leave it out"
-        decided = settings[key]
-        if (list(decided) if isinstance(decided, tuple) else decided) != (
-            list(wish) if isinstance(wish, tuple) else wish
-        ):
-            return f"{flag_of(key)} {wish} contradicts this run, which was started with {decided}; leave the flag out"
-    return ""
-
-
-def presets() -> list[str]:
-    """Names of the presets that come with ps-rl."""
-    return sorted(path.name.removesuffix(".toml") for path in _preset_folder().iterdir() if path.name.endswith(".toml"))
-
-
-def what_preset_is(name: str) -> str:
-    """The sentence that its file begins with."""
-    lines = (_preset_folder() / f"{name}.toml").read_text().splitlines()
-    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
-    sentences = re.split(r"(?<=\.) (?=[A-Z])", " ".join(line.removeprefix("#").strip() for line in comment))
-    return sentences[0]
-
-
-def load_preset(name: str) -> RunSpec:
-    """Raises SettingsError when there is no such preset."""
-    if name not in presets():
-        near = difflib.get_close_matches(name, presets(), n=1, cutoff=0.5)
-        meant = f"did you mean {near[0]}? There are" if near else "there are"
-        raise SettingsError(f"--preset {name}: no such preset; {meant} {', '.join(presets())}")
-    settings = tomllib.loads((_preset_folder() / f"{name}.toml").read_text())
-    return run_from_dict({"preset": name, **settings}, source=f"preset {name}")
-
-
-def load_config(path: Path) -> RunSpec:
-    """The run specification in a TOML file. Raises SettingsError naming the file."""
-    try:
-        settings = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise SettingsError(f"--config {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"--config {path}: not TOML: {error}") from error
-    return run_from_dict({"preset": as_text(path.stem), **settings}, source=f"--config {path}")
-
-
-def _preset_folder() -> Any:
-    return resources.files("common") / "presets"

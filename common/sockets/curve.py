@@ -1,7 +1,8 @@
 """
-Keys for CURVE, ZeroMQ's encryption: which files they are in, and how a client's socket is locked with them.
+Keys for CURVE, ZeroMQ's encryption: the flags that name their files, and how a client's socket uses them.
 
-A secret file holds a whole pair of keys, and only its owner can read it. A public file (`*.key`) may go to anybody.
+A secret file (`*.key_secret`) holds a pair of keys, and only its owner can read it. A public file (`*.key`) is for
+everybody.
 """
 
 import os
@@ -17,7 +18,7 @@ from common.errors import SettingsError
 
 @dataclass(frozen=True)
 class Pair:
-    """Both keys of one side, as ZeroMQ writes them: Z85, 40 characters."""
+    """The keys of one side, as ZeroMQ writes them: Z85, 40 characters."""
 
     public: bytes
     secret: bytes
@@ -25,26 +26,39 @@ class Pair:
 
 @dataclass(frozen=True)
 class ClientKeys:
-    """What a client needs to talk to a locked server: whom it expects there, and who it is."""
+    """The public key of the server that a client expects, and the client's own pair."""
 
     server: bytes
     own: Pair
 
     def lock(self, socket: zmq.Socket[Any]) -> None:
-        """To be called before `connect`."""
+        """Call it before `connect`."""
         socket.setsockopt(zmq.CURVE_SERVERKEY, self.server)
         socket.setsockopt(zmq.CURVE_PUBLICKEY, self.own.public)
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.own.secret)
 
 
-def read_client_keys(server_key: Path | None, secret: Path | None) -> ClientKeys | None:
-    """What the flags --curve-server-key and --curve-secret name; None without either. Raises SettingsError."""
-    if server_key is None and secret is None:
-        return None
-    if server_key is None or secret is None:
-        given, missing = ("secret", "server-key") if server_key is None else ("server-key", "secret")
-        raise SettingsError(f"--curve-{given}: is of no use without --curve-{missing}; ps-ctl keygen makes both files")
-    return ClientKeys(read_public("--curve-server-key", server_key), read_pair("--curve-secret", secret))
+@dataclass(frozen=True, kw_only=True)
+class CurveFlags:
+    """The flags of every client of a server."""
+
+    curve_server_key: Path | None = None
+    """the server's public key, where it asks for keys: server.key of its `ps-ctl keygen`"""
+    curve_secret: Path | None = None
+    """an own secret key, whose public half the server knows: worker.key_secret of its `ps-ctl keygen`; an admin's
+    key_secret to save or stop the run"""
+
+    def client_keys(self) -> ClientKeys | None:
+        """None without these flags. Raises SettingsError."""
+        if self.curve_server_key is None and self.curve_secret is None:
+            return None
+        if self.curve_server_key is None or self.curve_secret is None:
+            given, missing = ("secret", "server-key") if self.curve_server_key is None else ("server-key", "secret")
+            raise SettingsError(
+                f"--curve-{given}: is of no use without --curve-{missing}; ps-ctl keygen makes both files"
+            )
+        own = read_pair("--curve-secret", self.curve_secret)
+        return ClientKeys(read_public("--curve-server-key", self.curve_server_key), own)
 
 
 def read_public(what: str, path: Path) -> bytes:
@@ -62,18 +76,18 @@ def read_pair(what: str, path: Path) -> Pair:
 
 def write_pair(folder: Path, name: str) -> tuple[Path, Path]:
     """Make new keys: FOLDER/NAME.key and FOLDER/NAME.key_secret, which only the owner can read. Raises OSError."""
-    others = os.umask(0o077)
+    umask = os.umask(0o077)
     try:
         public, secret = zmq.auth.create_certificates(folder, name)
     finally:
-        os.umask(others)
+        os.umask(umask)
     return Path(public), Path(secret)
 
 
 def _read(what: str, path: Path) -> tuple[bytes, bytes | None]:
     try:
         public, secret = zmq.auth.load_certificate(path)
-        # Decoded here, so that a damaged file is told by its name and not by a socket.
+        # Decoded here, so that the error for a damaged file names the file. A socket's error would not.
         for key in (public, *([secret] if secret else [])):
             if len(key) != 40 or len(zmq.utils.z85.decode(key)) != 32:
                 raise ValueError("a key has 40 characters")

@@ -15,7 +15,9 @@ from typing import Any
 
 from common.errors import SettingsError
 from common.protocol.messages import PROTOCOL_VERSION, Hello
-from common.settings.run_spec import RunSpec, contradiction, run_from_dict, with_settings
+from common.settings.overrides import contradiction
+from common.settings.run_settings import run_from_dict, with_settings
+from common.settings.run_spec import RunSpec
 from ps_server.state.guards import Denied
 from ps_server.state.ledger import Account
 from ps_server.state.lineage import Lineage

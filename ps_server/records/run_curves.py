@@ -16,7 +16,7 @@ from common.errors import SettingsError
 from common.run_folder.jsonl import rows_in
 from common.run_folder.paths import METRICS, SETTINGS
 from common.run_folder.run_rows import EpisodeRow
-from common.settings.run_spec import flat_settings
+from common.settings.run_settings import flat_settings
 from ps_server.records.episodes import read_episodes
 from ps_server.state.progress import EPISODES_IN_MEAN
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.settings.run_spec import flag_of
+from common.settings.run_settings import flag_of
 from ps_server.records.run_curves import RunCurves
 
 # These make no other kind of run: what it is called, what chance it had, how far it went, what it kept.

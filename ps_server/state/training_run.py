@@ -17,7 +17,8 @@ from common.protocol.messages import Opened, Push, Report, Settlement, Verdict
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
 from common.schedules import linear
-from common.settings.run_spec import ActionValuesSettings, RunSpec, run_from_dict
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import ActionValuesSettings, RunSpec
 from ps_server.state.claims import check_games, check_steps
 from ps_server.state.guards import Denied, gradient_of, is_sane
 from ps_server.state.ledger import Account, Ledger

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from common.settings.run_spec import presets, what_preset_is
+from common.settings.run_files import presets, what_preset_is
 from rl_worker.environments.ids import register_family
 
 

@@ -18,18 +18,21 @@ import msgspec
 from tyro.conf import arg
 
 from common.errors import PsRlError, ServerUnreachable, SettingsError
-from common.program.flags import Parsed, parse_with_run, run_program
+from common.program.flags import Parsed, parse_with_run
 from common.program.number_flags import LEAST_SECONDS, MOST_PORT, MOST_SECONDS, MOST_WORKERS, check_number
 from common.program.output import never_wait_for_output
 from common.program.output_file import check_output
+from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
 from common.protocol.addresses import is_loopback, split_address
 from common.protocol.status import Status
 from common.run_folder.jsonl import last_row
 from common.run_folder.paths import METRICS, SERVER_LOG, SETTINGS, claim_run_folder, make_run_folder
 from common.run_folder.run_rows import MetricsRow
-from common.settings.resumed_run import resumed_run
-from common.settings.run_spec import RunSpec, flags_for, load_config
+from common.settings.overrides import resumed_run
+from common.settings.run_files import load_config
+from common.settings.run_settings import flags_for
+from common.settings.run_spec import RunSpec
 from rl_worker.environments.imports import check_module
 from rl_worker.local.local_cluster import LocalCluster
 from rl_worker.local.progress_display import ProgressDisplay

@@ -22,7 +22,8 @@ import numpy as np
 
 from common.errors import PsRlError, SettingsError
 from common.protocol.addresses import bare_host
-from common.settings.run_spec import RunSpec, run_from_dict
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import RunSpec
 from rl_worker.environments.imports import import_named
 from rl_worker.local.child_processes import die_with_parent, how_it_ended
 

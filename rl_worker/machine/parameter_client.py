@@ -19,7 +19,7 @@ from common.protocol.messages import Episode, ToServer, ToWorker, Welcome, settl
 from common.protocol.names import as_text
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
-from common.settings.run_spec import flag_of, flat_settings
+from common.settings.run_settings import flag_of, flat_settings
 from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.machine.introduction import Introduction
 from rl_worker.machine.link_timeout import LinkTimeout

@@ -20,9 +20,10 @@ from torch import Tensor
 from tyro.conf import arg
 
 from common.errors import CheckpointError, SettingsError
-from common.program.flags import parse_program, run_program
+from common.program.flags import parse_program
 from common.program.number_flags import check_number
 from common.program.output_file import check_output
+from common.program.run_program import run_program
 from common.protocol import messages
 from common.protocol.addresses import check_address
 from common.protocol.codecs import CODECS
@@ -30,8 +31,9 @@ from common.protocol.tensors import Schema
 from common.run_folder.checkpoint_file import read_weights
 from common.run_folder.checkpoint_folder import BEST, checkpoints_of, first_sound
 from common.run_folder.paths import CHECKPOINTS
-from common.settings.run_spec import RunSpec, run_from_dict
-from common.sockets.curve import ClientKeys, read_client_keys
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import RunSpec
+from common.sockets.curve import ClientKeys, CurveFlags
 from common.sockets.request import ask
 from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm
@@ -52,17 +54,13 @@ log = logging.getLogger(PROGRAM)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationSettings:
+class EvaluationSettings(CurveFlags):
     """Play full games with trained weights and print their true scores. Give --checkpoint or --server."""
 
     checkpoint: Path | None = None
     """a checkpoint file, or a run folder: its best checkpoint, or its newest when it has no sound best"""
     server: str | None = None
     """HOST:PORT of a running ps-server"""
-    curve_server_key: Path | None = None
-    """the server's public key, where it asks for keys"""
-    curve_secret: Path | None = None
-    """a secret key whose public half the server knows"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules to import first, because they register environments; a run that needs another one is refused, unless it
     is that of a server that is known by --curve-server-key"""
@@ -202,7 +200,7 @@ def _write_gif(path: Path, agent: Algorithm, run: RunSpec, *, greedy: bool, seed
 def _weights(settings: EvaluationSettings) -> tuple[RunSpec, Schema, Tensor, int, str]:
     """The run, the schema of its network, its weights [P], their T, and where they are from."""
     if settings.server is not None:
-        keys = read_client_keys(settings.curve_server_key, settings.curve_secret)
+        keys = settings.client_keys()
         return _weights_of_server(settings.server, keys)
     assert settings.checkpoint is not None, "the settings have either"
     path, (run, schema, weights, record) = _read(settings.checkpoint)

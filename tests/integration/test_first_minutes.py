@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.settings.run_spec import presets
+from common.settings.run_files import presets
 
 PROGRAMS = ["ps-server", "ps-ctl", "rl-worker", "rl-cluster", "rl-eval"]
 DEADLINE_SECONDS = 60

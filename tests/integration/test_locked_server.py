@@ -7,7 +7,7 @@ import pytest
 
 from common.errors import RequestRefused, ServerUnreachable
 from common.protocol import messages
-from common.sockets.curve import ClientKeys, read_client_keys
+from common.sockets.curve import ClientKeys, CurveFlags
 from common.sockets.request import ask
 from ps_server.shell.keys import add_keys, make_keys
 from tests.integration.processes import Program, Programs, wait_for
@@ -28,7 +28,7 @@ def locked_server(programs: Programs, folder: Path, *flags: str) -> tuple[Progra
 
 
 def keys_of(folder: Path, name: str) -> ClientKeys:
-    keys = read_client_keys(folder / "server.key", folder / f"{name}.key_secret")
+    keys = CurveFlags(curve_server_key=folder / "server.key", curve_secret=folder / f"{name}.key_secret").client_keys()
     assert keys is not None
     return keys
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from common.settings.run_spec import load_preset
+from common.settings.run_files import load_preset
 from tests.integration.processes import Program, Programs, status_of, wait_for
 
 

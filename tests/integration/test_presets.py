@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.settings.run_spec import presets
+from common.settings.run_files import presets
 from tests.integration.processes import Programs
 
 NIGHT_STEPS, DAY_STEPS = 5_000, 300

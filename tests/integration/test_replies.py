@@ -17,7 +17,7 @@ from common.protocol import messages
 from common.protocol.messages import Message, ToServer, settlement_of
 from common.protocol.tensors import Schema, TensorSpec
 from common.protocol.wire import Buffer, read_to_worker, to_frames
-from common.settings.run_spec import run_from_dict
+from common.settings.run_settings import run_from_dict
 from ps_server.machine.backlog import OVERHEAD_BYTES, SMALL_WINDOW_BYTES
 from ps_server.machine.membership import Limits
 from ps_server.machine.parameter_server import ParameterServer

@@ -16,7 +16,8 @@ import torch
 import zmq
 
 from common.protocol.tensors import Schema, TensorSpec
-from common.settings.run_spec import Wire, run_from_dict
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import Wire
 from common.sockets import shared_memory
 from ps_server.machine.membership import Limits
 from ps_server.machine.parameter_server import ParameterServer

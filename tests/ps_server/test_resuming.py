@@ -11,10 +11,10 @@ from common.errors import SettingsError
 from common.run_folder.checkpoint_file import write_checkpoint
 from common.run_folder.checkpoint_folder import checkpoint_name
 from common.run_folder.paths import CHECKPOINTS, METRICS, SETTINGS
-from common.settings.resumed_run import resumed_run
-from common.settings.run_spec import flat_settings
+from common.settings.overrides import resumed_run
+from common.settings.run_settings import flat_settings
 from ps_server import cli
-from tests.common.settings.test_resumed_run import BEGUN_WITH, another
+from tests.common.settings.test_overrides import BEGUN_WITH, another
 from tests.ps_server.transcripts import EPOCH, Transcript, restored_run
 
 Resume = Callable[..., dict[str, Any]]

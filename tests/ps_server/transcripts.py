@@ -16,7 +16,8 @@ from common.protocol import messages
 from common.protocol.messages import NO_LIMIT, Episode, Message, Push, Settlement, ToServer, settlement_of
 from common.protocol.tensors import Schema, TensorSpec
 from common.protocol.wire import Buffer
-from common.settings.run_spec import RunSpec, run_from_dict
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import RunSpec
 from ps_server.machine.effects import Effect, Exit, Note, SaveCheckpoint, Send
 from ps_server.machine.membership import Limits
 from ps_server.machine.parameter_server import ParameterServer

@@ -20,7 +20,8 @@ from common.protocol.codecs import CODECS
 from common.protocol.messages import ToServer, ToWorker
 from common.protocol.tensors import Schema, TensorSpec
 from common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
-from common.settings.run_spec import RunSpec, run_from_dict
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import RunSpec
 from ps_server.machine.admission import proof_of
 from ps_server.machine.effects import Exit, SaveCheckpoint, Send
 from ps_server.machine.membership import Limits

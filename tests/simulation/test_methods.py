@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from common.settings.run_spec import Environment, RunSpec, run_from_dict
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import Environment, RunSpec
 from rl_worker.environments.interface import ActionSpace, DiscreteActions, Stepped
 from rl_worker.environments.make import make_environments
 from tests.rl_worker.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience, experience

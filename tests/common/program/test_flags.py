@@ -1,8 +1,5 @@
 import dataclasses
-import gc
 import re
-import sys
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,21 +7,14 @@ from typing import Any
 import pytest
 
 from common.errors import SettingsError
-from common.program.flags import Parsed, StartingPoint, parse_program, parse_with_run, run_program
+from common.program.flags import Parsed, StartingPoint, parse_program, parse_with_run
 from common.program.names_elsewhere import NAMES_ELSEWHERE
+from common.program.run_program import run_program
 from common.settings.another_game import for_another_game
-from common.settings.run_spec import (
-    ALGORITHM_SETTINGS,
-    OPTIMIZER_SETTINGS,
-    RunSpec,
-    SgdSettings,
-    contradiction,
-    flag_of,
-    flat_settings,
-    load_preset,
-    presets,
-    with_settings,
-)
+from common.settings.overrides import contradiction
+from common.settings.run_files import load_preset, presets
+from common.settings.run_settings import flag_of, flat_settings, with_settings
+from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec, SgdSettings
 from ps_server.settings import ServerSettings
 from rl_worker.local.cluster import ClusterSettings
 from rl_worker.play.evaluation import EvaluationSettings
@@ -83,7 +73,9 @@ def config(tmp_path: Path) -> str:
         (["--algorithm", "a3c", "--discount", "0.5"], {"algorithm.name": "a3c", "algorithm.discount": 0.5}),
     ],
 )
-def test_what_the_user_typed_is_a_wish_and_becomes_the_run(arguments: list[str], overrides: dict[str, Any]) -> None:
+def test_a_typed_flag_is_an_override_and_becomes_part_of_the_run(
+    arguments: list[str], overrides: dict[str, Any]
+) -> None:
     flags = parsed(*arguments)
     assert flags.overrides == overrides
     assert flags.run == with_settings(load_preset("pong"), overrides, source="a test")
@@ -96,14 +88,14 @@ def test_the_programs_own_flags_are_beside_those_of_the_run() -> None:
     assert flags.run.seed == 3
 
 
-def test_a_preset_is_one_wish_and_brings_its_settings() -> None:
+def test_a_preset_is_one_override_and_brings_its_settings() -> None:
     flags = parsed("--preset", "cartpole", "--epochs", "2")
     assert flags.overrides == {"preset": "cartpole", "algorithm.epochs": 2}
     assert flags.run == with_settings(load_preset("cartpole"), {"algorithm.epochs": 2}, source="a test")
     assert flags.names_a_run
 
 
-def test_every_setting_of_a_config_file_is_a_wish(config: str) -> None:
+def test_every_setting_of_a_config_file_is_an_override(config: str) -> None:
     flags = parsed("--config", config, "--seed", "6")
     assert flags.overrides == flat_settings(flags.run.to_dict())
     assert (flags.run.preset, flags.run.seed, flags.run.environment.id) == ("mine", 6, "CartPole-v1")
@@ -118,7 +110,7 @@ def test_another_environment_starts_from_the_defaults_and_not_from_settings_tune
     assert flags.names_a_run
 
 
-def test_a_preset_on_another_game_leaves_its_own_behind_and_says_so(config: str) -> None:
+def test_a_preset_on_another_game_drops_the_settings_of_its_own_game_and_says_so(config: str) -> None:
     flags = parsed("--preset", "pong", "--environment", "ALE/Freeway-v5", "--actions", "0", "1")
     expected, _ = for_another_game(load_preset("pong"), "ALE/Freeway-v5")
     assert flags.run == with_settings(expected, {"environment.actions": (0, 1)}, source="a test")
@@ -137,7 +129,7 @@ def test_a_preset_on_another_game_leaves_its_own_behind_and_says_so(config: str)
 
 
 @pytest.mark.parametrize("start", [[], ["--preset", "cartpole"], ["--environment", "CartPole-v1"], ["--config"]])
-def test_wishes_never_contradict_the_run_of_their_own_command_line(start: list[str], config: str) -> None:
+def test_overrides_never_contradict_the_run_of_their_own_command_line(start: list[str], config: str) -> None:
     if start == ["--config"]:
         start = ["--config", config]
     flags = parsed(*start, "--optimizer", "sgd")
@@ -167,10 +159,10 @@ def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(
     with pytest.raises(SystemExit) as exit_:
         parsed(*arguments)
     assert exit_.value.code == 2
-    told = capsys.readouterr()
-    assert words in told.err
-    assert "Traceback" not in told.err
-    assert told.out == ""
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert "Traceback" not in printed.err
+    assert printed.out == ""
 
 
 @pytest.mark.parametrize(
@@ -203,11 +195,11 @@ def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(
     with pytest.raises(SystemExit) as exit_:
         run_program(lambda: parsed(*arguments), "oven")
     assert exit_.value.code == 1
-    told = capsys.readouterr()
-    assert told.err.startswith("oven: ")
-    assert words in told.err
-    assert told.err.count("\n") == 1
-    assert told.out == ""
+    printed = capsys.readouterr()
+    assert printed.err.startswith("oven: ")
+    assert words in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
 
 
 def test_a_program_without_a_run_has_only_its_own_flags(capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,41 +216,41 @@ def test_help_shows_every_flag_and_ends_well(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit) as exit_:
         parsed("--help")
     assert exit_.value.code == 0
-    told = capsys.readouterr().out
-    assert "A program with settings of its own." in told
+    printed = capsys.readouterr().out
+    assert "A program with settings of its own." in printed
     for flag in ("--degrees", *map(flag_of, flat_settings(load_preset("pong").to_dict()))):
-        assert re.search(rf"{flag}\b(?!-)", told), flag
+        assert re.search(rf"{flag}\b(?!-)", printed), flag
 
 
 def test_help_has_a_group_for_each_section_and_names_the_presets(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parsed("--help")
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for section in ("environment", "algorithm", "network", "optimizer", "schedule", "consistency", "budget", "records"):
-        assert re.search(rf"\W{section} options\W", told)
-    words = set(re.findall(r"[\w-]+", told))
+        assert re.search(rf"\W{section} options\W", printed)
+    words = set(re.findall(r"[\w-]+", printed))
     assert words >= {*presets(), *ALGORITHM_SETTINGS, *OPTIMIZER_SETTINGS}
-    assert "seed of weights" in told
-    assert "name of what is tried" in told
+    assert "seed of weights" in printed
+    assert "name of what is tried" in printed
 
 
 def test_help_shows_the_defaults_of_the_run_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, name, unroll in ([], "pong", 128), (["--preset", "cartpole-a3c"], "cartpole-a3c", 16):
         with pytest.raises(SystemExit):
             parsed(*arguments, "--help")
-        told = capsys.readouterr().out
-        assert f"defaults are those of {name}:" in told
-        assert re.search(rf"\(t_max\)[\s│]*\(default: {unroll}\)", told)
+        printed = capsys.readouterr().out
+        assert f"defaults are those of {name}:" in printed
+        assert re.search(rf"\(t_max\)[\s│]*\(default: {unroll}\)", printed)
 
 
 def test_short_help_is_the_first_flags_alone(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         parsed("-h")
     assert exit_.value.code == 0
-    told = capsys.readouterr().out
-    assert "A program with settings of its own." in told
-    assert "oven --help" in told
-    assert len(told.splitlines()) < 10
+    printed = capsys.readouterr().out
+    assert "A program with settings of its own." in printed
+    assert "oven --help" in printed
+    assert len(printed.splitlines()) < 10
 
 
 @pytest.mark.parametrize("parse", [parsed, lambda *typed: parse_program(Oven, typed, prog="oven")])
@@ -269,7 +261,7 @@ def test_the_version_is_that_of_the_package(parse: Any, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == f"oven {version('ps-rl')}\n"
 
 
-def test_no_flag_of_ours_is_called_as_elsewhere() -> None:
+def test_no_flag_of_ours_has_a_name_from_elsewhere() -> None:
     """Each algorithm and optimizer has flags of its own."""
     runs = [
         with_settings(RunSpec(), {"algorithm.name": algorithm, "optimizer.name": optimizer}, source="a test")
@@ -281,68 +273,3 @@ def test_no_flag_of_ours_is_called_as_elsewhere() -> None:
     flags |= {"--" + field.name.replace("_", "-") for program in programs for field in dataclasses.fields(program)}
     assert not flags & NAMES_ELSEWHERE.keys()
     assert flags >= set(NAMES_ELSEWHERE.values()), "a hint names a flag that is not there"
-
-
-@pytest.fixture
-def thawed() -> Iterator[None]:
-    """Leaves nothing frozen for the tests that follow."""
-    yield
-    gc.unfreeze()
-
-
-@pytest.mark.usefixtures("thawed")
-@pytest.mark.parametrize(("outcome", "status"), [(0, 0), (3, 3), (KeyboardInterrupt(), 130)])
-def test_a_program_ends_with_the_status_of_its_main(outcome: Any, status: int) -> None:
-    def main() -> int:
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return int(outcome)
-
-    with pytest.raises(SystemExit) as exit_:
-        run_program(main, "oven")
-    assert exit_.value.code == status
-
-
-@pytest.mark.usefixtures("thawed")
-def test_a_program_does_not_look_for_garbage_in_what_it_imported() -> None:
-    imported = len(gc.get_objects())
-    seen: list[int] = []
-    with pytest.raises(SystemExit):
-        run_program(lambda: seen.append(len(gc.get_objects())), "oven")
-    assert seen[0] < imported / 100
-
-
-@pytest.mark.usefixtures("thawed")
-def test_a_program_looks_for_garbage_from_then_on() -> None:
-    gc.disable()  # as ps_server/__main__.py does before it imports
-    seen: list[bool] = []
-    with pytest.raises(SystemExit):
-        run_program(lambda: seen.append(gc.isenabled()), "oven")
-    assert seen == [True]
-
-
-@pytest.mark.usefixtures("thawed")
-def test_a_fault_of_ours_keeps_its_traceback() -> None:
-    with pytest.raises(ZeroDivisionError):
-        run_program(lambda: 1 // 0, "oven")
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        MemoryError("Unable to allocate 9.00 PiB for an array"),
-        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
-    ],
-)
-def test_settings_that_ask_for_too_much_memory_end_in_a_sentence(
-    error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def main() -> None:
-        raise error
-
-    monkeypatch.setattr(sys, "stderr", sys.stderr)
-    monkeypatch.setattr(sys, "stdout", sys.stdout)
-    with pytest.raises(SystemExit) as left:
-        run_program(main, "oven")
-    assert left.value.code == 1
-    assert capsys.readouterr().err == f"oven: there is not enough memory for these settings: {error}\n"

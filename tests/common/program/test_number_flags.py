@@ -11,7 +11,8 @@ import pytest
 
 from common.errors import SettingsError
 from common.program.flags import parse_with_run
-from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec, flag_of, run_from_dict
+from common.settings.run_settings import flag_of, run_from_dict
+from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec
 from ps_server.settings import ServerSettings
 from rl_worker.local.cluster import ClusterSettings
 from rl_worker.play.evaluation import EvaluationSettings

@@ -1,4 +1,4 @@
-"""Signals that ask a program to leave, and those that were ignored when it started."""
+"""Stop signals: polled, raised at once or after what must be whole, or ignored since the start."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.program.stop_signals import StopSignal
+from common.program.stop_signals import Interrupted, StopSignal
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -19,8 +19,11 @@ def as_in_a_terminal() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_each_of_them_is_heard(number: int) -> None:
+each_signal = pytest.mark.parametrize("number", SIGNALS)
+
+
+@each_signal
+def test_each_stop_signal_is_noticed(number: int) -> None:
     stop = StopSignal()
     assert not stop.is_set()
     os.kill(os.getpid(), number)
@@ -28,7 +31,7 @@ def test_each_of_them_is_heard(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_what_nohup_or_a_shell_has_ignored_stays_ignored(number: int) -> None:
+def test_a_signal_that_nohup_or_a_shell_ignores_stays_ignored(number: int) -> None:
     signal.signal(number, signal.SIG_IGN)
     stop = StopSignal()
     os.kill(os.getpid(), number)
@@ -38,8 +41,48 @@ def test_what_nohup_or_a_shell_has_ignored_stays_ignored(number: int) -> None:
     assert stop.is_set()
 
 
-def test_sigterm_is_heard_though_it_was_ignored() -> None:
+def test_sigterm_counts_though_it_was_ignored() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stop = StopSignal()
     os.kill(os.getpid(), signal.SIGTERM)
     assert stop.is_set()
+
+
+@each_signal
+def test_a_signal_is_raised_at_once(number: int) -> None:
+    StopSignal(raises=True)
+    with pytest.raises(Interrupted):
+        os.kill(os.getpid(), number)
+
+
+@each_signal
+def test_a_signal_in_the_midst_is_raised_at_the_end_and_once(number: int) -> None:
+    stop = StopSignal(raises=True)
+    done = []
+
+    def whole() -> None:
+        with stop.postponed():
+            with stop.postponed():
+                os.kill(os.getpid(), number)
+                os.kill(os.getpid(), number)
+                done.append("inner")
+            done.append("outer")
+
+    with pytest.raises(Interrupted):
+        whole()
+    assert done == ["inner", "outer"]
+    with stop.postponed():
+        done.append("again")
+    assert done[-1] == "again"
+
+
+def test_an_error_in_the_midst_is_not_hidden() -> None:
+    stop = StopSignal(raises=True)
+
+    def broken() -> None:
+        with stop.postponed():
+            os.kill(os.getpid(), signal.SIGINT)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        broken()

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from common.settings.another_game import for_another_game, game_name, left_behind_in_words
-from common.settings.run_spec import RunSpec, flat_settings, load_preset, presets
+from common.settings.run_files import load_preset, presets
+from common.settings.run_settings import flat_settings
+from common.settings.run_spec import RunSpec
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from common.settings.run_spec import Environment, load_preset, presets, what_preset_is
+from common.settings.run_files import load_preset, presets, what_preset_is
+from common.settings.run_spec import Environment
 
 ROOT = Path(__file__).parents[3]
 SEEN_AS_PIXELS = [name for name in presets() if load_preset(name).environment.family != "gymnasium"]

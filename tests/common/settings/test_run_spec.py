@@ -8,6 +8,9 @@ from hypothesis import given
 
 import common
 from common.errors import SettingsError
+from common.settings.overrides import contradiction
+from common.settings.run_files import load_config, load_preset, presets
+from common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
 from common.settings.run_spec import (
     ALGORITHM_SETTINGS,
     OPTIMIZER_SETTINGS,
@@ -17,14 +20,6 @@ from common.settings.run_spec import (
     RunSpec,
     Schedule,
     SgdSettings,
-    contradiction,
-    flag_of,
-    flat_settings,
-    load_config,
-    load_preset,
-    presets,
-    run_from_dict,
-    with_settings,
 )
 from tests.common.generated import values_of
 
@@ -35,20 +30,20 @@ ADAM_RUN = RunSpec(seed=7, optimizer=AdamSettings(beta1=0.5), schedule=Schedule(
 @pytest.mark.parametrize("name", presets())
 def test_every_preset_loads_as_its_file_says(name: str, tmp_path: Path) -> None:
     run = load_preset(name)
-    said = flat_settings(tomllib.loads((PRESETS / f"{name}.toml").read_text()))
-    assert run == with_settings(RunSpec(preset=name), said, source="a test")
+    settings = flat_settings(tomllib.loads((PRESETS / f"{name}.toml").read_text()))
+    assert run == with_settings(RunSpec(preset=name), settings, source="a test")
     assert run != RunSpec(preset=name)
     (tmp_path / "again.toml").write_text(run.to_toml())
     assert load_config(tmp_path / "again.toml") == run
 
 
-def test_a_preset_that_does_not_exist_is_answered_with_those_that_do() -> None:
+def test_the_error_for_an_unknown_preset_lists_those_that_exist() -> None:
     for name in ("gong", "", "../pong", "pong.toml"):
         with pytest.raises(SettingsError, match=r"no such preset; .*[Tt]here are .*cartpole.*pong"):
             load_preset(name)
 
 
-def test_a_preset_that_is_nearly_right_is_answered_with_the_one_that_was_meant() -> None:
+def test_the_error_for_a_misspelt_preset_names_the_one_that_was_meant() -> None:
     for typed, meant in (("pnog", "pong"), ("cartpol", "cartpole"), ("doom_basic", "doom-basic")):
         with pytest.raises(SettingsError, match=f"--preset {typed}: no such preset; did you mean {meant}[?]"):
             load_preset(typed)
@@ -88,7 +83,7 @@ def test_a_run_survives_toml_and_dictionaries(run: RunSpec) -> None:
         ("seed = -1", "`int` >= 0 for seed (--seed)"),
     ],
 )
-def test_a_mistake_in_a_file_is_told_with_the_file_the_setting_and_its_flag(
+def test_the_error_for_a_mistake_in_a_file_names_the_file_the_setting_and_its_flag(
     text: str, words: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "my.toml"
@@ -100,7 +95,7 @@ def test_a_mistake_in_a_file_is_told_with_the_file_the_setting_and_its_flag(
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b"preset = '\xe4'")
     for path, words in (("none.toml", "No such file"), ("", "Is a directory"), ("latin.toml", "not TOML")):
         with pytest.raises(SettingsError, match=words):
@@ -162,7 +157,7 @@ def test_settings_are_replaced_and_the_others_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wished", "optimizer"),
+    ("overrides", "optimizer"),
     [
         ({"optimizer.name": "sgd"}, SgdSettings()),
         ({"optimizer.name": "adam"}, AdamSettings(beta1=0.5)),
@@ -170,9 +165,9 @@ def test_settings_are_replaced_and_the_others_stay() -> None:
     ],
 )
 def test_another_optimizer_starts_from_its_defaults_and_the_same_one_does_not(
-    wished: dict[str, Any], optimizer: Any
+    overrides: dict[str, Any], optimizer: Any
 ) -> None:
-    assert with_settings(ADAM_RUN, wished, source="a test").optimizer == optimizer
+    assert with_settings(ADAM_RUN, overrides, source="a test").optimizer == optimizer
 
 
 def test_the_name_of_an_optimizer_comes_before_its_settings_in_any_order() -> None:
@@ -187,28 +182,6 @@ def test_the_name_of_an_optimizer_comes_before_its_settings_in_any_order() -> No
 def test_a_setting_that_does_not_exist_is_refused(key: str) -> None:
     with pytest.raises(SettingsError, match=r"^worker a: "):
         with_settings(RunSpec(), {key: 1}, source="worker a")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        ({}, ""),
-        ({"optimizer.name": "adam", "optimizer.beta1": 0.5, "network.hidden": [], "seed": 7}, ""),
-        ({"seed": 1, "environment.envs": 99}, ""),  # each worker's own
-        ({"schedule.learning_rate": 0.5}, "--learning-rate 0.5 contradicts this run, which was started with 0.25"),
-        (
-            {"environment.id": "CartPole-v1"},
-            "--environment CartPole-v1 contradicts this run, which was started with ALE/",
-        ),
-        ({"network.hidden": [64]}, "--hidden [64] contradicts this run, which was started with ()"),
-        ({"optimizer.decay": 0.99}, "--decay is not a setting of this run (custom); leave it out"),
-        ({"colour": 3}, "--colour is not a setting of this run"),
-    ],
-)
-def test_a_wish_that_contradicts_the_run_is_told_with_its_flag(overrides: dict[str, Any], sentence: str) -> None:
-    told = contradiction(ADAM_RUN, overrides)
-    assert told.startswith(sentence)
-    assert bool(told) == bool(sentence)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""Files of keys: what is wrong with one is told with the flag and the file."""
+"""Files of keys, and the flags that name them."""
 
 from pathlib import Path
 
 import pytest
 
 from common.errors import SettingsError
-from common.sockets.curve import read_client_keys, read_pair, read_public, write_pair
+from common.sockets.curve import CurveFlags, read_pair, read_public, write_pair
 
 
 def test_a_pair_is_read_as_it_was_made(tmp_path: Path) -> None:
@@ -13,21 +13,20 @@ def test_a_pair_is_read_as_it_was_made(tmp_path: Path) -> None:
     pair = read_pair("--curve-secret", secret)
     assert read_public("a test", public) == pair.public
     assert len(pair.public) == len(pair.secret) == 40
-    keys = read_client_keys(public, secret)
+    keys = CurveFlags(curve_server_key=public, curve_secret=secret).client_keys()
     assert keys is not None
     assert (keys.server, keys.own) == (pair.public, pair)
 
 
 def test_without_files_there_are_no_keys() -> None:
-    assert read_client_keys(None, None) is None
+    assert CurveFlags().client_keys() is None
 
 
 @pytest.mark.parametrize("flag", ["secret", "server-key"])
-def test_one_flag_of_two_is_told(tmp_path: Path, flag: str) -> None:
-    files = {"server_key": tmp_path / "x" if flag == "server-key" else None}
-    files["secret"] = tmp_path / "x" if flag == "secret" else None
+def test_one_flag_of_two_is_an_error(tmp_path: Path, flag: str) -> None:
+    flags = CurveFlags(**{f"curve_{flag.replace('-', '_')}": tmp_path / "x"})
     with pytest.raises(SettingsError, match=f"--curve-{flag}: is of no use without"):
-        read_client_keys(**files)
+        flags.client_keys()
 
 
 def test_the_public_half_is_no_secret(tmp_path: Path) -> None:
@@ -37,13 +36,13 @@ def test_the_public_half_is_no_secret(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no key", 'public-key = "short"', f'public-key = "{"~" * 40}"'])
-def test_a_damaged_file_is_told(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad.key"
     path.write_text(text)
     with pytest.raises(SettingsError, match=f"--authorized-keys {path}: holds no key"):
         read_public("--authorized-keys", path)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="holds no key"):
         read_public("--curve-server-key", tmp_path / "nowhere")

@@ -13,7 +13,8 @@ from common.errors import SettingsError
 from common.protocol.messages import Episode
 from common.run_folder.paths import EPISODES, METRICS, SETTINGS
 from common.run_folder.run_rows import EpisodeRow
-from common.settings.run_spec import load_preset, with_settings
+from common.settings.run_files import load_preset
+from common.settings.run_settings import with_settings
 from ps_server.records.episodes import EpisodesFile
 from ps_server.records.metrics import MetricsFiles
 from ps_server.records.plots import GRID_POINTS, plot_runs

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.protocol.codecs import CODECS
-from common.settings.run_spec import run_from_dict
+from common.settings.run_settings import run_from_dict
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.interface import ActionSpace, DiscreteActions, Environments, Stepped
 from rl_worker.play.evaluation import play

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from common.errors import SettingsError
-from common.settings.run_spec import RunSpec, with_settings
+from common.settings.run_settings import with_settings
+from common.settings.run_spec import RunSpec
 from rl_worker.local import run_check
 from rl_worker.local.run_check import check_apart, check_device, check_listening, check_run
 from tests.rl_worker.own_environments import LINE, line_with
@@ -67,7 +68,7 @@ def test_what_can_be_trained_passes(environment: str) -> None:
 def test_every_preset_passes() -> None:
     pytest.importorskip("vizdoom", reason="needs the extra doom")
     pytest.importorskip("mujoco", reason="needs the extra mujoco")
-    from common.settings.run_spec import load_preset, presets
+    from common.settings.run_files import load_preset, presets
 
     for preset in presets():
         check_run(load_preset(preset), imports=(), with_screen=False)

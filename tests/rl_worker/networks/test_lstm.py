@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.settings.run_spec import Network, RunSpec, run_from_dict
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import Network, RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.algorithms import a3c
 from rl_worker.networks.networks import PolicyValueNetwork

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from common.errors import SettingsError
-from common.settings.run_spec import Network, RunSpec, run_from_dict
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import Network, RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.networks.networks import ActionValueNetwork, PolicyValueNetwork
 from rl_worker.networks.normalization import PixelsToUnit

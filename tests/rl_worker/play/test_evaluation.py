@@ -15,7 +15,8 @@ from common.protocol import messages
 from common.protocol.messages import ToServer
 from common.protocol.status import Status
 from common.run_folder.checkpoint_file import write_checkpoint
-from common.settings.run_spec import RunSpec, run_from_dict
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.environments.make import make_environments
 from rl_worker.networks.flat_network import flatten

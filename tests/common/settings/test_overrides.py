@@ -1,4 +1,4 @@
-"""Every setting of every kind of run, typed beside --resume: it is applied, or refused with its flag."""
+"""Overrides of a run that a worker joins, and of one that is resumed: every setting of every kind of run."""
 
 import re
 import typing
@@ -9,16 +9,11 @@ import msgspec
 import pytest
 
 from common.errors import SettingsError
-from common.settings.resumed_run import resumed_run
-from common.settings.run_spec import (
-    ALGORITHM_SETTINGS,
-    OPTIMIZER_SETTINGS,
-    RunSpec,
-    flag_of,
-    flat_settings,
-    with_settings,
-)
+from common.settings.overrides import contradiction, resumed_run
+from common.settings.run_settings import flag_of, flat_settings, with_settings
+from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, AdamSettings, RunSpec, Schedule
 
+ADAM_RUN = RunSpec(seed=7, optimizer=AdamSettings(beta1=0.5), schedule=Schedule(learning_rate=0.25))
 KEPT = RunSpec(preset="cartpole", seed=1)
 RUNS = [
     with_settings(KEPT, {"algorithm.name": algorithm, "optimizer.name": optimizer}, source="test")
@@ -57,6 +52,30 @@ def another(run: RunSpec, key: str) -> Any:
 EACH_SETTING = [(run, key) for run in RUNS for key in flat_settings(run.to_dict())]
 
 
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({}, ""),
+        ({"optimizer.name": "adam", "optimizer.beta1": 0.5, "network.hidden": [], "seed": 7}, ""),
+        ({"seed": 1, "environment.envs": 99}, ""),  # each worker's own
+        ({"schedule.learning_rate": 0.5}, "--learning-rate 0.5 contradicts this run, which was started with 0.25"),
+        (
+            {"environment.id": "CartPole-v1"},
+            "--environment CartPole-v1 contradicts this run, which was started with ALE/",
+        ),
+        ({"network.hidden": [64]}, "--hidden 64 contradicts this run, which was started with the default"),
+        ({"optimizer.decay": 0.99}, "--decay is not a setting of this run (custom); leave it out"),
+        ({"colour": 3}, "--colour is not a setting of this run"),
+    ],
+)
+def test_the_sentence_on_an_override_that_contradicts_the_run_names_its_flag(
+    overrides: dict[str, Any], sentence: str
+) -> None:
+    contradicted = contradiction(ADAM_RUN, overrides)
+    assert contradicted.startswith(sentence)
+    assert bool(contradicted) == bool(sentence)
+
+
 @pytest.mark.parametrize(("run", "key"), EACH_SETTING, ids=lambda it: it if isinstance(it, str) else it.algorithm)
 def test_every_setting_is_applied_or_refused_with_its_flag(run: RunSpec, key: str) -> None:
     value = another(run, key)
@@ -64,22 +83,22 @@ def test_every_setting_is_applied_or_refused_with_its_flag(run: RunSpec, key: st
         with pytest.raises(SettingsError, match=f"{flag_of(key)} .*a resumed run keeps .*leave the flag out"):
             resumed_run(run, {key: value})
     else:
-        told = flat_settings(resumed_run(run, {key: value}).to_dict())[key]
-        assert told == (tuple(value) if isinstance(value, list) else value)
+        resumed = flat_settings(resumed_run(run, {key: value}).to_dict())
+        assert resumed[key] == (tuple(value) if isinstance(value, list) else value)
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: str(type(run.algorithm).__name__))
-def test_what_is_so_already_may_be_said_again(run: RunSpec) -> None:
+def test_an_override_may_repeat_what_the_run_has(run: RunSpec) -> None:
     assert resumed_run(run, flat_settings(run.to_dict())) == run
     as_typed = msgspec.json.decode(msgspec.json.encode(flat_settings(run.to_dict())))
     assert resumed_run(run, as_typed) == run
 
 
-def test_a_setting_of_another_algorithm_is_named() -> None:
+def test_a_setting_of_another_algorithm_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"--target-interval 5: is not a setting of the resumed run \(cartpole\)"):
         resumed_run(KEPT, {"algorithm.target_interval": 5})
 
 
-def test_a_value_that_makes_no_sense_is_named() -> None:
+def test_a_value_out_of_range_is_refused() -> None:
     with pytest.raises(SettingsError, match="--unroll-length"):
         resumed_run(KEPT, {"algorithm.unroll_length": 0})

@@ -1,0 +1,52 @@
+"""Runs in TOML files: the presets that come with ps-rl, and a user's own file (--config)."""
+
+import difflib
+import itertools
+import re
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from common.errors import SettingsError
+from common.protocol.names import as_text
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import RunSpec
+
+
+def presets() -> list[str]:
+    """Names of the presets that come with ps-rl."""
+    return sorted(path.name.removesuffix(".toml") for path in _preset_folder().iterdir() if path.name.endswith(".toml"))
+
+
+def what_preset_is(name: str) -> str:
+    """The sentence that its file begins with."""
+    lines = (_preset_folder() / f"{name}.toml").read_text().splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    sentences = re.split(r"(?<=\.) (?=[A-Z])", " ".join(line.removeprefix("#").strip() for line in comment))
+    return sentences[0]
+
+
+def load_preset(name: str) -> RunSpec:
+    """Raises SettingsError when there is no such preset."""
+    if name not in presets():
+        near = difflib.get_close_matches(name, presets(), n=1, cutoff=0.5)
+        meant = f"did you mean {near[0]}? There are" if near else "there are"
+        raise SettingsError(f"--preset {name}: no such preset; {meant} {', '.join(presets())}")
+    settings = tomllib.loads((_preset_folder() / f"{name}.toml").read_text())
+    return run_from_dict({"preset": name, **settings}, source=f"preset {name}")
+
+
+def load_config(path: Path) -> RunSpec:
+    """The run specification in a TOML file. Raises SettingsError naming the file."""
+    try:
+        settings = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise SettingsError(f"--config {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--config {path}: not TOML: {error}") from error
+    return run_from_dict({"preset": as_text(path.stem), **settings}, source=f"--config {path}")
+
+
+def _preset_folder() -> Any:
+    return resources.files("common") / "presets"

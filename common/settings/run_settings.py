@@ -1,0 +1,91 @@
+"""
+Settings of a run as names and values: nested as they travel and stand in files, flat as they are overridden, as flags.
+
+Here they become a RunSpec, with every name and value checked; files are read in run_files.py.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from common.errors import SettingsError
+from common.settings.run_spec import RunSpec
+
+
+def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
+    """
+    The run specification in nested dictionaries; missing settings take their defaults.
+
+    Raises SettingsError naming `source` (a file, a flag, a worker) and the setting.
+    """
+    try:
+        return msgspec.convert(settings, RunSpec)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        setting = re.sub(r"\[.*", "", path.strip(".`"))
+        where = f" for {setting} ({flag_of(setting)})" if setting else ""
+        raise SettingsError(f"{source}: {problem[:1].lower()}{problem[1:]}{where}") from error
+
+
+def with_settings(run: RunSpec, settings: Mapping[str, Any], *, source: str) -> RunSpec:
+    """
+    The run with some settings replaced, given flat: {"algorithm.unroll_length": 20}.
+
+    Naming another algorithm or optimizer ("optimizer.name") starts that section from its defaults.
+    Raises SettingsError.
+    """
+    nested = run.to_dict()
+    for key, value in sorted(settings.items(), key=lambda item: not item[0].endswith(".name")):
+        section, _, name = key.rpartition(".")
+        place = nested.setdefault(section, {}) if section else nested
+        if not isinstance(place, dict):
+            raise SettingsError(f"{source}: there is no section {section!r}")
+        if name == "name" and section in ("algorithm", "optimizer") and place.get("name") != value:
+            place.clear()
+        place[name] = value
+    return run_from_dict(nested, source=source)
+
+
+def flat_settings(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested sections as one flat dictionary: {"algorithm.unroll_length": 20, "seed": 1}."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{name}": inner for name, inner in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def flag_of(setting: str) -> str:
+    """The flag of a setting: "algorithm.unroll_length" is --unroll-length, "environment.id" is --environment."""
+    section, _, name = setting.rpartition(".")
+    return "--" + (section if name in ("id", "name", "rule") else name).replace("_", "-")
+
+
+def flags_for(settings: Mapping[str, Any]) -> list[str]:
+    """The flags that say these settings, given flat, on the command line of a program."""
+    flags: list[str] = []
+    for key, value in settings.items():
+        flag = flag_of(key)
+        match value:
+            case bool():
+                flags.append(flag if value else flag.replace("--", "--no-", 1))
+            case list() | tuple():
+                flags += [flag, *map(str, value)]
+            case _:
+                flags += [flag, str(value)]
+    return flags
+
+
+def typed(value: Any) -> str:
+    """A value as it stands on a command line, for sentences."""
+    match value:
+        case None:
+            return "none"
+        case list() | tuple():
+            return " ".join(map(str, value)) or "the default"
+        case _:
+            return str(value)
