@@ -22,6 +22,7 @@ import psutil
 from benchmarks.command_loop import Measured, figures_of, total
 from benchmarks.table import Row, in_turn, show
 from benchmarks.training import ENVIRONMENTS, run_of, status_of, steps_of_unroll
+from common.run_folder.paths import ENDPOINT
 from common.sockets.curve import write_pair
 
 TURNS = 5
@@ -264,7 +265,7 @@ def _ps_server(*flags: str) -> Iterator[str]:
     if "--preset" not in flags:
         flags = ("--optimizer", "rmsprop", *flags)
     with tempfile.TemporaryDirectory() as folder:
-        endpoint = Path(folder) / "endpoint"
+        endpoint = Path(folder) / ENDPOINT
         command = [str(SCRIPTS / "ps-server"), "--host", "127.0.0.1", "--port", "0", "--run-dir", folder, *flags]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:

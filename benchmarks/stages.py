@@ -22,6 +22,7 @@ from rich.table import Table
 from benchmarks.push_pull import gradients, our_parameters
 from common.program.allocator import keep_freed_memory
 from common.protocol.codecs import Float32
+from common.run_folder.paths import ENDPOINT
 from common.sockets import shared_memory
 from ps_server import cli
 from ps_server.machine.parameter_server import ParameterServer
@@ -32,7 +33,7 @@ from ps_server.state import training_run
 from ps_server.state.copy_on_write import CopyOnWriteVector
 from ps_server.state.weight_store import WeightStore
 from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.shell.segment_slots import Slots
+from rl_worker.shell.segment_slots import SegmentSlots
 from rl_worker.shell.zmq_client import ZmqClient
 
 TRIPS = 300
@@ -49,8 +50,8 @@ SERVER: list[tuple[str, Any, str]] = [
 WORKER: list[tuple[str, Any, str]] = [
     ("worker: push_pull", None, "trip"),
     ("worker:   call and send", ZmqClient, "call"),
-    ("worker:     message to frames", Slots, "to_frames"),
-    ("worker:   frames to message", Slots, "read"),
+    ("worker:     message to frames", SegmentSlots, "to_frames"),
+    ("worker:   frames to message", SegmentSlots, "read"),
     ("worker:   the machine", ParameterClient, "receive"),
     ("worker:   vector from buffers", Float32, "decode"),
 ]
@@ -94,7 +95,7 @@ def serve(result: str, *flags: str) -> None:
 def measure(size: int, *, by_memory: bool) -> dict[str, float]:
     shared_memory.FOLDER = shared_memory.FOLDER if by_memory else "/nowhere"
     with tempfile.TemporaryDirectory() as folder:
-        endpoint, result = Path(folder) / "endpoint", Path(folder) / "times"
+        endpoint, result = Path(folder) / ENDPOINT, Path(folder) / "times"
         flags = ["--host", "127.0.0.1", "--port", "0", "--run-dir", folder, "--optimizer", "rmsprop"]
         command = [sys.executable, "-m", "benchmarks.stages", "serve", str(result), *flags]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -4,8 +4,9 @@ Every error of ps-rl that a user may meet. A message names the flag, worker or t
 PsRlError
     SettingsError          a flag, preset or file makes no sense
     WireError              bytes that are not a message
+        UnknownCodec       a codec that does not exist, or is not for weights
     SchemaMismatch         tensors that are not those of this run
-    RequestRefused                the server said no, with a code and a sentence
+    RequestRefused         the server said no, with a code and a sentence
     ServerUnreachable      no answer within the named patience
     RunEnded               the run is over; not a failure
     CheckpointError        a checkpoint that cannot be written or read
@@ -24,6 +25,10 @@ class SettingsError(PsRlError):
 
 class WireError(PsRlError):
     """Bytes that are not a message. The peer's fault: counted and answered, never fatal to a server."""
+
+
+class UnknownCodec(WireError):
+    """A codec that does not exist, or that loses too much for weights."""
 
 
 class SchemaMismatch(PsRlError):

@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.errors import WireError
+from common.errors import UnknownCodec, WireError
+from common.protocol.tensors import ELEMENT_BYTES, vector_bytes
 from common.protocol.wire import Buffer
 
 BLOCK = 256  # elements with one scale in int8
@@ -40,7 +41,7 @@ class Float32:
         return vector.numpy().astype("<f4", copy=False).data.cast("B")
 
     def decode(self, buffers: Sequence[Buffer], size: int, statistics: int = 0) -> Tensor:
-        views = _views("float32", buffers, size, 4 * size)
+        views = _views("float32", buffers, size, ELEMENT_BYTES * size)
         if len(views) == 1 and not views[0].readonly and sys.byteorder == "little":
             return torch.from_numpy(np.frombuffer(views[0], dtype=np.float32))
         return torch.from_numpy(_joined(views).view("<f4").astype(np.float32, copy=False))
@@ -70,7 +71,7 @@ class Packed:
     def decode(self, buffers: Sequence[Buffer], size: int, statistics: int = 0) -> Tensor:
         """The vector [P] in buffers that together hold its bytes. Raises WireError when they hold no such vector."""
         packed = self.length(size - statistics)
-        data = _joined(_views(self.name, buffers, size, packed + 4 * statistics))
+        data = _joined(_views(self.name, buffers, size, packed + ELEMENT_BYTES * statistics))
         weights = self.unpack(data[:packed], size - statistics)
         if not statistics:
             return weights
@@ -107,14 +108,14 @@ def _pack_int8(elements: Tensor) -> list[np.ndarray]:
 
 def _unpack_int8(data: np.ndarray, size: int) -> Tensor:
     count = math.ceil(size / BLOCK)
-    scales = torch.from_numpy(data[: 4 * count].view("<f4").astype(np.float32))
-    steps = torch.from_numpy(data[4 * count :].view(np.int8).astype(np.float32))
+    scales = torch.from_numpy(data[: ELEMENT_BYTES * count].view("<f4").astype(np.float32))
+    steps = torch.from_numpy(data[ELEMENT_BYTES * count :].view(np.int8).astype(np.float32))
     blocks = torch.nn.functional.pad(steps, (0, -size % BLOCK)).view(-1, BLOCK)
     return (blocks * (scales / 127).unsqueeze(1)).view(-1)[:size]
 
 
 def _length_of_int8(size: int) -> int:
-    return 4 * math.ceil(size / BLOCK) + size
+    return ELEMENT_BYTES * math.ceil(size / BLOCK) + size
 
 
 def _pack_topk(elements: Tensor) -> list[np.ndarray]:
@@ -145,14 +146,14 @@ def _quarter(size: int) -> int:
 
 def _views(name: str, buffers: Sequence[Buffer], size: int, length: int) -> list[memoryview]:
     views = [memoryview(buffer).cast("B") for buffer in buffers]
-    if (have := sum(view.nbytes for view in views)) != length:
+    if (have := vector_bytes(views)) != length:
         raise WireError(f"a {name} vector of {size} elements takes {length} bytes, not {have}")
     return views
 
 
 def _joined(views: Sequence[memoryview]) -> np.ndarray:
     """Their bytes in memory of our own."""
-    whole = np.empty(sum(view.nbytes for view in views), dtype=np.uint8)
+    whole = np.empty(vector_bytes(views), dtype=np.uint8)
     at = 0
     for view in views:
         whole[at : at + view.nbytes] = np.frombuffer(view, dtype=np.uint8)
@@ -169,3 +170,12 @@ CODECS: dict[str, Codec] = {
     "int8": Packed("int8", _pack_int8, _unpack_int8, _length_of_int8, needs_error_feedback=True),
     "topk": Packed("topk", _pack_topk, _unpack_topk, _length_of_topk, needs_error_feedback=True),
 }
+
+
+def codec_named(name: str, *, for_weights: bool = False) -> Codec:
+    """The codec that a message names. Raises UnknownCodec, also for one that loses too much for weights."""
+    if name not in CODECS:
+        raise UnknownCodec(f"there is no codec {name[:40]!r}; there are {', '.join(CODECS)}")
+    if for_weights and not CODECS[name].for_weights:
+        raise UnknownCodec(f"codec {name} loses too much for weights; it is for gradients")
+    return CODECS[name]

@@ -8,7 +8,7 @@ tensors are views into it. The schema is agreed once, in SEED, and named by its 
 import hashlib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # programs that only ask questions must not wait for torch
 MAX_TENSORS = 1024
 MAX_AXES = 8
 MAX_ELEMENTS = 2**28  # 1 GiB of float32
+ELEMENT_BYTES = 4  # of float32
 NAME = r"^[!-~]{1,200}\Z"  # printable ASCII without blanks: it stands in errors, logs and the text that is hashed
 
 
@@ -42,6 +43,11 @@ class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the tensor as float32."""
+        return ELEMENT_BYTES * self.size
 
     def __str__(self) -> str:
         return f"{self.name!r} {list(self.shape)}"
@@ -76,6 +82,11 @@ class Schema:
         self.weights = sum(spec.size for spec in self.specs if spec.role == "weight")
         self.statistics = self.size - self.weights
         self.hash = hashlib.sha256("".join(map(_line, self.specs)).encode()).hexdigest()[:32]
+
+    @property
+    def bytes(self) -> int:
+        """Size of the flat vector as float32, the codec that takes the most."""
+        return ELEMENT_BYTES * self.size
 
     @classmethod
     def from_list(cls, specs: Any) -> "Schema":
@@ -120,6 +131,11 @@ class Schema:
         if extra := [spec for spec in other.specs if spec.name not in {own.name for own in self.specs}]:
             return f"tensor {extra[0]} is unknown here"
         return "" if self == other else "the same tensors stand in another order"
+
+
+def vector_bytes(buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+    """The bytes of an encoded vector, which one buffer or several hold."""
+    return sum(memoryview(buffer).nbytes for buffer in buffers)
 
 
 def _line(spec: TensorSpec) -> str:

@@ -20,11 +20,11 @@ from torch import Tensor
 
 from common.errors import CheckpointError, DamagedCheckpoint, SchemaMismatch
 from common.protocol.tensors import Schema
+from common.run_folder.paths import WRITING
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 
 FORMAT = "ps-rl checkpoint 2"
-WRITING = ".writing"  # the folder, beside the checkpoints, of files that are not whole yet
 
 
 def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: dict[str, Any]) -> None:

@@ -9,21 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from common.errors import CheckpointError
-from common.run_folder.paths import CHECKPOINTS
-
-BEST = "best.safetensors"
-NEWEST, MILESTONES = "checkpoint-*.safetensors", "episodes-*.safetensors"
+from common.run_folder.paths import BEST, CHECKPOINTS, NEWEST
 
 T = TypeVar("T")
-
-
-def checkpoint_name(global_steps: int) -> str:
-    return f"checkpoint-{global_steps:012d}.safetensors"
-
-
-def milestone_name(episodes: int) -> str:
-    """Of a checkpoint that is kept apart after so many episodes."""
-    return f"episodes-{episodes:09d}.safetensors"
 
 
 def newest_first(folder: Path, kind: str = NEWEST) -> list[Path]:
@@ -39,6 +27,12 @@ def older_than(path: Path, kind: str = NEWEST) -> list[Path]:
 def checkpoints_of(run_folder: Path) -> list[Path]:
     """The newest first: those in the run folder's `checkpoints`, or in the folder itself."""
     return newest_first(run_folder / CHECKPOINTS) or newest_first(run_folder)
+
+
+def best_first(run_folder: Path) -> list[Path]:
+    """The best checkpoint of a run, if there is one, then all others, the newest first."""
+    best = [folder / BEST for folder in (run_folder / CHECKPOINTS, run_folder)]
+    return [*(path for path in best if path.exists()), *checkpoints_of(run_folder)]
 
 
 def first_sound(

@@ -20,9 +20,33 @@ WORKERS = "workers.jsonl"
 EPISODES = "episodes.jsonl"
 TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
+BEST = "best.safetensors"
+NEWEST, MILESTONES = "checkpoint-*.safetensors", "episodes-*.safetensors"  # patterns of the names that are made below
+WRITING = ".writing"  # the folder, beside the checkpoints, of files that are not whole yet
+ASIDE = ".aside"  # added to the name of a checkpoint that cannot be used
 GIFS = "gifs"
+GAME_GIF = "game.gif"  # that the user is advised to record
 CURVE = "curve.png"
 SERVER_LOG = "server.log"
+
+
+def checkpoint_name(global_steps: int) -> str:
+    return f"checkpoint-{global_steps:012d}.safetensors"
+
+
+def milestone_name(episodes: int) -> str:
+    """A checkpoint that is kept apart after so many episodes."""
+    return f"episodes-{episodes:09d}.safetensors"
+
+
+def gif_name(global_steps: int) -> str:
+    """The recording of a game that was played with the weights of this T."""
+    return f"game-{global_steps:012d}.gif"
+
+
+def replacement_of(path: Path) -> Path:
+    """The hidden file beside `path` that is written whole and then takes its place."""
+    return path.with_name(f".{path.name}.tmp")
 
 
 def worker_log(number: int) -> str:

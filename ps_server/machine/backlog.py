@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.protocol.messages import State, Update
+from common.protocol.tensors import vector_bytes
 from common.protocol.wire import Buffer
 
 WINDOW = 4  # messages that may be under way, however large they are
@@ -61,7 +62,7 @@ class Backlog:
 
     def add(self, message: State | Update, vector: Sequence[Buffer], *, now: float) -> None:
         """The next message. Its vector must not change any more."""
-        size = OVERHEAD_BYTES + sum(memoryview(buffer).nbytes for buffer in vector)
+        size = OVERHEAD_BYTES + vector_bytes(vector)
         self._queue.append(Item(message, vector, size, now))
         self._bytes += size
 

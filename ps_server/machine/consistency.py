@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from common.protocol.messages import Push
+from common.protocol.tensors import vector_bytes
 from common.protocol.wire import Buffer
 from common.settings.run_spec import Consistency
 from ps_server.machine.membership import Member, PeerId
@@ -33,7 +34,7 @@ class WaitingPush:
     @property
     def size(self) -> int:
         """Bytes of the vector."""
-        return sum(memoryview(buffer).nbytes for buffer in self.vector)
+        return vector_bytes(self.vector)
 
 
 class ConsistencyGate:

@@ -16,7 +16,7 @@ from common.errors import CheckpointError, SchemaMismatch
 from common.protocol import messages
 from common.protocol.messages import Settlement, ToServer
 from common.protocol.status import Status
-from common.protocol.tensors import MAX_ELEMENTS
+from common.protocol.tensors import ELEMENT_BYTES, MAX_ELEMENTS
 from common.protocol.wire import Buffer
 from common.settings.run_spec import Consistency
 from ps_server.machine.admission import admit, incarnation_of, proof_of
@@ -35,7 +35,6 @@ from ps_server.state.lineage import Lineage
 from ps_server.state.soundness import Soundness
 from ps_server.state.training_run import TrainingRun
 
-ELEMENT_BYTES = 4  # of float32, the codec that takes the most
 DRAIN_SECONDS = 5.0  # how long workers have to say GOODBYE when the run ends
 
 
@@ -397,7 +396,7 @@ class ParameterServer:
 
     def _vector_bytes(self) -> int:
         """Of a gradient that is not compressed; 0 before the run is seeded."""
-        return ELEMENT_BYTES * self.run.store.schema.size if self.run and self.run.store else 0
+        return self.run.store.schema.bytes if self.run and self.run.store else 0
 
     def _credit(self, *, at_most: int = 0) -> int:
         """Bytes that a worker may have unanswered, as things are; with `at_most` no more than this."""

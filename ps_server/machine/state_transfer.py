@@ -19,8 +19,6 @@ from common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
-ELEMENT_BYTES = 4
-
 
 def state_of(run: TrainingRun, *, request: int, number: int, now: float) -> tuple[State, list[Buffer]]:
     """The message and its buffers, which are copies. Raises Denied when it is more than a message carries."""
@@ -39,12 +37,12 @@ def run_of(state: State, buffers: Sequence[Buffer], *, now: float) -> TrainingRu
     whole = b"".join(buffers)
     vectors: dict[str, Tensor] = {}
     at = state.record_bytes
-    if len(whole) != at + ELEMENT_BYTES * sum(spec.size for spec in state.vectors):
+    if len(whole) != at + sum(spec.bytes for spec in state.vectors):
         raise CheckpointError(f"the primary's state is of another length than it says: {len(whole)} bytes")
     for spec in state.vectors:
         elements = np.frombuffer(whole, dtype="<f4", count=spec.size, offset=at)
         vectors[spec.name] = torch.from_numpy(elements.astype(np.float32)).view(spec.shape)
-        at += elements.nbytes
+        at += spec.bytes
     try:
         record: dict[str, Any] = json.loads(whole[: state.record_bytes])
     except ValueError as error:

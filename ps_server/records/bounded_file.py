@@ -14,6 +14,8 @@ from typing import IO, Any
 
 import msgspec
 
+from common.run_folder.paths import replacement_of
+
 log = logging.getLogger("ps-server")
 
 
@@ -76,7 +78,7 @@ class BoundedLinesFile:
 
     def _make_smaller(self) -> None:
         """The file is replaced by a thinned one, in one step: who reads it has the one or the other."""
-        beside = self._path.with_name(f".{self._path.name}.tmp")
+        beside = replacement_of(self._path)
         try:
             with self._path.open("rb") as old, beside.open("wb") as new:
                 new.writelines(self._thin(_lines_until(old, self._bytes // 2)))

@@ -22,22 +22,12 @@ from typing import Any
 from torch import Tensor
 
 from common.errors import CheckpointError, DamagedCheckpoint, SettingsError
-from common.run_folder.checkpoint_file import WRITING, read_checkpoint, remove_unfinished, write_checkpoint
-from common.run_folder.checkpoint_folder import (
-    BEST,
-    MILESTONES,
-    NEWEST,
-    checkpoint_name,
-    checkpoints_of,
-    first_sound,
-    milestone_name,
-    newest_first,
-    older_than,
-)
+from common.run_folder.checkpoint_file import read_checkpoint, remove_unfinished, write_checkpoint
+from common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, older_than
+from common.run_folder.paths import ASIDE, BEST, MILESTONES, NEWEST, WRITING, checkpoint_name, milestone_name
 from common.run_folder.writer_thread import WriterThread
 from ps_server.machine.effects import SaveCheckpoint
 
-ASIDE = ".aside"  # added to the name of a checkpoint that cannot be used
 MOST_WAITING = 16  # checkpoints that are handed over; the machine hands over one at a time
 WRITER_NICENESS = 10  # more than theirs who serve, and not so far that one who waits for its GIL is kept waiting
 

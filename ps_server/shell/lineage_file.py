@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from common.errors import SettingsError
-from common.run_folder.paths import LINEAGE
+from common.run_folder.paths import LINEAGE, replacement_of
 from ps_server.state.lineage import Lineage
 
 
@@ -33,7 +33,7 @@ def read_lineage(folder: Path) -> Lineage | None:
 def write_lineage(folder: Path, lineage: Lineage) -> None:
     """Whole or not at all, and on the disk when this returns. Raises SettingsError."""
     path = folder / LINEAGE
-    beside = path.with_name(f".{path.name}.tmp")
+    beside = replacement_of(path)
     try:
         with beside.open("wb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(lineage), indent=2) + b"\n")

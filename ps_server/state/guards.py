@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from common.errors import PsRlError, SchemaMismatch, WireError
-from common.protocol.codecs import CODECS, Codec
+from common.errors import PsRlError, SchemaMismatch, UnknownCodec, WireError
+from common.protocol.codecs import codec_named
 from common.protocol.messages import Push, Seed
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
@@ -44,8 +44,10 @@ def seed_of(message: Seed, vector: Sequence[Buffer]) -> tuple[Schema, Tensor]:
 
 def codec_for_weights(name: str) -> str:
     """The name of a codec that weights are sent in. Raises Denied."""
-    if not _known_codec(name).for_weights:
-        raise Denied("unknown_codec", f"codec {name} loses too much for weights; it is for gradients")
+    try:
+        codec_named(name, for_weights=True)
+    except UnknownCodec as error:
+        raise Denied("unknown_codec", str(error)) from error
     return name
 
 
@@ -54,15 +56,11 @@ def is_sane(gradient: Tensor) -> bool:
     return float(torch.linalg.vector_norm(gradient)) <= ABSURD_NORM  # NaN is not
 
 
-def _known_codec(name: str) -> Codec:
-    if name not in CODECS:
-        raise Denied("unknown_codec", f"codec {name[:40]!r} is not spoken here; there are {', '.join(CODECS)}")
-    return CODECS[name]
-
-
 def _finite(codec: str, buffers: Sequence[Buffer], schema: Schema, what: str) -> tuple[Tensor, float]:
     try:
-        vector = _known_codec(codec).decode(buffers, schema.size, schema.statistics)
+        vector = codec_named(codec).decode(buffers, schema.size, schema.statistics)
+    except UnknownCodec as error:
+        raise Denied("unknown_codec", str(error)) from error
     except WireError as error:
         raise Denied("wrong_size", str(error)) from error
     norm = float(torch.linalg.vector_norm(vector))

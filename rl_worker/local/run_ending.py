@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.protocol.status import Status
+from common.run_folder.paths import GAME_GIF
 
 
 def how_it_ended(status: Status, *, start_minutes: float) -> str:
@@ -34,7 +35,7 @@ def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[s
     if status.checkpoint_version:
         play = f"{_command('rl-eval')} --checkpoint {run_in_games}"
         lines += ["# full games with its best weights, scored:", play]
-        lines += ["# see it play:", f"{play} --episodes 1 --gif {shlex.quote(str(folder / 'game.gif'))}"]
+        lines += ["# see it play:", f"{play} --episodes 1 --gif {shlex.quote(str(folder / GAME_GIF))}"]
     if status.checkpoint_version and status.minutes_to_target is None:
         lines += [
             "# go on with it, under another limit:",

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 from common.protocol.messages import NO_LIMIT, CreditRequest, Heartbeat, Push, ToServer
+from common.protocol.tensors import vector_bytes
 from common.protocol.wire import Buffer
 from rl_worker.machine.effects import Transmit
 
@@ -137,8 +138,3 @@ class Outbox:
         request.order = self._last_order
         self._under_way[request.message.request] = request
         return Transmit(request.message, request.vector)
-
-
-def vector_bytes(vector: Sequence[Buffer]) -> int:
-    """The bytes of a vector in all its buffers."""
-    return sum(memoryview(buffer).nbytes for buffer in vector)

@@ -17,13 +17,13 @@ from common.errors import PsRlError, RequestRefused, RunEnded, SchemaMismatch, S
 from common.protocol import messages
 from common.protocol.messages import Episode, ToServer, ToWorker, Welcome, settlement_of
 from common.protocol.names import as_text
-from common.protocol.tensors import Schema
+from common.protocol.tensors import Schema, vector_bytes
 from common.protocol.wire import Buffer
 from common.settings.run_settings import flag_of, flat_settings
 from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.machine.introduction import Introduction
 from rl_worker.machine.link_timeout import LinkTimeout
-from rl_worker.machine.outbox import Outbox, vector_bytes
+from rl_worker.machine.outbox import Outbox
 from rl_worker.machine.refusal_loop import Stuck
 from rl_worker.machine.resend_buffer import ResendBuffer
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import msgspec
 
 from common.protocol.messages import Push
+from common.protocol.tensors import vector_bytes
 from common.protocol.wire import Buffer
-from rl_worker.machine.outbox import vector_bytes
 
 OVERHEAD_BYTES = 1024  # of a kept push beside its vector: objects, and their place in tables
 

@@ -26,11 +26,10 @@ from common.program.output_file import check_output
 from common.program.run_program import run_program
 from common.protocol import messages
 from common.protocol.addresses import check_address
-from common.protocol.codecs import CODECS
+from common.protocol.codecs import codec_named
 from common.protocol.tensors import Schema
 from common.run_folder.checkpoint_file import read_weights
-from common.run_folder.checkpoint_folder import BEST, checkpoints_of, first_sound
-from common.run_folder.paths import CHECKPOINTS
+from common.run_folder.checkpoint_folder import best_first, first_sound
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 from common.sockets.curve import ClientKeys, CurveFlags
@@ -216,7 +215,7 @@ def _weights_of_server(server: str, keys: ClientKeys | None) -> tuple[RunSpec, S
     reply, vector = ask(server, messages.Pull(request=2), timeout_seconds=ANSWER_SECONDS, keys=keys)
     assert isinstance(reply, messages.Weights)
     schema = Schema(status.schema)
-    weights = CODECS[reply.codec].decode(vector, schema.size).clone()
+    weights = codec_named(reply.codec).decode(vector, schema.size).clone()
     run = run_from_dict(status.run, source=server)
     return run, schema, weights, reply.global_steps, f"{server}, version {reply.version}"
 
@@ -225,10 +224,7 @@ def _read(path: Path) -> tuple[Path, tuple[RunSpec, Schema, Tensor, dict[str, An
     """A checkpoint and its path; of a run folder the best, or its newest sound one."""
     if not path.is_dir():
         return path, read_weights(path)
-    best = [folder / BEST for folder in (path / CHECKPOINTS, path) if (folder / BEST).exists()]
-    found = first_sound(
-        [*best, *checkpoints_of(path)], read_weights, lambda error: log.warning("%s; trying another", error)
-    )
+    found = first_sound(best_first(path), read_weights, lambda error: log.warning("%s; trying another", error))
     if found is None:
         raise CheckpointError(f"--checkpoint {path}: there are no sound checkpoints in it")
     return found

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from common.protocol.messages import Episode
+from common.run_folder.paths import gif_name
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.interface import Environments
 from rl_worker.networks.flat_network import FlatNetwork
@@ -47,7 +48,7 @@ class GifRecorder:
             agent, environments = self._made = self._made or self._make()
         FlatNetwork(agent.network).load(weights)
         agent.begin_unroll(global_steps)
-        path = self._folder / f"game-{global_steps:012d}.gif"
+        path = self._folder / gif_name(global_steps)
         try:
             record_gif(agent, environments, path, greedy=False, seed=self._seed + self._episodes)
         except OSError as error:

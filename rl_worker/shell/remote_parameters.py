@@ -9,7 +9,7 @@ from torch import Tensor
 
 from common.errors import RequestRefused
 from common.protocol import messages
-from common.protocol.codecs import CODECS
+from common.protocol.codecs import CODECS, codec_named
 from common.protocol.messages import MOST_EPISODES, Episode, Settlement
 from common.protocol.tensors import Schema
 from common.settings.run_spec import Wire
@@ -100,7 +100,7 @@ class RemoteParameters:
         assert isinstance(reply, messages.Weights | messages.NotModified), f"{reply} does not answer a pull"
         weights = None
         if isinstance(reply, messages.Weights):
-            weights = CODECS[reply.codec].decode(vector, self._schema.size, self._schema.statistics)
+            weights = codec_named(reply.codec).decode(vector, self._schema.size, self._schema.statistics)
         return Newest(reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled)
 
     def _check(self, settled: Settlement | None) -> None:

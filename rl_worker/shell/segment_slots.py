@@ -26,9 +26,9 @@ import numpy as np
 
 from common.errors import WireError
 from common.protocol.messages import Hello, Pull, Push, Refused, ToServer, ToWorker, Welcome
+from common.protocol.tensors import ELEMENT_BYTES, vector_bytes
 from common.protocol.wire import Buffer, Place, Places, read_to_worker, take_places, to_frames, with_places
 from common.sockets.shared_memory import PAGE_BYTES, Bytes, Segment
-from rl_worker.machine.outbox import vector_bytes
 
 COUNT = 3  # the newest weights, those that are asked for, and the gradient under way
 WORTH_BYTES = 2**16  # smaller vectors are as fast by the wire
@@ -64,13 +64,13 @@ class SegmentSlots:
 
     def memory(self, size: int) -> np.ndarray | None:
         """An array [size] of float32 in a slot, from which it can be sent without a copy; None where there is none."""
-        if self._segment is None or 4 * size > self._slot_bytes:
+        if self._segment is None or ELEMENT_BYTES * size > self._slot_bytes:
             return None
         try:
             if not self._to_make:
                 self._make_more()
             # Of a view an array would hold only what that is a view of, not the view.
-            array = np.frombuffer(self._segment.part(self._to_make[0], 4 * size).data, dtype=np.float32)
+            array = np.frombuffer(self._segment.part(self._to_make[0], ELEMENT_BYTES * size).data, dtype=np.float32)
         except (OSError, WireError) as error:
             log.debug("no more memory can be shared: %s", error)
             return None

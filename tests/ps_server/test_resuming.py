@@ -9,8 +9,7 @@ import pytest
 
 from common.errors import SettingsError
 from common.run_folder.checkpoint_file import write_checkpoint
-from common.run_folder.checkpoint_folder import checkpoint_name
-from common.run_folder.paths import CHECKPOINTS, METRICS, SETTINGS
+from common.run_folder.paths import CHECKPOINTS, METRICS, SETTINGS, checkpoint_name
 from common.settings.overrides import resumed_run
 from common.settings.run_settings import flat_settings
 from ps_server import cli

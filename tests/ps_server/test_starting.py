@@ -11,8 +11,7 @@ from common.protocol.messages import StatusReply
 from common.protocol.status import Status
 from common.protocol.tensors import Schema, TensorSpec
 from common.run_folder.checkpoint_file import write_checkpoint
-from common.run_folder.checkpoint_folder import checkpoint_name
-from common.run_folder.paths import CHECKPOINTS
+from common.run_folder.paths import CHECKPOINTS, checkpoint_name
 from ps_server import starting
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.machine.standby import Standby

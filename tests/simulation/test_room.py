@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from common.protocol.messages import Push
+from common.protocol.tensors import vector_bytes
 from common.protocol.wire import read_to_server
 from rl_worker.machine.effects import Transmit
-from rl_worker.machine.outbox import vector_bytes
 from tests.simulation.cluster import SCHEMA, Faults, SimulatedCluster, SimulatedWorker, integers
 
 VECTOR_BYTES = 4 * SCHEMA.size

@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.run_folder.paths import METRICS
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
 from tests.trials import figures
 
@@ -82,7 +83,7 @@ def learn(programs: Programs, run: Path, *, seed: int, workers: int, deaths: Dea
         time.sleep(0.05)
     assert server.wait() == 0, server.output[-2000:]
     minutes = (time.monotonic() - began) / 60
-    last = json.loads((run / "metrics.jsonl").read_bytes().splitlines()[-1])
+    last = json.loads((run / METRICS).read_bytes().splitlines()[-1])
     score = last["best_mean_return_100"] or 0.0
     kills = (deaths.workers, deaths.servers) if deaths else (0, 0)
     return Learned(minutes, last["global_steps"], score, *kills)

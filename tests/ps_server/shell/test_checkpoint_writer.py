@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from common.errors import CheckpointError
-from common.run_folder.checkpoint_file import WRITING, read_checkpoint
-from common.run_folder.checkpoint_folder import BEST
+from common.run_folder.checkpoint_file import read_checkpoint
+from common.run_folder.paths import BEST, WRITING
 from ps_server.machine.effects import SaveCheckpoint
 from ps_server.shell.checkpoint_writer import CheckpointWriter, Written, newest_checkpoint
 

@@ -71,8 +71,15 @@ def test_an_unknown_codec_is_denied_and_the_known_ones_are_named() -> None:
     assert "float32" in sentence
 
 
-def test_the_codec_for_weightss_are_known() -> None:
-    assert codec_for_weights("float32") == "float32"
+@pytest.mark.parametrize(("name", "is_taken"), [("float32", True), ("bfloat16", True), ("topk", False), ("zip", False)])
+def test_weights_travel_in_codecs_that_lose_little(name: str, is_taken: bool) -> None:
+    if is_taken:
+        assert codec_for_weights(name) == name
+        return
+    with pytest.raises(Denied) as denied:
+        codec_for_weights(name)
+    assert denied.value.code == "unknown_codec"
+    assert name in str(denied.value)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
