@@ -30,7 +30,7 @@ from ps_server.shell.connection_limits import (
     one_too_many,
 )
 
-LOOK_SECONDS = 0.05  # between two looks at the memory in use; a gigabyte a second may arrive
+LOOK_SECONDS = 0.02  # between two looks at the memory in use; a gigabyte a second may arrive
 FULL_LOOK_SECONDS = 0.25  # between two looks at every connection, unless memory has grown
 GROWN_BYTES = 2**24
 SHARE = 0.02  # of the time goes into looks at most, where connections are thousands
@@ -76,8 +76,8 @@ class Connections:
         self._give_back_at = float("inf")
         self._taken, self._is_drained = 0, True  # messages since the last full look; whether none waited at some moment
         self._cut_off = 0
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._first_reserved = limit - min(MOST_RESERVED, limit // 4)
+        self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._first_reserved = self._descriptors - min(MOST_RESERVED, self._descriptors // 4)
         if sys.platform == "linux":
             self._monitor = context.socket(zmq.PAIR)
             self._monitor.setsockopt(zmq.RCVHWM, 0)  # else the thread that receives from everybody would wait for us
@@ -115,9 +115,10 @@ class Connections:
         is_round = self._is_drained or self._taken > len(self._by_descriptor)
         used = bytes_in_use()
         if is_round and (now >= self._full_look_at or used > self._looked_bytes + GROWN_BYTES):
+            began = time.thread_time()  # not of the clock: when others have the processor, looks are needed most
             self._look_at_all(used, now=now)
             self._looked_bytes = used
-            took = time.monotonic() - now
+            took = time.thread_time() - began
             self._full_look_at = now + max(FULL_LOOK_SECONDS, took / SHARE)
             self._look_at = now + max(LOOK_SECONDS, took / SHARE)
         if now >= self._give_back_at:
@@ -165,7 +166,7 @@ class Connections:
             lowest = os.dup(self._router.fileno())  # the lowest that is free
             os.close(lowest)
         except OSError:  # there is none
-            lowest = self._first_reserved + MOST_RESERVED
+            lowest = self._descriptors
         if lowest > self._first_reserved:
             missing = lowest - self._first_reserved
             self._cut(one_too_many(self._by_descriptor.values(), count=missing, is_known=self._is_known), "descriptors")

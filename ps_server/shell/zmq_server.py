@@ -125,6 +125,8 @@ class ZmqServer:
                 self._receive_from_primary()
                 for frames in self._waiting():
                     self._handle(frames)
+            else:
+                self._connections.drained()
             self._replies.send_waiting(now=time.monotonic())
             self._connections.look(now=time.monotonic())
             self._collect_checkpoints()
