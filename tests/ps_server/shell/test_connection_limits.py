@@ -1,6 +1,7 @@
 """Which connections are cut off, by the counters alone."""
 
-from ps_server.connection_limits import (
+from ps_server.machine.membership import PeerId
+from ps_server.shell.connection_limits import (
     OLD_SECONDS,
     OVERHEAD_BYTES,
     QUIET_BYTES,
@@ -8,7 +9,6 @@ from ps_server.connection_limits import (
     holding_too_much,
     one_too_many,
 )
-from ps_server.membership import PeerId
 
 MIB = 2**20
 
