@@ -6,6 +6,8 @@ from collections.abc import Sequence
 # RFC 23: signature, version 3.0, mechanism NULL as a client; then the command READY of a DEALER.
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
+# RFC 15, the whole of ZMTP 2.0's greeting: signature, revision, a DEALER, no identity.
+OLD_GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x01\x05\x00\x00"
 MORE, LONG = 1, 2
 
 

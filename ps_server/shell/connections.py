@@ -93,7 +93,10 @@ class Connections:
     def delivered(self, frames: Sequence[zmq.Frame], *, now: float) -> None:
         """A message was taken from the socket; the first frame names its sender."""
         self._taken += 1
-        descriptor = int(frames[-1].get(zmq.SRCFD))
+        try:
+            descriptor = int(frames[-1].get(zmq.SRCFD))
+        except zmq.ZMQError:  # a peer of ZMTP before 3.0, or one that was gone at once: its bytes count as undelivered
+            return
         if descriptor not in self._by_descriptor:
             self._hear(now=now)  # the first message may overtake the news of its connection
         if (connection := self._by_descriptor.get(descriptor)) is not None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from common.protocol import messages
 from common.protocol.wire import to_frames
 from tests.integration.independent_client import Client
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
-from tests.zmtp import connected, frame, message
+from tests.zmtp import OLD_GREETING, connected, frame, message
 
 SIZE = 2**18  # elements: a vector is 1 MiB
 BUDGET_MIB = 16
@@ -118,3 +119,18 @@ def test_a_message_without_an_end_costs_no_more_than_the_budget(
     np.testing.assert_allclose(weights_of(endpoint, SIZE).numpy(), -0.1 * pushes, rtol=1e-4)
     wait_for(lambda: "cut off: a connection of" in server.output)
     honest.leave()
+
+
+def test_a_peer_of_an_older_zmtp_does_not_end_the_server(programs: Programs) -> None:
+    """ZeroMQ does not say on which connection the messages of such a peer came."""
+    server, endpoint = programs.start_server()
+    host, _, port = endpoint.rpartition(":")
+    asked = message([bytes(part) for part in to_frames(messages.StatusRequest(request=1))])
+    with socket.create_connection((host, int(port)), timeout=60) as plain:
+        plain.sendall(OLD_GREETING + asked)
+        heard = b""
+        while b"STATUS" not in heard:
+            heard += (part := plain.recv(4096))
+            assert part, server.output
+    assert status_of(endpoint).updates == 0
+    assert server.process.poll() is None
