@@ -8,6 +8,8 @@ starts.
 
 import math
 import os
+from contextlib import chdir
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import gymnasium
@@ -64,9 +66,11 @@ class DoomEnvironments:
         }
 
     def reset(self, seed: int) -> Observations:
-        frames, _ = self._env.reset(seed=seed)
-        if self._twin is not None:
-            self._screens = self._twin.reset(seed=seed)[0]
+        # The first reset starts the games. A game makes a folder where it is started, and ends where it cannot.
+        with TemporaryDirectory(prefix="ps-rl-doom-", ignore_cleanup_errors=True) as folder, chdir(folder):
+            frames, _ = self._env.reset(seed=seed)
+            if self._twin is not None:
+                self._screens = self._twin.reset(seed=seed)[0]
         return self._stack.begin(frames)
 
     def step(self, actions: Actions) -> Stepped:

@@ -1,5 +1,7 @@
 """ViZDoom's *basic*: one monster, three buttons, 300 tics."""
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +20,7 @@ LEFT, RIGHT, ATTACK = 0, 1, 2
 
 
 @pytest.fixture(autouse=True)
-def litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ViZDoom makes a folder wherever it runs."""
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -30,7 +31,7 @@ def basic() -> Iterator[Environments]:
     environments.close()
 
 
-def test_it_is_seen_in_gray_and_played_with_the_named_buttons(basic: Environments, tmp_path: Path) -> None:
+def test_it_is_seen_in_gray_and_played_with_the_named_buttons(basic: Environments) -> None:
     first = basic.reset(0)
     assert (basic.observation_shape, basic.observation_dtype) == ((2, 84, 84), np.uint8)
     assert (first.shape, first.dtype) == ((2, 2, 84, 84), np.uint8)
@@ -38,7 +39,32 @@ def test_it_is_seen_in_gray_and_played_with_the_named_buttons(basic: Environment
     assert basic.actions == DiscreteActions(3)
     assert basic.description["actions"] == "MOVE_LEFT, MOVE_RIGHT, ATTACK"
     assert (basic.description["frame skip"], basic.description["time limit"]) == ("4 tics", 75)
-    assert not list(tmp_path.glob("*.ini"))
+
+
+def test_it_is_played_where_nothing_can_be_written_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container's file system can be read-only; root may write into any other folder, but into none of /proc."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.chdir("/proc/self" if sys.platform == "linux" else "/")
+    before = os.getcwd()
+    environments = make_environments(BASIC, count=2)
+    try:
+        assert os.getcwd() == before
+        environments.reset(0)
+        for _ in range(80):
+            environments.step(np.array([LEFT, RIGHT]))
+        environments.reset(1)
+    finally:
+        environments.close()
+    assert not list(temporary.iterdir())
+
+
+def test_a_game_leaves_nothing_in_the_working_folder(basic: Environments, tmp_path: Path) -> None:
+    basic.reset(0)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_time_out_truncates_with_the_real_last_frame(basic: Environments) -> None:
