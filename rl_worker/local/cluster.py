@@ -162,7 +162,8 @@ def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
     worker_flags = ["--device", settings.device, *(["--render"] if settings.render else [])]
     if modules := _named_modules(flags):
         worker_flags += ["--import", *modules]
-    print(f"{run.preset}: a server and {workers} workers train {run.environment.id}; run folder: {folder}")
+    who = "a server and a worker" if workers == 1 else f"a server and {workers} workers"
+    print(f"{run.preset}: {who} train {run.environment.id}; run folder: {folder}")
     cluster = LocalCluster(
         folder,
         workers=workers,
@@ -172,7 +173,7 @@ def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
         host=settings.host,
         port=settings.port,
     )
-    if not is_loopback(split_address(cluster.endpoint)[0]):
+    if cluster.endpoint is not None and not is_loopback(split_address(cluster.endpoint)[0]):
         print(f"workers on other machines can help: rl-worker --server {cluster.endpoint}")
         print(
             "whoever reaches this port can read the weights and push gradients; ps-server alone can be locked by keys"
@@ -212,7 +213,7 @@ def _report(flags: Parsed[ClusterSettings], status: Status, folder: Path, *, sta
             print(f"--json {path}: cannot be written: {error.strerror}", file=sys.stderr)
     print(how_it_ended(status, start_minutes=start_minutes))
     if deaths:
-        print(f"its processes died {deaths} times, and were started again; their logs are in {folder}")
+        print(f"deaths of its processes, which were started again: {deaths}; their logs are in {folder}")
     print(*what_next(status, folder, modules=_named_modules(flags)), sep="\n")
 
 

@@ -96,10 +96,12 @@ class LocalCluster:
         self._worker_flags = ["--stall-seconds", str(stall_seconds), "--gif-dir", str(folder / GIFS), *worker_flags]
         self._deaths: list[Death] = []
         self._workers: list[SupervisedProcess] = []
-        written_before = self._endpoint_written()  # by a server that was killed, or that has the folder locked
+        written_before = last_written(folder / ENDPOINT)  # by a server that was killed, or that has the folder locked
         self._server = SupervisedProcess("the server", partial(self._start_server, *server_flags, "--port", str(port)))
         try:
-            self.endpoint = self._wait_for_endpoint(written_before)
+            self.endpoint = endpoint_of(self._server.child, folder / ENDPOINT, written_before=written_before)
+            if self.endpoint is None:
+                return
             again = ("--resume", str(folder), "--port", self.endpoint.rpartition(":")[2])
             self._server.start = partial(self._start_server, *again)
             self._workers = [
@@ -137,6 +139,8 @@ class LocalCluster:
 
     def stop(self, reason: str) -> None:
         """End the run in order: workers leave, the server writes a checkpoint and exits."""
+        if self.endpoint is None:
+            return
         request = messages.StopRequest(request=1, reason=reason)
         try:
             ask(self._local_endpoint, request, timeout_seconds=REPLY_SECONDS)
@@ -153,6 +157,7 @@ class LocalCluster:
     @property
     def _local_endpoint(self) -> str:
         """HOST:PORT of the server for processes of this machine."""
+        assert self.endpoint is not None, "the run has ended"
         return (
             "127.0.0.1:" + self.endpoint.rpartition(":")[2]
             if bare_host(self._host) in EVERY_INTERFACE
@@ -166,22 +171,6 @@ class LocalCluster:
         # A worker that replaces another one gets its number, because it has its name.
         flags = ["--server", self._local_endpoint, "--name", _worker_name(number), *self._worker_flags]
         return Child("rl_worker", flags, self._folder / worker_log(number))
-
-    def _endpoint_written(self) -> int:
-        """When the endpoint file was written, in nanoseconds; 0: there is none."""
-        path = self._folder / ENDPOINT
-        return path.stat().st_mtime_ns if path.exists() else 0
-
-    def _wait_for_endpoint(self, written_before: int) -> str:
-        """HOST:PORT, which the server writes to the endpoint file when it listens."""
-        server = self._server.child
-        while server.age_seconds < START_SECONDS:
-            is_ours = self._endpoint_written() not in (0, written_before)
-            if is_ours and (endpoint := (self._folder / ENDPOINT).read_text().strip()):
-                return endpoint
-            if server.wait(within_seconds=0.05):
-                raise PsRlError(f"the server failed: {server.cause_of_death()}")
-        raise PsRlError(f"the server did not come up within {START_SECONDS:.0f} s; see {server.log}")
 
     def _replace_hung_workers(self, status: Status) -> None:
         """Note the work of each worker; replace a stalled one, and one that is silent though its process runs."""
@@ -211,3 +200,25 @@ class LocalCluster:
 
 def _worker_name(number: int) -> str:
     return f"worker-{number}"
+
+
+def last_written(path: Path) -> int:
+    """When a file was written, in nanoseconds; 0: there is none."""
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def endpoint_of(server: Child, path: Path, *, written_before: int) -> str | None:
+    """
+    HOST:PORT, which the server writes to the endpoint file when it listens, and removes when it exits.
+
+    None when the run has ended already: a resumed run has reached its limit. Raises PsRlError when the server fails.
+    """
+    while server.age_seconds < START_SECONDS:
+        has_exited = server.wait(within_seconds=0.05)
+        if last_written(path) not in (0, written_before) and (endpoint := path.read_text().strip()):
+            return endpoint
+        if has_exited and server.exit_status == 0:
+            return None
+        if has_exited:
+            raise PsRlError(f"the server failed: {server.cause_of_death()}")
+    raise PsRlError(f"the server did not come up within {START_SECONDS:.0f} s; see {server.log}")

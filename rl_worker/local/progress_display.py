@@ -18,7 +18,8 @@ from common.protocol.status import Status, WorkerStatus, speed_of
 from rl_worker.local.text_curve import TextCurve
 
 LINE_SECONDS = 10.0  # between two lines in a pipe
-COLUMNS = 4  # of facts in the panel
+COLUMNS = (4, 2, 1)  # of facts in the panel: the most that fit
+CELL_WIDTH = 18  # of the longest fact, and a space
 MOST_WORKERS = 8  # shown one by one
 CURVE_ROWS, FEW_CURVE_ROWS = 6, 3
 LOW_TERMINAL = 24  # rows: a terminal with no more gets the lower curve
@@ -65,13 +66,13 @@ class ProgressDisplay:
 
     def _panel(self, status: Status, minutes: float) -> RenderableType:
         grid = Table.grid(expand=True, padding=(0, 1))
-        for _ in range(COLUMNS):
+        width = self._console.width - FRAME_WIDTH
+        columns = next((count for count in COLUMNS if count * CELL_WIDTH <= width), COLUMNS[-1])
+        for _ in range(columns):
             grid.add_column(ratio=1, no_wrap=True)
-        facts = _facts(status, minutes)
-        for first in range(0, len(facts), COLUMNS):
-            grid.add_row(*facts[first : first + COLUMNS])
-        for row in _workers(status):
-            grid.add_row(*row)
+        for cells in (_facts(status, minutes), _workers(status)):
+            for first in range(0, len(cells), columns):
+                grid.add_row(*cells[first : first + columns])
         title = Text(status.preset or "undecided", style="bold").append(f"  {status.environment}", style="not bold")
         state = Text(f"the run is over: {status.ending}" if status.ending else PHASES.get(status.phase, status.phase))
         return Panel(Group(*self._curve_lines(status), grid), title=title, title_align="left", subtitle=state)
@@ -106,13 +107,13 @@ def _facts(status: Status, minutes: float) -> list[Text]:
     ]
 
 
-def _workers(status: Status) -> list[list[Text]]:
-    """Rows of workers that are alive, and how many more there are."""
+def _workers(status: Status) -> list[Text]:
+    """Workers that are alive, and how many more there are."""
     living = [worker for worker in status.workers if worker.alive]
     cells = [_worker(worker) for worker in living[:MOST_WORKERS]]
     if status.workers_alive > len(cells):
         cells.append(Text(f"and {status.workers_alive - len(cells)} more workers", style="dim"))
-    return [cells[first : first + COLUMNS] for first in range(0, len(cells), COLUMNS)]
+    return cells
 
 
 def _worker(worker: WorkerStatus) -> Text:

@@ -4,6 +4,7 @@ What rl-cluster prints when a run has ended: solved, or over and why; and the co
 The last status decides alone. Nothing is run here.
 """
 
+import math
 import shlex
 import shutil
 import sys
@@ -38,12 +39,22 @@ def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[s
         lines += ["# see it play:", f"{play} --episodes 1 --gif {shlex.quote(str(folder / GAME_GIF))}"]
     if status.checkpoint_version and status.minutes_to_target is None:
         lines += [
-            "# go on with it, under another limit:",
-            f"{_command('rl-cluster')} --resume {run_in_games} --max-minutes 60",
+            "# go on with it:",
+            " ".join([f"{_command('rl-cluster')} --resume {run_in_games}", *_raised_limits(status)]),
         ]
     if status.episodes:
         lines += ["# its curve, beside those of other runs:", f"{_command('ps-ctl')} plot {run} OTHER_RUN_DIR"]
     return lines
+
+
+def _raised_limits(status: Status) -> list[str]:
+    """Flags that double each limit that the run has reached; otherwise the resumed run would end at once."""
+    flags = []
+    if status.max_steps and status.global_steps >= status.max_steps:
+        flags.append(f"--max-steps {2 * status.global_steps}")
+    if status.max_minutes and status.minutes >= status.max_minutes:
+        flags.append(f"--max-minutes {math.ceil(2 * status.minutes)}")
+    return flags
 
 
 def _command(program: str) -> str:

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from common.errors import PsRlError
-from rl_worker.local.local_cluster import MOST_DEATHS, PROGRESS_SECONDS, Death, SupervisedProcess
+from rl_worker.local.local_cluster import (
+    MOST_DEATHS,
+    PROGRESS_SECONDS,
+    Death,
+    SupervisedProcess,
+    endpoint_of,
+    last_written,
+)
 
 LOG = Path("worker-0.log")
 
@@ -68,3 +75,30 @@ def test_a_slow_start_or_a_hang_is_no_progress() -> None:
     assert deaths_after(process, 3.0, hangs_seconds=10 * PROGRESS_SECONDS) == 2
     with pytest.raises(PsRlError, match="3 times"):
         process.replace("")
+
+
+class LeavingServer(ScriptedChild):
+    """Leaves while it is waited for. What it has written while it served is removed by then."""
+
+    def __init__(self, exit_status: int) -> None:
+        super().__init__(age_seconds=1.0)
+        self.exit_status = exit_status
+
+    def wait(self, *, within_seconds: float) -> bool:
+        return True
+
+    def cause_of_death(self) -> str:
+        return "ps-server: the port is taken"
+
+
+def test_a_server_that_ends_its_run_at_once_has_not_failed(tmp_path: Path) -> None:
+    """The limit of the run was reached before it was resumed."""
+    server = LeavingServer(exit_status=0)
+    assert endpoint_of(server, tmp_path / "endpoint", written_before=0) is None  # type: ignore[arg-type]
+
+
+def test_a_server_that_leaves_with_an_error_has_failed_with_its_last_words(tmp_path: Path) -> None:
+    path = tmp_path / "endpoint"
+    path.write_text("127.0.0.1:5555\n")  # of a server before it
+    with pytest.raises(PsRlError, match="the server failed: ps-server: the port is taken"):
+        endpoint_of(LeavingServer(exit_status=1), path, written_before=last_written(path))  # type: ignore[arg-type]

@@ -156,7 +156,7 @@ def test_the_minutes_left_are_those_to_the_first_limit(
     assert said.endswith(f"minutes left {left}\n")
 
 
-@pytest.mark.parametrize("width", [80, 120, 160])
+@pytest.mark.parametrize("width", [40, 60, 79, 80, 120, 160])
 def test_the_panel_is_as_wide_as_the_terminal_and_shows_all_there_is(screens: Screens, width: int) -> None:
     facts = {
         "environment": "ALE/Pong-v5",

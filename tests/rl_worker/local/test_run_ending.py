@@ -59,7 +59,7 @@ def test_what_to_type_next_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert typed == [
         [str(tmp_path / "rl-eval"), "--checkpoint", "my runs/x"],
         [str(tmp_path / "rl-eval"), "--checkpoint", "my runs/x", "--episodes", "1", "--gif", "my runs/x/game.gif"],
-        [str(tmp_path / "rl-cluster"), "--resume", "my runs/x", "--max-minutes", "60"],
+        [str(tmp_path / "rl-cluster"), "--resume", "my runs/x"],
         [str(tmp_path / "ps-ctl"), "plot", "my runs/x", "OTHER_RUN_DIR"],
     ]
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -71,7 +71,7 @@ def test_what_to_type_next_names_the_modules_that_this_run_imports() -> None:
     assert [line.partition(" ")[2] for line in lines if not line.startswith("#")] == [
         "--checkpoint x --import mine my.others",
         "--checkpoint x --import mine my.others --episodes 1 --gif x/game.gif",
-        "--resume x --import mine my.others --max-minutes 60",
+        "--resume x --import mine my.others",
         "plot x OTHER_RUN_DIR",
     ]
 
@@ -84,3 +84,22 @@ def test_a_run_that_saved_nothing_and_played_nothing_leaves_nothing_to_type() ->
 def test_a_solved_run_is_not_offered_for_resuming() -> None:
     solved = status(checkpoint_version=7, minutes_to_target=1.0)
     assert "--resume" not in "".join(what_next(solved, Path("x"), modules=()))
+
+
+@pytest.mark.parametrize(
+    ("facts", "flags"),
+    [
+        ({"max_steps": 9000, "global_steps": 9088, "max_minutes": 15.0, "minutes": 0.2}, " --max-steps 18176"),
+        ({"max_steps": 9000, "global_steps": 600, "max_minutes": 15.0, "minutes": 15.004}, " --max-minutes 31"),
+        (
+            {"max_steps": 9000, "global_steps": 9000, "max_minutes": 0.1, "minutes": 0.2},
+            " --max-steps 18000 --max-minutes 1",
+        ),
+        ({"max_steps": 9000, "global_steps": 600, "max_minutes": 15.0, "minutes": 1.0}, ""),
+        ({"global_steps": 600, "minutes": 100.0}, ""),
+    ],
+    ids=["steps", "minutes", "both", "interrupted", "no limits"],
+)
+def test_the_command_to_resume_doubles_the_limits_that_the_run_has_reached(facts: dict[str, Any], flags: str) -> None:
+    lines = what_next(status(checkpoint_version=7, **facts), Path("x"), modules=())
+    assert f"rl-cluster --resume x{flags}" in [line.rpartition("/")[2] for line in lines if "--resume" in line]
