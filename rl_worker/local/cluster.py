@@ -213,7 +213,8 @@ def _report(flags: Parsed[ClusterSettings], status: Status, folder: Path, *, sta
             print(f"--json {path}: cannot be written: {error.strerror}", file=sys.stderr)
     print(how_it_ended(status, start_minutes=start_minutes))
     if deaths:
-        print(f"deaths of its processes, which were started again: {deaths}; their logs are in {folder}")
+        times = "once" if deaths == 1 else f"{deaths} times"
+        print(f"its processes died {times}, and were started again; their logs are in {folder}")
     print(*what_next(status, folder, modules=_named_modules(flags)), sep="\n")
 
 
