@@ -13,11 +13,18 @@ stays with the key that was the first to use it.
 import hashlib
 from typing import Any
 
+import msgspec
+
 from common.errors import SettingsError
-from common.protocol.messages import PROTOCOL_VERSION, Hello
+from common.protocol.messages import PROTOCOL_VERSION, Hello, Opened
 from common.settings.overrides import contradiction
 from common.settings.run_settings import run_from_dict, with_settings
 from common.settings.run_spec import RunSpec
+from ps_server.machine.effects import Effect, Note, Send
+from ps_server.machine.membership import Membership, PeerId
+from ps_server.machine.push_pipeline import PushPipeline
+from ps_server.machine.replication import Replication
+from ps_server.machine.replies import welcome
 from ps_server.state.guards import Denied
 from ps_server.state.ledger import Account
 from ps_server.state.lineage import Lineage
@@ -91,3 +98,37 @@ def incarnation_of(hello: Hello, account: Account | None, *, key: str, owner_liv
         reason = f"a process named {name} has joined and may be alive; this one can take its place when its lease has"
         raise Denied("name_taken", f"{reason} ended. Give each worker its own --name")
     return max(account.incarnation + 1, min(hello.incarnation, account.incarnation + FURTHEST))
+
+
+class Admission:
+    """Makes a process a member: incarnation, account, lease, credit and the state of the ledger in WELCOME."""
+
+    def __init__(self, membership: Membership, replication: Replication, pushes: PushPipeline) -> None:
+        self._membership = membership
+        self._replication = replication
+        self._pushes = pushes
+
+    def join(self, run: TrainingRun, peer: PeerId, hello: Hello, *, key: str, now: float) -> list[Effect]:
+        """WELCOME for the process that says this HELLO, whose run is the right one. Raises Denied."""
+        worker = hello.worker_id
+        owner_lives = self._membership.may_live(worker, now=now)
+        incarnation = incarnation_of(hello, run.ledger.accounts.get(worker), key=key, owner_lives=owner_lives)
+        self._pushes.gate.drop(worker)
+        opened = Opened(
+            incarnation=incarnation,
+            proof=proof_of(hello.secret),
+            key=key,
+            oldest=hello.oldest,
+            environments=hello.environments or run.spec.environment.envs,
+        )
+        lost = run.ledger.lacking(worker, opened.proof, oldest=hello.oldest)
+        account = run.join(worker, opened)
+        joining = msgspec.structs.replace(hello, environments=opened.environments, incarnation=incarnation)
+        is_back = self._membership.join(joining, peer, number=account.number, now=now)
+        # One vector at first: other workers may join at once, and the first reply brings the even share.
+        credit = self._pushes.credit(at_most=self._pushes.vector_bytes)
+        reply = welcome(hello, run, account, lease_seconds=self._membership.lease_seconds, credit=credit)
+        effects: list[Effect] = [Send(peer, reply), Note(f"{worker} {'is back' if is_back else 'joined'}")]
+        if lost:
+            effects.append(Note(f"{worker} keeps {lost} pushes no more that this server lacks", warning=True))
+        return effects + self._replication.forward(worker, opened, now=now)

@@ -10,13 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
+from common.errors import CheckpointError, SchemaMismatch
 from common.protocol.messages import CheckpointSaved, Refused
 from common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_server.machine.effects import Effect, Note, Recall, SaveCheckpoint, Send
 from ps_server.machine.membership import PeerId
 from ps_server.machine.refusals import Refusals
 from ps_server.machine.replication import Replication
+from ps_server.state.guards import Denied
 from ps_server.state.ledger import Account, Ledger
+from ps_server.state.soundness import Soundness
 from ps_server.state.training_run import TrainingRun
 
 HURRY_SECONDS = 0.25  # at least, from the beginning of one checkpoint to that of the next which workers ask for early
@@ -172,14 +177,18 @@ class CheckpointSchedule:
         return list(waiting.items())
 
 
+NOTHING_TO_GO_BACK_TO = "the weights hold NaN or Inf, and there is nothing to go back to: "
 STALLED = "the disk does not take it; training goes on, and it counts when it is written after all"
 
 
 class Saving:
     """Checkpoints of a seeded run, one at a time. The shell writes them, and says when that is done."""
 
-    def __init__(self, plan: CheckpointSchedule, replication: Replication, refusals: Refusals) -> None:
+    def __init__(
+        self, plan: CheckpointSchedule, replication: Replication, refusals: Refusals, soundness: Soundness
+    ) -> None:
         self._plan = plan
+        self._soundness = soundness
         self._replication = replication
         self._refusals = refusals
 
@@ -192,6 +201,15 @@ class Saving:
         is_due = self._plan.is_due(run.store.version, best=run.progress.is_better_than_saved, now=now)
         is_due = is_due or self._milestone(run) is not None
         return self.begin(run, now=now) if is_due else []
+
+    def ask(self, run: TrainingRun | None, peer: PeerId, request: int, *, now: float) -> list[Effect]:
+        """CHECKPOINT_REQUEST. Raises Denied."""
+        if run is None or run.store is None:
+            raise Denied("no_weights", "there is nothing to save yet: no worker has seeded the run")
+        if self._plan.is_stalled:
+            raise Denied("checkpoint_failed", STALLED)
+        self._plan.ask(peer, request)
+        return self.begin(run, now=now)
 
     def begin(self, run: TrainingRun, *, now: float) -> list[Effect]:
         """Write one now, unless there are no weights, or one is being written."""
@@ -216,6 +234,20 @@ class Saving:
         """The shell could not write the checkpoint. Training goes on; the next one is tried when it is due."""
         run.progress.best_saved = None  # it may have been the one
         return self._failure_replies(reason, self._plan.failed())
+
+    def go_back(
+        self, run: TrainingRun, checkpoint: str, vectors: dict[str, Tensor], record: dict[str, Any]
+    ) -> list[Effect]:
+        """The run whose weights are lost goes on from this checkpoint. Raises CheckpointError when that is no use."""
+        lost = f"the weights hold NaN or Inf; applied since they were sound: pushes of {self._soundness.suspects()}"
+        if not self._soundness.returned(checkpoint):
+            raise CheckpointError(f"{lost}. Going back to {checkpoint} has not helped: take smaller steps")
+        try:
+            run.go_back(vectors, record)
+        except (CheckpointError, SchemaMismatch, KeyError) as error:
+            raise CheckpointError(NOTHING_TO_GO_BACK_TO + str(error)) from error
+        note = Note(f"{lost}. Going on from {checkpoint}, without the updates since", warning=True)
+        return [note, *self._replication.begin_anew()]
 
     def _failure_replies(self, reason: str, askers: Sequence[tuple[PeerId, int]]) -> list[Effect]:
         effects: list[Effect] = [Note(f"checkpoint failed: {reason}", warning=True)]

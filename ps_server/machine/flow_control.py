@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ps_server.machine.membership import Member, Membership, PeerId
 
+RECEIVE_BYTES = 2**30  # the default budget
 GRANT_SECONDS = 30.0  # a worker that was given room and sends nothing for so long keeps the others waiting no more
 FIRST_PENALTY_SECONDS = 30.0  # after the second unused turn in a row: of the first the network may be the cause
 LONGEST_PENALTY_SECONDS = 3600.0

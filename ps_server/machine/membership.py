@@ -140,24 +140,3 @@ class Membership:
         self._living.pop(member.worker_id, None)
         self._by_id.pop(member.worker_id, None)
         self._by_peer.pop(member.peer, None)
-
-
-@dataclass(frozen=True)
-class Sender:
-    """By default: somebody whom nobody asks for a key."""
-
-    key: str = ""  # the public key that was shown, as ZeroMQ writes it; "" where nobody is asked for keys
-    is_admin: bool = True  # may save and stop the run
-
-
-ANYBODY = Sender()
-
-
-RECEIVE_BYTES = 2**30
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    lease_seconds: float  # silence after which a worker is taken for dead
-    checkpoint_seconds: float  # between two checkpoints
-    receive_bytes: int = RECEIVE_BYTES  # for the vectors of pushes that are under way or wait

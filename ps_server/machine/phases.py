@@ -1,9 +1,17 @@
-"""What is legal when."""
+"""
+The phases of a server: which request is legal in which phase and from whom, and what fences a server.
+
+A server is fenced when another one serves its run in a later epoch. A worker or a standby of another run, which was
+pointed here by mistake, fences nothing.
+"""
 
 import enum
+from dataclasses import dataclass
+from typing import TypeGuard
 
 from common.protocol import messages
-from common.protocol.messages import ToServer
+from common.protocol.messages import Fence, Hello, ToServer
+from ps_server.state.training_run import TrainingRun
 
 
 class Phase(enum.Enum):
@@ -33,3 +41,32 @@ FROM_ANYBODY: set[type[ToServer]] = {messages.Hello, messages.Pull, *_ADMIN, *_S
 
 # What a worker's key is not enough for, where keys are asked for.
 ADMINS_ONLY: set[type[ToServer]] = {messages.CheckpointRequest, messages.StopRequest, *_STANDBY}
+
+
+@dataclass(frozen=True)
+class Sender:
+    """The sender of a message as far as access control knows it; the default is a sender that needs no key."""
+
+    key: str = ""  # the public key that was shown, in ZeroMQ's notation; "" where no keys are asked for
+    is_admin: bool = True
+
+
+ANYBODY = Sender()
+
+
+def is_fenced_by(message: ToServer, run: TrainingRun | None) -> TypeGuard[Hello | Fence]:
+    """Whether the message proves that this run is served in a later epoch than ours. A claim alone counts nothing."""
+    if run is None or not isinstance(message, Hello | Fence) or message.run_id != run.lineage.run_id:
+        return False
+    return message.latest_epoch > run.epoch and run.lineage.proves(message.latest_epoch, message.epoch_proof)
+
+
+def advice(address: str) -> str:
+    """What to do with a server that is over; `address` is where the run is served now, as far as that is known."""
+    where = address or "HOST:PORT"
+    told = f"{address} has" if address else "another server has"
+    return (
+        f"{told} taken over this run, and its checkpoints go on there. This server is over: start it as the standby "
+        f"of the other, in a new folder: ps-server --standby-of {where} --run-dir FOLDER. Only if the other server and "
+        "its folder are lost, go on from the older state here: ps-server --resume RUN_DIR --take-back"
+    )

@@ -12,7 +12,18 @@ import msgspec
 
 from common.protocol import messages
 from common.protocol.codecs import CODECS
-from common.protocol.messages import Hello, NotModified, Pull, Push, Report, Settlement, Weights, Welcome
+from common.protocol.messages import (
+    Alive,
+    Heartbeat,
+    Hello,
+    NotModified,
+    Pull,
+    Push,
+    Report,
+    Settlement,
+    Weights,
+    Welcome,
+)  # fmt: skip
 from common.protocol.status import Status, WorkerStatus
 from ps_server.machine.effects import Reported, Send
 from ps_server.machine.membership import Member, PeerId
@@ -40,6 +51,22 @@ def welcome(hello: Hello, run: TrainingRun, account: Account, *, lease_seconds: 
         lease_seconds=lease_seconds,
         codecs=tuple(CODECS),
         credit=credit,
+    )
+
+
+def alive(
+    heartbeat: Heartbeat, run: TrainingRun, account: Account, *, holding: bool, credit: int, saving: bool
+) -> Alive:
+    """The reply to HEARTBEAT."""
+    return Alive(
+        request=heartbeat.request,
+        epoch=run.epoch,
+        version=run.store.version if run.store else 0,
+        global_steps=run.progress.global_steps,
+        durable=account.durable,
+        holding=holding,
+        credit=credit,
+        saving=saving,
     )
 
 

@@ -22,8 +22,10 @@ from common.protocol.wire import MAX_FRAME_BYTES, Places, read_to_server, take_p
 from common.sockets.curve import ClientKeys
 from common.sockets.zmq_sockets import bind, receive_frames
 from ps_server.machine.effects import Effect, Exit, Note, Recall, Reported, SaveCheckpoint, Send, SendToPrimary
-from ps_server.machine.membership import ANYBODY, RECEIVE_BYTES, PeerId, Sender
+from ps_server.machine.flow_control import RECEIVE_BYTES
+from ps_server.machine.membership import PeerId
 from ps_server.machine.parameter_server import ParameterServer
+from ps_server.machine.phases import ANYBODY, Sender
 from ps_server.machine.standby import Standby
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.checkpoint_writer import CheckpointWriter, Written
@@ -207,7 +209,7 @@ class ZmqServer:
         return Sender(key=key, is_admin=self._access_control.is_admin(key))
 
     def _most_vector_bytes(self) -> int:
-        return self.served.most_vector_bytes if self.served is not None else 0
+        return self.served.pushes.most_vector_bytes if self.served is not None else 0
 
     def _is_known(self, peer: PeerId | None) -> bool:
         served = self.served

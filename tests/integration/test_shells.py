@@ -19,8 +19,7 @@ from common.protocol.tensors import Schema, TensorSpec
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import Wire
 from common.sockets import shared_memory
-from ps_server.machine.membership import Limits
-from ps_server.machine.parameter_server import ParameterServer
+from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.shell import mapped_segments as lent_memory
 from ps_server.shell.checkpoint_writer import CheckpointWriter
 from ps_server.shell.zmq_server import ZmqServer

@@ -19,8 +19,7 @@ from common.protocol.wire import Buffer
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 from ps_server.machine.effects import Effect, Exit, Note, SaveCheckpoint, Send
-from ps_server.machine.membership import Limits
-from ps_server.machine.parameter_server import ParameterServer
+from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 

@@ -113,7 +113,9 @@ class MemoryCluster(SimulatedCluster):
             return
         header, places = take_places(frames)
         message, received = read_to_server(header)
-        vector = self.lent.take(peer, message, received, places, most_bytes=self.server.most_vector_bytes, now=self.now)
+        vector = self.lent.take(
+            peer, message, received, places, most_bytes=self.server.pushes.most_vector_bytes, now=self.now
+        )
         if vector is None:
             gone = messages.Refused(request=message.request, code="unknown_worker", reason="gone")
             self._do_server([Send(peer, gone)])

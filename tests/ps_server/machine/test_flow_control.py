@@ -179,7 +179,7 @@ def test_pushes_that_wait_for_the_gate_stay_within_the_budget_and_one_of_each_li
             told = [one.message for one in sends(server.say(worker, push, encoded([1, 1, 1])))]
             refused += sum(isinstance(one, messages.Refused) and one.code == "outside_window" for one in told)
     assert refused > 300
-    assert server.machine.gate.held_bytes <= (64 + len(pushers)) * VECTOR_BYTES
+    assert server.machine.pushes.gate.held_bytes <= (64 + len(pushers)) * VECTOR_BYTES
 
 
 def test_what_the_dead_have_left_at_the_gate_goes_first_when_memory_is_short() -> None:
@@ -188,7 +188,7 @@ def test_what_the_dead_have_left_at_the_gate_goes_first_when_memory_is_short() -
         server.hello(f"w{number}")
         server.say(f"w{number}", server.push_of(1), encoded([1, 1, 1]))
         server.goodbye(f"w{number}")
-    assert server.machine.gate.held_bytes <= 5 * VECTOR_BYTES
+    assert server.machine.pushes.gate.held_bytes <= 5 * VECTOR_BYTES
 
 
 def test_a_push_that_was_refused_for_room_is_applied_when_it_comes_again() -> None:

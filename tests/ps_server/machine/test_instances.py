@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from common.protocol import messages
 from common.protocol.messages import MOST, Welcome
 from ps_server.machine.admission import FURTHEST
-from ps_server.machine.membership import Sender
+from ps_server.machine.phases import Sender
 from tests.ps_server.transcripts import (
     LEASE_SECONDS,
     Transcript,

@@ -139,7 +139,7 @@ def test_only_who_has_this_version_of_this_epoch_is_sent_nothing(
     pulled = server.pull("b", have=have, epoch=epoch)
     assert isinstance(pulled.message, Weights if modified else NotModified)
     assert (pulled.snapshot is not None) == modified
-    assert server.machine.not_modified == (0 if modified else 1)
+    assert server.machine.pushes.not_modified == (0 if modified else 1)
 
 
 def test_the_target_has_versions_of_its_own() -> None:

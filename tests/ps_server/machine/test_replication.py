@@ -6,8 +6,7 @@ import pytest
 
 from common.protocol import messages
 from ps_server.machine.backlog import AGAIN_SECONDS, SMALL_WINDOW
-from ps_server.machine.membership import ANYBODY, Sender
-from ps_server.machine.phases import Phase
+from ps_server.machine.phases import ANYBODY, Phase, Sender
 from ps_server.machine.replication import LEASE_SECONDS
 from tests.ps_server.standby_transcripts import STANDBY
 from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, a_lineage, exits, later, notes, sends

@@ -1,0 +1,182 @@
+"""
+The path of a push through the server: flow control, consistency gate, settlement, reply, forwarding to the standby.
+
+training_run.py decides what a push does to the weights. This file decides when that happens and what the workers are
+sent. Pulls pass here too: the gate of a paced run has to know which version each worker computes on.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from common.protocol import messages
+from common.protocol.messages import CreditGrant, CreditRequest, Pull, Push, Settled, Settlement
+from common.protocol.tensors import ELEMENT_BYTES, MAX_ELEMENTS
+from common.protocol.wire import Buffer
+from common.settings.run_spec import Consistency
+from ps_server.machine.consistency import ConsistencyGate, WaitingPush
+from ps_server.machine.effects import Effect, Recall, Send
+from ps_server.machine.flow_control import PushBudget
+from ps_server.machine.membership import Member, Membership, PeerId
+from ps_server.machine.refusals import Refusals
+from ps_server.machine.replication import Replication
+from ps_server.machine.replies import newest
+from ps_server.state.guards import Denied, codec_for_weights
+from ps_server.state.soundness import Soundness
+from ps_server.state.training_run import TrainingRun
+
+
+class PushPipeline:
+    """The pushes of one server in one epoch. `run` is None until the first worker has decided it."""
+
+    def __init__(
+        self,
+        run: TrainingRun | None,
+        membership: Membership,
+        refusals: Refusals,
+        replication: Replication,
+        soundness: Soundness,
+        *,
+        receive_bytes: int,
+    ) -> None:
+        self.not_modified = 0  # replies without weights, because the worker has the newest
+        self.budget = PushBudget(receive_bytes, membership)
+        self._receive_bytes = receive_bytes
+        self._membership = membership
+        self._refusals = refusals
+        self._replication = replication
+        self._soundness = soundness
+        self.begin(run)
+
+    def begin(self, run: TrainingRun | None) -> None:
+        """The run is decided; its consistency rule is, too."""
+        self._run = run
+        settings = run.spec.consistency if run else Consistency()
+        self.gate = ConsistencyGate(settings, self._settled_through, budget_bytes=self._receive_bytes)
+
+    @property
+    def most_vector_bytes(self) -> int:
+        """The size of the largest vector that a worker may send now."""
+        # The scales of a compressed gradient take some bytes too.
+        return max(self.vector_bytes, 64) if self.vector_bytes else ELEMENT_BYTES * MAX_ELEMENTS
+
+    @property
+    def vector_bytes(self) -> int:
+        """The size of an uncompressed gradient; 0 before the run is seeded."""
+        return self._run.store.schema.bytes if self._run and self._run.store else 0
+
+    def credit(self, *, at_most: int = 0) -> int:
+        """Bytes of pushes that each worker may have in flight now; with `at_most` no more than this."""
+        credit = self.budget.credit(self.vector_bytes)
+        return min(credit, at_most or credit)
+
+    def holds(self, member: Member) -> bool:
+        """Whether a push of this worker, or its request for credit, waits here and is not lost."""
+        return self.gate.holds(member.worker_id) or self.budget.waits(member.peer)
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def pull(self, peer: PeerId, member: Member | None, pull: Pull, *, epoch: int) -> Send:
+        """The reply to PULL of a member, or of a peer that is none. Raises Denied."""
+        if member is not None and not pull.target:
+            self.gate.pulled(member.worker_id, self._run.store.version if self._run and self._run.store else 0)
+        return self._newest(peer, pull, codec=pull.codec, epoch=epoch)
+
+    def receive(self, member: Member, push: Push, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
+        """
+        A push has arrived. A retry of a settled push is answered at once; a new push goes to the gate.
+
+        Raises Denied.
+        """
+        run = self._decided()
+        if push.weight_codec is not None:
+            codec_for_weights(push.weight_codec)  # refused before the push is settled
+        self.budget.arrived(member)
+        effects: list[Effect] = []
+        waiting = WaitingPush(member, member.peer, push, vector)
+        if not run.is_new(member.worker_id, push):
+            effects.append(self._reply(run, waiting, run.settled_before(member.worker_id, push), now=now))
+        elif self.gate.admit(waiting, is_alive=self._membership.is_alive):
+            effects += self.settle_ready(now=now)
+        else:
+            reason = f"push {push.sequence} would wait here, and there is no room for it before older ones"
+            raise Denied("outside_window", reason)
+        return [*effects, *self.grant_credit(now=now)]
+
+    def ask_for_credit(self, member: Member, request: CreditRequest, *, now: float) -> list[Effect]:
+        """A worker asks to send a push that is larger than its credit. Raises Denied."""
+        if request.bytes > self.vector_bytes:  # credit for a push that never comes would be kept from the others
+            raise Denied("wrong_size", f"no push of this run has {request.bytes} bytes")
+        self.budget.ask(member.peer, request.request, request.bytes)
+        return self.grant_credit(now=now)
+
+    # -- what becomes of them -----------------------------------------------------------------------------------------
+
+    def settle_ready(self, *, now: float) -> list[Effect]:
+        """Settle the pushes that the gate lets through, until none is left or the run is over."""
+        effects: list[Effect] = []
+        run = self._run
+        if run is None or run.store is None:
+            return effects
+        while together := self.gate.next(self._membership.moving, epoch=run.epoch, version=run.store.version):
+            effects += self._settle(run, together, now=now)
+            if run.end_reason(now=now):
+                break
+        return effects
+
+    def grant_credit(self, *, now: float) -> list[Effect]:
+        """CREDIT_GRANT to the workers whose turn it is."""
+        grants = self.budget.next_grants(held_bytes=self.gate.held_bytes, holds=self.gate.holds_any, now=now)
+        return [Send(peer, CreditGrant(request=request)) for peer, request in grants]
+
+    def watch_weights(self) -> list[Effect]:
+        """Weights that are not finite any more are replaced by those of a checkpoint."""
+        return [Recall()] if self._run is not None and self._soundness.is_lost(self._run) else []
+
+    def _settle(self, run: TrainingRun, together: Sequence[WaitingPush], *, now: float) -> list[Effect]:
+        """Apply these pushes as one update, or discard them; reply, and forward them to the standby."""
+        settled = run.settle([(push.member.worker_id, push.message, push.vector) for push in together])
+        for push in together:
+            self.gate.settled(push, version=run.weights.version)
+        effects: list[Effect] = [
+            self._reply(run, push, one, now=now) for push, one in zip(together, settled, strict=True)
+        ]
+        for push, one in zip(together, settled, strict=True):
+            # The standby discards a discarded push too, and needs no vector for that.
+            vector = () if one.verdict == "discarded" else push.vector
+            message = msgspec.structs.replace(push.message, inline=b"")
+            worker, more = push.member.worker_id, push is not together[-1]
+            effects += self._replication.forward(worker, message, vector, together=more, now=now)
+        if any(one.code == "not_finite" for one in settled):
+            effects += self.watch_weights()
+        return effects
+
+    def _reply(self, run: TrainingRun, push: WaitingPush, settled: Settlement, *, now: float) -> Send:
+        push.member.push_settled(settled, steps=push.message.steps)
+        if settled.verdict == "applied":
+            self._soundness.pushed(push.member.worker_id)
+        elif settled.verdict == "discarded":
+            self._refusals.count(push.peer, settled.code, now=now)
+        settled = msgspec.structs.replace(settled, credit=self.credit())
+        message = push.message
+        if message.weight_codec is not None:
+            return self._newest(push.peer, message, codec=message.weight_codec, settled=settled, epoch=run.epoch)
+        steps = run.progress.global_steps
+        return Send(
+            push.peer, Settled(request=message.request, epoch=run.epoch, settlement=settled, global_steps=steps)
+        )
+
+    def _newest(
+        self, peer: PeerId, message: Pull | Push, *, codec: str, settled: Settlement | None = None, epoch: int
+    ) -> Send:
+        """The newest weights, or NOT_MODIFIED."""
+        send = newest(peer, message, self._run, codec=codec, settled=settled, epoch=epoch)
+        self.not_modified += isinstance(send.message, messages.NotModified)
+        return send
+
+    def _settled_through(self, worker_id: str) -> int:
+        return self._decided().ledger.accounts[worker_id].through
+
+    def _decided(self) -> TrainingRun:
+        assert self._run is not None, "nobody pushes before the run is decided"
+        return self._run
