@@ -24,10 +24,10 @@ from common.settings.run_spec import RunSpec
 from common.sockets.zmq_sockets import why_no_address
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.counted_steps import CountedSteps
 from rl_worker.environments.imports import check_module, import_modules
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
+from rl_worker.environments.step_callback import StepCallback
 from rl_worker.local.run_check import check_device, check_run
 from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.machine.stall_watch import StallWatch
@@ -138,7 +138,7 @@ def _train(
 def _environments(run: RunSpec, count: int, moved: Callable[[], None], *, is_shown: bool) -> Environments:
     """What the worker trains in; with a window on the first of them, if it is to be shown."""
     environments = cast(
-        Environments, CountedSteps(make_environments(run.environment, count=count, with_screen=is_shown), moved)
+        Environments, StepCallback(make_environments(run.environment, count=count, with_screen=is_shown), moved)
     )
     if not is_shown:
         return environments
@@ -160,7 +160,7 @@ def _gif_recorder(
         return None
 
     def made() -> tuple[Algorithm, Environments]:
-        screen = cast(Environments, CountedSteps(make_environments(run.environment, count=1, with_screen=True), moved))
+        screen = cast(Environments, StepCallback(make_environments(run.environment, count=1, with_screen=True), moved))
         return build_agent(run, environments, device=torch.device("cpu"), seed=seed), screen
 
     return GifRecorder(made, folder, every_episodes=every, seed=seed)

@@ -1,8 +1,8 @@
 """
-Any registered Gymnasium id, stepped one after another; what is seen becomes one array, what is done an action space.
+Any registered Gymnasium id: copies in one process, stepped one after another.
 
-Observations that are no array (Dict, Tuple, Discrete …) are flattened, discrete ones one-hot; pixels with their
-channels last are turned to have them first; everything that is not uint8 becomes float32.
+Observations become one array: Dict, Tuple and Discrete ones are flattened (discrete parts one-hot), images with their
+channels last get them first, and everything but uint8 becomes float32.
 """
 
 from typing import Any
@@ -27,11 +27,11 @@ from rl_worker.environments.interface import (
     Screen,
     Stepped,
 )
-from rl_worker.environments.process_guard import guard_what_is_started
+from rl_worker.environments.process_guard import guard_children
 
-USUAL_STEPS_PER_SECOND = 30.0  # of an environment that does not say
-STARTS_NOTHING = ("gymnasium.", "minatar.")  # entry points of environments that stay in their process
-SMALLEST_SCREEN = 200  # rows; what is smaller, as MinAtar's 10, is enlarged for people
+DEFAULT_STEPS_PER_SECOND = 30.0  # for an environment without `render_fps`
+WITHOUT_CHILDREN = ("gymnasium.", "minatar.")  # entry points of environments that start no processes
+SMALLEST_SCREEN = 200  # rows; smaller screens, such as MinAtar's 10, are enlarged
 
 
 class GymnasiumEnvironments:
@@ -41,9 +41,9 @@ class GymnasiumEnvironments:
         if settings.preprocessing not in ("auto", "none"):
             raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
         spec = spec_of(settings.id)
-        if not str(spec.entry_point).startswith(STARTS_NOTHING):
-            guard_what_is_started()
-        self._env = _in_lockstep(settings, spec, count, with_screen)
+        if not str(spec.entry_point).startswith(WITHOUT_CHILDREN):
+            guard_children()
+        self._env = _vector_environment(settings, spec, count, with_screen)
         self.count = count
         self._space: Any = self._env.single_action_space
         try:
@@ -52,8 +52,8 @@ class GymnasiumEnvironments:
             self._env.close()
             raise
         observations = self._env.single_observation_space
-        assert isinstance(observations, Box), "made so above"
-        self.steps_per_second = float(self._env.get_attr("metadata")[0].get("render_fps") or USUAL_STEPS_PER_SECOND)
+        assert isinstance(observations, Box), "_with_array_observations makes one"
+        self.steps_per_second = float(self._env.get_attr("metadata")[0].get("render_fps") or DEFAULT_STEPS_PER_SECOND)
         self.observation_shape = observations.shape
         self.observation_dtype: np.dtype[Any] = np.dtype(np.uint8 if observations.dtype == np.uint8 else np.float32)
         self.description: dict[str, Any] = {
@@ -71,15 +71,15 @@ class GymnasiumEnvironments:
         observations, rewards, terminated, truncated, info = self._env.step(self._native(actions))
         final = None
         if "final_obs" in info:
-            final = last_rows(self._typed(observations), info)
+            final = final_rows(self._typed(observations), info)
         return Stepped(self._typed(observations), rewards.astype(np.float32), terminated, truncated, final)
 
     def screen(self) -> Screen:
         screens = self._env.render()
-        assert screens is not None, "made without a screen"
+        assert screens is not None, "made without render_mode"
         screen = np.asarray(screens[0])
         if screen.dtype != np.uint8:
-            screen = (screen * 255).astype(np.uint8)  # MinAtar's is in [0, 1]
+            screen = (screen * 255).astype(np.uint8)  # MinAtar renders floats in [0, 1]
         larger = max(1, SMALLEST_SCREEN // len(screen))
         return screen.repeat(larger, axis=0).repeat(larger, axis=1)
 
@@ -96,16 +96,16 @@ class GymnasiumEnvironments:
         return observations.astype(self.observation_dtype, copy=False)
 
 
-def _in_lockstep(settings: Environment, spec: EnvSpec, count: int, with_screen: bool) -> SyncVectorEnv:
-    # Not every environment takes a render mode: it is only named when it is needed.
+def _vector_environment(settings: Environment, spec: EnvSpec, count: int, with_screen: bool) -> SyncVectorEnv:
+    # Some environments accept no render_mode argument, so it is passed only when a screen is needed.
     screen: dict[str, Any] = {"render_mode": "rgb_array"} if with_screen else {}
 
-    def made() -> gymnasium.Env[Any, Any]:
+    def make_one() -> gymnasium.Env[Any, Any]:
         limit = settings.max_episode_steps or None
-        return _seen_as_an_array(gymnasium.make(spec, max_episode_steps=limit, **screen), settings.id)
+        return _with_array_observations(gymnasium.make(spec, max_episode_steps=limit, **screen), settings.id)
 
     try:
-        return SyncVectorEnv([made] * count, autoreset_mode=AutoresetMode.SAME_STEP)
+        return SyncVectorEnv([make_one] * count, autoreset_mode=AutoresetMode.SAME_STEP)
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise not_installed(settings.id, str(spec.entry_point), error) from error
     except gymnasium.error.Error as error:
@@ -113,45 +113,45 @@ def _in_lockstep(settings: Environment, spec: EnvSpec, count: int, with_screen: 
     except TypeError as error:
         if not with_screen or "render_mode" not in str(error):
             raise
-        raise SettingsError(f"--environment {settings.id}: has no screen to show (render_mode): {error}") from error
+        raise SettingsError(f"--environment {settings.id}: cannot render (render_mode): {error}") from error
 
 
 def _actions_of(settings: Environment, space: Any) -> tuple[ActionSpace, NDArray[np.int64]]:
-    """The actions of the policy, and which of the environment's each is, where these are a choice."""
+    """The policy's action space; for discrete actions also the environment's number of each."""
     if isinstance(space, Discrete):
         table = action_table(settings, int(space.n)) + int(space.start)
         return DiscreteActions(len(table)), table
     if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
         raise SettingsError(
-            f"--environment {settings.id}: has actions {space}; "
-            "Discrete and Box of floating-point numbers can be learned"
+            f"--environment {settings.id}: its action space is {space}; "
+            "only Discrete and Box of floating-point numbers are supported"
         )
     if settings.actions:
-        raise SettingsError(f"--actions: {settings.id} has actions {space}, which have no numbers")
+        raise SettingsError(f"--actions: {settings.id} has the continuous action space {space}; leave --actions out")
     low, high = space.low.astype(np.float32), space.high.astype(np.float32)
     return BoxActions(low.ravel(), high.ravel()), np.empty(0, np.int64)
 
 
-def last_rows(observations: Observations, info: dict[str, Any]) -> Observations:
-    """The observations, and in rows of episodes that ended the last ones, which SyncVectorEnv puts into `info`."""
+def final_rows(observations: Observations, info: dict[str, Any]) -> Observations:
+    """A copy of the observations; rows of ended episodes hold the final observation, from SyncVectorEnv's `info`."""
     final = observations.copy()
     for row in np.flatnonzero(info["_final_obs"]):
         final[row] = info["final_obs"][row]
     return final
 
 
-def _seen_as_an_array(environment: gymnasium.Env[Any, Any], name: str) -> gymnasium.Env[Any, Any]:
-    """The environment with a Box for observations, images in it with their channels first."""
+def _with_array_observations(environment: gymnasium.Env[Any, Any], name: str) -> gymnasium.Env[Any, Any]:
+    """The environment with a Box as observation space; images have their channels first."""
     space = environment.observation_space
     if not isinstance(space, Box):
         if not space.is_np_flattenable:
             environment.close()
-            raise SettingsError(f"--environment {name}: has observations {space}, which no array can hold")
+            raise SettingsError(f"--environment {name}: its observation space {space} cannot be flattened to an array")
         return FlattenObservation(environment)
     if not space.shape:
         return FlattenObservation(environment)
     image = len(space.shape) == 3 and space.dtype in (np.uint8, np.bool_)
     if image and space.shape[2] <= min(space.shape[:2]):
-        turned = Box(space.low.transpose(2, 0, 1), space.high.transpose(2, 0, 1), dtype=space.dtype)
-        return TransformObservation(environment, lambda seen: seen.transpose(2, 0, 1), turned)
+        channels_first = Box(space.low.transpose(2, 0, 1), space.high.transpose(2, 0, 1), dtype=space.dtype)
+        return TransformObservation(environment, lambda image: image.transpose(2, 0, 1), channels_first)
     return environment

@@ -1,6 +1,8 @@
 """
-ALE games in ALE's own vector environment: emulation, frame skip and max-pooling in C++, outside the interpreter, and
-with ALE's own schemes also resizing and stacking. Other schemes get whole frames in colour and stack in numpy.
+ALE games in ALE's own vector environment: emulation, frame skip and max-pooling run in C++, outside the interpreter.
+
+With ALE's own preprocessing schemes resizing and stacking run there too. Other schemes receive whole frames in colour
+and stack them in numpy.
 """
 
 from typing import Any
@@ -16,6 +18,12 @@ from rl_worker.environments.preprocessing import ALE_FRAME, FrameStack, describe
 
 FRAMES_PER_SECOND = 60
 ALE_FRAME_LIMIT = 108_000  # half an hour of play, as in the literature
+WHOLE_FRAMES: dict[str, Any] = {
+    "img_height": ALE_FRAME[0],
+    "img_width": ALE_FRAME[1],
+    "stack_num": 1,
+    "grayscale": False,
+}
 
 
 class AtariEnvironments:
@@ -24,37 +32,19 @@ class AtariEnvironments:
     def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
         game = spec_of(settings.id).kwargs["game"]
         scheme = scheme_for(settings)
-        steps = settings.max_episode_steps
-        common: dict[str, Any] = {
-            "num_envs": count,
-            "num_threads": 1,  # parallelism comes from worker processes
-            "max_num_frames_per_episode": min(steps * settings.frame_skip, 2**31 - 1) if steps else ALE_FRAME_LIMIT,
-            "repeat_action_probability": settings.sticky_actions,
-            "autoreset_mode": AutoresetMode.SAME_STEP,
-            "frameskip": settings.frame_skip,
-            "noop_max": settings.noop_max,
-            "use_fire_reset": settings.fire_on_reset,
-            "reward_clipping": False,  # scores are true; the learner clips for itself
-        }
-        whole: dict[str, Any] = {
-            "img_height": ALE_FRAME[0],
-            "img_width": ALE_FRAME[1],
-            "stack_num": 1,
-            "grayscale": False,
-        }
+        emulation = _emulation(settings)
         self._twin: AtariVectorEnv | None = None
         self._stack: FrameStack | None = None
         if scheme.function is None:
             height, width = scheme.shape
-            self._env = AtariVectorEnv(
-                game, img_height=height, img_width=width, stack_num=settings.frame_stack, **common
-            )
-            # It shows only what the agent sees. A twin of the first environment, with the same seed and actions, plays
-            # the same game in full size and colour.
+            observed: dict[str, Any] = {"img_height": height, "img_width": width, "stack_num": settings.frame_stack}
+            self._env = AtariVectorEnv(game, num_envs=count, **observed, **emulation)
+            # This environment renders only the agent's small gray frames. A twin of its first game, with the same seed
+            # and actions, plays the same game in full size and colour.
             if with_screen:
-                self._twin = AtariVectorEnv(game, **whole, **common | {"num_envs": 1})
+                self._twin = AtariVectorEnv(game, num_envs=1, **WHOLE_FRAMES, **emulation)
         else:
-            self._env = AtariVectorEnv(game, **whole, **common)
+            self._env = AtariVectorEnv(game, num_envs=count, **WHOLE_FRAMES, **emulation)
             self._stack = FrameStack(scheme, settings.frame_stack)
         self.count = count
         self._table = action_table(settings, len(self._env.ale.get_action_set()))
@@ -73,7 +63,7 @@ class AtariEnvironments:
             "no-op starts": f"up to {settings.noop_max}",
             "fire on reset": settings.fire_on_reset,
             "life loss ends episode": settings.life_loss_ends_episode,
-            "time limit": f"{common['max_num_frames_per_episode']} frames",
+            "time limit": f"{emulation['max_num_frames_per_episode']} frames",
         }
 
     def reset(self, seed: int) -> Observations:
@@ -81,14 +71,14 @@ class AtariEnvironments:
         assert isinstance(observations, np.ndarray)
         self._lives = info["lives"]
         self._screens = observations if self._twin is None else self._twin.reset(seed=seed)[0]
-        return observations if self._stack is None else self._stack.begin(observations[:, 0])
+        return observations if self._stack is None else self._stack.reset(observations[:, 0])
 
     def step(self, actions: Actions) -> Stepped:
         observations, rewards, terminated, truncated, info = self._env.step(self._table[actions])
         self._screens = observations
         if self._twin is not None:
             self._screens, twin_rewards, *_ = self._twin.step(self._table[actions[:1]])
-            assert twin_rewards[0] == rewards[0], "the twin that is shown plays another game"
+            assert twin_rewards[0] == rewards[0], "the rendered twin has diverged from the game"
         ended = terminated | truncated
         life_lost = None
         if self._counts_lives:
@@ -97,7 +87,7 @@ class AtariEnvironments:
         final = info.get("final_obs")
         if self._stack is not None:
             last = None if final is None else final[:, 0]
-            observations, final = self._stack.go_on(observations[:, 0], ended, last)
+            observations, final = self._stack.step(observations[:, 0], ended, last)
         return Stepped(observations, rewards.astype(np.float32), terminated, truncated, final, life_lost)
 
     def screen(self) -> Screen:
@@ -108,3 +98,18 @@ class AtariEnvironments:
         self._env.close()
         if self._twin is not None:
             self._twin.close()
+
+
+def _emulation(settings: Environment) -> dict[str, Any]:
+    """The arguments of AtariVectorEnv that decide how a game is played, whatever the frames look like."""
+    steps = settings.max_episode_steps
+    return {
+        "num_threads": 1,  # parallelism comes from worker processes
+        "max_num_frames_per_episode": min(steps * settings.frame_skip, 2**31 - 1) if steps else ALE_FRAME_LIMIT,
+        "repeat_action_probability": settings.sticky_actions,
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+        "frameskip": settings.frame_skip,
+        "noop_max": settings.noop_max,
+        "use_fire_reset": settings.fire_on_reset,
+        "reward_clipping": False,  # reported scores are true; the learner clips its own copy
+    }

@@ -1,9 +1,9 @@
 """
-ViZDoom's scenarios, by the ids that its Gymnasium wrapper registers: gray frames of 160x120, in any of our schemes.
+ViZDoom's scenarios, by the ids that its Gymnasium wrapper registers: gray frames of 160x120, for any scheme of ours.
 
-When a game is over ViZDoom has no frame to show: the wrapper's last observation is black. So a time-out is ours and not
-ViZDoom's: the game would go on, and its last frame is real. Each game runs in a process of its own, which ViZDoom
-starts.
+Time limits are enforced here and not by ViZDoom. When ViZDoom ends a game it has no frame left, and the wrapper returns
+a black one; with a limit of our own the game could go on, so the last frame is real. ViZDoom runs each game in a child
+process.
 """
 
 import math
@@ -20,14 +20,14 @@ from gymnasium.wrappers import TimeLimit, TransformObservation
 
 from common.errors import SettingsError
 from common.settings.run_spec import Environment
-from rl_worker.environments.any_gymnasium import last_rows
+from rl_worker.environments.any_gymnasium import final_rows
 from rl_worker.environments.ids import action_table, spec_of
 from rl_worker.environments.interface import Actions, ActionSpace, DiscreteActions, Observations, Screen, Stepped
 from rl_worker.environments.preprocessing import FrameStack, described, scheme_for
 
 TICS_PER_SECOND = 35
 RESOLUTION = "RES_160X120"
-SCREEN_RESOLUTION = "RES_320X240"  # for people
+SCREEN_RESOLUTION = "RES_320X240"  # of the rendered twin
 
 
 class DoomEnvironments:
@@ -39,7 +39,7 @@ class DoomEnvironments:
         self._env = SyncVectorEnv(
             [lambda: _game(settings, RESOLUTION, "GRAY8")] * count, autoreset_mode=AutoresetMode.SAME_STEP
         )
-        # The agent's frames are small and gray: a twin with the same seed and actions plays the same game for people.
+        # The agent's frames are small and gray. A twin with the same seed and actions renders the same game in colour.
         self._twin: SyncVectorEnv | None = None
         if with_screen:
             self._twin = SyncVectorEnv(
@@ -48,7 +48,9 @@ class DoomEnvironments:
         actions = self._env.single_action_space
         if not isinstance(actions, Discrete):
             self.close()
-            raise SettingsError(f"--environment {settings.id}: has actions {actions}; Discrete ones can be learned")
+            raise SettingsError(
+                f"--environment {settings.id}: its action space is {actions}; only Discrete is supported"
+            )
         self.count = count
         self._table = action_table(settings, int(actions.n))
         self.actions: ActionSpace = DiscreteActions(len(self._table))
@@ -66,20 +68,20 @@ class DoomEnvironments:
         }
 
     def reset(self, seed: int) -> Observations:
-        # The first reset starts the games. A game makes a folder where it is started, and ends where it cannot.
+        # The first reset starts the games. ViZDoom creates a folder in its working folder and exits if that is read-only.
         with TemporaryDirectory(prefix="ps-rl-doom-", ignore_cleanup_errors=True) as folder, chdir(folder):
             frames, _ = self._env.reset(seed=seed)
             if self._twin is not None:
                 self._screens = self._twin.reset(seed=seed)[0]
-        return self._stack.begin(frames)
+        return self._stack.reset(frames)
 
     def step(self, actions: Actions) -> Stepped:
         frames, rewards, terminated, truncated, info = self._env.step(self._table[actions])
         if self._twin is not None:
             self._screens, twin_rewards, *_ = self._twin.step(self._table[actions[:1]])
-            assert twin_rewards[0] == rewards[0], "the twin that is shown plays another game"
-        last = last_rows(frames, info) if "final_obs" in info else None
-        observations, final = self._stack.go_on(frames, terminated | truncated, last)
+            assert twin_rewards[0] == rewards[0], "the rendered twin has diverged from the game"
+        last = final_rows(frames, info) if "final_obs" in info else None
+        observations, final = self._stack.step(frames, terminated | truncated, last)
         return Stepped(observations, rewards.astype(np.float32), terminated, truncated, final)
 
     def screen(self) -> Screen:
@@ -93,14 +95,14 @@ class DoomEnvironments:
 
 
 def _game(settings: Environment, resolution: str, screen_format: str) -> gymnasium.Env[Any, Any]:
-    """One game that shows its screen alone, and is truncated by us where ViZDoom would time out."""
+    """One game whose observation is the screen alone; TimeLimit truncates it where ViZDoom would time out."""
     environment = gymnasium.make(
         spec_of(settings.id),
-        disable_env_checker=True,  # the wrapper is known
+        disable_env_checker=True,  # the checker warns about the wrapper's observations
         frame_skip=settings.frame_skip,
         screen_resolution=resolution,
         screen_format=screen_format,
-        doom_config_path=os.devnull,  # else ViZDoom leaves its own in the working directory
+        doom_config_path=os.devnull,  # otherwise ViZDoom writes _vizdoom.ini into the working directory
     )
     game = environment.get_wrapper_attr("game")
     limit = settings.max_episode_steps or math.ceil(game.get_episode_timeout() / settings.frame_skip)
@@ -108,11 +110,11 @@ def _game(settings: Environment, resolution: str, screen_format: str) -> gymnasi
     gray = screen_format == "GRAY8"
     size = (game.get_screen_height(), game.get_screen_width())
     screen: Box[Any] = Box(0, 255, size if gray else (*size, 3), np.uint8)
-    shown = TransformObservation(environment, lambda seen: seen["screen"].reshape(screen.shape), screen)
-    return TimeLimit(shown, limit) if limit else shown
+    screens = TransformObservation(environment, lambda observed: observed["screen"].reshape(screen.shape), screen)
+    return TimeLimit(screens, limit) if limit else screens
 
 
 def _pressed(game: Any, action: int) -> str:
-    """What an action of the wrapper presses, in ViZDoom's words."""
+    """The buttons of an action, by ViZDoom's names."""
     pairs = zip(game.game.get_available_buttons(), game.button_map[action], strict=True)
     return "+".join(button.name for button, down in pairs if down) or "none"

@@ -1,7 +1,7 @@
 """
-Which registered environment an id names: what is imported first, and which extra brings a package that is missing.
+Which registered environment an id names, which module registers the id, and which extra installs a missing package.
 
-Whether a module may be imported at all is decided where the run comes from (imports.py).
+Whether a module may be imported at all is decided by imports.py.
 """
 
 import gymnasium
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from common.errors import SettingsError
 from common.settings.run_spec import Environment
-from rl_worker.environments.imports import hidden_by_another, import_named
+from rl_worker.environments.imports import import_named, shadowed_module
 
-# Who plays these installs an extra of ps-rl; by the beginning of the id, or of the module an id is registered with.
+# The extra of ps-rl that installs an environment, by a prefix of the environment's id or of its module.
 EXTRAS = {"Vizdoom": "doom", "MinAtar/": "minatar", "gymnasium.envs.mujoco": "mujoco"}
 
 
 def spec_of(environment: str) -> EnvSpec:
     """
-    The registered specification of an id; a "module:" before it is imported first, as Gymnasium does.
+    The registered specification of an id; the module of a "module:id" is imported first, as in Gymnasium.
 
-    Raises SettingsError with what Gymnasium suggests, the extra to install, or what is wrong with the module.
+    Raises SettingsError with Gymnasium's suggestion, the extra to install, or the reason why the import failed.
     """
     module, _, name = environment.rpartition(":")
     if module:
@@ -33,26 +33,26 @@ def spec_of(environment: str) -> EnvSpec:
     try:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
-        hidden = hidden_by_another(module) if module else ""
-        raise SettingsError(f"--environment {environment}: {hidden or error}") from error
+        shadowed = shadowed_module(module) if module else ""
+        raise SettingsError(f"--environment {environment}: {shadowed or error}") from error
 
 
-def not_installed(environment: str, place: str, error: Exception) -> SettingsError:
-    """The sentence for an environment whose package is missing; `place` is where EXTRAS is looked up."""
-    extra = next((extra for beginning, extra in EXTRAS.items() if place.startswith(beginning)), None)
+def not_installed(environment: str, origin: str, error: Exception) -> SettingsError:
+    """The error for an environment whose package is missing; `origin` is an id or a module, as in EXTRAS."""
+    extra = next((extra for prefix, extra in EXTRAS.items() if origin.startswith(prefix)), None)
     remedy = f"; in a checkout of ps-rl: pip install -c constraints.txt '.[{extra}]'" if extra else ""
     return SettingsError(f"--environment {environment}: {error}{remedy}")
 
 
 def action_table(settings: Environment, count: int) -> NDArray[np.int64]:
-    """Which of an environment's `count` actions each action of the policy is."""
+    """The environment's number of each action of the policy; the environment has `count` actions."""
     if too_large := [action for action in settings.actions if action >= count]:
         raise SettingsError(f"--actions {too_large[0]}: {settings.id} has actions 0 to {count - 1}")
     return np.array(settings.actions or range(count), dtype=np.int64)
 
 
 def register_family(name: str) -> None:
-    """Packages that Gymnasium does not register by itself."""
+    """Import the package that registers the ids of this family, where Gymnasium does not do it itself."""
     if name.startswith("ALE/"):
         import ale_py
 

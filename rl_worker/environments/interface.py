@@ -1,7 +1,7 @@
 """
-Many environments in lockstep: what a trainer may ask of them, whatever the family.
+The interface of B environments in lockstep, the same for every family.
 
-An environment that ends is reset in the same step (SAME_STEP), so a row of observations can always be acted on.
+An environment whose episode ends is reset in the same step (SAME_STEP), so the policy can act on every row.
 """
 
 from dataclasses import dataclass
@@ -28,13 +28,13 @@ class DiscreteActions:
 
 @dataclass(frozen=True, eq=False)
 class BoxActions:
-    """A point between two corners; an end may be infinite."""
+    """A real vector between two bounds, which may be infinite."""
 
     low: NDArray[np.float32]  # [A]
     high: NDArray[np.float32]  # [A]
 
     def sample(self, random: np.random.Generator, size: int) -> Actions:
-        """`size` random actions; where there is no bound they stay within 1."""
+        """`size` random actions; a missing bound counts as ±1."""
         low = np.where(np.isfinite(self.low), self.low, np.minimum(-1, self.high - 1))
         high = np.where(np.isfinite(self.high), self.high, np.maximum(1, low + 1))
         return random.uniform(low, high, (size, len(low))).astype(np.float32)
@@ -45,15 +45,15 @@ ActionSpace = DiscreteActions | BoxActions
 
 @dataclass(frozen=True)
 class Stepped:
-    """What one step of all B environments brought. Arrays are [B] or [B, ...]."""
+    """The result of one step of all B environments. Arrays are [B] or [B, ...]."""
 
-    observations: Observations  # to act on next; the first of a new episode where one has ended
+    observations: Observations  # to act on next; the first of the new episode where one has ended
     rewards: NDArray[np.float32]  # true, unclipped
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
-    final_observations: Observations | None  # rows of episodes that ended hold their last one; None when none ended
-    life_lost: NDArray[np.bool_] | None = None  # the game goes on; None where lives are not counted
-    learner_rewards: NDArray[np.float32] | None = None  # to learn from in place of the true ones; None: the true ones
+    final_observations: Observations | None  # in rows of ended episodes their last observation; None if none ended
+    life_lost: NDArray[np.bool_] | None = None  # a life was lost and the game continues; None: lives are not counted
+    learner_rewards: NDArray[np.float32] | None = None  # replace the true rewards in the loss; None: they do not
 
 
 class Environments(Protocol):
@@ -63,19 +63,19 @@ class Environments(Protocol):
     observation_shape: tuple[int, ...]  # of one environment; images with their channels first
     observation_dtype: np.dtype[Any]  # uint8 or float32
     actions: ActionSpace
-    description: dict[str, Any]  # what is really in effect, for people
-    steps_per_second: float  # at which a person would play it
+    description: dict[str, Any]  # the settings in effect, for display
+    steps_per_second: float  # at the speed of human play
 
     def reset(self, seed: int) -> Observations:
-        """Start all anew; environment k gets seed + k."""
+        """Start new episodes; environment k is seeded with seed + k."""
         ...
 
     def step(self, actions: Actions) -> Stepped:
-        """Actions beyond the bounds of BoxActions are taken as those at the bounds."""
+        """Step every environment once. Actions outside the bounds of BoxActions are clipped to the bounds."""
         ...
 
     def screen(self) -> Screen:
-        """What a person would see of the first environment; made `with_screen` only."""
+        """The rendered frame of the first environment. Requires `with_screen`."""
         ...
 
     def close(self) -> None: ...

@@ -1,8 +1,8 @@
 """
-A lost game hurts: the learner sees the last reward of a game lost with a score below 0 replaced; the score stays true.
+`--lost-game-reward`: the learner receives this reward for the last step of a lost game. The reported score stays true.
 
-Around any family of environments. A game is lost when it terminates with a true return below 0; one cut off by a time
-limit is not.
+A game is lost if it terminates with a true return below 0; a game truncated by a time limit is not. The wrapper fits
+any family of environments.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from rl_worker.environments.interface import Actions, Environments, Observations
 
 
 class LostGames:
-    """The environments, with `learner_rewards` in every step."""
+    """A wrapper that adds `learner_rewards` to every step."""
 
     def __init__(self, environments: Environments, reward: float) -> None:
         self._environments = environments

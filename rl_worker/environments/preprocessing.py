@@ -1,8 +1,8 @@
 """
-How frames become observations: one named scheme each, for all B environments at once. It steps nothing.
+How frames become observations: named schemes, each applied to the frames of all B environments at once.
 
-A scheme takes the whole frames of its family: of ALE in colour, of ViZDoom in gray. The stack of a scheme begins with
-its first frame repeated; only ALE's own schemes, which run in C++ with their stack, begin with black.
+A scheme takes the whole frames of its family: ALE's in colour, ViZDoom's in gray. A new episode fills the frame stack
+with its first frame. ALE's own schemes, which stack in C++, fill it with black frames instead.
 """
 
 from collections.abc import Callable
@@ -21,17 +21,17 @@ Observed = NDArray[Any]  # [B, ...] uint8 or float32
 
 ALE_FRAME = (210, 160)
 LUMINANCE = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # ITU-R BT.601
-PONG_BACKGROUNDS = (144, 109)  # red of the two colours that Pong's field has
+PONG_BACKGROUNDS = (144, 109)  # the red channel of the two background colours of Pong
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """What a name stands for."""
+    """One named way to turn frames into observations."""
 
     family: Literal["ale", "doom"]
     shape: tuple[int, ...]  # of one observed frame
-    function: Callable[[Frames], Observed] | None  # None: ALE resizes, grays and stacks in C++
-    looks: str  # for people
+    function: Callable[[Frames], Observed] | None  # None: ALE resizes, converts to gray and stacks in C++
+    looks: str  # for display
     dtype: type[np.uint8] | type[np.float32] = np.uint8
 
 
@@ -44,19 +44,19 @@ def breakout_crop(frames: Frames) -> Observed:
 
 
 def pong80(frames: Frames) -> Observed:
-    """[B, 210, 160, 3] → [B, 6400] of 0 and 1: paddles and ball on every second pixel of rows 35 to 195."""
+    """[B, 210, 160, 3] → [B, 6400] of 0 and 1: paddles and ball, from every second pixel of rows 35 to 195."""
     red = frames[:, 35:195:2, ::2, 0]
-    seen: NDArray[np.bool_] = (red != 0) & (red != PONG_BACKGROUNDS[0]) & (red != PONG_BACKGROUNDS[1])
-    return seen.reshape(len(frames), -1).astype(np.float32)
+    foreground: NDArray[np.bool_] = (red != 0) & (red != PONG_BACKGROUNDS[0]) & (red != PONG_BACKGROUNDS[1])
+    return foreground.reshape(len(frames), -1).astype(np.float32)
 
 
 def doom84(frames: Frames) -> Observed:
-    """[B, 120, 160] → [B, 84, 84]: less 10 rows and 30 columns on each side, area means."""
+    """[B, 120, 160] → [B, 84, 84]: area means, after 10 rows and 30 columns are cropped on each side."""
     return _area_means(frames[:, 10:-10, 30:-30], 84)
 
 
 def doom42(frames: Frames) -> Observed:
-    """[B, 120, 160] → [B, 42, 42]: as doom84, at half the size, for a network that is a quarter as dear."""
+    """[B, 120, 160] → [B, 42, 42]: doom84 at half the size, for a network at a quarter of the cost."""
     return _area_means(frames[:, 10:-10, 30:-30], 42)
 
 
@@ -64,7 +64,7 @@ SCHEMES = {
     "atari84": Scheme("ale", (84, 84), None, "gray, 84x84"),
     "atari42": Scheme("ale", (42, 42), None, "gray, 42x42"),
     "breakout-crop": Scheme("ale", (84, 84), breakout_crop, "gray, the field alone, 84x84"),
-    "pong80": Scheme("ale", (6400,), pong80, "what is no background, 80x80, as a vector", np.float32),
+    "pong80": Scheme("ale", (6400,), pong80, "the foreground, 80x80, as a vector", np.float32),
     "doom84": Scheme("doom", (84, 84), doom84, "gray, the middle, 84x84"),
     "doom42": Scheme("doom", (42, 42), doom42, "gray, the middle, 42x42"),
 }
@@ -72,20 +72,20 @@ AUTO = {"ale": "atari84", "doom": "doom84"}
 
 
 def scheme_for(settings: Environment) -> Scheme:
-    """The scheme that a run names, or its family's. Raises SettingsError naming those that there are."""
+    """The scheme that a run names, or its family's default. Raises SettingsError naming the schemes that fit."""
     family = settings.family
     name = AUTO.get(family, "none") if settings.preprocessing == "auto" else settings.preprocessing
     if name not in SCHEMES or SCHEMES[name].family != family:
         fitting = ", ".join(known for known, scheme in SCHEMES.items() if scheme.family == family)
-        raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; {fitting} are")
+        raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; use one of {fitting}")
     return SCHEMES[name]
 
 
 def described(scheme: Scheme, stack: int) -> str:
-    """What an agent sees, in words."""
+    """The observation in words."""
     if stack == 1:
         return f"1 frame: {scheme.looks}"
-    start = "black before the first" if scheme.function is None else "the first repeated at the start"
+    start = "filled with black at the start" if scheme.function is None else "filled with the first at the start"
     return f"{stack} frames: {scheme.looks}; {start}"
 
 
@@ -93,25 +93,25 @@ class FrameStack:
     """The last frames of each of B environments, oldest first: [B, stack, ...], or [B, stack · N] of vectors."""
 
     def __init__(self, scheme: Scheme, stack: int) -> None:
-        assert scheme.function is not None, "ALE stacks for itself"
+        assert scheme.function is not None, "ALE's own schemes stack in C++"
         self._observe = scheme.function
         self._stack = stack
         self.dtype: np.dtype[Any] = np.dtype(scheme.dtype)
         vector = len(scheme.shape) == 1
         self.shape: tuple[int, ...] = (stack * scheme.shape[0],) if vector else (stack, *scheme.shape)
 
-    def begin(self, frames: Frames) -> Observed:
-        """Observations of games that have just begun."""
+    def reset(self, frames: Frames) -> Observed:
+        """Observations of the first frames of new games."""
         self._frames = self._repeated(self._observe(frames))  # [B, stack, ...]
         return self._joined(self._frames)
 
-    def go_on(
+    def step(
         self, frames: Frames, ended: NDArray[np.bool_], last_frames: Frames | None
     ) -> tuple[Observed, Observed | None]:
         """
-        Observations after a step, and the last ones of games that ended in it (None when none has).
+        Observations after a step, and the final ones of games that `ended` in it (None if none has).
 
-        `frames` of games that ended are the first of the next, and in `last_frames` are their last.
+        For an ended game `frames` holds the first frame of the next game, and `last_frames` the last of the ended one.
         """
         before = self._frames[:, 1:]
         newest = self._observe(frames)
@@ -131,7 +131,7 @@ class FrameStack:
 
 
 def _area_means(frames: Frames, size: int) -> Observed:
-    """[B, height, width] → [B, size, size]: each pixel the mean of the area it covers."""
+    """[B, height, width] → [B, size, size]: each new pixel is the mean of the area that it covers."""
     rows, columns = _shares(frames.shape[1], size), _shares(frames.shape[2], size)
     means: Frames = (rows @ frames.astype(np.float32) @ columns.T).round().astype(np.uint8)
     return means
@@ -139,7 +139,7 @@ def _area_means(frames: Frames, size: int) -> Observed:
 
 @cache
 def _shares(pixels: int, larger_pixels: int) -> NDArray[np.float32]:
-    """[larger_pixels, pixels]: how much of each larger pixel lies in each of a line of pixels; rows sum to 1."""
+    """[larger_pixels, pixels]: the share of each pixel of a line in each larger pixel; rows sum to 1."""
     size = pixels / larger_pixels
     edges, larger = np.arange(pixels), np.arange(larger_pixels)[:, None] * size
     overlap = np.minimum(edges + 1, larger + size) - np.maximum(edges, larger)

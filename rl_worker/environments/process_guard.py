@@ -1,12 +1,13 @@
 """
-What an environment has started ends with the process that plays it, however that ends.
+Child processes of an environment end with the process that steps it, even if that process is killed.
 
-ViZDoom plays each game in a process of its own, which does not notice that its worker was killed, does not hear
-SIGTERM, and has 10 MiB of shared memory. So a process that plays such environments has a guard: this file, run as a
-small program beside it. Whatever is started carries a mark in its environment variables; when the guard's parent is
-gone, the guard kills every process with the mark, and removes ViZDoom's shared memory.
+ViZDoom runs each game in a child process. This child does not notice that its worker was killed, ignores SIGTERM, and
+holds 10 MiB of shared memory. So a worker with such environments starts a guard: this file, run as a small program. The
+worker's children inherit a mark in their environment variables. When the guard's parent is gone, the guard kills every
+process with the mark and removes ViZDoom's shared memory.
 
-Linux alone: elsewhere there is no /proc to find the marked in. The standard library is all that may be imported.
+Linux only: the guard finds marked processes in /proc. The file imports the standard library alone, so that the guard
+stays small.
 """
 
 import os
@@ -18,32 +19,32 @@ from contextlib import suppress
 from pathlib import Path
 
 MARK = "PS_RL_STARTED_BY"
-LOOK_SECONDS = 0.25  # between two looks whether the parent is there
-MOST_ROUNDS = 100  # of killing: what is being killed may start something
+POLL_SECONDS = 0.25  # between two checks of the parent
+MOST_ROUNDS = 100  # of killing: a process that is being killed may start another
 ROUND_SECONDS = 0.05
 SHARED_MEMORY = "/dev/shm/ViZDoom"
 
-_guarded: set[int] = set()  # this process, once it has a guard; one that was forked from it has none
+_guarded: set[int] = set()  # the id of this process once it has a guard; a forked child has another id, and no guard
 
 
-def guard_what_is_started() -> None:
-    """From now on whatever this process starts ends with it; once is enough."""
+def guard_children() -> None:
+    """Children that this process starts from now on end with it. Further calls do nothing."""
     if sys.platform != "linux" or os.getpid() in _guarded:
         return
     _guarded.add(os.getpid())
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
     variables = {name: value for name, value in os.environ.items() if name != MARK}
-    nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
+    devnull = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
     command = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(os.getpid()), mark]
-    # A session of its own: what a terminal or a shell ends with the worker's group must not end the guard.
-    os.posix_spawn(sys.executable, command, variables, file_actions=nowhere, setsid=True)
+    # The guard has its own session: a signal to the worker's process group must not end it.
+    os.posix_spawn(sys.executable, command, variables, file_actions=devnull, setsid=True)
     os.environ[MARK] = mark
 
 
 def main(parent: int, mark: str) -> None:
-    """The guard."""
+    """Run the guard: wait for the end of the parent, then kill the marked processes."""
     while os.getppid() == parent:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     memory: set[str] = set()
     for _ in range(MOST_ROUNDS):
         found = _marked(f"{MARK}={mark}".encode())
@@ -51,7 +52,7 @@ def main(parent: int, mark: str) -> None:
             break
         for process in found:
             memory |= _shared_memory_of(process)
-            with suppress(OSError):  # it has ended meanwhile
+            with suppress(OSError):  # the process has ended already
                 os.kill(int(process.name), signal.SIGKILL)
         time.sleep(ROUND_SECONDS)
     for path in memory:
@@ -59,7 +60,7 @@ def main(parent: int, mark: str) -> None:
 
 
 def _marked(mark: bytes) -> list[Path]:
-    """The folders in /proc of processes that were started with the mark; those of others cannot be read."""
+    """The /proc folders of processes with the mark; processes of other users cannot be read and are skipped."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -83,7 +83,7 @@ def test_a_folder_that_bears_the_name_of_a_package_of_ours_hides_none_of_its_fil
 def test_a_module_whose_name_is_taken_is_told(programs: Programs, folder: Path) -> None:
     program = programs.start("rl-cluster", "--environment", "random:Line-v0", "--run-dir", "run", folder=folder)
     assert program.wait() == 1
-    assert re.search("random is .*, not the one in this folder; give yours another name", program.output)
+    assert re.search("random is .*, not the module in this folder; rename yours", program.output)
 
 
 @pytest.mark.parametrize(

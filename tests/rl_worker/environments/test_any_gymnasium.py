@@ -88,9 +88,9 @@ def test_what_is_seen_becomes_one_array(shown: Any, seen: Space[Any], shape: tup
 @pytest.mark.parametrize(
     ("seen", "actions", "sentence"),
     [
-        (Sequence(Box(0, 1)), None, "has observations Sequence"),
-        (Box(0, 1), MultiDiscrete([2, 2]), "has actions MultiDiscrete"),
-        (Box(0, 1), Box(0, 5, (1,), np.int64), "has actions Box"),
+        (Sequence(Box(0, 1)), None, "its observation space Sequence"),
+        (Box(0, 1), MultiDiscrete([2, 2]), "its action space is MultiDiscrete"),
+        (Box(0, 1), Box(0, 5, (1,), np.int64), "its action space is Box"),
     ],
     ids=str,
 )

@@ -216,11 +216,11 @@ def test_environment_k_has_the_seed_plus_k(settings: Environment) -> None:
         (Environment(id="ALE/Pong-v4"), "--environment ALE/Pong-v4: .*ALE/Pong-v5"),
         (Environment(id="LunarLander-v3"), "--environment LunarLander-v3: .*not installed"),
         (Environment(id="no.module:Name-v0"), "--environment no.module:Name-v0: no.module cannot be imported here"),
-        (Environment(id="Pendulum-v1", actions=(0,)), "--actions: Pendulum-v1 has actions Box"),
+        (Environment(id="Pendulum-v1", actions=(0,)), "--actions: Pendulum-v1 has the continuous action space Box"),
         (changed(CARTPOLE, actions=(0, 2)), "--actions 2: CartPole-v1 has actions 0 to 1"),
         (changed(PONG, actions=(0, 6)), "--actions 6: ALE/Pong-v5 has actions 0 to 5"),
         (changed(CARTPOLE, preprocessing="atari84"), "--preprocessing atari84: not for CartPole-v1"),
-        (changed(PONG, preprocessing="none"), "--preprocessing none: not for ALE/Pong-v5; atari84, "),
+        (changed(PONG, preprocessing="none"), "--preprocessing none: not for ALE/Pong-v5; use one of atari84, "),
     ],
     ids=lambda value: value.id if isinstance(value, Environment) else "",
 )

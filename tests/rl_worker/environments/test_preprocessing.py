@@ -75,16 +75,16 @@ def test_a_stack_begins_with_the_first_frame_repeated_and_ends_with_the_last() -
     stack = FrameStack(SCHEMES["doom42"], 3)
     going = np.array([False, False])
     assert stack.shape == (3, 42, 42)
-    assert grays(stack.begin(numbered(1, 101))) == [[1, 1, 1], [101, 101, 101]]
-    seen, final = stack.go_on(numbered(2, 102), going, None)
+    assert grays(stack.reset(numbered(1, 101))) == [[1, 1, 1], [101, 101, 101]]
+    seen, final = stack.step(numbered(2, 102), going, None)
     assert grays(seen) == [[1, 1, 2], [101, 101, 102]]
     assert final is None
     held = seen.copy()
-    after, final = stack.go_on(numbered(50, 103), np.array([True, False]), numbered(3, 0))
+    after, final = stack.step(numbered(50, 103), np.array([True, False]), numbered(3, 0))
     assert grays(after) == [[50, 50, 50], [101, 102, 103]]
     assert final is not None
     assert grays(final)[0] == [1, 2, 3]
-    assert grays(stack.go_on(numbered(51, 104), going, None)[0]) == [[50, 50, 51], [102, 103, 104]]
+    assert grays(stack.step(numbered(51, 104), going, None)[0]) == [[50, 50, 51], [102, 103, 104]]
     np.testing.assert_array_equal(seen, held, "what was handed out is the receiver's")
     assert grays(after) == [[50, 50, 50], [101, 102, 103]]
 

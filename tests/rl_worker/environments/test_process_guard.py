@@ -20,9 +20,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a /pro
 # A child, and a child of it in a session of its own: both are told to the test, and wait for ever.
 STARTS = """
 import os, signal, subprocess, sys
-from rl_worker.environments.process_guard import guard_what_is_started
-guard_what_is_started()
-guard_what_is_started()
+from rl_worker.environments.process_guard import guard_children
+guard_children()
+guard_children()
 WAITS = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
 STARTS = f"subprocess.Popen([sys.executable, '-c', {WAITS!r}], start_new_session=True)"
 PARENT = f"import subprocess, sys; {STARTS}; {WAITS}"

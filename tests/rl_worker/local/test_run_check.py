@@ -40,11 +40,11 @@ REFUSED = [
         {},
         "--environment nowhere:Line-v0: nowhere cannot be imported here: No module named 'nowhere'",
     ),
-    (".here:Line-v0", {}, "--environment .here:Line-v0: .here is no name of a module"),
+    (".here:Line-v0", {}, "--environment .here:Line-v0: .here is not a module name"),
     ("json:Line-v0", {}, "--environment json:Line-v0: Environment `Line` doesn't exist"),
     ("CartPole-v1", {"environment.actions": [0, 2]}, "--actions 2: CartPole-v1 has actions 0 to 1"),
     ("ALE/Pong-v5", {"environment.actions": [6]}, "--actions 6: ALE/Pong-v5 has actions 0 to 5"),
-    ("Pendulum-v1", {"environment.actions": [0]}, "--actions: Pendulum-v1 has actions Box"),
+    ("Pendulum-v1", {"environment.actions": [0]}, "--actions: Pendulum-v1 has the continuous action space Box"),
     ("CartPole-v1", {"environment.preprocessing": "atari84"}, "--preprocessing atari84: not for CartPole-v1"),
     ("Pendulum-v1", {"algorithm.name": "n_step_q"}, "--algorithm n_step_q: needs a choice of actions"),
     ("CartPole-v1", {"algorithm.name": "one_step_q", "network.lstm": 8}, "--algorithm one_step_q: .*--lstm"),
@@ -82,7 +82,7 @@ BUGS = [
     ("old reset", "return numpy.zeros(2, numpy.float32), {}", "return numpy.zeros(2, numpy.float32)", "not a tuple"),
     ("bad step", "self.t += 1", "self.t += self.speed", "AttributeError: 'Line' object has no attribute 'speed'"),
     ("old step", "self.t == 20, False, {}", "self.t == 20, {}", "step"),
-    ("actions", "spaces.Discrete(2)", "spaces.MultiDiscrete([2, 2])", "has actions MultiDiscrete"),
+    ("actions", "spaces.Discrete(2)", "spaces.MultiDiscrete([2, 2])", "its action space is MultiDiscrete"),
     ("observations", "spaces.Box(-1, 1, (2,), numpy.float32)", "spaces.Graph(None, None)", "Graph|fails when"),
 ]
 
@@ -119,7 +119,7 @@ def test_unusual_spaces_that_can_be_learned_pass(folder: Path, changes: dict[str
 def test_an_environment_without_a_screen_cannot_be_shown(folder: Path) -> None:
     (folder / "own.py").write_text(line_with("self, render_mode=None", "self").replace("= render_mode", "= None"))
     check_run(a_run("own:Line-v0"), imports=(), with_screen=False)
-    with pytest.raises(SettingsError, match="has no screen to show"):
+    with pytest.raises(SettingsError, match="cannot render"):
         check_run(a_run("own:Line-v0"), imports=(), with_screen=True)
 
 

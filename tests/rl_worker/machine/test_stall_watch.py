@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rl_worker.environments.counted_steps import CountedSteps
+from rl_worker.environments.step_callback import StepCallback
 from rl_worker.machine.stall_watch import FIRST_TIMES_LONGER, TIMES_LONGER, StallWatch, Standstill
 from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments
 
@@ -107,7 +107,7 @@ def test_who_moves_first_after_a_pause_has_not_taken_so_long(training: Trial) ->
 
 def test_environments_tell_of_each_reset_and_step() -> None:
     moves: list[int] = []
-    environments = CountedSteps(ScriptedEnvironments([Game((1.0, 2.0), "terminated")]), lambda: moves.append(1))
+    environments = StepCallback(ScriptedEnvironments([Game((1.0, 2.0), "terminated")]), lambda: moves.append(1))
     environments.reset(3)
     assert environments.step(np.array([0])).rewards == 1.0
     assert (environments.count, environments.seeds) == (1, [3])

@@ -1,4 +1,4 @@
-"""Environments that tell of each of their steps: whoever watches a trainer sees that it moves."""
+"""A callback after each environment step: a watchdog learns from it that the trainer makes progress."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,21 +6,21 @@ from typing import Any
 from rl_worker.environments.interface import Actions, Environments, Observations, Stepped
 
 
-class CountedSteps:
-    """The environments; `moved` is called after each reset and each step. All else is theirs."""
+class StepCallback:
+    """A wrapper that calls `stepped` after each reset and each step; everything else is passed through."""
 
-    def __init__(self, environments: Environments, moved: Callable[[], None]) -> None:
+    def __init__(self, environments: Environments, stepped: Callable[[], None]) -> None:
         self._environments = environments
-        self._moved = moved
+        self._stepped = stepped
 
     def reset(self, seed: int) -> Observations:
         observations = self._environments.reset(seed)
-        self._moved()
+        self._stepped()
         return observations
 
     def step(self, actions: Actions) -> Stepped:
         stepped = self._environments.step(actions)
-        self._moved()
+        self._stepped()
         return stepped
 
     def __getattr__(self, name: str) -> Any:
