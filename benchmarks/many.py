@@ -27,8 +27,8 @@ class Synthetic:
         self.socket = context.socket(zmq.DEALER)
         self.socket.connect(f"tcp://{server}")
         name = f"many-{os.getpid()}-{number}"
-        hello = messages.Hello(request=1, worker_id=name, secret=secrets.token_hex(16), protocols=(1, 1), proposed_run={})
-        self._say(hello)
+        secret = secrets.token_hex(16)
+        self._send(messages.Hello(request=1, worker_id=name, secret=secret, protocols=(1, 1), proposed_run={}))
         self._say(messages.Seed(request=2, schema=schema.specs), self._gradient)
         while not isinstance(self._hear(), messages.Seeded):
             pass

@@ -142,10 +142,10 @@ def _environments(run: RunSpec, count: int, moved: Callable[[], None], *, is_sho
     )
     if not is_shown:
         return environments
-    from rl_worker.play.window import Watched, Window  # pygame, which nobody else needs
+    from rl_worker.play.window import RenderedEnvironments, Window  # pygame, which nobody else needs
 
     window = Window(f"{run.environment.id}, {run.preset}")
-    return cast(Environments, Watched(environments, window))
+    return cast(Environments, RenderedEnvironments(environments, window))
 
 
 def _gif_recorder(

@@ -1,1 +1,1 @@
-"""One file an algorithm, each read top to bottom: how it acts, and the loss whose gradient it pushes."""
+"""One file per algorithm, to be read top to bottom: how it acts, and the loss whose gradient it pushes."""

@@ -3,14 +3,15 @@ Advantage actor-critic, asynchronous (A3C): Mnih et al. 2016, algorithm S3, with
 
 Each unroll becomes one gradient of  −log π(a|s) A − β H(π(·|s)) + c ½ (R − V(s))².
 
-Named options: advantages by GAE (λ < 1) or V-trace; and the clipped ratio (Schulman et al. 2017, equation 7), with
-which an unroll becomes a few epochs of minibatches, each one push. A gradient then costs less fresh experience, which
-makes few cores enough.
+Options: advantages by GAE (λ < 1) or V-trace; and the clipped surrogate (Schulman et al. 2017, equation 7), with which
+an unroll becomes several epochs of minibatches, one push each. Each environment step then yields more gradients, so a
+few cores are enough.
 
-While one worker plays, the others' pushes move the weights: with two workers and 48 pushes an unroll a third of the
-steps had left the clip range before their own worker learned from them. So the ratio is to the policy π₀ that it begins
-to learn with, whose values judge the unroll too; and a step counts min(1, π₀/μ), where μ is the policy that acted
-(Hilton, Cobbe, Schulman 2022 take the two policies apart; Espeholt et al. 2018 truncate at 1).
+While a worker collects an unroll, other workers' pushes move the weights. With two workers and 48 pushes per unroll, a
+third of the steps had left the clip range before their own worker learned from them. So the ratio is taken to π₀, the
+policy of the weights at the start of learning; the values of these weights evaluate the unroll too. Each step is
+weighted by min(1, π₀/μ), where μ is the behaviour policy (Hilton, Cobbe, Schulman 2022 separate the two policies;
+Espeholt et al. 2018 truncate at 1).
 """
 
 from collections.abc import Callable, Iterator
@@ -27,26 +28,26 @@ from rl_worker.networks.networks import PolicyValueNetwork
 from rl_worker.networks.policies import Policy
 from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
 
-# Observations. As many stay near the core: of a thousand at once each takes 2.5 times as long.
+# Observations. A batch of this size fits into the cache; in batches of a thousand each takes 2.5 times as long.
 JUDGED_TOGETHER = 128
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences to learn from, time-major [T, N, ...]; single steps [1, N, ...] where the network has no memory."""
+    """Sequences to learn from, time-major [T, N, ...]; single steps [1, N, ...] if the network has no LSTM."""
 
     observations: Tensor
     starts: Tensor
     actions: Tensor
-    log_probabilities: Tensor  # under the policy that judged the steps
-    weights: Tensor  # how likely that policy is to take the actions, against the one that took them; at most 1
+    log_probabilities: Tensor  # log π₀(a|s)
+    weights: Tensor  # min(1, π₀/μ)
     advantages: Tensor  # A
     value_targets: Tensor
     state: State  # before the first step
 
 
 class A3C:
-    """Acts by sampling its policy, learns from unrolls."""
+    """Acts by sampling its policy and learns from unrolls."""
 
     target_network: nn.Module | None = None
     commits_next_action = False
@@ -86,17 +87,17 @@ class A3C:
 
     @torch.no_grad()
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
-        """Actions sampled from π, or the most probable ones."""
+        """Actions sampled from π, or the most probable ones if `greedy`."""
         parameters, values, state = self._forward(observations.unsqueeze(0), state, starts.unsqueeze(0))
         actions = self._policy.mode(parameters) if greedy else self._policy.sample(parameters, self._random)
         logs = self._policy.log_probability(parameters, actions)
         return Decision(actions[0], state, {"values": values[0], "log_probabilities": logs[0]})
 
     def batches(self, trajectory: Trajectory) -> Iterator[Batch]:
-        """The whole unroll, or shuffled minibatches of it, once or over some epochs."""
+        """The whole unroll, or shuffled minibatches of it, for each epoch."""
         settings = self._settings
         for epoch in range(settings.epochs):
-            if epoch == 0 or settings.off_policy == "vtrace":  # whose weights move with the policy
+            if epoch == 0 or settings.off_policy == "vtrace":  # V-trace's weights depend on the current policy
                 whole = self._judged(trajectory)
             if settings.minibatches == 1:
                 yield whole
@@ -133,7 +134,7 @@ class A3C:
 
     @torch.no_grad()
     def _judged(self, trajectory: Trajectory) -> Batch:
-        """The unroll with its advantages and value targets: sequences, or single steps in any order."""
+        """The unroll with its advantages and value targets: as sequences, or without an LSTM as single steps."""
         settings = self._settings
         rewards = learner_rewards(trajectory, clip=settings.reward_clip, scale=settings.reward_scale)
         steps = Steps(rewards, trajectory.discounts, trajectory.continues)
@@ -147,7 +148,7 @@ class A3C:
             )
         log_ratios = log_probabilities - behaviour
         advantages, targets = self._estimates(steps, values, self._next_values(trajectory, values), log_ratios)
-        if settings.normalize_advantages and advantages.numel() > 1:  # one alone has no deviation
+        if settings.normalize_advantages and advantages.numel() > 1:  # a single one has no standard deviation
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         whole = Batch(
             observations=observations[:-1],
@@ -164,7 +165,7 @@ class A3C:
     def _evaluate_with_newest_weights(
         self, observations: Tensor, state: State, starts: Tensor, actions: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Values and log π(a|s) of the weights as they are now, [T, B]."""
+        """Values and log π(a|s) [T, B] under the network's current weights."""
         parts = min(max(1, starts.numel() // JUDGED_TOGETHER), len(starts))
         split = (tensor.tensor_split(parts) for tensor in (observations, starts, actions))
         values, log_probabilities = [], []
@@ -177,7 +178,7 @@ class A3C:
     def _estimates(
         self, steps: Steps, values: Tensor, next_values: Tensor, log_ratios: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Advantages and value targets, [T, B]; `log_ratios` for V-trace."""
+        """Advantages and value targets, [T, B]. V-trace alone uses `log_ratios`."""
         settings = self._settings
         returns, advantages = self._returns(steps, values, next_values, log_ratios, settings.gae_lambda)
         if settings.value_target == "n_step" and settings.gae_lambda != 1:
@@ -187,14 +188,14 @@ class A3C:
     def _returns(
         self, steps: Steps, values: Tensor, next_values: Tensor, log_ratios: Tensor, lambda_: float
     ) -> tuple[Tensor, Tensor]:
-        """Returns and what they are above the values, [T, B]."""
+        """Returns and advantages, [T, B]."""
         if self._settings.off_policy == "vtrace":
             return vtrace(steps, values, next_values, log_ratios, lambda_)
         returns = lambda_returns(steps, next_values, lambda_)
         return returns, returns - values
 
     def _next_values(self, trajectory: Trajectory, values: Tensor) -> Tensor:
-        """[T, B]: of what was seen after each step. The last ones are asked for; that advances no memory."""
+        """[T, B]: the value of the observation after each step. The final state of the unroll is left unchanged."""
         _, last, _ = self._forward(trajectory.observations[-1:], trajectory.final_state, trajectory.starts[-1:])
         next_values = torch.cat([values[1:], last.cpu()])
         for cut_off in trajectory.cut_offs:
@@ -218,5 +219,5 @@ def _columns(whole: Batch, columns: Tensor) -> Batch:
 
 
 def _changed(batch: Batch, change: Callable[[Tensor], Tensor], *, state: State) -> Batch:
-    """The batch with every tensor changed alike, and another state."""
+    """A batch with `change` applied to every tensor, and the given state."""
     return Batch(**{name: change(value) for name, value in vars(batch).items() if name != "state"}, state=state)

@@ -1,7 +1,7 @@
 """
-What the three methods that learn action values share: acting ε-greedily, and the loss ½ (y − Q(s, a; θ))².
+The common part of the three methods that learn action values: ε-greedy acting, and the loss ½ (y − Q(s, a; θ))².
 
-They differ in the targets y, which are in one_step_q.py, one_step_sarsa.py and n_step_q.py beside this file.
+The methods differ in their targets y: see one_step_q.py, one_step_sarsa.py and n_step_q.py.
 """
 
 from copy import deepcopy
@@ -44,7 +44,7 @@ class ActionValueLearner:
         self._device = device
         self._random = torch.Generator().manual_seed(seed)
         self._global_steps = 0
-        self._epsilons: EpsilonSchedule | None = None  # of the environments that are played
+        self._epsilons: EpsilonSchedule | None = None  # one ε per environment, from `initial_state` on
 
     def begin_unroll(self, global_steps: int) -> None:
         self._global_steps = global_steps
@@ -63,24 +63,24 @@ class ActionValueLearner:
 
     @torch.no_grad()
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
-        """The best actions, or with probability ε any."""
+        """ε-greedy actions, or the best ones if `greedy`."""
         values = self.network(observations.to(self._device)).cpu()
         actions = values.argmax(-1) if greedy else epsilon_greedy(values, self.epsilons(), self._random)
         return Decision(actions, (), {})
 
     def epsilons(self) -> Tensor:
-        """[B]: the environments' probabilities of a random action now."""
-        assert self._epsilons is not None, "initial_state says how many environments there are"
+        """[B]: each environment's current probability of a random action."""
+        assert self._epsilons is not None, "initial_state comes first: it sets the number of environments"
         return self._epsilons.at(self._global_steps)
 
     def rewards(self, trajectory: Trajectory) -> Tensor:
-        """[T, B]: clipped and scaled for the learner."""
+        """[T, B]: the rewards clipped and scaled as the settings say."""
         return learner_rewards(trajectory, clip=self._settings.reward_clip, scale=self._settings.reward_scale)
 
     def values_after(self, trajectory: Trajectory, *, at_ends: bool = False) -> Tensor:
         """
-        Q(s', ·; θ⁻) [T, B, A] of what was seen after each step; where the step truncated its episode, of its last
-        observation. `at_ends`: only where an unroll or an episode ends; elsewhere they are left at 0.
+        Q(s', ·; θ⁻) [T, B, A] for the observation s' after each step; where a step truncated its episode, s' is the
+        final observation of that episode. `at_ends`: only at ends of the unroll and of episodes; the rest stays 0.
         """
         network = self.network if self.target_network is None else self.target_network
         T, B = trajectory.rewards.shape
@@ -93,7 +93,7 @@ class ActionValueLearner:
         return values
 
     def whole(self, trajectory: Trajectory, targets: Tensor) -> Batch:
-        """All steps of an unroll, with targets [T, B]."""
+        """All steps of an unroll as one batch, with targets [T, B]."""
         return Batch(
             observations=trajectory.observations[: len(targets)].flatten(0, 1).to(self._device),
             actions=trajectory.actions[: len(targets)].flatten().to(self._device),

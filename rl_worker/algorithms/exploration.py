@@ -1,9 +1,9 @@
 """
-How much is left to chance by the methods that learn action values: ε-greedy.
+ε-greedy exploration, for the methods that learn action values.
 
 Mnih et al. 2016, section 8: each worker draws its final ε from {0.1, 0.01, 0.5} with probabilities {0.4, 0.3, 0.3} and
-anneals from 1. Here every environment has an ε of its own, since one worker steps many; and they are annealed on the
-global step counter T, so that a worker that joins late does not start from chance.
+anneals from 1. Here every environment has its own ε, since one worker steps many. ε is annealed on the global step
+counter T, so that a worker that joins late does not start at ε = 1.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class EpsilonSchedule:
         redraw_steps: int,
         generator: torch.Generator,
     ) -> None:
-        """Every `redraw_steps` global steps all environments draw their final ε anew; 0: never."""
+        """Every `redraw_steps` global steps all environments draw a new final ε; 0: never."""
         self._count = count
         self._finals = torch.tensor(finals)
         self._probabilities = torch.tensor(probabilities)
@@ -35,10 +35,10 @@ class EpsilonSchedule:
         self._redraw_steps = redraw_steps
         self._generator = generator
         self._drawn = self._draw()
-        self._drawing = 0  # how many redraws lay before the newest drawing
+        self._drawing = 0  # the number of redraws so far
 
     def at(self, global_steps: int) -> Tensor:
-        """[B]: the environments' probabilities of a random action."""
+        """[B]: each environment's probability of a random action."""
         drawing = global_steps // self._redraw_steps if self._redraw_steps else 0
         if drawing != self._drawing:
             self._drawn, self._drawing = self._draw(), drawing
@@ -51,7 +51,7 @@ class EpsilonSchedule:
 
 
 def epsilon_greedy(values: Tensor, epsilons: Tensor, generator: torch.Generator) -> Tensor:
-    """values Q [B, A], epsilons [B] → actions [B]: the best one, or with probability ε any."""
+    """values Q [B, A], epsilons [B] → actions [B]: with probability ε a uniformly random one, otherwise the best."""
     best = values.argmax(-1)
     chance = torch.rand(best.shape, generator=generator) < epsilons
     anything = torch.randint(values.shape[-1], best.shape, generator=generator)

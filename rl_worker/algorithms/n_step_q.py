@@ -1,11 +1,11 @@
 """
 Asynchronous n-step Q-learning: Mnih et al. 2016, algorithm S2, in the forward view.
 
-    R = 0 after a terminal step, else max_a Q(s, a; θ⁻) of what was seen last
+    R = 0 after a terminal step, else max_a Q(s, a; θ⁻) of the last observation
     R ← r + γ R, from the last step of the unroll to the first: each step's target
 
-With `q_lambda` < 1 the targets are λ-returns, as in PQN (Gallici et al. 2024), which also reuses each unroll for some
-epochs of minibatches, has layer norm in its network, and no target network.
+With `q_lambda` < 1 the targets are λ-returns, as in PQN (Gallici et al. 2024). PQN also reuses each unroll for several
+epochs of minibatches, uses layer norm, and has no target network.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from rl_worker.rollouts import Trajectory
 
 
 class NStepQ(ActionValueLearner):
-    """Learns from what the next steps really brought, and the best value after them."""
+    """Learns from the rewards of up to n steps and the best action value after them."""
 
     def __init__(
         self, network: ActionValueNetwork, settings: run_spec.NStepQSettings, *, device: torch.device, seed: int
@@ -32,7 +32,7 @@ class NStepQ(ActionValueLearner):
         self._minibatches = settings.minibatches
 
     def batches(self, trajectory: Trajectory) -> Iterator[Batch]:
-        """The whole unroll, or shuffled minibatches of it, once or over some epochs."""
+        """The whole unroll, or shuffled minibatches of it, for each epoch."""
         whole = self.whole(trajectory, self._targets(trajectory))
         for _ in range(self._epochs):
             if self._minibatches == 1:

@@ -4,7 +4,7 @@ Asynchronous one-step Q-learning: Mnih et al. 2016, algorithm 1.
     y = r                              for terminal s'
     y = r + γ max_a' Q(s', a'; θ⁻)     otherwise
 
-Gradients of ½ (y − Q(s, a; θ))² are accumulated over `unroll_length` steps (I_AsyncUpdate) of each environment.
+One push accumulates gradients of ½ (y − Q(s, a; θ))² over `unroll_length` (I_AsyncUpdate) steps of each environment.
 """
 
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from rl_worker.rollouts import Trajectory
 
 
 class OneStepQ(ActionValueLearner):
-    """Learns the value of the best next action, whichever is taken."""
+    """Learns the value of the greedy policy, whichever actions are taken."""
 
     def batches(self, trajectory: Trajectory) -> Iterator[Batch]:
-        """The whole unroll."""
+        """The whole unroll as one batch."""
         yield self.whole(trajectory, self._targets(trajectory))
 
     @torch.no_grad()

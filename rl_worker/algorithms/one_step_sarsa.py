@@ -4,8 +4,8 @@ Asynchronous one-step Sarsa: Mnih et al. 2016, section 4.
     y = r                        for terminal s'
     y = r + γ Q(s', a'; θ⁻)      otherwise, with the action a' that is really taken in s'
 
-The action after the last step of an unroll is decided in it and taken in the next, whatever the weights are by then.
-Where an episode was cut off nothing is taken: there a' is what the behaviour policy would have done.
+The action after the last step of an unroll is chosen in that unroll and taken in the next, even if the weights have
+changed meanwhile. After a truncated episode no action is taken: there a' is drawn from the behaviour policy.
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ from rl_worker.rollouts import Trajectory
 
 
 class OneStepSarsa(ActionValueLearner):
-    """Learns the value of what it does."""
+    """Learns the value of its own ε-greedy behaviour."""
 
     commits_next_action = True
 
     def batches(self, trajectory: Trajectory) -> Iterator[Batch]:
-        """The whole unroll."""
+        """The whole unroll as one batch."""
         yield self.whole(trajectory, self._targets(trajectory))
 
     @torch.no_grad()

@@ -1,8 +1,8 @@
 """
 Returns and advantages: pure functions over time-major tensors [T, B].
 
-A transition ends in one of three ways, and they are kept apart. Terminated: nothing follows, the discount is 0.
-Truncated: the episode was cut off, its last observation still has a value. Neither: the next step belongs to it.
+A transition ends in one of three ways. Terminated: nothing follows, the discount is 0. Truncated: the episode was cut
+off, and its last observation still has a value. Neither: the next step belongs to the same episode.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Steps:
-    """What T steps of B environments brought; each [T, B]."""
+    """T steps of B environments; each tensor is [T, B]."""
 
     rewards: Tensor  # r
     discounts: Tensor  # d: γ, or 0 where the step terminated its episode
@@ -44,8 +44,8 @@ def vtrace(
     V-trace (Espeholt et al. 2018, equation 1, with both truncation levels at 1): value targets and advantages, [T, B].
 
     log_ratios: log π(a|s) − log μ(a|s) of the learner's policy π and the behaviour policy μ. With equal policies the
-    targets are the λ-returns. The advantages are not weighed by min(1, π/μ) yet: a policy gradient wants that, a
-    surrogate has the ratio in itself.
+    targets are the λ-returns. The advantages are not yet weighted by min(1, π/μ): a policy gradient needs that factor,
+    a surrogate contains the ratio itself.
     """
     weights = log_ratios.exp().clamp(max=1.0)
     errors = weights * (steps.rewards + steps.discounts * next_values - values)

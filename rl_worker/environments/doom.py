@@ -68,7 +68,7 @@ class DoomEnvironments:
         }
 
     def reset(self, seed: int) -> Observations:
-        # The first reset starts the games. ViZDoom creates a folder in its working folder and exits if that is read-only.
+        # The first reset starts the games. ViZDoom writes into its working folder and exits if it cannot.
         with TemporaryDirectory(prefix="ps-rl-doom-", ignore_cleanup_errors=True) as folder, chdir(folder):
             frames, _ = self._env.reset(seed=seed)
             if self._twin is not None:

@@ -1,8 +1,8 @@
 """
-A network and the flat vectors behind it: its parameters are views into one vector [P], its gradients into another.
+A network on flat vectors: its parameters are views into one vector [P], and their gradients are views into another.
 
-Loading weights is one copy, and the gradient to push lies ready when the backward pass is done. Each gradient has
-memory of its own, because a push is kept until it is in a checkpoint.
+Loading weights is one copy, and the gradient is ready to be pushed when the backward pass ends. Each gradient has its
+own memory, because the resend buffer keeps a push until it is durable.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,10 +17,10 @@ from rl_worker.networks.normalization import take_added
 
 
 class FlatNetwork:
-    """Ties a network to its flat vectors: first its parameters, which are weights, then its buffers, statistics."""
+    """Binds a network to its flat vectors: first the parameters (weights), then the buffers (statistics)."""
 
     def __init__(self, network: nn.Module, memory: Callable[[int], np.ndarray | None] = lambda _: None) -> None:
-        """`memory` has arrays of so many float32 for gradients, or None: then they lie in memory of our own."""
+        """`memory(size)` allocates a float32 array for a gradient, or returns None: then it lies in private memory."""
         self._network = network
         parameters, buffers = dict(network.named_parameters()), dict(network.named_buffers())
         tensors = parameters | buffers
@@ -38,18 +38,18 @@ class FlatNetwork:
         return self._weights.cpu()
 
     def load(self, weights: Tensor) -> None:
-        """Take over weights [P]."""
+        """Copy weights [P] into the network."""
         self._weights.copy_(weights)
 
     def gradient_of(self, loss: Tensor, *, clip: float) -> tuple[Tensor, float]:
         """
         The gradient [P] of a scalar loss, on the CPU, and its Euclidean norm before clipping.
 
-        It is scaled down to norm `clip` when it is longer (0: never). In the place of statistics it holds what is to be
-        added to them. Nobody writes to it any more.
+        A gradient longer than `clip` is scaled down to it (0: never). The positions of statistics hold the increments
+        of the statistics. The returned vector is never written to again.
         """
         gradient = self._zeros()
-        # Backward adds into a gradient that is there: the views stay views.
+        # The backward pass adds to an existing gradient in place, so the views stay views.
         views = self.schema.views(gradient)
         for name, parameter in self._parameters.items():
             parameter.grad = views[name]
@@ -63,19 +63,19 @@ class FlatNetwork:
         return gradient.cpu(), norm
 
     def _zeros(self) -> Tensor:
-        """[P], on the network's device; on the CPU in memory that comes back when nobody holds the gradient."""
+        """[P] on the network's device; on the CPU from a pool, which reuses memory once no reference to it is left."""
         if self._weights.device.type != "cpu":
             return torch.zeros_like(self._weights)
         return torch.from_numpy(self._pool.take()).zero_()
 
 
 def schema_of(network: nn.Module) -> Schema:
-    """Parameters are weights, buffers are statistics, in the order in which the network names them."""
+    """The network's parameters as weights, then its buffers as statistics, each in the network's own order."""
     weights = [TensorSpec(name, tuple(tensor.shape)) for name, tensor in network.named_parameters()]
     statistics = [TensorSpec(name, tuple(tensor.shape), role="statistic") for name, tensor in network.named_buffers()]
     return Schema(weights + statistics)
 
 
 def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
-    """A new flat float32 vector [P] with the values of the named tensors, in their order, on the CPU."""
+    """A new flat float32 vector [P] on the CPU with the values of the named tensors, in their order."""
     return torch.cat([tensor.detach().to("cpu", torch.float32).reshape(-1) for tensor in tensors.values()])

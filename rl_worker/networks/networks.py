@@ -1,8 +1,8 @@
 """
-The functions that are trained: torsos, an LSTM where something must be remembered, and heads.
+The networks that are trained: a torso, an optional LSTM, and heads.
 
-Networks take time-major sequences [T, B, ...] with what was remembered before them; a network without a memory sees
-just T · B observations.
+Networks take time-major sequences [T, B, ...] and the recurrent state before them; a network without an LSTM treats
+them as T · B independent observations.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from rl_worker.rollouts import State
 
 
 class Branch(nn.Module):
-    """A torso and, perhaps, an LSTM."""
+    """A torso and an optional LSTM."""
 
     def __init__(self, settings: Network, shape: Sequence[int], hidden: Sequence[int], *, pixels: bool) -> None:
         super().__init__()
@@ -27,25 +27,25 @@ class Branch(nn.Module):
             self.features = settings.lstm
 
     def initial_state(self, count: int, device: torch.device) -> State:
-        """Nothing remembered: zeros [B, H], twice; () without an LSTM."""
+        """Zeros: hidden and cell state, [B, H] each; () without an LSTM."""
         if self.lstm is None:
             return ()
         return tuple(torch.zeros(count, self.lstm.hidden_size, device=device) for _ in range(2))
 
     def forward(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Tensor, State]:
         """
-        observations [T, B, ...] → features [T, B, F], and what is remembered after them.
+        observations [T, B, ...] → features [T, B, F], and the state after them.
 
-        Where `starts` [T, B] says that an observation is the first of an episode, nothing is remembered from before.
+        `starts` [T, B] marks the first observation of an episode; the state before it is replaced by zeros.
         """
         features = self.torso(observations.flatten(0, 1)).unflatten(0, observations.shape[:2])
         if self.lstm is None:
             return features, ()
         hidden, cell = state
-        remembers = (~starts).unsqueeze(-1)
+        keeps_state = (~starts).unsqueeze(-1)
         outputs = []
         for t in range(len(features)):
-            hidden, cell = self.lstm(features[t], (hidden * remembers[t], cell * remembers[t]))
+            hidden, cell = self.lstm(features[t], (hidden * keeps_state[t], cell * keeps_state[t]))
             outputs.append(hidden)
         return torch.stack(outputs), (hidden, cell)
 
@@ -63,12 +63,12 @@ class PolicyValueNetwork(nn.Module):
         self.value = head((self.value_branch or self.branch).features, 1, settings, gain=1.0)
 
     def initial_state(self, count: int, device: torch.device) -> State:
-        """What is remembered before anything was seen: of the policy's branch, then of the value's own."""
+        """The initial state of the policy's branch, followed by that of the value's own branch if there is one."""
         state = self.branch.initial_state(count, device)
         return state if self.value_branch is None else state + self.value_branch.initial_state(count, device)
 
     def forward(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, State]:
-        """[T, B, ...] → parameters of the policy [T, B, P], values [T, B], and what is remembered after them."""
+        """[T, B, ...] → parameters of the policy [T, B, P], values [T, B], and the state after them."""
         if self.value_branch is None:
             features, after = self.branch(observations, state, starts)
             return self.policy(features), self.value(features).squeeze(-1), after

@@ -1,10 +1,10 @@
 """
-Observations on a common scale: each pixel less what it shows in random play, over its deviation there.
+Normalization of observations: each element minus its mean, divided by its standard deviation.
 
-Most of a game's screen never changes, and a ball is one pixel: divided by 255, what matters is a ripple on a large
-constant. Vectors of joints and speeds have a scale each, which is known only once something has been seen. What is
-known is kept as statistics of the schema: all workers, every checkpoint and every evaluation have the same. The worker
-that seeds the run measures them in random play; running ones then grow by what each push adds.
+Most of a game's screen never changes, and a ball is one pixel: divided by 255, it is a ripple on a large constant.
+Joint angles and speeds each have a scale of their own, which is unknown before the first observations. Means and scales
+are statistics of the schema, so all workers, checkpoints and evaluations use the same ones. The worker that seeds the
+run measures them in random play; running statistics then grow with every push.
 """
 
 import math
@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from rl_worker.environments.interface import Environments
 
 SAMPLES = 3200  # observations of random play
-SMALLEST_DEVIATION = 16.0  # of a pixel, in 0 … 255: one that hardly ever changes must not be blown up
-LARGE_BATCH = 64  # observations; below it, as when acting, channels last costs more than it brings
-SMALLEST_VARIANCE = 1e-6  # of a number in a vector
-ENOUGH = 1e7  # observations: beyond it float32 counts no further, and nothing new is learned of their scale
-LARGEST = 5.0  # what is normalised is clipped to ± this
+SMALLEST_DEVIATION = 16.0  # of a pixel, in 0 … 255: noise in a pixel that hardly ever changes must not be amplified
+LARGE_BATCH = 64  # observations; for smaller batches, as in acting, converting to channels last does not pay
+SMALLEST_VARIANCE = 1e-6  # of an element of a vector
+MOST_COUNTED = 1e7  # observations: float32 cannot count much further, and by then the scale is known
+CLIP = 5.0  # normalized values are clipped to ± this
 
 
 class PixelsToUnit(nn.Module):
@@ -32,7 +32,7 @@ class PixelsToUnit(nn.Module):
 
 
 class RandomPlayNormalization(nn.Module):
-    """uint8 pixels [N, C, H, W] → (pixels − mean) · scale, clipped. Mean and scale are [H, W], alike for all frames."""
+    """uint8 pixels [N, C, H, W] → (pixels − mean) · scale, clipped. Mean and scale [H, W] are shared by all frames."""
 
     mean: Tensor
     scale: Tensor
@@ -44,9 +44,9 @@ class RandomPlayNormalization(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         floats = _float32(pixels)
-        # Spread over the channels as the pixels lie: read in strides, they take longer than the pixels themselves.
+        # Expanded to the pixels' memory layout: reading mean and scale with strides takes longer than reading pixels.
         mean, scale = (torch.empty_like(floats[:1]).copy_(frame) for frame in (self.mean, self.scale))
-        return floats.sub_(mean).mul_(scale).clamp_(-LARGEST, LARGEST)
+        return floats.sub_(mean).mul_(scale).clamp_(-CLIP, CLIP)
 
     def measure(self, seen: Tensor) -> None:
         """Set mean and scale from observations [N, C, H, W] of random play."""
@@ -57,10 +57,10 @@ class RandomPlayNormalization(nn.Module):
 
 class RunningNormalization(nn.Module):
     """
-    float32 vectors [N, D] → (x − mean) / deviation, clipped; both over all that the workers have seen so far.
+    float32 vectors [N, D] → (x − mean) / deviation, clipped; both over the observations of all workers so far.
 
-    `count`, `total` and `squares` are sums over what was seen, less `center`, so that a mean far from zero costs no
-    digits. They grow by what each push adds, up to ENOUGH observations.
+    `count`, `total` and `squares` are sums over observations minus `center`, so that a mean far from zero costs no
+    precision. Each push adds to them, up to MOST_COUNTED observations.
     """
 
     center: Tensor
@@ -74,27 +74,27 @@ class RunningNormalization(nn.Module):
         self.register_buffer("count", torch.ones(()))
         self.register_buffer("total", torch.zeros(size))
         self.register_buffer("squares", torch.ones(size))
-        self._added: dict[str, Tensor] = {}  # what was observed and not pushed yet, by buffer
+        self._added: dict[str, Tensor] = {}  # sums over observations that are not pushed yet, by buffer
 
     def forward(self, vectors: Tensor) -> Tensor:
         mean = self.total / self.count
         deviation = (self.squares / self.count - mean.square()).clamp_min(SMALLEST_VARIANCE).sqrt()
-        return ((vectors - self.center - mean) / deviation).clamp(-LARGEST, LARGEST)
+        return ((vectors - self.center - mean) / deviation).clamp(-CLIP, CLIP)
 
     def measure(self, seen: Tensor) -> None:
-        """Begin with observations [N, D] of random play."""
+        """Initialize the sums from observations [N, D] of random play."""
         self.center.copy_(seen.mean(0))
         for name, value in self._sums(seen).items():
             getattr(self, name).copy_(value)
 
     def observe(self, vectors: Tensor) -> None:
-        """Count observations [N, D]; the next push takes them along."""
-        if float(self.count) < ENOUGH:
+        """Add observations [N, D] to the sums of the next push."""
+        if float(self.count) < MOST_COUNTED:
             for name, value in self._sums(vectors).items():
                 self._added[name] = self._added.get(name, 0) + value
 
     def take_added(self) -> dict[str, Tensor]:
-        """What to add to the buffers at the server, by name; forgotten here."""
+        """The increments of the server's statistics, by buffer name; they start again at zero here."""
         added, self._added = self._added, {}
         return added
 
@@ -108,14 +108,14 @@ class RunningNormalization(nn.Module):
 
 
 def _float32(pixels: Tensor) -> Tensor:
-    """Large batches of images with their channels last: convolutions of the learner take a quarter less time so."""
+    """float32 pixels; large batches of images get channels last, which makes the learner's convolutions 25 % faster."""
     if pixels.dim() == 4 and len(pixels) >= LARGE_BATCH:
-        pixels = pixels.contiguous(memory_format=torch.channels_last)  # while they are bytes, a quarter of the memory
+        pixels = pixels.contiguous(memory_format=torch.channels_last)  # as bytes: a quarter of the memory traffic
     return pixels.to(torch.float32)
 
 
 def measure_normalization(network: nn.Module, environments: Environments, *, seed: int) -> None:
-    """What a network wants to know of its observations before it is seeded, if anything. Wants a reset afterwards."""
+    """Initialize a network's statistics, if it has any, from random play. The environments need a reset afterwards."""
     modules = [module for module in network.modules() if isinstance(module, NORMALIZATIONS)]
     if modules:
         seen = _random_play(environments, seed)
@@ -124,13 +124,13 @@ def measure_normalization(network: nn.Module, environments: Environments, *, see
 
 
 def observe(network: nn.Module, observations: Tensor) -> None:
-    """Have running normalisations count observations [N, ...]."""
+    """Add observations [N, ...] to the network's running statistics."""
     for _, module in _running(network):
         module.observe(observations)
 
 
 def take_added(network: nn.Module) -> dict[str, Tensor]:
-    """What running normalisations add to the network's buffers with the next push, by the buffers' full names."""
+    """The increments of the running statistics for the next push, by the buffers' full names."""
     return {
         f"{path}.{name}": value for path, module in _running(network) for name, value in module.take_added().items()
     }

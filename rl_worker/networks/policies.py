@@ -1,5 +1,5 @@
 """
-What a policy network's numbers mean: a distribution over actions, for each kind of action space.
+The distribution over actions that a policy network parameterizes, for each kind of action space.
 
 `parameters` are the network's outputs [..., P]; actions are int64 [...] (discrete) or float32 [..., A] (continuous).
 """
@@ -13,13 +13,13 @@ from torch.nn import functional
 
 from rl_worker.environments.interface import ActionSpace, BoxActions
 
-SMALLEST_VARIANCE = 1e-4  # a policy that has become certain still has a finite density
+SMALLEST_VARIANCE = 1e-4  # keeps the density of a nearly deterministic policy finite
 
 
 class Policy(Protocol):
     """A family of distributions over actions."""
 
-    parameters: int  # P: numbers that the network gives for one observation
+    parameters: int  # P: the network's outputs for one observation
 
     def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
         """An action for each observation."""
@@ -30,16 +30,16 @@ class Policy(Protocol):
         ...
 
     def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
-        """[...]: of the actions; a density where they are continuous."""
+        """log π(a|s) [...]; a log density for continuous actions."""
         ...
 
     def entropy(self, parameters: Tensor) -> Tensor:
-        """[...] nats"""
+        """H(π(·|s)) [...], in nats."""
         ...
 
 
 class Categorical:
-    """One of A actions; the parameters are logits."""
+    """A choice of one of A actions; the parameters are logits."""
 
     def __init__(self, actions: int) -> None:
         self.parameters = actions
@@ -62,8 +62,8 @@ class Categorical:
 
 class Gaussian:
     """
-    Real vectors [A]; the parameters are a mean [A] and, before a softplus, one variance for all of them: Mnih et al.
-    2016, section 9 of the supplement.
+    Real vectors [A]; the parameters are a mean [A] and one variance for all elements, before a softplus (Mnih et al.
+    2016, section 9 of the supplement).
     """
 
     def __init__(self, actions: BoxActions) -> None:
@@ -94,5 +94,5 @@ class Gaussian:
 
 
 def policy_for(actions: ActionSpace) -> Policy:
-    """The family that suits an action space."""
+    """The policy for an action space."""
     return Gaussian(actions) if isinstance(actions, BoxActions) else Categorical(actions.count)

@@ -1,7 +1,7 @@
 """
-What turns observations into features: convolutions by name, hidden layers, and how all of it is initialised.
+Torsos, which turn observations into features: named convolutions, hidden layers, and their initialization.
 
-`torso_for` reads the run's [network] section. Heads, memories and what is learned with them are in networks.py.
+`torso_for` reads the run's [network] section. networks.py adds an LSTM and heads.
 """
 
 import math
@@ -16,12 +16,12 @@ from rl_worker.networks.normalization import PixelsToUnit, RandomPlayNormalizati
 
 Convolution = tuple[int, int, int, int]  # channels, kernel, stride, padding
 
-# By name: convolutions, and the hidden layers after them unless others are set.
+# By name: convolutions, and the default hidden layers after them.
 CONVOLUTIONS: dict[str, tuple[list[Convolution], tuple[int, ...]]] = {
     "conv84": ([(16, 8, 4, 0), (32, 4, 2, 0)], (256,)),  # Mnih et al. 2016, section 8; Mnih et al. 2013
     "nature84": ([(32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)], (512,)),  # Mnih et al. 2015
     "conv42": ([(16, 4, 2, 0), (32, 4, 2, 0), (32, 3, 2, 0)], (256,)),
-    "universe42": ([(32, 3, 2, 1)] * 4, ()),  # OpenAI's universe-starter-agent; its LSTM follows at once
+    "universe42": ([(32, 3, 2, 1)] * 4, ()),  # OpenAI's universe-starter-agent, whose LSTM follows the convolutions
     "conv10": ([(16, 3, 1, 0)], (128,)),  # Young & Tian 2019 (MinAtar)
 }
 DENSE_HIDDEN = (64, 64)
@@ -38,9 +38,9 @@ def torso_for(
     settings: Network, shape: Sequence[int], hidden: Sequence[int], *, pixels: bool
 ) -> tuple[nn.Sequential, int]:
     """
-    A network from observations [N, *shape] to features [N, F], with F; `hidden`: () is the torso's own layers.
+    A network from observations [N, *shape] to features [N, F], and F. An empty `hidden` means the torso's own layers.
 
-    `pixels` says that observations are uint8. Raises SettingsError when the settings do not fit the observations.
+    `pixels`: observations are uint8. Raises SettingsError if the settings do not fit the observations.
     """
     shape = tuple(shape)
     check_network(settings, shape, pixels=pixels)
@@ -69,10 +69,10 @@ def torso_for(
 
 
 def head(features: int, outputs: int, settings: Network, *, gain: float) -> nn.Module:
-    """The last layer: numbers for a policy, a value, or action values."""
+    """The last layer: parameters of a policy, a value, or action values."""
     layer = nn.Linear(features, outputs, bias=settings.head_bias)
     if settings.initialization == "normalized_columns":
-        # Every output's weights are a vector of length `gain`, as in the agents that followed the paper.
+        # The weights of each output are a vector of length `gain`, as in OpenAI's universe-starter-agent.
         weight = torch.randn(outputs, features)
         layer.weight.data.copy_(weight * gain / weight.square().sum(1, keepdim=True).sqrt())
         if layer.bias is not None:
@@ -82,7 +82,7 @@ def head(features: int, outputs: int, settings: Network, *, gain: float) -> nn.M
 
 
 def initialized(layer: nn.Linear | nn.Conv2d, settings: Network, *, gain: float) -> nn.Module:
-    """The layer with weights as the settings say, zero bias; weights come from torch's random generator."""
+    """The layer with weights drawn from torch's random generator as the settings say, and zero bias."""
     match settings.initialization:
         case "orthogonal":  # Saxe et al. 2014
             nn.init.orthogonal_(layer.weight, gain)
@@ -106,7 +106,7 @@ def _normalization(settings: Network, shape: tuple[int, ...], pixels: bool) -> l
 
 
 def _after(settings: Network, activation: Callable[[], nn.Module], shape: tuple[int, ...]) -> list[nn.Module]:
-    """What follows the sums of a layer."""
+    """The modules after a linear or convolutional layer: layer norm if it is on, then the activation."""
     return [*([nn.LayerNorm(shape)] if settings.layer_norm else []), activation()]
 
 

@@ -1,1 +1,1 @@
-"""Playing without learning: evaluation, films and the window."""
+"""Playing without learning: evaluation, recordings and the window."""

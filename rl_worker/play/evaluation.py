@@ -1,7 +1,7 @@
 """
-`rl-eval`: full games with the weights of a checkpoint or of a live server, and their true scores.
+`rl-eval`: plays full games with the weights of a checkpoint or of a live server and prints their true scores.
 
-The environment and the agent are built as in training, so that what is measured is what was trained.
+The environment and the agent are built as in training, so that evaluation measures the agent that was trained.
 """
 
 import logging
@@ -46,8 +46,8 @@ from rl_worker.play.recording import record_game, record_gif
 PROGRAM = "rl-eval"
 MOST_ENVIRONMENTS = 16
 MOST_EPISODES = 10**9
-MOST_SEED = 10**9  # of training too; with the number of an environment it must fit 31 bits (ALE)
-ANSWER_SECONDS = 30.0
+MOST_SEED = 10**9  # as in training; seed plus environment number must fit into 31 bits (ALE)
+REPLY_TIMEOUT_SECONDS = 30.0
 
 log = logging.getLogger(PROGRAM)
 
@@ -57,20 +57,20 @@ class EvaluationSettings(CurveFlags):
     """Play full games with trained weights and print their true scores. Give --checkpoint or --server."""
 
     checkpoint: Path | None = None
-    """a checkpoint file, or a run folder: its best checkpoint, or its newest when it has no sound best"""
+    """a checkpoint file, or a run folder: its best checkpoint, or the newest sound one if there is no sound best"""
     server: str | None = None
     """HOST:PORT of a running ps-server"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
-    """modules to import first, because they register environments; a run that needs another one is refused, unless it
-    is that of a server that is known by --curve-server-key"""
+    """modules to import first because they register environments; a run that needs another module is refused, unless
+    its server is known by --curve-server-key"""
     episodes: int = 100
     """full games to play"""
     greedy: bool = False
-    """always the most probable action, instead of sampling the policy"""
+    """take the most probable action instead of sampling the policy"""
     seed: int = 1_000_000
-    """seed of the games; far from those of training"""
+    """seed of the games; the default is far from training's seeds"""
     video: Path | None = None
-    """file for an MP4 of one more game, the whole of it"""
+    """file for an MP4 of one more whole game"""
     gif: Path | None = None
     """file for a GIF of the first minute of one more game"""
     json: Path | None = None
@@ -85,8 +85,19 @@ class EvaluationSettings(CurveFlags):
         check_number("--seed", self.seed, least=0, most=MOST_SEED)
 
 
+@dataclass(frozen=True)
+class Trained:
+    """Weights to evaluate, with the run and the network that they belong to."""
+
+    run: RunSpec
+    schema: Schema
+    weights: Tensor  # [P]
+    global_steps: int
+    origin: str  # the checkpoint or server, for messages
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What the games came to. `low` and `high` bound the mean with 95 % confidence (normal approximation)."""
+    """Scores of the games. `low` and `high` bound the mean with 95 % confidence (normal approximation)."""
 
     environment: str
     episodes: int
@@ -103,7 +114,7 @@ def main() -> NoReturn:
 
 
 def evaluate(argv: Sequence[str] | None = None) -> int:
-    """Run the program. Raises PsRlError for what the user can mend."""
+    """Run the program. Raises PsRlError for errors that the user can correct."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     settings = parse_program(EvaluationSettings, argv, prog=PROGRAM)
     check_output("--video", settings.video, suffix=".mp4")
@@ -111,42 +122,38 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     check_output("--json", settings.json)
     torch.set_num_threads(1)
     torch.manual_seed(settings.seed)
-    run, schema, weights, global_steps, origin = _weights(settings)
-    log.info("%s from %s", run.environment.id, origin)
+    trained = _trained(settings)
+    environment = trained.run.environment
+    log.info("%s from %s", environment.id, trained.origin)
     is_trusted = settings.curve_server_key is not None
-    import_modules(settings.imports, run.environment, source=origin, is_trusted=is_trusted)
-    count = min(settings.episodes, MOST_ENVIRONMENTS)
-    environments = make_environments(run.environment, count=count)
-    agent = build_agent(run, environments, device=torch.device("cpu"), seed=settings.seed)
-    _load(agent, schema, weights, origin)
-    agent.begin_unroll(global_steps)  # plays with as much chance as it was trained with then
+    import_modules(settings.imports, environment, source=trained.origin, is_trusted=is_trusted)
+    environments = make_environments(environment, count=min(settings.episodes, MOST_ENVIRONMENTS))
+    agent = build_agent(trained.run, environments, device=torch.device("cpu"), seed=settings.seed)
+    _load(agent, trained)
+    agent.begin_unroll(trained.global_steps)  # ε is as it was in training at that step
     games = play(agent, environments, episodes=settings.episodes, greedy=settings.greedy, seed=settings.seed)
     console = Console(stderr=True)
     is_silent = not console.is_terminal
     scores = list(track(games, "games", settings.episodes, console=console, transient=True, disable=is_silent))
     environments.close()
-    result = summary(scores, environment=run.environment.id, greedy=settings.greedy)
-    how = "greedy" if settings.greedy else "sampled"
-    print(
-        f"{result.environment}: mean {result.mean:.2f} (95 % {result.low:.2f} to {result.high:.2f}), "
-        f"std {result.std:.2f}, of {result.episodes} full games, {how} actions"
-    )
+    result = summary(scores, environment=environment.id, greedy=settings.greedy)
+    _print(result)
     if settings.json is not None:
         _write(settings.json, result)
     if settings.video is not None:
-        record_game(agent, run.environment, settings.video, greedy=settings.greedy, seed=settings.seed)
+        record_game(agent, environment, settings.video, greedy=settings.greedy, seed=settings.seed)
         print(f"video: {settings.video}")
     if settings.gif is not None:
-        _write_gif(settings.gif, agent, run, greedy=settings.greedy, seed=settings.seed)
+        _write_gif(settings.gif, agent, trained.run, greedy=settings.greedy, seed=settings.seed)
         print(f"GIF: {settings.gif}")
     return 0
 
 
 def play(agent: Algorithm, environments: Environments, *, episodes: int, greedy: bool, seed: int) -> Iterator[float]:
     """
-    The true scores of so many full games, as they end.
+    The true scores of `episodes` full games, as they end.
 
-    Each environment plays its share and no more: the first games to end are the short ones, and would be too many.
+    Each environment plays a fixed share of the games. Otherwise short games, which end first, would be overrepresented.
     """
     share = np.full(environments.count, episodes // environments.count)
     share[: episodes % environments.count] += 1
@@ -163,7 +170,7 @@ def play(agent: Algorithm, environments: Environments, *, episodes: int, greedy:
 
 
 def summary(scores: Sequence[float], *, environment: str, greedy: bool) -> Result:
-    """Mean, deviation and confidence of scores."""
+    """Mean, standard deviation and confidence interval of scores."""
     mean = float(np.mean(scores))
     std = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
     margin = 1.96 * std / math.sqrt(len(scores))
@@ -176,6 +183,14 @@ def summary(scores: Sequence[float], *, environment: str, greedy: bool) -> Resul
         low=mean - margin,
         high=mean + margin,
         scores=list(scores),
+    )
+
+
+def _print(result: Result) -> None:
+    how = "greedy" if result.greedy else "sampled"
+    print(
+        f"{result.environment}: mean {result.mean:.2f} (95 % {result.low:.2f} to {result.high:.2f}), "
+        f"std {result.std:.2f}, of {result.episodes} full games, {how} actions"
     )
 
 
@@ -196,43 +211,41 @@ def _write_gif(path: Path, agent: Algorithm, run: RunSpec, *, greedy: bool, seed
         environments.close()
 
 
-def _weights(settings: EvaluationSettings) -> tuple[RunSpec, Schema, Tensor, int, str]:
-    """The run, the schema of its network, its weights [P], their T, and where they are from."""
+def _trained(settings: EvaluationSettings) -> Trained:
     if settings.server is not None:
-        keys = settings.client_keys()
-        return _weights_of_server(settings.server, keys)
-    assert settings.checkpoint is not None, "the settings have either"
+        return _trained_at_server(settings.server, settings.client_keys())
+    assert settings.checkpoint is not None, "EvaluationSettings require one of the two"
     path, (run, schema, weights, record) = _read(settings.checkpoint)
     steps = record["progress"]["global_steps"]
-    return run, schema, weights, steps, f"{path}, step {steps}"
+    return Trained(run, schema, weights, steps, f"{path}, step {steps}")
 
 
-def _weights_of_server(server: str, keys: ClientKeys | None) -> tuple[RunSpec, Schema, Tensor, int, str]:
-    status, _ = ask(server, messages.StatusRequest(request=1), timeout_seconds=ANSWER_SECONDS, keys=keys)
+def _trained_at_server(server: str, keys: ClientKeys | None) -> Trained:
+    status, _ = ask(server, messages.StatusRequest(request=1), timeout_seconds=REPLY_TIMEOUT_SECONDS, keys=keys)
     assert isinstance(status, messages.StatusReply)
     if not status.schema:
         raise SettingsError(f"--server {server}: its run has no weights yet; try again when a worker has joined")
-    reply, vector = ask(server, messages.Pull(request=2), timeout_seconds=ANSWER_SECONDS, keys=keys)
+    reply, vector = ask(server, messages.Pull(request=2), timeout_seconds=REPLY_TIMEOUT_SECONDS, keys=keys)
     assert isinstance(reply, messages.Weights)
     schema = Schema(status.schema)
     weights = codec_named(reply.codec).decode(vector, schema.size).clone()
     run = run_from_dict(status.run, source=server)
-    return run, schema, weights, reply.global_steps, f"{server}, version {reply.version}"
+    return Trained(run, schema, weights, reply.global_steps, f"{server}, version {reply.version}")
 
 
 def _read(path: Path) -> tuple[Path, tuple[RunSpec, Schema, Tensor, dict[str, Any]]]:
-    """A checkpoint and its path; of a run folder the best, or its newest sound one."""
+    """A checkpoint and its path; in a run folder the best checkpoint, or the newest sound one."""
     if not path.is_dir():
         return path, read_weights(path)
     found = first_sound(best_first(path), read_weights, lambda error: log.warning("%s; trying another", error))
     if found is None:
-        raise CheckpointError(f"--checkpoint {path}: there are no sound checkpoints in it")
+        raise CheckpointError(f"--checkpoint {path}: contains no sound checkpoints")
     return found
 
 
-def _load(agent: Algorithm, schema: Schema, weights: Tensor, origin: str) -> None:
-    """Raises CheckpointError when the weights are of another network."""
+def _load(agent: Algorithm, trained: Trained) -> None:
+    """Raises CheckpointError if the weights belong to another network."""
     network = FlatNetwork(agent.network)
-    if sentence := network.schema.difference(schema):
-        raise CheckpointError(f"{origin}: its weights are of another network: {sentence}")
-    network.load(weights)
+    if sentence := network.schema.difference(trained.schema):
+        raise CheckpointError(f"{trained.origin}: its weights are of another network: {sentence}")
+    network.load(trained.weights)

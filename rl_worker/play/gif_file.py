@@ -1,9 +1,8 @@
 """
-The first minute of a game as a GIF: at the speed of play, every pixel as it is or a whole number of times as large, and
-never larger than a few megabytes.
+The first minute of a game as a GIF: at the speed of play, scaled by whole factors, and at most a few megabytes.
 
-Pictures wait as indices into one palette, so that a minute takes little memory and encoding little time. A GIF that
-would be too large is made smaller first, then jerkier; it never plays slower.
+Frames are kept as indices into one shared palette, which saves memory and encoding time. If the file is too large, its
+resolution is reduced first and its frame rate second; the speed of play never changes.
 """
 
 import io
@@ -15,13 +14,13 @@ from PIL import Image
 from rl_worker.environments.interface import Screen
 
 MOST_SECONDS = 60.0  # of play
-MOST_PICTURES_PER_SECOND = 20.0  # viewers slow down what comes faster than 50, and 20 look smooth
+MOST_FRAMES_PER_SECOND = 20.0  # viewers slow down GIFs above 50 frames per second, and 20 look smooth
 MOST_BYTES = 4 * 2**20
-MOST_SIDE, LEAST_SIDE = 480, 240  # pixels: larger screens are shown smaller, smaller ones larger
-SMALLEST_SIDE = 80  # of a picture that is made smaller to save bytes
-COLOURS = 256  # that a palette has
-AT_ONCE = 2048  # new colours: a screen may bring tens of thousands
-CENTISECOND = 10  # milliseconds: what a GIF counts in
+MOST_SIDE, LEAST_SIDE = 480, 240  # pixels: larger screens are reduced, smaller ones enlarged
+SMALLEST_SIDE = 80  # pixels: frames are not reduced further to save bytes
+COLOURS = 256  # size of a palette
+COLOURS_AT_ONCE = 2048  # bounds the memory of a distance matrix: a screen may have tens of thousands of new colours
+CENTISECOND = 10  # milliseconds: the unit of time in a GIF
 
 Indices = NDArray[np.uint8]  # [height, width] into the palette
 
@@ -30,54 +29,54 @@ class GifFile:
     """Collects the screens of one game; `steps_per_second` is the speed of play."""
 
     def __init__(self, steps_per_second: float) -> None:
-        self._every = max(1, round(steps_per_second / MOST_PICTURES_PER_SECOND))  # steps from picture to picture
+        self._every = max(1, round(steps_per_second / MOST_FRAMES_PER_SECOND))  # steps from frame to frame
         self._milliseconds = 1000 * self._every / steps_per_second
         self._steps = 0
-        self._pictures: list[Indices] = []
+        self._frames: list[Indices] = []
         self._palette = _Palette()
 
     @property
     def is_full(self) -> bool:
-        """Whether it shows as much as a GIF does."""
-        return len(self._pictures) * self._milliseconds >= 1000 * MOST_SECONDS
+        """Whether the GIF has reached its maximum length."""
+        return len(self._frames) * self._milliseconds >= 1000 * MOST_SECONDS
 
     def add(self, screen: Screen) -> None:
-        """The next step of the game; [height, width, 3]."""
+        """Add the screen [height, width, 3] of the next step."""
         if self._steps % self._every == 0 and not self.is_full:
-            self._pictures.append(self._palette.indices(_smaller(screen, -(-max(screen.shape[:2]) // MOST_SIDE))))
+            self._frames.append(self._palette.indices(_reduced(screen, -(-max(screen.shape[:2]) // MOST_SIDE))))
         self._steps += 1
 
     def encode(self) -> bytes:
-        """The file. There must be a picture in it."""
-        pictures, milliseconds = self._pictures, self._milliseconds
-        enlarge = -(-LEAST_SIDE // max(pictures[0].shape))
+        """The content of the file. Requires at least one screen."""
+        frames, milliseconds = self._frames, self._milliseconds
+        enlarge = -(-LEAST_SIDE // max(frames[0].shape))
         while True:
-            encoded = self._encoded(pictures, enlarge, milliseconds)
-            if len(encoded) <= MOST_BYTES or len(pictures) == 1:
+            encoded = self._encoded(frames, enlarge, milliseconds)
+            if len(encoded) <= MOST_BYTES or len(frames) == 1:
                 return encoded
             if enlarge > 1:
                 enlarge = 1
-            elif min(pictures[0].shape) >= 2 * SMALLEST_SIDE:
-                pictures = [picture[::2, ::2] for picture in pictures]
+            elif min(frames[0].shape) >= 2 * SMALLEST_SIDE:
+                frames = [frame[::2, ::2] for frame in frames]
             else:
-                pictures, milliseconds = pictures[::2], 2 * milliseconds
+                frames, milliseconds = frames[::2], 2 * milliseconds
 
-    def _encoded(self, pictures: list[Indices], enlarge: int, milliseconds: float) -> bytes:
+    def _encoded(self, frames: list[Indices], enlarge: int, milliseconds: float) -> bytes:
         images = []
-        for picture in pictures:
-            image = Image.fromarray(picture.repeat(enlarge, axis=0).repeat(enlarge, axis=1), "P")
+        for frame in frames:
+            image = Image.fromarray(frame.repeat(enlarge, axis=0).repeat(enlarge, axis=1), "P")
             image.putpalette(self._palette.colours.astype(np.uint8).tobytes())
             images.append(image)
-        # Rounded in turns up and down, so that all together are as long as the game.
-        ends = [round((number + 1) * milliseconds / CENTISECOND) * CENTISECOND for number in range(len(pictures))]
-        lasts = [end - before for before, end in zip([0, *ends], ends, strict=False)]
+        # End times are rounded, not durations: rounding errors do not add up.
+        ends = [round((number + 1) * milliseconds / CENTISECOND) * CENTISECOND for number in range(len(frames))]
+        durations = [end - before for before, end in zip([0, *ends], ends, strict=False)]
         file = io.BytesIO()
-        images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=lasts, loop=0, optimize=False)
+        images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False)
         return file.getvalue()
 
 
-def _smaller(screen: Screen, times: int) -> Screen:
-    """Means of squares of so many pixels a side: thin lines fade, and do not vanish."""
+def _reduced(screen: Screen, times: int) -> Screen:
+    """Means of squares of `times` by `times` pixels: thin lines fade instead of vanishing."""
     if times == 1:
         return screen
     height, width = (side // times * times for side in screen.shape[:2])
@@ -87,37 +86,37 @@ def _smaller(screen: Screen, times: int) -> Screen:
 
 
 class _Palette:
-    """The colours of all pictures so far. As long as there is room each is kept as it is, then the nearest is taken."""
+    """The palette of all frames. New colours are added exactly while entries are free, then mapped to the nearest."""
 
     def __init__(self) -> None:
         self.colours = np.zeros((0, 3), dtype=np.int32)
-        self._places = np.zeros(2**24, dtype=np.uint16)  # by colour: its index and 1; 0: not met yet
+        self._entries = np.zeros(2**24, dtype=np.uint16)  # by colour: its index plus 1; 0: a new colour
 
     def indices(self, screen: Screen) -> Indices:
-        """[height, width] of [height, width, 3]."""
+        """[height, width, 3] → [height, width]"""
         red, green, blue = (screen[..., channel].astype(np.int32) for channel in range(3))
         codes = red << 16 | green << 8 | blue
-        places = self._places[codes]
-        if not places.all():
-            self._learn(np.unique(codes[places == 0]))
-            places = self._places[codes]
-        indices: Indices = (places - 1).astype(np.uint8)
+        entries = self._entries[codes]
+        if not entries.all():
+            self._add(np.unique(codes[entries == 0]))
+            entries = self._entries[codes]
+        indices: Indices = (entries - 1).astype(np.uint8)
         return indices
 
-    def _learn(self, codes: NDArray[np.int32]) -> None:
-        """Give each of these new colours [N] its place."""
+    def _add(self, codes: NDArray[np.int32]) -> None:
+        """Give each of these new colours [N] an entry."""
         colours = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1)
-        room = COLOURS - len(self.colours)
-        chosen = colours if len(colours) <= room else _representatives(colours, room // 2)  # later screens get the rest
+        free = COLOURS - len(self.colours)
+        chosen = colours if len(colours) <= free else _representatives(colours, free // 2)  # later screens get the rest
         self.colours = np.concatenate([self.colours, chosen])
-        for start in range(0, len(codes), AT_ONCE):
-            some = slice(start, start + AT_ONCE)
+        for start in range(0, len(codes), COLOURS_AT_ONCE):
+            some = slice(start, start + COLOURS_AT_ONCE)
             distances = np.square(colours[some, None] - self.colours[None]).sum(axis=2)
-            self._places[codes[some]] = distances.argmin(axis=1) + 1
+            self._entries[codes[some]] = distances.argmin(axis=1) + 1
 
 
 def _representatives(colours: NDArray[np.int32], count: int) -> NDArray[np.int32]:
-    """At most so many colours that stand for these [N, 3]."""
+    """At most `count` colours that represent these [N, 3]."""
     if not count:
         return colours[:0]
     few = Image.fromarray(colours[None].astype(np.uint8)).quantize(count, dither=Image.Dither.NONE)

@@ -1,8 +1,8 @@
 """
-A GIF of a game every so many episodes, made by one worker while it trains: the first, as the server says.
+A GIF of a game every N episodes, recorded during training by one worker, which the server designates as the first.
 
-The game is played apart from training, by an agent of its own with the newest weights: neither the training games nor
-their random numbers notice.
+A separate agent with the newest weights plays the game in a separate environment, so that training's games and random
+numbers are unaffected.
 """
 
 import logging
@@ -23,7 +23,7 @@ log = logging.getLogger("rl-worker")
 
 
 class GifRecorder:
-    """Makes its agent and its environment, which has a screen, when there is a first GIF to make."""
+    """Records GIFs; `make` is called before the first one, and makes an agent and an environment with a screen."""
 
     def __init__(
         self, make: Callable[[], tuple[Algorithm, Environments]], folder: Path, *, every_episodes: int, seed: int
@@ -37,9 +37,9 @@ class GifRecorder:
 
     def add(self, episodes: Sequence[Episode], weights: Tensor, *, global_steps: int) -> None:
         """
-        Games have ended: play one with these weights [P] and leave FOLDER/game-T.gif, if that makes enough of them.
+        Count ended episodes; after each `every_episodes` of them record a game with weights [P] to FOLDER/game-T.gif.
 
-        A disk that takes no GIF is told; training goes on.
+        If the file cannot be written, a warning is logged and training continues.
         """
         before, self._episodes = self._episodes, self._episodes + len(episodes)
         if self._episodes // self._every_episodes == before // self._every_episodes:
@@ -52,4 +52,4 @@ class GifRecorder:
         try:
             record_gif(agent, environments, path, greedy=False, seed=self._seed + self._episodes)
         except OSError as error:
-            log.warning("%s: cannot be written, training goes on without: %s", path, error.strerror or error)
+            log.warning("%s: cannot be written, training continues without it: %s", path, error.strerror or error)

@@ -1,4 +1,4 @@
-"""How an agent plays without learning: one step after another, remembering what its network remembers."""
+"""How an agent plays without learning: one step after another, with its recurrent state."""
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ class Player:
         self._starts = np.ones(environments.count, dtype=np.bool_)
 
     def step(self) -> Stepped:
-        """Decide, and step every environment once."""
+        """Choose actions and step every environment once."""
         observations, starts = torch.from_numpy(self._observations), torch.from_numpy(self._starts)
         decision = self._agent.act(observations, self._state, starts, greedy=self._greedy)
         stepped = self._environments.step(decision.actions.cpu().numpy())

@@ -1,7 +1,7 @@
 """
-Games as pictures: the agent sees what it sees in training, the viewer sees the screen.
+Recordings of games at the speed of play: a video of the whole game, or a GIF of its first minute.
 
-Both play at the speed of play. A video is the whole game, a GIF its first minute.
+The agent receives the same observations as in training; the recording shows the rendered screen.
 """
 
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ MOST_SCREENS = 20_000  # a game that never ends must not fill the disk
 
 
 def record_game(agent: Algorithm, settings: Environment, path: Path, *, greedy: bool, seed: int) -> None:
-    """Play one full game into an MP4 file. Raises SettingsError when that cannot be written."""
+    """Record one full game to an MP4 file. Raises SettingsError if the file cannot be written."""
     environments = make_environments(settings, count=1, with_screen=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Typed as a reader by its own stubs; what `get_writer` returns appends.
+        # imageio's stubs give `get_writer` the type of a reader.
         video: Any
         with imageio.v2.get_writer(path, fps=environments.steps_per_second, macro_block_size=2) as video:
             for screen in _game(agent, environments, greedy=greedy, seed=seed, most_steps=MOST_SCREENS):
@@ -38,7 +38,7 @@ def record_game(agent: Algorithm, settings: Environment, path: Path, *, greedy: 
 
 
 def record_gif(agent: Algorithm, environments: Environments, path: Path, *, greedy: bool, seed: int) -> None:
-    """Play one game in the first of `environments`, which have a screen, into a GIF file. Raises OSError."""
+    """Record one game of the first of `environments`, which need a screen, to a GIF file. Raises OSError."""
     gif = GifFile(environments.steps_per_second)
     for screen in _game(agent, environments, greedy=greedy, seed=seed, most_steps=MOST_SCREENS):
         gif.add(screen)
@@ -51,7 +51,7 @@ def record_gif(agent: Algorithm, environments: Environments, path: Path, *, gree
 def _game(
     agent: Algorithm, environments: Environments, *, greedy: bool, seed: int, most_steps: int
 ) -> Iterator[Screen]:
-    """The screens of one game, each before a step is taken."""
+    """The screens of one game, one before each step."""
     player = Player(agent, environments, greedy=greedy, seed=seed)
     for _ in range(most_steps):
         yield environments.screen()

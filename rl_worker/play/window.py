@@ -1,4 +1,4 @@
-"""A window on the first game of a worker, while it trains."""
+"""A window that shows the first game of a worker during training."""
 
 import time
 from collections.abc import Callable
@@ -10,26 +10,26 @@ import pygame
 from common.errors import SettingsError
 from rl_worker.environments.interface import Environments, Screen, Stepped
 
-SMALLEST_SIDE = 420  # pixels: smaller screens are shown larger
-NOWHERE = "offscreen"  # what SDL draws on when it finds no display
-PICTURES_PER_SECOND = 30  # a game that trains faster is shown with leaps, so that looking costs little
+SMALLEST_SIDE = 420  # pixels: smaller screens are enlarged
+OFFSCREEN_DRIVER = "offscreen"  # SDL's choice when it finds no display
+MOST_FRAMES_PER_SECOND = 30  # frames above this rate are skipped, so that the window costs little
 
 
 class Window:
-    """Shows screens until it is closed; training goes on then."""
+    """Shows screens until the user closes it; training continues without it."""
 
     def __init__(self, title: str, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises SettingsError when there is no display."""
+        """Raises SettingsError if there is no display."""
         try:
             pygame.display.init()
-            if pygame.display.get_driver() == NOWHERE:
+            if pygame.display.get_driver() == OFFSCREEN_DRIVER:
                 raise pygame.error("there is no display")
-            # Hidden until the first screen tells its size.
+            # Hidden until the size of the first screen is known.
             self._surface = pygame.display.set_mode((1, 1), pygame.HIDDEN)
         except pygame.error as error:
             pygame.display.quit()
             raise SettingsError(
-                f"--render: no window can be opened here ({error}); leave it out, or set DISPLAY"
+                f"--render: no window can be opened here ({error}); leave --render out, or set DISPLAY"
             ) from error
         pygame.display.set_caption(title)
         self.is_open = True
@@ -37,11 +37,11 @@ class Window:
         self._due = 0.0
 
     def show(self, screen: Callable[[], Screen]) -> None:
-        """Call `screen` and show what it returns, if it is time."""
+        """Show the result of `screen`, which is called only if the next frame is due."""
         now = self._clock()
         if not self.is_open or now < self._due:
             return
-        self._due = now + 1 / PICTURES_PER_SECOND
+        self._due = now + 1 / MOST_FRAMES_PER_SECOND
         if any(event.type == pygame.QUIT for event in pygame.event.get()):
             self.close()
             return
@@ -59,8 +59,8 @@ class Window:
         pygame.display.quit()
 
 
-class Watched:
-    """Environments, made with a screen, whose first game is shown in a window. All else is theirs."""
+class RenderedEnvironments:
+    """A wrapper that shows the first game in a window; everything else is passed through. Requires a screen."""
 
     def __init__(self, environments: Environments, window: Window) -> None:
         self._environments = environments

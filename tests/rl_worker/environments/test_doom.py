@@ -141,7 +141,10 @@ def test_the_screen_shows_the_game_in_colour() -> None:
     ("settings", "sentence"),
     [
         (Environment(id="VizdoomBasic-v0"), "--environment VizdoomBasic-v0: .*v1"),
-        (Environment(id="VizdoomBasic-MultiBinary-v1"), "--environment VizdoomBasic-MultiBinary-v1: its action space is Multi"),
+        (
+            Environment(id="VizdoomBasic-MultiBinary-v1"),
+            "--environment VizdoomBasic-MultiBinary-v1: its action space is Multi",
+        ),
         (Environment(id="VizdoomBasic-v1", actions=(4,)), "--actions 4: VizdoomBasic-v1 has actions 0 to 3"),
         (
             Environment(id="VizdoomBasic-v1", preprocessing="atari84"),

@@ -46,11 +46,11 @@ REFUSED = [
     ("ALE/Pong-v5", {"environment.actions": [6]}, "--actions 6: ALE/Pong-v5 has actions 0 to 5"),
     ("Pendulum-v1", {"environment.actions": [0]}, "--actions: Pendulum-v1 has the continuous action space Box"),
     ("CartPole-v1", {"environment.preprocessing": "atari84"}, "--preprocessing atari84: not for CartPole-v1"),
-    ("Pendulum-v1", {"algorithm.name": "n_step_q"}, "--algorithm n_step_q: needs a choice of actions"),
+    ("Pendulum-v1", {"algorithm.name": "n_step_q"}, "--algorithm n_step_q: needs discrete actions"),
     ("CartPole-v1", {"algorithm.name": "one_step_q", "network.lstm": 8}, "--algorithm one_step_q: .*--lstm"),
-    ("CartPole-v1", {"network.name": "conv84"}, "--network conv84: is for frames"),
-    ("CartPole-v1", {"network.normalization": "random_play"}, "--normalization random_play: is for frames"),
-    ("ALE/Pong-v5", {"network.normalization": "running"}, "--normalization running: is for vectors"),
+    ("CartPole-v1", {"network.name": "conv84"}, "--network conv84: needs frames"),
+    ("CartPole-v1", {"network.normalization": "random_play"}, "--normalization random_play: needs frames"),
+    ("ALE/Pong-v5", {"network.normalization": "running"}, "--normalization running: needs vectors"),
 ]
 
 

@@ -238,7 +238,7 @@ def test_activations_are_what_their_names_say(activation: str, of_minus_one: flo
 
 @pytest.mark.parametrize("name", ["one_step_q", "one_step_sarsa", "n_step_q"])
 @pytest.mark.parametrize(
-    ("network", "sentence"), [({"lstm": 8}, "no memory and one torso"), ({"separate": True}, "no memory and one torso")]
+    ("network", "sentence"), [({"lstm": 8}, "one torso and no LSTM"), ({"separate": True}, "one torso and no LSTM")]
 )
 def test_action_values_have_no_memory_and_one_torso(name: str, network: dict[str, Any], sentence: str) -> None:
     run = run_from_dict({"algorithm": {"name": name}, "network": network}, source="test")
@@ -250,5 +250,5 @@ def test_action_values_have_no_memory_and_one_torso(name: str, network: dict[str
 @pytest.mark.parametrize("name", ["one_step_q", "one_step_sarsa", "n_step_q"])
 def test_action_values_want_a_choice_of_actions(name: str) -> None:
     run = run_from_dict({"algorithm": {"name": name}}, source="test")
-    with pytest.raises(SettingsError, match=f"^--algorithm {name}: needs a choice of actions"):
+    with pytest.raises(SettingsError, match=f"^--algorithm {name}: needs discrete actions"):
         build_agent(run, Target([0.3], count=1), device=torch.device("cpu"), seed=0)

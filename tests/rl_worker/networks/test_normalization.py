@@ -13,9 +13,9 @@ from rl_worker.environments.make import make_environments
 from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.networks.networks import PolicyValueNetwork
 from rl_worker.networks.normalization import (
-    ENOUGH,
+    CLIP,
     LARGE_BATCH,
-    LARGEST,
+    MOST_COUNTED,
     SMALLEST_DEVIATION,
     RandomPlayNormalization,
     RunningNormalization,
@@ -57,8 +57,8 @@ def test_pixels_become_deviations_from_the_mean_and_are_clipped(measured: Random
     pixels = torch.randint(0, 256, (count, 4, 42, 42), dtype=torch.uint8)
     out = measured(pixels)
     expected = (pixels.double() - measured.mean.double()) * measured.scale.double()
-    torch.testing.assert_close(out.double(), expected.clamp(-LARGEST, LARGEST), atol=1e-4, rtol=1e-4)
-    assert float(out.abs().max()) == LARGEST
+    torch.testing.assert_close(out.double(), expected.clamp(-CLIP, CLIP), atol=1e-4, rtol=1e-4)
+    assert float(out.abs().max()) == CLIP
 
 
 def test_it_travels_with_the_weights_and_is_never_trained() -> None:
@@ -125,7 +125,7 @@ def test_the_scale_is_that_of_all_that_all_workers_have_seen(mean: float, deviat
     assert float(late.normalization.count) == len(everything)
     expected = (everything - everything.mean(0)) / everything.std(0, correction=0)
     found = late.normalization(torch.cat(batches))
-    torch.testing.assert_close(found.double(), expected.clamp(-LARGEST, LARGEST), atol=2e-3, rtol=2e-3)
+    torch.testing.assert_close(found.double(), expected.clamp(-CLIP, CLIP), atol=2e-3, rtol=2e-3)
 
 
 def test_what_was_observed_is_pushed_once_and_the_weights_do_not_feel_it() -> None:
@@ -154,9 +154,9 @@ def test_acting_and_learning_use_the_scale_that_came_with_the_weights() -> None:
 
 def test_after_enough_observations_the_scale_stays() -> None:
     store, (worker, _) = started(seen_by(0))
-    store.flat[store.schema.weights :] *= ENOUGH / 50
+    store.flat[store.schema.weights :] *= MOST_COUNTED / 50
     statistics = store.flat[store.schema.weights :].clone()
-    assert float(worker.flat.schema.views(store.flat)["0.count"]) == ENOUGH
+    assert float(worker.flat.schema.views(store.flat)["0.count"]) == MOST_COUNTED
     worker.push_to(store, seen_by(1, mean=7.0))
     assert torch.equal(store.flat[store.schema.weights :], statistics)
 
@@ -165,7 +165,7 @@ def test_a_number_that_never_changes_is_zero_and_not_blown_up() -> None:
     normalization = RunningNormalization(SIZE)
     normalization.measure(torch.full((100, SIZE), 7.0))
     assert normalization(torch.full((2, SIZE), 7.0)).tolist() == [[0.0] * SIZE] * 2
-    assert float(normalization(torch.full((2, SIZE), 8.0)).max()) == LARGEST
+    assert float(normalization(torch.full((2, SIZE), 8.0)).max()) == CLIP
 
 
 def test_the_worker_that_seeds_measures_random_play() -> None:
@@ -179,5 +179,5 @@ def test_the_worker_that_seeds_measures_random_play() -> None:
 
 
 def test_frames_have_no_running_scale() -> None:
-    with pytest.raises(SettingsError, match="--normalization running: is for vectors"):
+    with pytest.raises(SettingsError, match="--normalization running: needs vectors"):
         PolicyValueNetwork(Network(normalization="running"), (4, 42, 42), pixels=True, policy_parameters=2)

@@ -298,7 +298,7 @@ def folder(path: Path) -> Path:
         (lambda path: path, "cannot be read: "),
         (text, "cannot be read: "),
         (damaged, "is damaged"),
-        (folder, "there are no sound checkpoints in it"),
+        (folder, "contains no sound checkpoints"),
     ],
 )
 def test_what_is_no_checkpoint_is_said_in_one_sentence(make: Any, sentence: str, tmp_path: Path) -> None:

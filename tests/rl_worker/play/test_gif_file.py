@@ -82,7 +82,7 @@ def test_a_gif_lasts_as_long_as_the_game(steps_per_second: float) -> None:
     screens = [np.full((240, 240, 3), number % 200, dtype=np.uint8) for number in range(100)]
     pictures, lasts = decoded(encoded(*screens, steps_per_second=steps_per_second))
     step = 1000 / steps_per_second
-    assert sum(lasts) == pytest.approx(100 * step, abs=1000 / gif_file.MOST_PICTURES_PER_SECOND + 10)
+    assert sum(lasts) == pytest.approx(100 * step, abs=1000 / gif_file.MOST_FRAMES_PER_SECOND + 10)
     assert min(lasts) >= 40, "what comes faster than viewers show it is left out"
     assert len(pictures) <= 100
 

@@ -89,4 +89,4 @@ def test_a_disk_that_takes_no_gif_is_told_and_training_goes_on(
     trial = Trial(tmp_path / "file" / "gifs")
     trial.add(25, global_steps=7)
     (warning,) = caplog.records
-    assert "game-000000000007.gif: cannot be written, training goes on without" in warning.getMessage()
+    assert "game-000000000007.gif: cannot be written, training continues without it" in warning.getMessage()

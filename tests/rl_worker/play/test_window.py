@@ -11,7 +11,7 @@ from common.errors import SettingsError
 from common.settings.run_spec import Environment
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
-from rl_worker.play.window import PICTURES_PER_SECOND, Watched, Window
+from rl_worker.play.window import MOST_FRAMES_PER_SECOND, RenderedEnvironments, Window
 
 pygame = pytest.importorskip("pygame")
 
@@ -32,7 +32,7 @@ def window(monkeypatch: pytest.MonkeyPatch) -> Iterator[Window]:
 
 
 def later(window: Window) -> None:
-    cast(Any, window)._clock.now += 1 / PICTURES_PER_SECOND
+    cast(Any, window)._clock.now += 1 / MOST_FRAMES_PER_SECOND
 
 
 def seen() -> NDArray[Any]:
@@ -77,7 +77,7 @@ def test_training_goes_on_when_the_window_is_closed(window: Window) -> None:
 @pytest.mark.parametrize("environment", ["ALE/Pong-v5", "CartPole-v1"])
 def test_what_is_shown_is_the_first_training_game(window: Window, environment: str) -> None:
     inner = make_environments(Environment(id=environment), count=2, with_screen=True)
-    environments = cast(Environments, Watched(inner, window))
+    environments = cast(Environments, RenderedEnvironments(inner, window))
     assert environments.reset(3).shape == (2, *environments.observation_shape)
     environments.step(np.zeros(2, dtype=np.int64))
     screen = inner.screen()
@@ -93,5 +93,5 @@ def test_what_is_shown_is_the_first_training_game(window: Window, environment: s
 def test_no_display_is_one_sentence(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", driver)
     monkeypatch.setenv("DISPLAY", ":no-such-display")
-    with pytest.raises(SettingsError, match=r"^--render: no window can be opened here .*; leave it out"):
+    with pytest.raises(SettingsError, match=r"^--render: no window can be opened here .*; leave --render out"):
         Window("a game")
