@@ -33,9 +33,10 @@ BEST_SHARE = 1 / 6  # of the usual time has to pass before one is begun because 
 
 @dataclass(frozen=True)
 class _Content:
-    """What a checkpoint holds: a version, the ledger's accounts, and everything up to this number for a standby."""
+    """What a checkpoint holds: a version, games, the ledger's accounts, and everything up to `number` for a standby."""
 
     version: int
+    episodes: int
     accounts: dict[str, Any]
     number: int
 
@@ -49,6 +50,7 @@ class CheckpointSchedule:
         self.failing = False  # whether the newest one could not be written, or takes too long
         self.is_stalled = False  # the one that is being written takes too long
         self.saved_version = saved_version  # of the newest completed checkpoint; 0 before the first
+        self.saved_episodes = episodes  # in it
         self._asked: dict[PeerId, int] = {}  # who waits for one that is not begun yet, and the request
         self._waiting: dict[PeerId, int] = {}  # who waits for the one that is being written
         self._every_seconds = every_seconds
@@ -114,15 +116,22 @@ class CheckpointSchedule:
         return not self.is_writing and every > 0 and episodes // every > self._milestone // every
 
     def started(
-        self, version: int, accounts: dict[str, Any], *, now: float, milestone: int | None = None, number: int = 0
+        self,
+        version: int,
+        accounts: dict[str, Any],
+        *,
+        now: float,
+        episodes: int = 0,
+        milestone: int | None = None,
+        number: int = 0,
     ) -> None:
         """
-        A checkpoint of this version is being written; `milestone` episodes are why it is kept apart. `number` is that
-        of the newest update for a standby.
+        A checkpoint of this version is being written, after so many episodes; `milestone` episodes are why it is kept
+        apart. `number` is that of the newest update for a standby.
         """
         if milestone is not None:
             self._milestone = milestone
-        self._writing = _Content(version, accounts, number)
+        self._writing = _Content(version, episodes, accounts, number)
         self._begun, self._age_seconds = now, 0.0
         self._waiting, self._asked = self._asked, {}
         self._due = now + self._every_seconds
@@ -149,7 +158,7 @@ class CheckpointSchedule:
     def completed(self, ledger: Ledger, *, followed: int | None = None) -> list[tuple[PeerId, int]]:
         """It is on disk: what it holds is durable, once it is released. Returns who asked for it."""
         assert self._writing is not None, "the shell completed a checkpoint that was not started"
-        self.saved_version = self._writing.version
+        self.saved_version, self.saved_episodes = self._writing.version, self._writing.episodes
         self._unreleased.append(self._writing)
         self.release(ledger, followed=followed)
         self.failing = False
@@ -218,7 +227,10 @@ class Saving:
         best, milestone = run.progress.save_as_best(), self._milestone(run)
         record = run.record(now=now)
         number = self._replication.number
-        self._plan.started(run.store.version, record["ledger"], milestone=milestone, number=number, now=now)
+        episodes = run.progress.episodes
+        self._plan.started(
+            run.store.version, record["ledger"], episodes=episodes, milestone=milestone, number=number, now=now
+        )
         if not run.store.is_sound():  # sound checkpoints must not be pushed out by useless ones
             return [*self.failed(run, "the weights, or what the optimizer remembers, hold NaN or Inf"), Recall()]
         keep, steps = run.spec.records.keep_checkpoints, run.progress.global_steps

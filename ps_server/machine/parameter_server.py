@@ -175,6 +175,12 @@ class ParameterServer:
         """The process was paused, or its machine asleep: for so long, silence says nothing about the workers."""
         self.membership.prolong(seconds, now=now)
 
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether the run has an update, or a game, that the newest checkpoint lacks."""
+        episodes = 0 if self.run is None else self.run.progress.episodes
+        return (self.version, episodes) != (self.checkpoints.saved_version, self.checkpoints.saved_episodes)
+
     def save(self, *, now: float) -> list[Effect]:
         """Write a checkpoint now, unless there are no weights, one is being written, or this server is fenced."""
         return [] if self.run is None or self.fenced else self._saving.begin(self.run, now=now)

@@ -151,7 +151,7 @@ class ZmqServer:
         end = time.monotonic() + max(SAVE_SECONDS, SLOWER * self._writer.longest_seconds)
         self._drain_writer(end)
         for _ in range(2):  # the second if the first finds the weights lost, and the run goes back to a checkpoint
-            if self.served is not None and self.served.version != self.served.checkpoints.saved_version:
+            if self.served is not None and self.served.has_unsaved:
                 self._do(self.served.save(now=time.monotonic()))
                 self._drain_writer(end)
         is_written = self._writer.close(within_seconds=max(0.0, end - time.monotonic()))

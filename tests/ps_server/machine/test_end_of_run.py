@@ -141,6 +141,18 @@ def test_after_the_end_the_weights_can_be_read_and_the_last_scores_told(draining
     assert (status.phase, status.mean_return_100) == ("draining", 21.0)
 
 
+def test_scores_that_come_after_the_last_checkpoint_are_saved_before_the_exit(draining: Transcript) -> None:
+    """Workers report their last games when they are told that the run is over, and no weights change any more."""
+    assert not draining.machine.has_unsaved
+    draining.report("a", 1, 21.0)
+    assert draining.machine.has_unsaved
+    saved = only(SaveCheckpoint, draining.machine.save(now=draining.now))
+    assert saved.record["progress"]["episodes"] == 1
+    draining.report("a", 2, 20.0)
+    draining.machine.checkpoint_saved("last.safetensors")
+    assert draining.machine.has_unsaved, "a game that ended while it was written"
+
+
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 
