@@ -12,20 +12,22 @@ EXTRA := $(if $(findstring doom,$(PRESET)),doom)$(if $(findstring pendulum,$(PRE
 RUN := $(VENV)/run$(EXTRA).ready
 READY := $(VENV)/ready
 
-.PHONY: train test check format bench bench-full nightly explore chaos fuzz soak torn learn-chaos partition scaling
+.PHONY: train test check lint format bench bench-full nightly explore chaos fuzz soak torn learn-chaos partition scaling
 .PHONY: docker-test clean help
 
 train: $(RUN)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
 
-test: check  ## lint, types, layers, tests
-	$(BIN)/pytest -n auto --dist worksteal
+test: lint  ## lint, types, tests
+	$(BIN)/pytest -n auto --dist worksteal --durations 25
 
-check: $(READY)  ## ruff, mypy --strict, who may import whom
+check: lint  ## lint, types, who may import whom: seconds, before the tests
+	$(BIN)/pytest -q tests/test_layers.py
+
+lint: $(READY)  ## ruff, mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q tests/test_layers.py
 
 format: $(READY)  ## have ruff mend what it can
 	$(BIN)/ruff check --fix .

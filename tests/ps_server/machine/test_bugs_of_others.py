@@ -1,7 +1,8 @@
 """
-What other parameter servers get wrong, as sentences about ours.
+Faults of other parameter servers, as sentences about ours.
 
-Each test names the system and the place; the evidence is in notes/parameter-servers.md, section 1.
+Each test names the system, and the file or the issue where the fault can be read. Repositories on GitHub:
+dmlc/ps-lite, bytedance/byteps, sql-machine-learning/elasticdl, apache/mxnet, SurrealAI/surreal, pytorch/examples.
 """
 
 from common.protocol import messages
@@ -11,8 +12,8 @@ from tests.ps_server.transcripts import LEASE_SECONDS, START, Transcript, encode
 
 def test_the_first_push_of_each_of_three_hundred_workers_counts() -> None:
     """
-    ps-lite packs the sender of a message into 8 bits (resender.h, GetKey): above 124 workers a sound gradient is taken
-    for a repetition, acknowledged, and dropped.
+    ps-lite packs the sender of a message into 8 bits (src/resender.h, GetKey). Above 124 workers a sound gradient is
+    mistaken for a duplicate, acknowledged, and dropped.
     """
     workers = [f"w{number}" for number in range(300)]
     server = Transcript.seeded(workers=workers)
@@ -21,7 +22,7 @@ def test_the_first_push_of_each_of_three_hundred_workers_counts() -> None:
 
 
 def test_a_worker_that_was_started_anew_is_not_taken_for_its_former_self(server: Transcript) -> None:
-    """ps-lite: the key has no incarnation, so the first pushes of a recovered worker are dropped as repetitions."""
+    """ps-lite: the key has no incarnation, so the first pushes of a recovered worker are dropped as duplicates."""
     for sequence in (1, 2, 3):
         server.push("a", sequence, [1, 0, 0])
     server.after(LEASE_SECONDS + 1)
@@ -31,14 +32,14 @@ def test_a_worker_that_was_started_anew_is_not_taken_for_its_former_self(server:
 
 
 def test_a_thousand_repetitions_are_a_thousand_answers(server: Transcript) -> None:
-    """ps-lite gives up after ten (resender.h, max_num_retry_) and aborts the process."""
+    """ps-lite aborts the process after ten retries (src/resender.h, max_num_retry_)."""
     push = server.push_of(1)
     verdicts = [server.answer(messages.Settled, "a", push, encoded([1, 0, 0])).settlement.verdict for _ in range(1000)]
     assert verdicts == ["applied", *["duplicate"] * 999]
 
 
 def test_what_is_remembered_of_a_worker_does_not_grow_with_its_pushes(server: Transcript) -> None:
-    """ps-lite: `acked_` and `tracker_` grow by one for each message, for ever."""
+    """ps-lite: `acked_` (src/resender.h) and `tracker_` (src/customer.cc) grow by one entry per message, forever."""
     sizes = set()
     for sequence in range(1, 2001):
         server.push("a", sequence)
@@ -48,12 +49,15 @@ def test_what_is_remembered_of_a_worker_does_not_grow_with_its_pushes(server: Tr
 
 
 def test_weights_can_be_pulled_before_the_first_push_of_an_asynchronous_run(server: Transcript) -> None:
-    """BytePS aborts on it: `CHECK(updates->merged.tensor)`, which only the synchronous engine sets (byteps#357)."""
+    """
+    BytePS aborts on such a pull: `CHECK(updates->merged.tensor)` in byteps/server/server.cc fails, because only the
+    synchronous engine sets this tensor (byteps#357).
+    """
     assert received(server.pull("b")) == [0, 0, 0]
 
 
 def test_a_push_longer_or_shorter_than_the_weights_touches_nothing(server: Transcript) -> None:
-    """BytePS adds as many bytes as the client claims (server.cc:316), over the end of its own buffer."""
+    """BytePS adds as many bytes as the client claims (byteps/server/server.cc), past the end of its own buffer."""
     for sequence, size in enumerate((0, 1, 2, 4, 5, 3_000_000), start=1):
         settled = server.push("a", sequence, [1.0] * size)
         assert (settled.verdict, settled.code) == ("discarded", "wrong_size")
@@ -61,7 +65,7 @@ def test_a_push_longer_or_shorter_than_the_weights_touches_nothing(server: Trans
 
 
 def test_weights_that_are_on_their_way_are_not_touched_by_the_next_push(server: Transcript) -> None:
-    """BytePS sends a view of the live buffer: a reader gets a mixture of two versions."""
+    """BytePS sends a view of the live buffer (SendPullResponse): a reader receives a mixture of two versions."""
     pulled = server.pull("b")
     for sequence in range(1, 50):
         server.push("a", sequence)
@@ -69,7 +73,10 @@ def test_weights_that_are_on_their_way_are_not_touched_by_the_next_push(server: 
 
 
 def test_who_has_an_older_version_is_sent_the_newer_and_who_has_the_newest_is_not(server: Transcript) -> None:
-    """ElasticDL's Go server compares with >=, which always holds: it sends the weights again each time."""
+    """
+    ElasticDL's Go server compares versions with >= (elasticdl/go/pkg/ps/server.go), which always holds: it sends the
+    weights every time.
+    """
     server.push("a", 1)
     assert isinstance(server.pull("b", have=1).message, Weights)
     assert isinstance(server.pull("b", have=2).message, NotModified)
@@ -84,7 +91,7 @@ def test_a_retry_of_which_only_the_answer_was_lost_counts_once(server: Transcrip
 
 
 def test_all_tensors_of_a_pull_are_of_one_version() -> None:
-    """ElasticDL, MXNet and TensorFlow serve tensors one by one in asynchronous runs: mixtures of versions."""
+    """ElasticDL, MXNet and TensorFlow serve tensors one by one in asynchronous runs: a pull mixes versions."""
     server = Transcript.seeded(workers=("a", "b"))
     for sequence in range(1, 30):
         server.push("a", sequence, [1, 1, 1])
@@ -92,7 +99,7 @@ def test_all_tensors_of_a_pull_are_of_one_version() -> None:
 
 
 def test_when_the_answer_to_a_push_is_there_the_push_is_in_the_weights(server: Transcript) -> None:
-    """MXNet, asynchronous: the reply may come before the update is made."""
+    """MXNet, asynchronous: the reply may precede the update (src/kvstore/kvstore_dist_server.h)."""
     settled = server.push("a", 1, [1, 2, 3])
     pulled = server.pull("a", have=1).message
     assert isinstance(pulled, Weights)
@@ -100,13 +107,16 @@ def test_when_the_answer_to_a_push_is_there_the_push_is_in_the_weights(server: T
 
 
 def test_nobody_waits_for_a_number_of_workers(server: Transcript) -> None:
-    """PyTorch's RPC example waits for a whole batch of workers: one that dies stops all. ps-lite: a start barrier."""
+    """
+    PyTorch's example of a batched RPC parameter server waits for a gradient from every worker, so one dead worker stops
+    all of them. ps-lite has a start barrier.
+    """
     assert server.push("a", 1).verdict == "applied"
     assert isinstance(server.pull("a").message, Weights)
 
 
 def test_a_senseless_request_is_answered_and_the_next_is_served(server: Transcript) -> None:
-    """SURREAL raises on it, and with that ends the thread of its server."""
+    """SURREAL raises ValueError, which ends the server's thread (surreal/distributed/parameter_server.py)."""
     assert server.refusal("nobody", messages.Heartbeat(request=1)).code == "unknown_worker"
     (send,) = sends(server.machine.unreadable(b"nobody", "not a message", now=server.now))
     assert (send.to, send.message.request) == (b"nobody", 0)
@@ -115,7 +125,7 @@ def test_a_senseless_request_is_answered_and_the_next_is_served(server: Transcri
 
 
 def test_the_learning_rate_follows_its_schedule_on_the_server() -> None:
-    """MXNet: a learning rate that a worker changes never reaches the server's pickled optimizer (mxnet#15919)."""
+    """MXNet: when a worker changes the learning rate, the server's pickled optimizer keeps the old one (mxnet#15919)."""
     schedule = {"learning_rate": 1.0, "final_learning_rate": 0.5, "anneal_steps": 20}
     server = Transcript.seeded(schedule=schedule)
     server.push("a", 1, [1, 0, 0], steps=20)
