@@ -125,7 +125,7 @@ def test_a_senseless_request_is_answered_and_the_next_is_served(server: Transcri
 
 
 def test_the_learning_rate_follows_its_schedule_on_the_server() -> None:
-    """MXNet: when a worker changes the learning rate, the server's pickled optimizer keeps the old one (mxnet#15919)."""
+    """MXNet: a learning rate that a worker changes never reaches the server's pickled optimizer (mxnet#15919)."""
     schedule = {"learning_rate": 1.0, "final_learning_rate": 0.5, "anneal_steps": 20}
     server = Transcript.seeded(schedule=schedule)
     server.push("a", 1, [1, 0, 0], steps=20)
