@@ -22,8 +22,8 @@ from common.run_folder.paths import make_run_folder
 from common.settings.run_settings import flag_of
 from common.sockets.curve import ClientKeys, read_pair
 from ps_server.machine.parameter_server import ParameterServer
-from ps_server.machine.standby import Standby
 from ps_server.records.run_records import RunRecords
+from ps_server.replication.standby import Standby
 from ps_server.settings import ServerSettings
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.checkpoint_writer import CheckpointWriter

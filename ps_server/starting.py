@@ -18,7 +18,7 @@ from common.sockets.curve import ClientKeys
 from common.sockets.request import ask
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.machine.phases import advice
-from ps_server.machine.standby import STANDBY_PHASE, Standby
+from ps_server.replication.standby import STANDBY_PHASE, Standby
 from ps_server.settings import ServerSettings
 from ps_server.shell.checkpoint_writer import check_unused, newest_checkpoint
 from ps_server.shell.lineage_file import read_lineage, write_lineage

@@ -20,6 +20,7 @@ PURE_FOLDERS = [
     "common",
     "common/protocol",
     "ps_server/machine",
+    "ps_server/replication",
     "ps_server/state",
     "rl_worker/machine",
     "rl_worker/algorithms",

@@ -23,8 +23,8 @@ from common.settings.run_spec import RunSpec
 from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.membership import Membership, PeerId
 from ps_server.machine.push_pipeline import PushPipeline
-from ps_server.machine.replication import Replication
 from ps_server.machine.replies import welcome
+from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied
 from ps_server.state.ledger import Account
 from ps_server.state.lineage import Lineage

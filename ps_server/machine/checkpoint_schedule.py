@@ -18,7 +18,7 @@ from common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_server.machine.effects import Effect, Note, Recall, SaveCheckpoint, Send
 from ps_server.machine.membership import PeerId
 from ps_server.machine.refusals import Refusals
-from ps_server.machine.replication import Replication
+from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied
 from ps_server.state.ledger import Account, Ledger
 from ps_server.state.soundness import Soundness

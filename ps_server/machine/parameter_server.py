@@ -25,9 +25,9 @@ from ps_server.machine.membership import Member, Membership, PeerId
 from ps_server.machine.phases import ACCEPTS, ADMINS_ONLY, ANYBODY, FROM_ANYBODY, Phase, Sender, advice, is_fenced_by
 from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.machine.refusals import Refusals
-from ps_server.machine.replication import Replication
 from ps_server.machine.replies import renewed, status_of, status_reply
 from ps_server.machine.worker_requests import WorkerRequests
+from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied
 from ps_server.state.lineage import Lineage
 from ps_server.state.soundness import Soundness

@@ -19,8 +19,8 @@ from ps_server.machine.effects import Effect, Recall, Send
 from ps_server.machine.flow_control import PushBudget
 from ps_server.machine.membership import Member, Membership, PeerId
 from ps_server.machine.refusals import Refusals
-from ps_server.machine.replication import Replication
 from ps_server.machine.replies import newest
+from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied, codec_for_weights
 from ps_server.state.soundness import Soundness
 from ps_server.state.training_run import TrainingRun

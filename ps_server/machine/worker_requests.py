@@ -22,8 +22,8 @@ from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
 from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.membership import REPORTS_PER_SECOND, Member, Membership
 from ps_server.machine.push_pipeline import PushPipeline
-from ps_server.machine.replication import Replication
 from ps_server.machine.replies import FirstReporter, alive, count_report
+from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied, seed_of
 from ps_server.state.training_run import TrainingRun
 

@@ -26,7 +26,7 @@ from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.membership import PeerId
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender
-from ps_server.machine.standby import Standby
+from ps_server.replication.standby import Standby
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.checkpoint_writer import CheckpointWriter, Written
 from ps_server.shell.connections import Connections

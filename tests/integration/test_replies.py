@@ -18,8 +18,8 @@ from common.protocol.messages import Message, ToServer, settlement_of
 from common.protocol.tensors import Schema, TensorSpec
 from common.protocol.wire import Buffer, read_to_worker, to_frames
 from common.settings.run_settings import run_from_dict
-from ps_server.machine.backlog import OVERHEAD_BYTES, SMALL_WINDOW_BYTES
 from ps_server.machine.parameter_server import Limits, ParameterServer
+from ps_server.replication.backlog import OVERHEAD_BYTES, SMALL_WINDOW_BYTES
 from ps_server.shell.checkpoint_writer import CheckpointWriter
 from ps_server.shell.send_queue import MOST_WAITING
 from ps_server.shell.zmq_server import SEND_HIGH_WATER, ZmqServer

@@ -7,7 +7,7 @@ from common.protocol.messages import ToServer
 from common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
 from ps_server.machine.effects import Effect, Send, SendToPrimary
 from ps_server.machine.parameter_server import Limits, ParameterServer
-from ps_server.machine.standby import Standby
+from ps_server.replication.standby import Standby
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, LEASE_SECONDS, Transcript
 
 PRIMARY, STANDBY = "primary:5555", "standby:5555"

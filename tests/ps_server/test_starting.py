@@ -14,7 +14,7 @@ from common.run_folder.checkpoint_file import write_checkpoint
 from common.run_folder.paths import CHECKPOINTS, checkpoint_name
 from ps_server import starting
 from ps_server.machine.parameter_server import ParameterServer
-from ps_server.machine.standby import Standby
+from ps_server.replication.standby import Standby
 from ps_server.settings import ServerSettings
 from ps_server.shell.lineage_file import read_lineage, write_lineage
 from ps_server.shell.run_storage import RunStorage

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ps_server.machine.replication import IN_SYNC_SECONDS, LEASE_SECONDS
+from ps_server.replication.replication import IN_SYNC_SECONDS, LEASE_SECONDS
 from tests.simulation.cluster import Faults, ones
 from tests.simulation.pair import SimulatedPair
 from tests.simulation.test_standby import EXACT, PUSH_BYTES, a_pair, no_more_is_pushed, nothing_is_lost_or_doubled

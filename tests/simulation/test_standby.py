@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from common.errors import RunEnded
-from ps_server.machine import replication
 from ps_server.machine.phases import Phase
+from ps_server.replication import replication
 from ps_server.state.training_run import TrainingRun
 from tests.simulation.cluster import SCHEMA, Faults, integers, towards_goal
 from tests.simulation.pair import SimulatedPair

@@ -25,9 +25,9 @@ from common.protocol.messages import Follow, Followed, Leading, Opened, Push, Re
 from common.protocol.status import StandbyStatus
 from common.protocol.tensors import TensorSpec
 from common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
-from ps_server.machine.backlog import WINDOW, Backlog, Lag
 from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.membership import PeerId
+from ps_server.replication.backlog import WINDOW, Backlog, Lag
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 

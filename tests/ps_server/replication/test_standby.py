@@ -9,7 +9,7 @@ import torch
 from common.protocol import messages
 from ps_server.machine.effects import Exit, Reported, SaveCheckpoint, Send
 from ps_server.machine.phases import Phase
-from ps_server.machine.replication import LEASE_SECONDS
+from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.standby_transcripts import PRIMARY, STANDBY, TAKEOVER_SECONDS, WithStandby
 from tests.ps_server.transcripts import (

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from common.protocol import messages
-from ps_server.machine.backlog import AGAIN_SECONDS, SMALL_WINDOW
 from ps_server.machine.phases import ANYBODY, Phase, Sender
-from ps_server.machine.replication import LEASE_SECONDS
+from ps_server.replication.backlog import AGAIN_SECONDS, SMALL_WINDOW
+from ps_server.replication.replication import LEASE_SECONDS
 from tests.ps_server.standby_transcripts import STANDBY
 from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, a_lineage, exits, later, notes, sends
 

@@ -6,16 +6,16 @@ import pytest
 
 from common.protocol import messages
 from common.protocol.status import StandbyStatus
-from ps_server.machine import replication
-from ps_server.machine.backlog import OVERHEAD_BYTES, SMALL_WINDOW, SMALL_WINDOW_BYTES, WINDOW, Backlog, Lag
-from ps_server.machine.replication import (
+from ps_server.replication import replication
+from ps_server.replication.backlog import OVERHEAD_BYTES, SMALL_WINDOW, SMALL_WINDOW_BYTES, WINDOW, Backlog, Lag
+from ps_server.replication.replication import (
     FIRST_PAUSE_SECONDS,
     FORGIVEN_SECONDS,
     IN_SYNC_SECONDS,
     LEASE_SECONDS,
     LONGEST_PAUSE_SECONDS,
 )
-from tests.ps_server.machine.test_replication import Primary, followed_server
+from tests.ps_server.replication.test_replication import Primary, followed_server
 from tests.ps_server.standby_transcripts import STANDBY
 from tests.ps_server.transcripts import notes
 
