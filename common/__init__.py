@@ -1,1 +1,1 @@
-"""What ps-server and rl-worker say to each other: messages, tensors, codecs, the run specification."""
+"""The contract between ps-server and rl-worker: protocol, settings of a run, files of a run folder."""

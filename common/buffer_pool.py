@@ -1,8 +1,8 @@
 """
-Memory for vectors that several parts of a program hold for a while, used again when nobody holds it any more.
+A pool of buffers for vectors. A buffer returns to the pool when its last view, maybe inside a socket's queue, is
+dropped.
 
-A fresh buffer of some megabytes costs more than the copy into it (the kernel hands out zeroed pages one by one), so a
-buffer comes back when the last view of it, maybe inside a socket's queue, is dropped.
+A fresh buffer of some megabytes costs more than the copy into it, because the kernel hands out zeroed pages one by one.
 """
 
 import weakref
@@ -14,9 +14,9 @@ import numpy as np
 
 class BufferPool:
     """
-    Buffers of `size` float32. Up to `kept` of them wait to be used again; with None as many as were ever in use.
+    Buffers of `size` float32. The pool keeps up to `kept` free ones, all with None.
 
-    Those that `elsewhere` has, and takes back, are used first.
+    Buffers of `elsewhere`, which are freed there, are taken first.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class BufferPool:
         self._free: deque[np.ndarray] = deque(maxlen=kept)
 
     def take(self) -> np.ndarray:
-        """A float32 array [size] of undefined content that returns by itself to where it is from."""
+        """A float32 array [size] of undefined content; it is returned when nothing refers to it any more."""
         if (array := self._elsewhere(self._size)) is not None:
             return array
         try:

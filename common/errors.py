@@ -6,8 +6,8 @@ PsRlError
     WireError              bytes that are not a message
         UnknownCodec       a codec that does not exist, or is not for weights
     SchemaMismatch         tensors that are not those of this run
-    RequestRefused         the server said no, with a code and a sentence
-    ServerUnreachable      no answer within the named patience
+    RequestRefused         the server refused a request, with a code and a sentence
+    ServerUnreachable      no reply within the named time
     RunEnded               the run is over; not a failure
     CheckpointError        a checkpoint that cannot be written or read
         DamagedCheckpoint  a file whose content is not what was written
@@ -24,7 +24,7 @@ class SettingsError(PsRlError):
 
 
 class WireError(PsRlError):
-    """Bytes that are not a message. The peer's fault: counted and answered, never fatal to a server."""
+    """Bytes that are not a message. The peer's fault: a server counts and refuses them, and goes on."""
 
 
 class UnknownCodec(WireError):
@@ -36,7 +36,7 @@ class SchemaMismatch(PsRlError):
 
 
 class RequestRefused(PsRlError):
-    """The server said no."""
+    """The server refused a request."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(f"the server refused ({code}): {reason}")
@@ -45,11 +45,11 @@ class RequestRefused(PsRlError):
 
 
 class ServerUnreachable(PsRlError):
-    """No answer within the named patience."""
+    """No reply within the named time."""
 
 
 class RunEnded(PsRlError):
-    """The server has ended the run: its budget or target was reached, or somebody stopped it."""
+    """The server has ended the run: its budget or target was reached, or an admin stopped it."""
 
 
 class CheckpointError(PsRlError):

@@ -18,20 +18,20 @@ class RollingMean:
 
 
 class Rate:
-    """How fast a counter grows, per second, over about the last `window_seconds`."""
+    """The growth of a counter per second, over about the last `window_seconds`."""
 
     def __init__(self, window_seconds: float = 10.0) -> None:
         self._window_seconds = window_seconds
         self._marks: deque[tuple[float, float]] = deque()  # (now, counter), at most a few a second
 
     def mark(self, counter: float, *, now: float) -> None:
-        """Remember the counter's value. Call it regularly, at least once a second."""
+        """Record the counter's value; to be called at least once a second."""
         while self._marks and now - self._marks[0][0] > self._window_seconds:
             self._marks.popleft()
         self._marks.append((now, counter))
 
     def per_second(self, counter: float, *, now: float) -> float:
-        """The rate from the oldest remembered mark to `counter` at `now`; 0 when there is none."""
+        """The rate from the oldest mark in the window to `counter` at `now`; 0 without one."""
         if not self._marks or now <= self._marks[0][0]:
             return 0.0
         then, before = self._marks[0]

@@ -1,4 +1,4 @@
-"""How often something may happen: so many times at once, and so many a second in the long run (a token bucket)."""
+"""A token bucket: an event may happen `at_once` times in a burst, and `per_second` times in the long run."""
 
 
 class RateLimit:
@@ -8,10 +8,10 @@ class RateLimit:
         self._at_once = at_once
         self._per_second = per_second
         self._left = float(at_once)
-        self._counted = 0.0  # when `left` was right
+        self._counted = 0.0  # when `_left` was computed
 
     def allows(self, *, now: float) -> bool:
-        """Whether it may happen now; then it has."""
+        """Whether the event may happen now; if so, it is counted."""
         self._left = min(self._at_once, self._left + (now - self._counted) * self._per_second)
         self._counted = now
         if self._left < 1:

@@ -1,24 +1,24 @@
-"""The memory of large messages: kept for the next ones, counted, and given back. All of it only with glibc."""
+"""How malloc treats the memory of large messages: kept for the next ones, counted, returned. With glibc only."""
 
 import ctypes
 import os
 import sys
 from typing import Any
 
-# Of glibc's <malloc.h>, and what its documentation calls them in the environment.
+# Options of glibc's <malloc.h>, and their names in the environment.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 MALLOC_VARIABLES = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"}
-KEPT_BYTES = 2**26  # at the end of each of its heaps, which are no larger
-LARGEST_BYTES = 2**25  # that a heap may hold; larger ones are mapped apart
+KEPT_BYTES = 2**26  # at the end of each heap, which is no larger
+LARGEST_BYTES = 2**25  # of an allocation in a heap; larger ones are mapped apart
 
 
 def keep_freed_memory() -> None:
     """
-    Have malloc keep what is freed, up to KEPT_BYTES a heap, unless the environment says what it should do.
+    Have malloc keep freed memory, up to KEPT_BYTES a heap, unless the environment decides that.
 
-    ZeroMQ has each message in memory of its own, and several times over where it encrypts. As it comes glibc gives
-    the system back what is free at a heap's end beyond twice the largest message seen, and each page of the next
-    message is a fault again: a round trip of 0.7 M parameters over CURVE took up to 2,000 of them, and a third longer.
+    ZeroMQ allocates each message, and several times where it encrypts. By default glibc returns the free end of the
+    heap to the kernel, so the next message page-faults again: a round trip of 0.7 M parameters over CURVE took up to
+    2,000 faults, and a third longer.
     """
     mallopt = _of_glibc("mallopt")
     if mallopt is not None and not MALLOC_VARIABLES & os.environ.keys():
@@ -27,7 +27,7 @@ def keep_freed_memory() -> None:
 
 
 def bytes_in_use() -> int:
-    """What was allocated and not freed, by all threads, beside small Python objects; 0 where nobody counts it."""
+    """Allocated bytes of all threads, without small Python objects; 0 where the C library does not count them."""
     if _mallinfo2 is None:
         return 0
     info = _mallinfo2()
@@ -35,7 +35,7 @@ def bytes_in_use() -> int:
 
 
 def give_back_freed_memory() -> None:
-    """To the system: after an attack that was ended, say. Takes some milliseconds."""
+    """Return freed memory to the kernel, say after an attack. Takes some milliseconds."""
     malloc_trim = _of_glibc("malloc_trim")
     if malloc_trim is not None:
         malloc_trim(0)
@@ -53,7 +53,7 @@ class _MallInfo(ctypes.Structure):
 
 
 def _of_glibc(name: str) -> Any:
-    """A function of the C library, if it is glibc's, of Linux, and new enough; else None."""
+    """A function of glibc; None elsewhere, and in versions without it."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 

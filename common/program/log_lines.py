@@ -1,7 +1,7 @@
 """
-How a line of a program's log looks: date, level, and who writes.
+How a line of a program's log looks: date, level, and the writer's name.
 
-Logs of many hosts are read side by side, a week later: every line says when and by whom without the file around it.
+Logs of many hosts are read side by side, weeks later, so each line is complete without its file.
 """
 
 import logging
@@ -10,12 +10,12 @@ DATE = "%Y-%m-%d %H:%M:%S"
 
 
 def log_as(who: str) -> None:
-    """From now on everything of level INFO and above goes to standard error, as lines of `who`."""
+    """Log everything of level INFO and above to standard error, as lines of `who`."""
     handler = logging.StreamHandler()
     handler.setFormatter(line_format(who))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def line_format(who: str) -> logging.Formatter:
-    """2026-01-31 23:59:59 WARNING worker-3: what there is to say"""
+    """2026-01-31 23:59:59 WARNING worker-3: MESSAGE"""
     return logging.Formatter(f"%(asctime)s %(levelname)s {who.replace('%', '%%')}: %(message)s", DATE)

@@ -1,4 +1,4 @@
-"""Which numbers a flag of a program may be. Each has two ends: Inf and NaN pass neither, nor what would overflow."""
+"""Bounds of numeric flags. Each flag has two: Inf, NaN and numbers that overflow pass neither."""
 
 import os
 
@@ -8,7 +8,7 @@ LEAST_SECONDS, MOST_SECONDS = 1e-3, 1e9  # 30 years: as good as never
 MOST_MINUTES = 1e7
 LEAST_MIB, MOST_MIB = 2**-20, 2.0**24  # a byte, 16 TiB
 MOST_PORT = 65535
-# More could not be started in a usual container; idle ones only cost.
+# More could not start in a usual container, and idle threads only cost.
 MOST_THREADS = max(64, os.cpu_count() or 1)
 MOST_WORKERS = 64 * (os.cpu_count() or 1)  # processes, of a quarter of a gigabyte each
 

@@ -1,8 +1,8 @@
 """
-What a program says when nobody can hear it: into a pipe whose reader has left, or onto a full disk.
+Standard output and standard error that cannot be written: a pipe whose reader has left, or a full disk.
 
-Output that cannot be written is dropped and counted. It never ends a program, nor leaves a traceback. A program that
-serves others does not wait for it either, as for a reader that has stopped or a disk that is frozen.
+Such output is dropped and counted. It never ends a program, nor leaves a traceback. A program that serves others does
+not wait for output either, say for a reader that has stopped or a disk that hangs.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from typing import Any, TextIO
 from common.run_folder.writer_thread import WriterThread
 
 MOST_WAITING_CHARACTERS = 2**20
-END_SECONDS = 2.0  # for what waits when a program ends
+END_SECONDS = 2.0  # for waiting output when a program ends
 
 
 class LenientStream:
-    """A text stream whose writes never fail. All else is the stream's own."""
+    """A text stream whose writes never fail. Everything else is the stream's own."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -47,18 +47,18 @@ class LenientStream:
             self._lenient(self._stream.flush)
 
     def never_wait(self) -> None:
-        """From now on another thread writes, while the caller of `write` goes on; where the stream is a file's."""
+        """From now on a background thread writes, if the stream has a file descriptor."""
         if self._background is None:
             self.flush()
             with contextlib.suppress(OSError):
                 self._background = BackgroundOutput(self._stream.fileno(), self._stream.encoding, self._failed)
 
     def wait(self, *, within_seconds: float) -> None:
-        """The caller of `write` writes again. What waits by then, and cannot be written in time, is dropped."""
+        """From now on the caller of `write` writes. Waiting output that cannot be written in time is dropped."""
         if self._background is None:
             return
         if self._background.close(within_seconds=within_seconds):
-            self._background = None  # if it is stuck, it takes what comes, and drops it
+            self._background = None  # if it is stuck, it stays, and drops further output
 
     def _lenient(self, write: Callable[[], Any]) -> None:
         try:
@@ -76,36 +76,36 @@ class LenientStream:
 
 class BackgroundOutput:
     """
-    Text into a file descriptor, written by a thread. `failed` hears of what could not be written, from any thread.
+    Text into a file descriptor, written by a thread. `failed` is called for each failure, from any thread.
 
-    The descriptor itself is written to: the locks of Python's own buffers would be held by a thread that is stuck, and
-    the interpreter could not end.
+    The thread writes to the descriptor itself: if it were stuck with the lock of one of Python's own buffers, the
+    interpreter could not end.
     """
 
     def __init__(self, descriptor: int, encoding: str, failed: Callable[[OSError], None]) -> None:
         self._descriptor = descriptor
         self._encoding = encoding
         self._failed = failed
-        self._line = ""  # what of a line is not written yet
+        self._line = ""  # begun, and not written yet
         self._writer = WriterThread("output", most=MOST_WAITING_CHARACTERS)
 
     def write(self, text: str) -> None:
         if not self._writer.do(partial(self._add, text), size=len(text)):
-            self._failed(TimeoutError(errno.ETIMEDOUT, "nobody takes it"))
+            self._failed(TimeoutError(errno.ETIMEDOUT, "its reader does not take it"))
 
     def flush(self) -> None:
         self._writer.do(self._put, size=0)
 
     def close(self, *, within_seconds: float) -> bool:
-        """Whether all is written by then."""
+        """Returns whether all is written in time."""
         self.flush()
         if self._writer.close(within_seconds=within_seconds):
             return True
-        self._failed(TimeoutError(errno.ETIMEDOUT, "nobody takes it"))
+        self._failed(TimeoutError(errno.ETIMEDOUT, "its reader does not take it"))
         return False
 
     def _add(self, text: str) -> None:
-        """`print` says a line and its end one after the other: they are written together."""
+        """`print` writes a line and its end one after the other; they go out together."""
         self._line += text
         if "\n" in text:
             self._put()
@@ -122,8 +122,8 @@ class BackgroundOutput:
 @contextmanager
 def lenient_output(prog: str) -> Iterator[None]:
     """
-    From here on, standard output and standard error drop what they cannot write; also after the block, when the
-    interpreter flushes them. At its end lost output is told, but not of a reader that has left, as `head` does.
+    Standard output and standard error drop what they cannot write, in this block and after it, when the interpreter
+    flushes them. At its end a line reports lost output, unless the reader has left, as `head` does.
     """
     sys.stdout, sys.stderr = _lenient(sys.stdout), _lenient(sys.stderr)
     try:
@@ -139,12 +139,12 @@ def lenient_output(prog: str) -> Iterator[None]:
 
 
 def never_wait_for_output() -> None:
-    """For programs that serve others: within `lenient_output` nobody waits for standard output and standard error."""
+    """For programs that serve others: within `lenient_output` no thread of theirs waits for output."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, LenientStream):
             stream.never_wait()
 
 
 def _lenient(stream: TextIO | None) -> Any:
-    """A program may have been started without the stream."""
+    """None stays None: a program may be started without the stream."""
     return stream if stream is None or isinstance(stream, LenientStream) else LenientStream(stream)

@@ -1,4 +1,4 @@
-"""A file that a flag names for what comes at the end: whether it can be written is found out before the work."""
+"""Output files that flags name: whether they can be written is checked before the work begins."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from common.errors import SettingsError
 
 def check_output(flag: str, path: Path | None, *, suffix: str = "") -> None:
     """
-    Make the folder of the file, and see to it that the file can be written and ends in `suffix`. None needs nothing.
+    Make the folder of the file, and check that the file can be written and ends in `suffix`. None needs no check.
 
     Raises SettingsError.
     """
@@ -17,7 +17,7 @@ def check_output(flag: str, path: Path | None, *, suffix: str = "") -> None:
         example = path.with_suffix(suffix) if path.suffix else path / f"game{suffix}"
         raise SettingsError(f"{flag} {path}: must name a file that ends in {suffix}, for example {example}")
     if path.exists() and not path.is_dir() and not path.is_file():
-        return  # a device or a pipe, which to open may mean to wait
+        return  # a device or a pipe: opening it may block
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()

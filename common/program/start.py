@@ -1,8 +1,8 @@
 """
-From where a program imports: its own packages first, then installed ones, the working folder last.
+The places that a program imports from: its own packages first, then installed ones, the working folder last.
 
-Whoever has a `common`, a `torch.py` or a `random.py` in the working folder must not break a program by it. The two
-`__main__.py` make sure that this file is the one beside them; it must not import others of ours before it has run.
+A `common`, a `torch.py` or a `random.py` in the working folder must not break a program. Each `__main__.py` makes sure
+that this file is the one beside it; this file must not import others of ours before it has run.
 """
 
 import gc
@@ -16,7 +16,7 @@ def start(module: str) -> NoReturn:
     """
     Run `main` of one of our modules.
 
-    Nothing is looked for in garbage while modules are imported, which takes a fifth less time: run_program begins to.
+    The garbage collector is off until `run_program`: imports take a fifth less time.
     """
     gc.disable()
     working_folder_last()
@@ -25,7 +25,7 @@ def start(module: str) -> NoReturn:
 
 
 def working_folder() -> str:
-    """Where the program was started; "" when that folder has been removed since."""
+    """The folder that the program was started in; "" if it was removed since."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -33,7 +33,7 @@ def working_folder() -> str:
 
 
 def working_folder_last() -> None:
-    """Wherever the working folder is on the path (`python -m` puts it first), it is the last place from now on."""
+    """Move the working folder, if it is on the path (`python -m` puts it first), to the end."""
     here = working_folder()
     elsewhere = [place for place in sys.path if os.path.realpath(place) != here] if here else sys.path
     if len(elsewhere) < len(sys.path):
@@ -41,7 +41,7 @@ def working_folder_last() -> None:
 
 
 def find_in_working_folder() -> None:
-    """From now on modules are found in the working folder too, when nobody else has one of that name."""
+    """From now on modules are found in the working folder too, after all other places."""
     working_folder_last()
     here = working_folder()
     if here and here not in sys.path:

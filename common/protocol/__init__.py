@@ -1,1 +1,1 @@
-"""What is said on the wire: messages, tensors, codecs and names. Pure: no sockets, files or clocks."""
+"""The wire protocol: messages, tensors, codecs and names. Pure: no sockets, files or clocks."""

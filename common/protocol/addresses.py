@@ -1,4 +1,4 @@
-"""HOST:PORT, as users type it: a name, an IPv4 address, or an IPv6 address in brackets."""
+"""HOST:PORT, as users type it: the host is a name, an IPv4 address, or an IPv6 address in brackets."""
 
 import ipaddress
 import re
@@ -41,7 +41,7 @@ def is_ipv6(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine reaches it."""
+    """Whether only this machine reaches it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

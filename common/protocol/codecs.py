@@ -1,16 +1,16 @@
 """
-How a flat float32 vector becomes bytes and back. Which codecs both sides know is agreed in HELLO and WELCOME.
+How a flat float32 vector becomes bytes and back. HELLO and WELCOME list the codecs that each side supports.
 
 float32     little-endian IEEE 754, 4 bytes an element; no copy on little-endian machines
 bfloat16    the upper half of that, rounded to nearest even; 2 bytes
 float16     IEEE 754 half precision; 2 bytes; beyond ±65504 infinite
 int8        blocks of 256 elements: a float32 scale each, then all elements in 127ths of their scale; 1.02 bytes
-topk        the quarter of the elements that is largest, the others are 0: a bit for each element, which says whether it
-            is sent, then their values as int8; 0.38 bytes
+topk        the largest quarter of the elements, the others are 0: a bit for each element that marks those that are
+            sent, then their values as int8; 0.38 bytes
 
-The last ones drop so much that a sender has to make up for it later: see rl_worker/shell/error_feedback.py.
+int8 and topk drop so much that the sender needs error feedback: see rl_worker/shell/error_feedback.py.
 
-Statistics stand at the end of a vector and are counts and sums: in every codec they travel as float32.
+Statistics are counts and sums at the end of a vector: in every codec they travel as float32.
 """
 
 import math
@@ -31,8 +31,8 @@ BLOCK = 256  # elements with one scale in int8
 
 class Float32:
     """
-    Bytes as they lie in memory. encode gives a view of the vector, which must not be written to while that is in use,
-    and decode a view of the one buffer, where that is possible.
+    Bytes as they lie in memory. `encode` returns a view of the vector, which must not change while the view is in use;
+    `decode` returns a view of the buffer where that is possible.
     """
 
     for_weights, needs_error_feedback = True, False
@@ -50,9 +50,9 @@ class Float32:
 @dataclass(frozen=True)
 class Packed:
     """
-    pack: elements [W] → arrays whose bytes follow each other. unpack: these bytes (uint8), and W → elements [W].
-    length: W → how many bytes. `for_weights`: weights may travel so, and not only gradients. `needs_error_feedback`:
-    what one vector lacks must be added to the next.
+    `pack`: elements [W] → arrays whose bytes follow each other. `unpack`: these bytes (uint8), and W → elements [W].
+    `length`: W → number of bytes. `for_weights`: weights may travel so, not only gradients. `needs_error_feedback`: the
+    sender must add what one vector drops to the next.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Packed:
         return np.concatenate([part.view(np.uint8).reshape(-1) for part in parts]).data
 
     def decode(self, buffers: Sequence[Buffer], size: int, statistics: int = 0) -> Tensor:
-        """The vector [P] in buffers that together hold its bytes. Raises WireError when they hold no such vector."""
+        """The vector [P] in buffers that together hold its bytes. Raises WireError when they do not."""
         packed = self.length(size - statistics)
         data = _joined(_views(self.name, buffers, size, packed + ELEMENT_BYTES * statistics))
         weights = self.unpack(data[:packed], size - statistics)
@@ -98,7 +98,7 @@ def _unpack_float16(data: np.ndarray, size: int) -> Tensor:
 def _pack_int8(elements: Tensor) -> list[np.ndarray]:
     blocks = torch.nn.functional.pad(elements, (0, -len(elements) % BLOCK)).view(-1, BLOCK)
     scales = blocks.abs().amax(1)
-    # A block of zeros has the scale 0. NaN and infinities make their scale so, and show when it is multiplied again.
+    # A block of zeros has the scale 0. NaN and infinity make the scale so, and return when decoding multiplies by it.
     steps = (blocks / (scales / 127).clamp_min(torch.finfo(torch.float32).tiny).unsqueeze(1)).round()
     return [
         scales.numpy().astype("<f4", copy=False),
@@ -129,7 +129,7 @@ def _unpack_topk(data: np.ndarray, size: int) -> Tensor:
     bits, count = math.ceil(size / 8), _quarter(size)
     places = np.flatnonzero(np.unpackbits(data[:bits], bitorder="little").view(np.bool_))
     if len(places) != count or (count and places[-1] >= size):
-        raise WireError(f"the bits of a topk vector of {size} elements must say of {count} that they are sent")
+        raise WireError(f"the bits of a topk vector of {size} elements must mark {count} as sent")
     elements = torch.zeros(size)
     elements[torch.from_numpy(places)] = _unpack_int8(data[bits:], count)
     return elements
@@ -140,7 +140,7 @@ def _length_of_topk(size: int) -> int:
 
 
 def _quarter(size: int) -> int:
-    """As many elements are sent by topk."""
+    """The number of elements that topk sends."""
     return math.ceil(size / 4)
 
 
@@ -152,7 +152,7 @@ def _views(name: str, buffers: Sequence[Buffer], size: int, length: int) -> list
 
 
 def _joined(views: Sequence[memoryview]) -> np.ndarray:
-    """Their bytes in memory of our own."""
+    """A copy of all their bytes."""
     whole = np.empty(vector_bytes(views), dtype=np.uint8)
     at = 0
     for view in views:

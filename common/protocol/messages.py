@@ -1,11 +1,11 @@
 """
-Every message between a worker (an admin, a standby) and the server, as a frozen typed struct. PROTOCOL.md tells their
-duties.
+Every message between a client (a worker, an admin, a standby) and the server, as a frozen typed struct. PROTOCOL.md
+defines what each side must do.
 
 A message that carries a vector (SEED, PUSH, WEIGHTS) names its codec; the bytes follow in frames of their
 own, or, for small clients, stand in `inline`. (What STATE and UPDATE carry follows in frames.) Every request has a
-`request` number that its reply repeats, and every request may be sent again: the server answers a repetition without
-doing the work twice.
+`request` number that its reply repeats. Every request may be sent again: the server replies again, and does not do the
+work twice.
 """
 
 from typing import Annotated, Literal
@@ -20,20 +20,20 @@ MOST = 2**53  # a double holds every integer up to here, and some languages have
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Sequence = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 Secret = Annotated[str, msgspec.Meta(min_length=16, max_length=100, pattern=r"^[!-~]{16,100}\Z")]
-# Settings nest no deeper than this: what nests without end cannot even be printed.
-# Their texts are checked by `_check_run`: msgspec 0.22 crashes on a union of a container and a text with a pattern.
+# Settings nest no deeper than this: a value that nests without end cannot even be printed.
+# `_check_run` checks their texts: msgspec 0.22 crashes on a union of a container and a text with a pattern.
 Setting = bool | int | float | str | tuple[bool | int | float | str, ...] | None
 Settings = dict[str, Setting]
 Run = dict[str, Setting | Settings]
 
 NO_LIMIT = MOST  # bytes
-MOST_ENVIRONMENTS = 4096  # of one worker: what it may say of steps depends on it
+MOST_ENVIRONMENTS = 4096  # of one worker: they bound the steps that its pushes may count
 MOST_EPISODES = 500  # in one report
 PROTOCOL_VERSION = 1  # of the messages; the framing has a version of its own in wire.py
 
 
 def _check_run(field: str, run: Run | Settings) -> None:
-    """Raises ValueError when a name or a value in it is a text that no peer may say."""
+    """Raises ValueError when a name or a value in it is no Text."""
     for name, value in run.items():
         if isinstance(value, dict):
             _check_run(field, value)
@@ -50,22 +50,22 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid
 
 
 class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
-    """A worker introduces itself, at first and after each lost connection. Answered by WELCOME or REFUSED."""
+    """A worker joins, at first and after each lost connection. Answered by WELCOME or REFUSED."""
 
     request: Count
     worker_id: Name  # stays the same across connections
-    secret: Secret  # drawn by each process that is started; nobody else can speak for it
-    incarnation: Count = 0  # of the newest WELCOME; 0: there was none yet
+    secret: Secret  # drawn by each process when it starts; only its owner can speak for the process
+    incarnation: Count = 0  # of the newest WELCOME; 0 before the first
     run_id: Text = ""  # likewise
-    latest_epoch: Count = 0  # the highest of that run that this worker has seen: a server of an earlier one is over
+    latest_epoch: Count = 0  # the highest of that run that this worker has seen: servers of earlier ones were replaced
     epoch_proof: Text = ""  # of that WELCOME
     protocols: tuple[Count, Count]  # lowest and highest version spoken
     codecs: Annotated[tuple[Name, ...], msgspec.Meta(max_length=32)] = ("float32",)
     host: Text = ""
-    # That it steps at once; 0: as many as the run says.
+    # That it steps at once; 0: as many as the run has.
     environments: Annotated[int, msgspec.Meta(ge=0, le=MOST_ENVIRONMENTS)] = 0
     overrides: Settings = {}  # settings that the user asked for, flat: {"algorithm.unroll_length": 20}
-    proposed_run: Run | None = None  # the run, should none be decided yet
+    proposed_run: Run | None = None  # the run, if none is decided yet
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
     memory: Text = ""  # the name of a segment of shared memory that this worker offers
 
@@ -75,7 +75,7 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
 
 
 class Seed(Struct, frozen=True, kw_only=True, tag="SEED"):
-    """First weights of a run. Later ones are ignored. Answered by SEEDED or REFUSED."""
+    """First weights of a run; later ones are not needed. Answered by SEEDED or REFUSED."""
 
     request: Count
     schema: tuple[TensorSpec, ...]
@@ -84,7 +84,7 @@ class Seed(Struct, frozen=True, kw_only=True, tag="SEED"):
 
 
 class Pull(Struct, frozen=True, kw_only=True, tag="PULL"):
-    """Ask for the weights. Answered by WEIGHTS, or NOT_MODIFIED when `have_version` of `have_epoch` is the newest."""
+    """Request the weights. Answered by WEIGHTS, or NOT_MODIFIED when `have_version` of `have_epoch` is the newest."""
 
     request: Count
     have_version: Count = 0
@@ -122,7 +122,7 @@ class Episode(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class Report(Struct, frozen=True, kw_only=True, tag="REPORT"):
-    """What a worker saw since its last report. Counted once for each sequence. Answered by NOTED."""
+    """Games and numbers since a worker's last report. Counted once for each sequence. Answered by NOTED."""
 
     request: Count
     sequence: Sequence  # 1, 2, 3, …, apart from those of pushes
@@ -131,23 +131,22 @@ class Report(Struct, frozen=True, kw_only=True, tag="REPORT"):
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True, tag="HEARTBEAT"):
-    """I am alive. Answered by ALIVE."""
+    """Renew the lease. Answered by ALIVE."""
 
     request: Count
-    save_soon: bool = False  # half of what I may keep until it is durable is full: please write a checkpoint early
-    stalled: bool = False  # my trainer has made no step for much longer than ever before: do not wait for me
+    save_soon: bool = False  # the resend buffer is half full: write a checkpoint early
+    stalled: bool = False  # the trainer has made no step for much longer than ever before: do not wait for it
 
 
 class CreditRequest(Struct, frozen=True, kw_only=True, tag="CREDIT_REQUEST"):
-    """May I send a push of so many bytes, which is more than my credit? Answered by CREDIT_GRANT, when it is my
-    turn."""
+    """Ask for leave to send a push of so many bytes, beyond the credit. Answered by CREDIT_GRANT, in order."""
 
     request: Count
     bytes: Count
 
 
 class Goodbye(Struct, frozen=True, kw_only=True, tag="GOODBYE"):
-    """I leave on purpose. Answered by FAREWELL."""
+    """Leave on purpose. Answered by FAREWELL."""
 
     request: Count
     reason: Text = ""
@@ -157,7 +156,7 @@ class Goodbye(Struct, frozen=True, kw_only=True, tag="GOODBYE"):
 
 
 class StatusRequest(Struct, frozen=True, kw_only=True, tag="STATUS_REQUEST"):
-    """How is the run? Answered by STATUS."""
+    """Request the run's status. Answered by STATUS."""
 
     request: Count
 
@@ -179,14 +178,14 @@ class StopRequest(Struct, frozen=True, kw_only=True, tag="STOP_REQUEST"):
 
 
 class Follow(Struct, frozen=True, kw_only=True, tag="FOLLOW"):
-    """I want to be this server's standby. Answered by STATE, and UPDATEs after it, or REFUSED."""
+    """Become this server's standby. Answered by STATE, and UPDATEs after it, or REFUSED."""
 
-    request: Count  # grows with each new wish; the same in a repetition
+    request: Count  # grows with each new state that is asked for; the same in a repetition
     address: Address  # HOST:PORT where the standby listens
 
 
 class Followed(Struct, frozen=True, kw_only=True, tag="FOLLOWED"):
-    """I have everything up to this number. Answered by LEADING, unless `request` is 0."""
+    """Acknowledge everything up to a number. Answered by LEADING, unless `request` is 0."""
 
     request: Count
     follow: Count  # the request of FOLLOW
@@ -194,20 +193,20 @@ class Followed(Struct, frozen=True, kw_only=True, tag="FOLLOWED"):
 
 
 class Fence(Struct, frozen=True, kw_only=True, tag="FENCE"):
-    """I have taken over your run: stop. Answered by REFUSED `fenced`, or by LEADING when there is a later epoch."""
+    """Announce that the sender has taken over the run. Answered by REFUSED `fenced`, or LEADING by a later epoch."""
 
     request: Count
     run_id: Text
-    latest_epoch: Count  # in which it is served now
-    epoch_proof: Text  # which only a server of that run can make
-    address: Address  # where
+    latest_epoch: Count  # in which the run is served now
+    epoch_proof: Text  # only a server of that run can make it
+    address: Address  # of the server in that epoch
 
 
 # -- server to worker ---------------------------------------------------------------------------------------------
 
 
 class Welcome(Struct, frozen=True, kw_only=True, tag="WELCOME"):
-    """The worker is a member; this is the run."""
+    """The worker has joined; this is the run."""
 
     request: int
     protocol: int  # version spoken from now on
@@ -222,17 +221,17 @@ class Welcome(Struct, frozen=True, kw_only=True, tag="WELCOME"):
     global_steps: int
     settled_through: int  # every push up to this sequence of this incarnation is settled
     reported_through: int  # every report up to this sequence of this incarnation is counted
-    lease_seconds: float  # silence after which the worker is taken for dead
+    lease_seconds: float  # the worker is taken for dead after so long without a message
     codecs: tuple[Name, ...]
-    memory: Text = ""  # what stands in the segment that the worker offers, if the server sees it
-    credit: int = NO_LIMIT  # bytes of vectors of pushes that the worker may have unanswered without asking for room
+    memory: Text = ""  # the proof in the segment that the worker offers, if the server can map it
+    credit: int = NO_LIMIT  # bytes of vectors of unanswered pushes that need no CREDIT_REQUEST
 
     def __post_init__(self) -> None:
         _check_run("run", self.run)
 
 
 class Seeded(Struct, frozen=True, kw_only=True, tag="SEEDED"):
-    """The run has weights; `accepted` says whether they are this worker's."""
+    """The run has weights; `accepted` if they are this worker's."""
 
     request: int
     accepted: bool
@@ -243,7 +242,7 @@ Verdict = Literal["applied", "duplicate", "discarded"]
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What became of a push."""
+    """The outcome of a push."""
 
     sequence: int
     verdict: Verdict
@@ -278,7 +277,7 @@ class Weights(Struct, frozen=True, kw_only=True, tag="WEIGHTS"):
 
 
 class NotModified(Struct, frozen=True, kw_only=True, tag="NOT_MODIFIED"):
-    """There is nothing newer than the version that the worker has."""
+    """The worker has the newest version, or the run has no weights yet (version 0)."""
 
     request: int
     epoch: int
@@ -289,47 +288,47 @@ class NotModified(Struct, frozen=True, kw_only=True, tag="NOT_MODIFIED"):
 
 
 class Noted(Struct, frozen=True, kw_only=True, tag="NOTED"):
-    """The answer to REPORT."""
+    """The reply to REPORT."""
 
     request: int
     sequence: int
-    first: bool = False  # of those that report it has the lowest number: what one worker alone does falls to it
+    first: bool = False  # of those that report it has the lowest number, and does what one worker alone does
 
 
 class Alive(Struct, frozen=True, kw_only=True, tag="ALIVE"):
-    """The answer to HEARTBEAT."""
+    """The reply to HEARTBEAT."""
 
     request: int
     epoch: int
     version: int
     global_steps: int
     durable: int  # every push of this worker up to this sequence is inside a completed checkpoint
-    holding: bool = False  # a push of this worker, or its wish for room, waits for its turn, and is not lost
+    holding: bool = False  # a push or credit request of this worker has arrived and waits
     credit: int = NO_LIMIT  # as in WELCOME, from now on
-    saving: bool = True  # false when the newest checkpoint could not be written: do not wait for the next
+    saving: bool = True  # False: the newest checkpoint could not be written; do not wait for the next
 
 
 class CreditGrant(Struct, frozen=True, kw_only=True, tag="CREDIT_GRANT"):
-    """The answer to CREDIT_REQUEST: send that push now."""
+    """The reply to CREDIT_REQUEST: the push may be sent now."""
 
     request: int
 
 
 class Farewell(Struct, frozen=True, kw_only=True, tag="FAREWELL"):
-    """The answer to GOODBYE."""
+    """The reply to GOODBYE."""
 
     request: int
 
 
 class Stop(Struct, frozen=True, kw_only=True, tag="STOP"):
-    """The run is over: say GOODBYE and exit. Unasked for, and repeated in answer to whatever comes after."""
+    """The run is over: send GOODBYE and exit. Sent unasked, and again as the reply to later requests."""
 
     reason: Sentence
     request: int = 0
 
 
 class Refused(Struct, frozen=True, kw_only=True, tag="REFUSED"):
-    """The server did not do what was asked. `request` is 0 when the message could not be read."""
+    """The server has not done what was asked. `request` is 0 when the message could not be read."""
 
     request: int
     code: Name
@@ -337,7 +336,7 @@ class Refused(Struct, frozen=True, kw_only=True, tag="REFUSED"):
 
 
 class StatusReply(Struct, frozen=True, kw_only=True, tag="STATUS"):
-    """The answer to STATUS_REQUEST."""
+    """The reply to STATUS_REQUEST."""
 
     request: int
     status: Status
@@ -349,7 +348,7 @@ class StatusReply(Struct, frozen=True, kw_only=True, tag="STATUS"):
 
 
 class CheckpointSaved(Struct, frozen=True, kw_only=True, tag="CHECKPOINT_SAVED"):
-    """The answer to CHECKPOINT_REQUEST."""
+    """The reply to CHECKPOINT_REQUEST."""
 
     request: int
     path: Sentence
@@ -357,7 +356,7 @@ class CheckpointSaved(Struct, frozen=True, kw_only=True, tag="CHECKPOINT_SAVED")
 
 
 class Stopping(Struct, frozen=True, kw_only=True, tag="STOPPING"):
-    """The answer to STOP_REQUEST: the run is ending."""
+    """The reply to STOP_REQUEST: the run is ending."""
 
     request: int
 
@@ -378,8 +377,8 @@ class Opened(Struct, frozen=True, kw_only=True, tag="OPENED"):
     """In UPDATE: a process was admitted as this worker."""
 
     incarnation: int
-    proof: Name  # what the server keeps of its secret
-    key: Text  # that the worker id is bound to; "" where nobody is asked for keys
+    proof: Name  # the hash of its secret
+    key: Text  # that the worker id is bound to; "" without CURVE
     oldest: int
     environments: int
 
@@ -399,14 +398,12 @@ class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
 
 
 class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
-    """The answer to FOLLOWED: the primary lives."""
+    """The reply to FOLLOWED: the primary lives."""
 
     request: int
     run_id: Name
     epoch: int
-    durable_through: int = (
-        0  # whoever has everything up to here has all that workers were told to be durable; 0: nobody has
-    )
+    durable_through: int = 0  # everything that workers know to be durable is up to here; 0: that cannot be said
 
 
 ToServer = (
@@ -423,7 +420,7 @@ CARRIES_VECTOR = (Seed, Push, Weights, State, Update)
 
 
 def settlement_of(message: Message) -> Settlement | None:
-    """What a reply says of a push; None when it says nothing of one."""
+    """The settlement in a reply; None without one."""
     if isinstance(message, Settled):
         return message.settlement
     return message.settled if isinstance(message, Weights | NotModified) else None

@@ -1,8 +1,8 @@
 """
-Which characters a name or a text may hold. Everything that a peer says ends in logs, files and on terminals.
+Which characters a name or a text of a peer may hold: printable ASCII, since all of them end in logs and on terminals.
 
-One rule for all of it: printable ASCII. Control characters could move a cursor, format and direction characters
-(U+202E) could make a line read as another one, and look-alikes could make two names read as one.
+Control characters could move a cursor. Format and direction characters (U+202E) could make one line look like another,
+and look-alikes two names like one.
 """
 
 import re
@@ -23,21 +23,21 @@ Sentence = Annotated[str, msgspec.Meta(max_length=LONGEST_SENTENCE, pattern=PRIN
 
 
 def is_name(text: str) -> bool:
-    """Whether a peer may be called so."""
+    """Whether it is a Name."""
     return len(text) <= LONGEST_NAME and re.match(NAME, text) is not None
 
 
 def is_text(text: str) -> bool:
-    """Whether a peer may say this as a reason, a setting, a host."""
+    """Whether it is a Text."""
     return len(text) <= LONGEST_TEXT and re.match(PRINTABLE, text) is not None
 
 
 def as_name(text: str) -> str:
-    """The nearest name: each character that none may hold becomes a minus sign."""
+    """The nearest Name: each other character becomes a minus sign."""
     return re.sub(r"[^A-Za-z0-9_.:@/+-]", "-", text).lstrip("-.:@/+")[:LONGEST_NAME] or "unnamed"
 
 
 def as_text(text: str, longest: int = LONGEST_TEXT) -> str:
-    """What may be said of a text of any origin: escapes stand for the characters that none may hold."""
+    """A text of any origin as a Text: escapes stand for other characters."""
     escaped = re.sub(r"[^ -~]", lambda match: ascii(match[0])[1:-1], text)
     return escaped if len(escaped) <= longest else escaped[: longest - 3] + "..."

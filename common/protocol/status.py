@@ -1,4 +1,4 @@
-"""How a run is, as one immutable value: what ps-ctl prints, the metrics file keeps and the progress line shows."""
+"""The status of a run, as one immutable value: ps-ctl prints it, metrics.jsonl keeps it, the progress line shows it."""
 
 import msgspec
 
@@ -6,15 +6,15 @@ from common.protocol.names import Name, Sentence, Text
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One member of the run, or one that was."""
+    """One worker, alive or not."""
 
     worker_id: Name
     number: int
     host: Text
     environments: int
     alive: bool
-    stalled: bool = False  # it lives, and has made no step for much longer than ever before
-    silent_seconds: float  # since anything was heard of it
+    stalled: bool = False  # alive, but without a step for much longer than ever before
+    silent_seconds: float  # since its last message
     pushes: int  # applied
     discarded: int
     refused: dict[Name, int] = {}  # by code; discarded pushes too
@@ -24,19 +24,19 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def speed_of(worker: WorkerStatus) -> float:
-    """Environment steps a second, as it reported last; 0 of one that is gone or stands still."""
+    """Environment steps a second, as reported last; 0 if the worker is gone or stalled."""
     return worker.meters.get("steps_per_second", 0.0) if worker.alive and not worker.stalled else 0.0
 
 
 class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The standby of the server that answers, or the last that it had."""
+    """The standby of this server, or the last that it had."""
 
     address: Text  # HOST:PORT
-    phase: Text  # "state transfer", "catching up", "in sync"; "dropped": it could not keep up; "gone": it is silent
+    phase: Text  # "state transfer", "catching up", "in sync"; "dropped": too slow; "gone": silent
     lag_updates: int = 0  # sent or to be sent, and not acknowledged
     lag_bytes: int = 0  # of these
     lag_seconds: float = 0.0  # the age of the oldest
-    drops: int = 0  # how often a standby was dropped
+    drops: int = 0  # of standbys
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,10 +52,10 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_steps: int = 0  # of the budget; 0: no limit
     max_minutes: float = 0.0  # likewise
     until_return: float | None = None  # the target of the budget; None: none
-    ending: Sentence = ""  # why the run is over; "" while it is not
+    ending: Sentence = ""  # why the run is over; "" before
     version: int = 0
     parameters: int = 0
-    snapshots: int = 0  # copies made of the weights to send them
+    snapshots: int = 0  # copies that were made of the weights to send them
     global_steps: int = 0  # T
     updates: int = 0  # gradients applied, in all epochs of the run
     minutes: float = 0.0  # of training, in all epochs of the run
@@ -63,8 +63,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     updates_per_second: float = 0.0
     learning_rate: float = 0.0
     episodes: int = 0
-    mean_return_100: float | None = None  # of the last 100 full games; of fewer at the beginning; None before the first
-    best_mean_return_100: float | None = None  # the highest that it was over a whole 100
+    mean_return_100: float | None = None  # of the last 100 full games, or of fewer at first; None before the first
+    best_mean_return_100: float | None = None  # the highest mean of a whole 100
     minutes_to_target: float | None = None  # when mean_return_100 first reached the run's until_return
     staleness_mean: float = 0.0  # over all pushes
     staleness_recent: float = 0.0

@@ -1,8 +1,8 @@
 """
 The names and shapes behind one flat float32 vector.
 
-All parameters of a network are laid out one after another, in the order of the schema, in one vector [P]; named
-tensors are views into it. The schema is agreed once, in SEED, and named by its hash from then on.
+All parameters of a network lie one after another, in the order of the schema, in one vector [P]; named tensors are
+views into it. SEED fixes the schema, and later messages name it by its hash.
 """
 
 import hashlib
@@ -15,23 +15,22 @@ import msgspec
 
 from common.errors import SchemaMismatch
 
-if TYPE_CHECKING:  # programs that only ask questions must not wait for torch
+if TYPE_CHECKING:  # ps-ctl, which only sends requests, must not wait for torch
     from torch import Tensor
 
-# Bounds on what a peer may declare, so that a hostile schema cannot make the server allocate without end.
+# Bounds, so that a hostile schema cannot make the server allocate without end.
 MAX_TENSORS = 1024
 MAX_AXES = 8
 MAX_ELEMENTS = 2**28  # 1 GiB of float32
 ELEMENT_BYTES = 4  # of float32
-NAME = r"^[!-~]{1,200}\Z"  # printable ASCII without blanks: it stands in errors, logs and the text that is hashed
+NAME = r"^[!-~]{1,200}\Z"  # it is part of errors, logs and the text that is hashed
 
 
 class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
     One tensor of the schema. `shape` is in elements; () is a scalar.
 
-    A weight is moved by the optimizer. A statistic (say the mean of what was observed) is not: what a push holds in
-    its place is added to it.
+    The optimizer changes weights. To a statistic (say the mean of observations) the value in a push is added.
     """
 
     name: Annotated[str, msgspec.Meta(pattern=NAME)]
@@ -55,14 +54,14 @@ class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Schema:
     """
-    An ordered list of tensor specs and where each lies in the flat vector.
+    An ordered list of tensor specs, and the place of each in the flat vector.
 
     `size` is P, the number of elements of the flat vector, of which the first `weights` are weights and the others
     statistics; `hash` names the schema on the wire.
     """
 
     def __init__(self, specs: Iterable[TensorSpec]) -> None:
-        """Raises SchemaMismatch when the specs could not describe a vector."""
+        """Raises SchemaMismatch when the specs describe no vector."""
         self.specs = tuple(specs)
         if not 0 < len(self.specs) <= MAX_TENSORS:
             raise SchemaMismatch(f"a schema has 1 to {MAX_TENSORS} tensors, not {len(self.specs)}")
@@ -90,7 +89,7 @@ class Schema:
 
     @classmethod
     def from_list(cls, specs: Any) -> "Schema":
-        """What `to_list` made. Raises SchemaMismatch."""
+        """The inverse of `to_list`. Raises SchemaMismatch."""
         try:
             return cls(msgspec.convert(specs, list[TensorSpec]))
         except msgspec.ValidationError as error:
@@ -118,7 +117,7 @@ class Schema:
         return views
 
     def difference(self, other: "Schema") -> str:
-        """One sentence on the first tensor that differs between ours and theirs; "" when none does."""
+        """One sentence on the first tensor that differs, here or there (in `other`); "" when none does."""
         theirs = {spec.name: spec for spec in other.specs}
         for spec in self.specs:
             if spec.name not in theirs:
@@ -130,7 +129,7 @@ class Schema:
                 return f"tensor {spec.name!r} is a {spec.role} here and a {other_spec.role} there"
         if extra := [spec for spec in other.specs if spec.name not in {own.name for own in self.specs}]:
             return f"tensor {extra[0]} is unknown here"
-        return "" if self == other else "the same tensors stand in another order"
+        return "" if self == other else "the same tensors are in another order"
 
 
 def vector_bytes(buffers: Sequence[bytes | bytearray | memoryview]) -> int:
@@ -139,6 +138,6 @@ def vector_bytes(buffers: Sequence[bytes | bytearray | memoryview]) -> int:
 
 
 def _line(spec: TensorSpec) -> str:
-    """The text that is hashed: simple enough to be written again in any language (PROTOCOL.md, Schema)."""
+    """The text that is hashed: simple enough for any language (PROTOCOL.md, section 3)."""
     role = "" if spec.role == "weight" else f" {spec.role}"
     return f"{spec.name} {spec.dtype} {','.join(map(str, spec.shape))}{role}\n"

@@ -1,13 +1,13 @@
 """
-A message, and the bytes of the vector it carries, to frames and back. PROTOCOL.md, section Frames.
+A message and the bytes of its vector, to frames and back. PROTOCOL.md, section 2.
 
 frame 0    PROTOCOL_TAG
 frame 1    the header: a msgpack map of up to 64 KiB (from the server 1 MiB)
 frame 2…   the vector's bytes, cut into chunks
 
-Where memory is shared, frame 0 may be MEMORY_TAG; then frame 2 says which places in memory the message is about.
+With a mapped segment frame 0 may be MEMORY_TAG; then frame 2 names places in the segment, and the vector follows it.
 
-Whatever the bytes, reading raises WireError and nothing else.
+Reading raises WireError and nothing else, whatever the bytes.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ Buffer = bytes | bytearray | memoryview
 
 PROTOCOL_TAG = b"ps-rl/1"
 MEMORY_TAG = b"ps-rl/1 memory"
-MAX_HEADER_BYTES = 64 * 1024  # to the server, whose peers may be anybody
+MAX_HEADER_BYTES = 64 * 1024  # to the server, from peers that may be strangers
 MAX_REPLY_HEADER_BYTES = 1024 * 1024  # from the server: a status names many workers
 CHUNK_BYTES = 8 * 1024 * 1024  # one frame of 40 MB is two to three times slower than five of 8 MiB
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -35,9 +35,9 @@ Place = tuple[Annotated[int, msgspec.Meta(ge=0, le=2**40)], Annotated[int, msgsp
 
 class Places(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """
-    What of a segment of shared memory a message is about; a place is where it begins and how many bytes it has.
+    Places in a mapped segment: first byte and number of bytes.
 
-    `vector` holds the vector of this message; into `answer` that of the reply may be written.
+    `vector` holds the vector of this message. The server may write the vector of the reply into `answer`.
     """
 
     segment: Annotated[str, msgspec.Meta(max_length=64)]
@@ -45,7 +45,7 @@ class Places(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     answer: Place | None = None
 
 
-# Made once: what msgspec has to learn of the types takes longer than the message.
+# Made once: building a decoder takes longer than a message.
 _ENCODER = msgspec.msgpack.Encoder()
 _TO_SERVER: msgspec.msgpack.Decoder[ToServer] = msgspec.msgpack.Decoder(ToServer)
 _TO_WORKER: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
@@ -58,12 +58,12 @@ def to_frames(message: Message, vector: Sequence[Buffer] = ()) -> list[Buffer]:
 
 
 def with_places(frames: Sequence[Buffer], places: Places) -> list[Buffer]:
-    """The frames of a message that is about places in shared memory."""
+    """The frames of a message with places in a mapped segment."""
     return [MEMORY_TAG, frames[1], _ENCODER.encode(places), *frames[2:]]
 
 
 def take_places(frames: Sequence[Buffer]) -> tuple[Sequence[Buffer], Places | None]:
-    """What `with_places` has put together, apart again; None of a message that is about none. Raises WireError."""
+    """The inverse of `with_places`; None for a message without places. Raises WireError."""
     if len(frames) < 3 or bytes(frames[0][: len(MEMORY_TAG) + 1]) != MEMORY_TAG:
         return frames, None
     try:
@@ -71,7 +71,7 @@ def take_places(frames: Sequence[Buffer]) -> tuple[Sequence[Buffer], Places | No
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise WireError(as_text(f"bad places in memory: {error}")) from error
     if places.vector is not None and len(frames) > 3:
-        raise WireError("a vector may stand in memory or in frames, not in both")
+        raise WireError("a vector may be in a mapped segment or in frames, not in both")
     return [PROTOCOL_TAG, frames[1], *frames[3:]], places
 
 
@@ -105,13 +105,13 @@ def _read(frames: Sequence[Buffer], decoder: Any, max_header_bytes: int) -> tupl
         message = decoder.decode(frames[1])
     except WireError:
         raise
-    # msgpack has no base class of its errors, and deep nesting, bad UTF-8 or odd keys show as any of these.
+    # msgpack's errors have no base class: deep nesting, bad UTF-8 or odd keys raise any of these.
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException, msgspec.MsgspecError) as e:
-        raise WireError(as_text(f"bad header: {e or type(e).__name__}")) from e  # it may quote what was sent
+        raise WireError(as_text(f"bad header: {e or type(e).__name__}")) from e  # the error may quote the message
     vector = list(frames[2:])
     inline = getattr(message, "inline", b"")
     if inline and vector:
-        raise WireError("a vector may stand in the header or in frames, not in both")
+        raise WireError("a vector may be in the header or in frames, not in both")
     if vector and not isinstance(message, CARRIES_VECTOR):
         raise WireError(f"{type(message).__name__} carries no vector, yet {len(vector)} frames follow it")
     return message, [inline] if inline else vector
@@ -120,5 +120,5 @@ def _read(frames: Sequence[Buffer], decoder: Any, max_header_bytes: int) -> tupl
 def _without_duplicates(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise WireError("bad header: a key stands twice in one map")
+        raise WireError("bad header: a key is twice in one map")
     return fields

@@ -1,9 +1,9 @@
 """
 One checkpoint is one safetensors file: the vectors as tensors, everything else as JSON in its metadata.
 
-It appears whole or not at all (written in a hidden folder, flushed to disk, renamed), and carries a checksum over its
-content, so that a damaged file is recognised when it is read. (It keeps nobody from forging one.) What a killed process
-leaves half-written lies in the hidden folder, and nowhere else.
+The file appears whole or not at all: it is written in a hidden folder, flushed to disk, and renamed. A killed process
+leaves unfinished files in the hidden folder alone. A checksum of the content shows damage when the file is read; it is
+no protection against forgery.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: dict[str, A
         with contextlib.suppress(FileExistsError):
             beside.parent.mkdir()
         safetensors.torch.save_file(vectors, beside, metadata)
-        beside.chmod(0o644)  # the library makes it for its owner alone; the run's other files are for everybody
+        beside.chmod(0o644)  # the library makes it readable by its owner alone, unlike the run's other files
         _flush(beside)
         beside.rename(path)
         _flush(path.parent)
@@ -51,15 +51,15 @@ def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: dict[str, A
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what was not written to its end in a folder of checkpoints; nobody may be writing there meanwhile."""
-    shutil.rmtree(folder / WRITING, ignore_errors=True)  # a disk that takes no file may take no removal either
+    """Remove unfinished files in a folder of checkpoints, where no other process may be writing."""
+    shutil.rmtree(folder / WRITING, ignore_errors=True)  # a disk that refuses files may refuse removals too
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     The vectors and the record.
 
-    Raises DamagedCheckpoint, or another CheckpointError when the file cannot be read or is something else.
+    Raises DamagedCheckpoint, or another CheckpointError when the file cannot be read or is no checkpoint.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -83,7 +83,7 @@ def read_weights(path: Path) -> tuple[RunSpec, Schema, Tensor, dict[str, Any]]:
     vectors, record = read_checkpoint(path)
     try:
         schema, weights = Schema.from_list(record["schema"]), vectors["weights"]
-        schema.views(weights)  # raises when they do not belong together
+        schema.views(weights)  # raises if the lengths differ
         return run_from_dict(record["run"], source=str(path)), schema, weights, record
     except (KeyError, SchemaMismatch) as error:
         raise CheckpointError(f"{path}: was written by another version of ps-rl: {error}") from error
@@ -98,7 +98,7 @@ def _digest(vectors: dict[str, Tensor], record: str) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Until it is on the disk: a file's content, or a folder's entries."""
+    """Wait until a file's content, or a folder's entries, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

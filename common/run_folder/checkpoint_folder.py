@@ -1,7 +1,5 @@
 """
-A folder of checkpoints: what the files in it are called, which is newer, and which can be used.
-
-It reads, and changes nothing.
+A folder of checkpoints: which is newer, and which can be read. It changes nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +13,7 @@ T = TypeVar("T")
 
 
 def newest_first(folder: Path, kind: str = NEWEST) -> list[Path]:
-    """The checkpoints of a kind."""
+    """The checkpoints of a kind, the newest first."""
     return sorted(folder.glob(kind), key=_number, reverse=True)
 
 
@@ -48,5 +46,5 @@ def first_sound(
 
 
 def _number(path: Path) -> tuple[int, str]:
-    """Orders names by the number in them: one of more digits than usual is longer."""
+    """Orders names by the number in them: a number of more digits makes the name longer."""
     return len(path.name), path.name

@@ -1,8 +1,8 @@
 """
-One server at a time keeps its files in a folder: the lock that a server holds for its life.
+The lock of a folder, by which one server at a time keeps its files there.
 
-It is an flock on a file in the folder, so the kernel releases it however the holder ends. The file says who holds it.
-On NFS it holds between hosts where the mount has locks (`local_lock=none`, the default).
+It is an flock on a file in the folder, so the kernel releases it however the holder ends. The file names the holder. On
+NFS the lock works between hosts if the mount has locks (`local_lock=none`, the default).
 """
 
 import errno
@@ -24,10 +24,10 @@ log = logging.getLogger("ps-server")
 
 
 class FolderLocks:
-    """The locks of some folders, which exist, held until `close`."""
+    """The locks of some existing folders, held until `close`."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        """Raises SettingsError that says who holds a folder, or that it cannot be written to."""
+        """Raises SettingsError that names the holder of a folder, or one that cannot be written to."""
         self._descriptors: list[int] = []
         try:
             for folder in dict.fromkeys(folder.resolve() for folder in folders):
@@ -37,7 +37,7 @@ class FolderLocks:
             raise
 
     def close(self) -> None:
-        """Let others have the folders."""
+        """Release the folders."""
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors.clear()
@@ -55,22 +55,22 @@ def _locked(folder: Path) -> int:
         holder = os.pread(descriptor, MOST_TEXT_BYTES, 0).decode(errors="replace").strip()
         os.close(descriptor)
         raise SettingsError(
-            f"{folder}: another ps-server keeps a run there ({holder or 'which has not said who it is'}); "
+            f"{folder}: another ps-server keeps a run there ({holder or 'its file does not name it'}); "
             "end that one first (ps-ctl stop), or take another folder"
         ) from None
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             os.close(descriptor)
             raise SettingsError(f"{folder}: cannot be locked: {error.strerror}") from error
-        log.warning("%s: this file system has no locks; see to it that one server alone keeps its run there", folder)
-    _say_who(descriptor)
+        log.warning("%s: this file system has no locks; make sure that no other server keeps a run there", folder)
+    _name_holder(descriptor)
     return descriptor
 
 
-def _say_who(descriptor: int) -> None:
+def _name_holder(descriptor: int) -> None:
     text = f"pid {os.getpid()} on host {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, text.encode(), 0)
-    except OSError as error:  # a full disk: the lock holds all the same
-        log.warning("the lock cannot say who holds it: %s", error.strerror)
+    except OSError as error:  # a full disk; the lock works all the same
+        log.warning("the lock file cannot name this server: %s", error.strerror)

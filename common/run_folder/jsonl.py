@@ -1,7 +1,7 @@
 """
-Files of JSON objects, one a line, as they are read: a line at a time, however long the file is.
+Files of JSON objects, one a line, read a line at a time, however long the file is.
 
-Lines that are damaged, as a killed writer leaves them, are left out.
+Damaged lines, as a killed writer leaves them, are skipped.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import msgspec
 
 R = TypeVar("R", bound=msgspec.Struct)
 
-TAIL_BYTES = 2**20  # of a file, in which its last whole line is looked for
+TAIL_BYTES = 2**20  # of a file, searched for its last whole line
 
 
 def rows_in(path: Path, kind: type[R]) -> Iterator[R]:
@@ -24,7 +24,7 @@ def rows_in(path: Path, kind: type[R]) -> Iterator[R]:
 
 
 def rows_of(lines: Iterable[bytes], kind: type[R]) -> Iterator[R]:
-    """The rows that lines hold."""
+    """The rows in lines."""
     decoder = msgspec.json.Decoder(kind)
     for line in lines:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
@@ -32,7 +32,7 @@ def rows_of(lines: Iterable[bytes], kind: type[R]) -> Iterator[R]:
 
 
 def last_row(path: Path, kind: type[R]) -> R | None:
-    """The last row of a file; None where its end has none. Raises OSError."""
+    """The last row of a file; None without one near its end. Raises OSError."""
     with path.open("rb") as file:
         lines = _tail(file).splitlines()
     return next(rows_of(reversed(lines), kind), None)

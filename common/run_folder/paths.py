@@ -1,8 +1,8 @@
 """
-The folder of a run: what each file in it is called, and how the folder is made.
+The folder of a run: the names of its files, and how the folder is made.
 
-The user names it, or it is runs/EXPERIMENT/PRESET-DATE-seedN. No two runs that choose their own names share a folder,
-though they start in the same second.
+The user names the folder, or it is runs/EXPERIMENT/PRESET-DATE-seedN. Runs without given names never share a folder,
+even if they start in the same second.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from pathlib import Path
 from common.errors import SettingsError
 
 SETTINGS = "run.toml"
-LINEAGE = "lineage.json"  # which run lives there, and the newest epoch in which it was served
+LINEAGE = "lineage.json"  # the run of this folder, and the newest epoch in which it was served
 ENDPOINT = "endpoint"  # HOST:PORT of the server while it serves
 LOCK = "server.lock"
 METRICS = "metrics.jsonl"
@@ -56,9 +56,9 @@ def worker_log(number: int) -> str:
 
 def make_run_folder(given: Path | None, *, experiment: str, preset: str, seed: int | None) -> Path:
     """
-    The given folder, made if need be; without one a new folder.
+    The given folder, made if it is missing; without one a new folder.
 
-    `experiment` may be empty, and is left out then; so is a seed of None. A name that is taken gets a suffix: -2, -3, …
+    An empty `experiment` is left out of the path, and so is a seed of None. A name in use gets a suffix: -2, -3, …
     Raises SettingsError.
     """
     name = f"{preset}-{time.strftime('%Y%m%d-%H%M%S')}" + ("" if seed is None else f"-seed{seed}")
@@ -73,7 +73,7 @@ def make_run_folder(given: Path | None, *, experiment: str, preset: str, seed: i
 
 
 def claim_run_folder(folder: Path) -> None:
-    """Make the folder's settings file, empty. Of several who try one succeeds; the others get a SettingsError."""
+    """Make the folder's settings file, empty. One of several callers succeeds; the others get a SettingsError."""
     try:
         (folder / SETTINGS).touch(exist_ok=False)
     except FileExistsError:
@@ -85,7 +85,7 @@ def claim_run_folder(folder: Path) -> None:
 
 
 def _make_new(folder: Path) -> Path:
-    """Make the folder, which nobody else has made. Raises OSError."""
+    """Make a folder that did not exist. Raises OSError."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     for number in itertools.count(1):
         new = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
@@ -94,4 +94,4 @@ def _make_new(folder: Path) -> Path:
         except FileExistsError:
             continue
         return new
-    raise AssertionError("there are numbers without end")
+    raise AssertionError("itertools.count does not end")

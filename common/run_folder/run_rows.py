@@ -6,23 +6,23 @@ from common.protocol.status import Status
 
 
 class MetricsRow(Status, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """How the run was at one moment; its workers have a file of their own."""
+    """The status of the run at one moment; workers have a file of their own."""
 
     time: float  # seconds since 1970
 
 
 class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    One full game, or several that followed each other: of long runs the older games are kept as means.
+    One full game, or consecutive games as their mean: long runs keep older games so.
 
-    A worker reports at most twice a second: games of one report share T and minutes. Of several games the row has the
+    A worker reports at most twice a second, and games of one report share T and minutes. A row of several games has the
     number, T and minutes of the last.
     """
 
     episode: int  # 1, 2, 3, … in the run
     global_steps: int  # T when it was reported
     minutes: float
-    worker: str  # "" for games of several
+    worker: str  # "" for games of several workers
     episode_return: float  # true, unclipped
     length: float  # steps
     games: int = 1

@@ -1,7 +1,7 @@
 """
-Work that a disk or a reader may hold up for ever, done by a thread of its own: nobody else waits for it.
+Work that a disk or a reader may block for ever, done by a thread of its own, so that no other thread waits.
 
-What waits to be done has a bound. Beyond it new work is dropped and counted.
+The queue has a bound. Beyond it new work is dropped and counted.
 """
 
 import logging
@@ -13,20 +13,20 @@ log = logging.getLogger("ps-rl")
 
 
 class WriterThread:
-    """Does one piece of work after another. The thread ends with the program, also in the midst of one."""
+    """A queue of work, done in order. The thread ends with the program, even inside of a piece of work."""
 
     def __init__(self, name: str, *, most: int) -> None:
-        """`most` is the size of all work that may wait."""
+        """`most`: the greatest size of all waiting work together."""
         self.dropped = 0
         self._most = most
         self._waiting = 0
-        self._lock = threading.Lock()  # of the line above
+        self._lock = threading.Lock()  # of `_waiting` and `dropped`
         self._work: SimpleQueue[tuple[Callable[[], None], int] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def do(self, work: Callable[[], None], *, size: int = 1) -> bool:
-        """Hand work over, and return at once. False: too much waits already, and this was dropped."""
+        """Queue work, and return at once. False: the queue is full, and this was dropped."""
         with self._lock:
             if self._waiting and self._waiting + size > self._most:
                 self.dropped += 1
@@ -36,7 +36,7 @@ class WriterThread:
         return True
 
     def close(self, *, within_seconds: float) -> bool:
-        """No more work comes. Whether what was handed over is done by then; if not, it goes on in the background."""
+        """Accept no more work. Returns whether all is done in time; if not, the thread goes on with it."""
         self._work.put(None)
         self._thread.join(within_seconds)
         return not self._thread.is_alive()
@@ -46,8 +46,8 @@ class WriterThread:
             work, size = job
             try:
                 work()
-            except Exception:  # a mistake of ours in one piece must not lose all others
+            except Exception:  # a bug in one piece of work must not lose the others
                 log.exception("the thread %s goes on after an error", self._thread.name)
-            del job, work  # it may hold memory that others can use
+            del job, work  # frees its memory
             with self._lock:
                 self._waiting -= size

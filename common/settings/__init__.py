@@ -1,1 +1,1 @@
-"""What a run is: its settings, their limits and their presets."""
+"""The settings of a run, their limits and presets."""

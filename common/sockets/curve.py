@@ -32,7 +32,7 @@ class ClientKeys:
     own: Pair
 
     def lock(self, socket: zmq.Socket[Any]) -> None:
-        """Call it before `connect`."""
+        """Encrypt this socket; to be called before `connect`."""
         socket.setsockopt(zmq.CURVE_SERVERKEY, self.server)
         socket.setsockopt(zmq.CURVE_PUBLICKEY, self.own.public)
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.own.secret)
@@ -62,12 +62,12 @@ class CurveFlags:
 
 
 def read_public(what: str, path: Path) -> bytes:
-    """The public key in a file. Raises SettingsError naming `what`."""
+    """The public key in a file. Raises SettingsError that names the flag `what`."""
     return _read(what, path)[0]
 
 
 def read_pair(what: str, path: Path) -> Pair:
-    """Both keys in a secret file. Raises SettingsError naming `what`."""
+    """Both keys in a secret file. Raises SettingsError that names the flag `what`."""
     public, secret = _read(what, path)
     if secret is None:
         raise SettingsError(f"{what} {path}: holds no secret key; is it the public half (.key) of a .key_secret?")

@@ -1,4 +1,4 @@
-"""One question to a server and its answer, for programs that are no workers: ps-ctl, rl-eval, rl-cluster."""
+"""One request to a server and its reply, for programs that are no workers: ps-ctl, rl-eval, rl-cluster."""
 
 import time
 from collections.abc import Sequence
@@ -19,8 +19,7 @@ def ask(
     """
     Send one message to HOST:PORT and return the reply with the buffers of its vector.
 
-    Raises ServerUnreachable when none comes in time, RequestRefused when the server said no, WireError when who listens
-    there does not speak our protocol.
+    Raises ServerUnreachable without a reply in time, RequestRefused, or WireError when another program listens there.
     """
     try:
         check_address("the address", server)
@@ -35,7 +34,7 @@ def ask(
         connect(socket, server)
         socket.send_multipart(to_frames(message))
         deadline = time.monotonic() + timeout_seconds
-        # Other messages may come first (STOP comes unasked); they do not prolong the patience.
+        # Other messages may come first (STOP comes unasked); the deadline stays.
         while (left := deadline - time.monotonic()) > 0 and socket.poll(int(1000 * left) + 1):
             reply, vector = read_to_worker([frame.buffer for frame in receive_frames(socket)])
             if isinstance(reply, Refused):
@@ -44,5 +43,5 @@ def ask(
                 return reply, vector
     terms = "know this key" if keys else "do without keys"
     raise ServerUnreachable(
-        f"{server} gave no answer within {timeout_seconds:g} s; is a ps-server listening there, and does it {terms}?"
+        f"{server} sent no reply within {timeout_seconds:g} s; is a ps-server listening there, and does it {terms}?"
     )

@@ -1,14 +1,14 @@
 """
 Memory that a worker and a server of one host share, so that vectors need not go through the network.
 
-A segment is a memory file (memfd) that a worker makes for one connection: a page that begins with two random secrets,
-then as many slots as the worker reserves. HELLO names the worker's process, its descriptor and the first secret; the
-server opens the file by these, finds that secret in it, and says the second one in WELCOME: who can say it sees the
-same memory, and who does not know the first cannot have it opened. What lies where, and who may touch it when, is
-decided above.
+A segment is a memory file (memfd) that a worker makes for one connection. Its first page begins with a random secret
+and a random proof; slots follow, as many as the worker reserves. HELLO names the worker's process, its descriptor and
+the secret. The server opens that file, checks the secret, and repeats the proof in WELCOME, which shows that it maps
+the same memory. A peer that does not know the secret cannot have a file opened. segment_slots.py and mapped_segments.py
+decide what lies where, and which side may write when.
 
 Nothing stays behind: the file has no name, and ends with the last process that has it open.
-Nothing faults: the file is sealed against being made shorter, by anybody, and space is reserved before it is used.
+Nothing faults: a seal keeps the file from being shortened, and space is reserved before it is used.
 """
 
 import fcntl
@@ -24,8 +24,8 @@ import numpy as np
 
 from common.errors import WireError
 
-FOLDER = "/proc"  # where processes of a user see what each other have open
-LABEL = "ps-rl"  # of the file, for whoever looks at what a process has open
+FOLDER = "/proc"  # where a process can open the files of another one of its user
+LABEL = "ps-rl"  # the name of the file among those that a process has open
 NAME = re.compile(r"ps-rl-([1-9][0-9]{0,9})-([0-9]{1,7})-([0-9a-f]{32})")  # process, descriptor, secret
 SECRET_BYTES = 32
 PAGE_BYTES = 4096
@@ -35,7 +35,7 @@ Bytes = np.ndarray  # of uint8
 
 
 class Segment:
-    """One file, open here. Whoever holds an array of it keeps that part mapped."""
+    """One open memory file. An array of it keeps that part mapped."""
 
     def __init__(self, descriptor: int, name: str, proof: str) -> None:
         """Use `make` or `open`."""
@@ -46,9 +46,9 @@ class Segment:
 
     @classmethod
     def make(cls) -> "Segment":
-        """A new one, of a page. Raises OSError where that is impossible."""
+        """A new segment of one page. Raises OSError where that is impossible."""
         if sys.platform != "linux" or not os.path.isdir(f"{FOLDER}/self/fd"):
-            raise FileNotFoundError(f"no process can open what another one has open: there is no {FOLDER}")
+            raise FileNotFoundError(f"no process can open files of another one: there is no {FOLDER}")
         secret, proof = secrets.token_hex(SECRET_BYTES // 2), secrets.token_hex(SECRET_BYTES // 2)
         descriptor = os.memfd_create(LABEL, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -62,12 +62,12 @@ class Segment:
 
     @classmethod
     def open(cls, name: str) -> "Segment":
-        """That of another process. Raises OSError when it is not there, or is not what a worker of our user made."""
+        """The segment of another process. Raises OSError unless a worker of this user made it so."""
         match = NAME.fullmatch(name)
         if match is None:
             raise OSError("that is no name of a segment")
         path = f"{FOLDER}/{match[1]}/fd/{match[2]}"
-        if not os.readlink(path).startswith(f"/memfd:{LABEL}"):  # anything else may do something when it is opened
+        if not os.readlink(path).startswith(f"/memfd:{LABEL}"):  # opening another kind of file may have effects
             raise OSError(f"{path} is no segment")
         descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -81,44 +81,44 @@ class Segment:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Of the file, whoever has it open."""
+        """Of the file, the same in every process."""
         status = os.fstat(self._descriptor)
         return status.st_dev, status.st_ino
 
     def reserve(self, size: int) -> None:
-        """Make room for `size` bytes beyond the first page. Raises OSError when there is not enough."""
+        """Reserve `size` bytes beyond the first page. Raises OSError when there are not enough."""
         os.posix_fallocate(self._descriptor, PAGE_BYTES, size)
 
     def part(self, at: int, size: int) -> Bytes:
         """
         These bytes, mapped.
 
-        Raises WireError when the file has no such bytes, or no slot can begin there; OSError when it cannot be mapped.
+        Raises WireError when the file lacks them, or no slot can begin there; OSError when they cannot be mapped.
         """
         if at < PAGE_BYTES or at % 64:
             raise WireError(f"no slot of shared memory begins at byte {at}")
         if at + size > len(self._bytes):
             status = os.fstat(self._descriptor)
-            whole = min(status.st_size, 512 * status.st_blocks, MOST_BYTES)  # no holes: to fill one may fail
+            whole = min(status.st_size, 512 * status.st_blocks, MOST_BYTES)  # without holes, which may fail to fill
             if at + size > whole:
                 raise WireError(f"bytes {at} to {at + size} of {whole} bytes of shared memory")
             self._bytes = np.frombuffer(mmap.mmap(self._descriptor, whole), dtype=np.uint8)
         return self._bytes[at : at + size]
 
     def close(self) -> None:
-        """Let go of it. What others hold of it stays mapped until they let go."""
+        """Close the file. Parts of it stay mapped as long as arrays refer to them."""
         self._bytes = np.empty(0, dtype=np.uint8)
         os.close(self._descriptor)
 
 
 def _checked_head(descriptor: int) -> bytes:
-    """Both secrets of a memory file of our user that nobody can make shorter. Raises OSError."""
+    """Secret and proof of a memory file of this user that cannot be shortened. Raises OSError."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
         raise OSError("it is not a file of this user")
     if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-        raise OSError("it can be made shorter")
+        raise OSError("it can be shortened")
     head = os.pread(descriptor, 2 * SECRET_BYTES, 0)
     if len(head) != 2 * SECRET_BYTES:
-        raise OSError("it holds no secrets")
+        raise OSError("it holds no secret")
     return head

@@ -1,12 +1,8 @@
 """
-The socket of whoever stays connected to a server: a worker, a standby.
+ZeroMQ sockets: the options of a DEALER, addresses to connect to and listen on, and messages as frames.
 
-Messages off a socket, frame by frame.
-
-Where ZeroMQ's sockets connect and listen: which family of addresses a host has, and what to say of one without any.
-
-ZeroMQ takes a socket for IPv4 or for IPv6, as it is told. A name with addresses of both is taken for IPv4: a server
-that listens on 0.0.0.0 is not reached otherwise.
+ZeroMQ uses IPv4 or IPv6 for a socket, as an option decides. A host name with addresses of both is connected to over
+IPv4: a server that listens on 0.0.0.0 would not be reached otherwise.
 """
 
 import socket
@@ -19,52 +15,35 @@ from common.protocol.wire import MAX_FRAME_BYTES, MAX_FRAMES
 from common.sockets.curve import ClientKeys
 
 HIGH_WATER = 16  # whole messages, in either direction
-
-
-def dealer(context: zmq.Context[Any], keys: ClientKeys | None) -> zmq.Socket[bytes]:
-    """
-    A DEALER with every option set on purpose, still to be connected. With keys it talks to nobody but whom they name.
-
-    It has no routing id of its own: the server gives each connection a new one, and HELLO tells who we are.
-    """
-    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    # Nothing is queued for a connection that does not stand: it would arrive before HELLO, or twice.
-    socket.setsockopt(zmq.IMMEDIATE, 1)
-    socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
-    socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
-    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
-    # From 0.1 s, doubling to 0.5 s: a hundred workers must not knock ten times a second each, and a server that came
-    # back, which takes some two seconds, must not wait for them as long again. One that was replaced hears it at once.
-    socket.setsockopt(zmq.RECONNECT_IVL, 100)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
-    socket.setsockopt(zmq.CONNECT_TIMEOUT, 5000)
-    if keys is not None:
-        keys.lock(socket)
-    return socket
-
-
-# Beside those of a message: its sender's name, places in memory, and one that shows that there are too many.
+# Beside the frames of a message: its sender's id, places in a mapped segment, and one frame that shows excess.
 MOST_FRAMES = MAX_FRAMES + 3
 _AT_ONCE = int(zmq.NOBLOCK)
 
 
-def receive_frames(socket: zmq.Socket[Any]) -> list[zmq.Frame]:
+def dealer(context: zmq.Context[Any], keys: ClientKeys | None) -> zmq.Socket[bytes]:
     """
-    The frames of the message that waits; of one that has too many, as many as show it. Raises zmq.Again if none waits.
+    The DEALER of a worker or a standby, still to be connected. With keys it accepts only the server that they name.
 
-    pyzmq's recv_multipart asks the socket after each frame whether there are more, which the frame knows. That takes
-    three times as long, and nobody else is served while a message of thousands of empty frames is read.
+    It sets no routing id: the server gives each connection a new one, and HELLO names the worker.
     """
-    frames = [frame := socket.recv(_AT_ONCE, copy=False)]
-    while frame.more:
-        frame = socket.recv(_AT_ONCE, copy=False)
-        if len(frames) < MOST_FRAMES:
-            frames.append(frame)
-    return frames
+    sock: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    # Nothing is queued for a connection that does not stand: it would arrive before HELLO, or twice.
+    sock.setsockopt(zmq.IMMEDIATE, 1)
+    sock.setsockopt(zmq.SNDHWM, HIGH_WATER)
+    sock.setsockopt(zmq.RCVHWM, HIGH_WATER)
+    sock.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+    # From 0.1 s, doubling to 0.5 s: a hundred workers must not try ten times a second each, and a restarted server,
+    # which takes about two seconds, must not wait for them as long again.
+    sock.setsockopt(zmq.RECONNECT_IVL, 100)
+    sock.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
+    sock.setsockopt(zmq.CONNECT_TIMEOUT, 5000)
+    if keys is not None:
+        keys.lock(sock)
+    return sock
 
 
 def connect(sock: zmq.Socket[Any], address: str) -> None:
-    """Connect to HOST:PORT. ZeroMQ goes on trying, and looks the name up each time."""
+    """Connect to HOST:PORT. ZeroMQ keeps trying, and resolves the name each time."""
     host, port = split_address(address)
     families, _ = _families(host)
     sock.setsockopt(zmq.IPV6, int(families == {socket.AF_INET6}))
@@ -72,7 +51,7 @@ def connect(sock: zmq.Socket[Any], address: str) -> None:
 
 
 def why_no_address(address: str) -> str:
-    """Why the host of HOST:PORT has no address just now, in words; "" when it has one. May ask a server for names."""
+    """Why the host of HOST:PORT cannot be resolved now, in words; "" when it can. May query a name server."""
     host, _ = split_address(address)
     _, why = _families(host)
     return why
@@ -82,8 +61,7 @@ def bind(sock: zmq.Socket[Any], host: str, port: int) -> tuple[str, int]:
     """
     Listen on an address, a name of this machine, an interface, or all (*, ::); port 0 takes a free one.
 
-    Returns the address and the port that are listened on. Raises zmq.ZMQError; for a name without an address OSError or
-    UnicodeError.
+    Returns the address and the port. Raises zmq.ZMQError; OSError or UnicodeError for a name without an address.
     """
     where = _bindable(bare_host(host))
     sock.setsockopt(zmq.IPV6, int(is_ipv6(where)))
@@ -91,8 +69,23 @@ def bind(sock: zmq.Socket[Any], host: str, port: int) -> tuple[str, int]:
     return split_address(sock.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://"))
 
 
+def receive_frames(sock: zmq.Socket[Any]) -> list[zmq.Frame]:
+    """
+    The frames of the message that has arrived, at most MOST_FRAMES of them. Raises zmq.Again without a message.
+
+    pyzmq's recv_multipart asks the socket after each frame for more, which the frame knows. That takes three times as
+    long, and a message of thousands of empty frames would keep all others waiting.
+    """
+    frames = [frame := sock.recv(_AT_ONCE, copy=False)]
+    while frame.more:
+        frame = sock.recv(_AT_ONCE, copy=False)
+        if len(frames) < MOST_FRAMES:
+            frames.append(frame)
+    return frames
+
+
 def _families(host: str) -> tuple[set[int], str]:
-    """Of a host's addresses; and why it has none."""
+    """The families of a host's addresses; and why it has none."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # UnicodeError: no name has such parts
@@ -101,7 +94,7 @@ def _families(host: str) -> tuple[set[int], str]:
 
 
 def _bindable(host: str) -> str:
-    """What ZeroMQ can listen on: it takes addresses and interfaces, and no names."""
+    """What ZeroMQ can listen on: an address or an interface, since it resolves no names."""
     if host == "*" or is_ipv6(host) or host in (name for _, name in socket.if_nameindex()):
         return host
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)

@@ -118,7 +118,7 @@ def test_a_program_whose_reader_has_stopped_ends_all_the_same() -> None:
     ) as program:
         assert program.stderr is not None
         assert program.wait(30) == 3, "nobody has read a word"
-        assert program.stderr.read() == b"oven: some of the output is lost: nobody takes it\n"
+        assert program.stderr.read() == b"oven: some of the output is lost: its reader does not take it\n"
 
 
 @pytest.mark.parametrize("where", ["/dev/full", "a pipe that nobody reads"])

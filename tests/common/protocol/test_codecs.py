@@ -140,7 +140,7 @@ def test_topk_keeps_the_largest_as_int8_and_nothing_else() -> None:
     ids=["none", "too few", "too many", "one behind the last", "all"],
 )
 def test_bits_that_do_not_mark_what_follows_are_refused(bits: int) -> None:
-    with pytest.raises(WireError, match="bits of a topk vector of 10 elements must say of 3 that they are sent"):
+    with pytest.raises(WireError, match="bits of a topk vector of 10 elements must mark 3 as sent"):
         CODECS["topk"].decode([struct.pack("<Hf3b", bits, 2.0, 127, 127, 127)], 10)
 
 

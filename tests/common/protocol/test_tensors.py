@@ -123,7 +123,7 @@ def test_a_schema_may_reach_its_limits(specs: list[TensorSpec], size: int) -> No
         ([("a", (2, 4)), ("b", ())], "tensor 'a' is [2, 3] here and [2, 4] there"),
         ([("a", (2, 3)), ("b", (), "float32", "statistic")], "tensor 'b' is a weight here and a statistic there"),
         ([("a", (2, 3)), ("b", ()), ("c", (1,))], "tensor 'c' [1] is unknown here"),
-        ([("b", ()), ("a", (2, 3))], "the same tensors stand in another order"),
+        ([("b", ()), ("a", (2, 3))], "the same tensors are in another order"),
     ],
 )
 def test_the_first_difference_of_two_schemas_is_told_in_a_sentence(

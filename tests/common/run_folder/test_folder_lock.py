@@ -107,6 +107,6 @@ def test_a_full_disk_does_not_keep_a_folder_from_being_locked(tmp_path: Path, mo
 
     monkeypatch.setattr(os, "pwrite", full)
     locks = FolderLocks([tmp_path])
-    with pytest.raises(SettingsError, match="which has not said who it is"):
+    with pytest.raises(SettingsError, match="its file does not name it"):
         FolderLocks([tmp_path])
     locks.close()

@@ -101,7 +101,7 @@ def test_what_else_the_server_says_is_no_answer() -> None:
 def test_silence_is_told_with_the_address_when_the_patience_is_over() -> None:
     with (
         server(lambda _: []) as address,
-        pytest.raises(ServerUnreachable, match=rf"{address} gave no answer within 0\.1 s"),
+        pytest.raises(ServerUnreachable, match=rf"{address} sent no reply within 0\.1 s"),
     ):
         ask(address, Heartbeat(request=1), timeout_seconds=0.1)
 
