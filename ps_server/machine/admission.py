@@ -1,13 +1,10 @@
 """
-Who may join a run: what HELLO must say, and how the first worker decides what the run is.
+Admission: which process may join a run under which worker id, and how the first worker's proposal becomes the run.
 
-Which process may speak as a worker.
-
-A process draws a secret when it starts, and shows it in each HELLO. The server gives the processes of a worker id
-numbers, their incarnations, in order of joining, and keeps of a secret no more than what it takes to know it again:
-neither a checkpoint nor a standby's copy tells it. A name belongs to the process that joined last. It goes to another
-process when the lease of that one has ended, and then the first one is superseded. Where keys are asked for, a name
-stays with the key that was the first to use it.
+A process draws a secret when it starts, and shows it in each HELLO. The server numbers the processes of a worker id in
+order of joining; that number is the incarnation. Of a secret it keeps a hash alone: no checkpoint and no standby holds
+the secret. A worker id belongs to the process that joined last. When its lease has ended, another process may take its
+place and supersede it. Where keys are asked for, a worker id stays with the first key that used it.
 """
 
 import hashlib
@@ -30,7 +27,7 @@ from ps_server.state.ledger import Account
 from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 
-# Names that a run remembers, for good: a checkpoint holds an account of each, about a hundred bytes.
+# Worker ids of one run. A checkpoint holds an account of each, about a hundred bytes, for good.
 MAX_WORKERS = 100_000
 
 
@@ -38,7 +35,7 @@ def admit(hello: Hello, *, run: TrainingRun | None, lineage: Lineage, overrides:
     """
     The run that this worker is to train. Raises Denied.
 
-    `run` is None until the first worker: then it is that worker's proposed_run with the server's own flags on top.
+    While `run` is None the worker is the first: its proposed_run, with the server's own flags on top, is the run.
     """
     if not lineage.is_of(hello.run_id):
         raise Denied(
@@ -52,7 +49,7 @@ def admit(hello: Hello, *, run: TrainingRun | None, lineage: Lineage, overrides:
             "protocol", f"this server speaks protocol {PROTOCOL_VERSION}, the worker {lowest} to {highest}; update one"
         )
     if "float32" not in hello.codecs:
-        raise Denied("unknown_codec", f"everybody speaks float32, and the worker only {', '.join(hello.codecs)}")
+        raise Denied("unknown_codec", f"float32 is required, and the worker speaks only {', '.join(hello.codecs)}")
     if run and hello.worker_id not in run.ledger.accounts and len(run.ledger.accounts) >= MAX_WORKERS:
         raise Denied("too_many_workers", f"this run has seen {MAX_WORKERS} workers; start one under a name it knows")
     spec = run.spec if run else _decide(hello, overrides)
@@ -69,21 +66,21 @@ def _decide(hello: Hello, overrides: dict[str, Any]) -> RunSpec:
         raise Denied("bad_run", str(error)) from error
 
 
-# A server that was restored may know less than a worker was told: a higher incarnation is believed, up to so many more.
-# A claim without a bound would leave no higher one for those who come later.
+# A restored server may not know the newest incarnations, so it accepts higher ones, but at most so much higher: a claim
+# of the highest number would leave none for later processes.
 FURTHEST = 1000
 
 
 def proof_of(secret: str) -> str:
-    """What is kept of a secret: half of its SHA-256, in hexadecimal digits."""
+    """The hash that is kept of a secret: half of its SHA-256, in hexadecimal digits."""
     return hashlib.sha256(secret.encode()).hexdigest()[:32]
 
 
 def incarnation_of(hello: Hello, account: Account | None, *, key: str, owner_lives: bool) -> int:
     """
-    The incarnation of the process that says HELLO as this worker. Raises Denied when the name is another's.
+    The incarnation of the process that sent this HELLO. Raises Denied when the worker id belongs to another.
 
-    `account` is that of the newest process of this worker id; `owner_lives`: the lease of that process may be running.
+    `account` is that of the newest process of this worker id; `owner_lives` says whether its lease may still run.
     """
     if account is None:
         return min(max(1, hello.incarnation), FURTHEST)
@@ -101,7 +98,7 @@ def incarnation_of(hello: Hello, account: Account | None, *, key: str, owner_liv
 
 
 class Admission:
-    """Makes a process a member: incarnation, account, lease, credit and the state of the ledger in WELCOME."""
+    """Makes members of processes: gives them an incarnation, an account, a lease and credit."""
 
     def __init__(self, membership: Membership, replication: Replication, pushes: PushPipeline) -> None:
         self._membership = membership
@@ -109,7 +106,7 @@ class Admission:
         self._pushes = pushes
 
     def join(self, run: TrainingRun, peer: PeerId, hello: Hello, *, key: str, now: float) -> list[Effect]:
-        """WELCOME for the process that says this HELLO, whose run is the right one. Raises Denied."""
+        """Reply WELCOME to a HELLO of this run. Raises Denied when the worker id belongs to another process."""
         worker = hello.worker_id
         owner_lives = self._membership.may_live(worker, now=now)
         incarnation = incarnation_of(hello, run.ledger.accounts.get(worker), key=key, owner_lives=owner_lives)
@@ -130,5 +127,5 @@ class Admission:
         reply = welcome(hello, run, account, lease_seconds=self._membership.lease_seconds, credit=credit)
         effects: list[Effect] = [Send(peer, reply), Note(f"{worker} {'is back' if is_back else 'joined'}")]
         if lost:
-            effects.append(Note(f"{worker} keeps {lost} pushes no more that this server lacks", warning=True))
+            effects.append(Note(f"{worker} has dropped {lost} pushes that this server lacks", warning=True))
         return effects + self._replication.forward(worker, opened, now=now)

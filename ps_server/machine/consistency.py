@@ -1,15 +1,16 @@
 """
-Whose push is settled when: the consistency of a run.
+The consistency gate: when each push is settled, by the consistency rule of the run.
 
-async   each when it comes: Mnih et al. 2016
-ssp     when its worker is then at most `slack` pushes ahead of the slowest: Ho et al. 2013, stale synchronous parallel
-paced   when no gradient that is still to come is then more than `slack` versions late; what would all the same be, as
-        one update with the others of its age
-sync    one of each worker in a round, when all of them have come: of each the one that follows its last, so that a
-        push that the network lost puts no other in its place
+async   at once: Mnih et al. 2016
+ssp     as soon as its worker is then at most `slack` pushes ahead of the slowest: Ho et al. 2013, stale synchronous
+        parallel
+paced   as soon as no gradient that is still to come is then more than `slack` versions late; gradients that would be
+        late all the same are one update
+sync    in rounds of one push from each worker, always the next of its sequence: a push that the network lost is not
+        replaced by a later one
 
-Only the living count: one whose lease has ended, or who left, keeps nobody waiting. A push that waits is held here and
-not settled: it is in no checkpoint, its worker keeps it, and a server that comes back is sent it again.
+Workers whose lease has ended, or that left, keep no push waiting. A waiting push is not settled: it is in no
+checkpoint, its worker keeps it in the resend buffer, and sends it again to a restarted server.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ from ps_server.machine.membership import Member, PeerId
 
 @dataclass(frozen=True, eq=False)
 class WaitingPush:
-    """A push that was received and is not settled, and the connection that waits for the answer."""
+    """A push that was received and is not settled, and the connection to which its reply goes."""
 
     member: Member
     peer: PeerId
@@ -33,40 +34,40 @@ class WaitingPush:
 
     @property
     def size(self) -> int:
-        """Bytes of the vector."""
+        """The bytes of the vector."""
         return vector_bytes(self.vector)
 
 
 class ConsistencyGate:
     """
-    The pushes that wait for their turn.
+    The pushes that wait.
 
-    Invariants: of one worker they are held by sequence, each once; the lowest is settled first. What is held beyond
-    one push of each living worker is within the budget.
+    Invariants: a push waits once, however often it was sent; those of one worker are settled in order of sequence. All
+    waiting pushes but one of each living worker are within the budget.
     """
 
     def __init__(self, settings: Consistency, through: Callable[[str], int], *, budget_bytes: int) -> None:
-        """`through`: the sequence up to which everything of a worker, by its id, is settled."""
+        """`through` maps a worker id to the sequence up to which all its pushes are settled."""
         self._budget_bytes = budget_bytes
         self._settings = settings
         self._through = through
-        self._held: dict[str, dict[int, WaitingPush]] = {}  # by worker id and sequence; never an empty dictionary in it
-        self._clocks: dict[str, int] = {}  # of the living: pushes settled, counted from the slowest when they joined
-        self._has: dict[str, int] = {}  # version of the weights that each of the living computes on, or an older one
-        self._began = settings.quorum == 0  # as many as it asks for have lived at once
+        self._held: dict[str, dict[int, WaitingPush]] = {}  # by worker id and sequence; no inner dictionary is empty
+        self._clocks: dict[str, int] = {}  # pushes settled since it joined, plus the slowest clock then; of the living
+        self._has: dict[str, int] = {}  # the version that each of the living computes on, or an older one
+        self._began = settings.quorum == 0  # whether the quorum was reached once
 
     @property
     def held_bytes(self) -> int:
-        """Of all vectors that wait."""
+        """The bytes of all waiting vectors."""
         return sum(held.size for pushes in self._held.values() for held in pushes.values())
 
     def admit(self, held: WaitingPush, *, is_alive: Callable[[str], bool]) -> bool:
         """
-        A push that is new to the ledger; held already, it takes the place of its repetition.
+        Keep a push that is not settled; a retry replaces the push that it repeats.
 
-        False when there is no room for it: it can be sent again when older ones of its worker are settled. For the one
-        that is settled next there always is. Where memory is short, that of the dead goes first: should one come back,
-        it sends its pushes again.
+        False when the budget is spent: the worker sends the push again when older ones are settled. The push that is
+        settled next is always kept. When memory is short, pushes of dead workers are dropped first: a worker that
+        comes back sends them again.
         """
         worker = held.member.worker_id
         if self.held_bytes + held.size > self._budget_bytes:
@@ -78,11 +79,11 @@ class ConsistencyGate:
         return True
 
     def pulled(self, worker_id: str, version: int) -> None:
-        """The worker is given the weights of this version, unless it was given others and has asked twice."""
+        """A worker pulls this version. A second pull may be a retry, so that the first counts."""
         self._has.setdefault(worker_id, version)
 
     def settled(self, push: WaitingPush, *, version: int) -> None:
-        """A push was looked at; this is now the version of the weights."""
+        """A push was applied or discarded; its reply brings this version if it asks for weights."""
         if push.message.weight_codec is not None:
             self._has[push.member.worker_id] = version
 
@@ -91,16 +92,16 @@ class ConsistencyGate:
         return worker_id in self._held
 
     def holds(self, worker_id: str) -> bool:
-        """Whether a push of this worker waits, and for nothing that it would have to send first."""
+        """Whether a push of this worker waits, and needs no other push of it to be settled."""
         held = self._held.get(worker_id)
         return held is not None and (self._settings.rule != "sync" or self._through(worker_id) + 1 in held)
 
     def steps_of(self, worker_id: str) -> int:
-        """Environment steps of the pushes of this worker that wait."""
+        """Environment steps of this worker's waiting pushes."""
         return sum(held.message.steps for held in self._held.get(worker_id, {}).values())
 
     def drop(self, worker_id: str) -> None:
-        """The worker begins a new connection, on which it will send again what is not settled."""
+        """The worker joins anew, and sends again what is not settled."""
         self._held.pop(worker_id, None)
 
     def drop_all(self) -> None:
@@ -109,7 +110,7 @@ class ConsistencyGate:
 
     def next(self, alive: Callable[[], Sequence[Member]], *, epoch: int, version: int) -> list[WaitingPush]:
         """
-        The pushes that are settled now, as one update, in order of their workers' numbers; [] when all must wait.
+        The pushes to settle now, as one update, in order of their workers' numbers; [] when all must wait.
 
         `version` of `epoch` is that of the weights.
         """
@@ -131,8 +132,8 @@ class ConsistencyGate:
         ready = {worker for worker in self._held if self.holds(worker)}
         if not living <= ready:
             return []
-        # What the dead have not sent in order is not waited for: should one come back, it sends all of it again. What a
-        # worker has given up is left out.
+        # A dead worker's push that is not the next of its sequence is dropped: a worker that comes back sends it again.
+        # So is a push that its worker has given up.
         self._held = {worker: self._from(self._through(worker) + 1, self._held[worker]) for worker in ready}
         return self._together(ready)
 
@@ -150,17 +151,17 @@ class ConsistencyGate:
     def _next_of_paced(self, living: set[str], epoch: int, version: int) -> list[WaitingPush]:
         self._has = {worker: has for worker, has in self._has.items() if worker in living}
         computed_on = self._has | {worker: self._computed_on(worker, epoch, version) for worker in self._held}
-        # After one more update these would be more than `slack` late: it must be theirs.
+        # After one more update these would be more than `slack` late: so they are that update.
         late = {worker for worker, base in computed_on.items() if version + 1 - base > self._settings.slack}
         due = late or {min(self._held, key=computed_on.__getitem__)}
         return self._together(due) if due <= self._held.keys() else []
 
     def _computed_on(self, worker_id: str, epoch: int, version: int) -> int:
         oldest = self._oldest(worker_id).message
-        return oldest.computed_on if oldest.epoch == epoch else version  # one of another epoch counts as fresh
+        return oldest.computed_on if oldest.epoch == epoch else version  # a push of another epoch counts as fresh
 
     def _is_next(self, worker_id: str, sequence: int) -> bool:
-        """Whether no other push of this worker can be settled before this one; or it is here already."""
+        """Whether this push is kept already, or no other push of its worker can be settled before it."""
         held = self._held.get(worker_id, {})
         in_order = sequence == self._through(worker_id) + 1
         return sequence in held or in_order or (not held and self._settings.rule != "sync")
@@ -177,7 +178,7 @@ class ConsistencyGate:
         return {one: held for one, held in pushes.items() if one >= sequence}
 
     def _take(self, worker_id: str) -> WaitingPush:
-        """The oldest push of a worker; it waits no longer."""
+        """Remove the oldest push of a worker."""
         held = self._held[worker_id]
         oldest = held.pop(min(held))
         if not held:

@@ -1,4 +1,4 @@
-"""What the server machine wants done. The shell does it, in order, and tells the machine what it has to know."""
+"""Effects: the actions that the server machine asks its shell for. The shell carries them out in order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,24 +14,24 @@ from ps_server.state.weight_store import Snapshot
 
 @dataclass(frozen=True)
 class Send:
-    """Deliver a message, with a snapshot or other buffers, to one peer. May be lost: the peer will ask again."""
+    """Send a message, with a snapshot or other buffers, to one peer. It may be lost: the peer requests it again."""
 
     to: PeerId
     message: ToWorker
     snapshot: Snapshot | None = None
-    vector: Sequence[Buffer] = ()  # for the standby; nobody writes to them any more
+    vector: Sequence[Buffer] = ()  # for the standby; these buffers do not change any more
 
 
 @dataclass(frozen=True)
 class SaveCheckpoint:
     """Write this state of the run to disk, in the background; then call `checkpoint_saved` or `checkpoint_failed`."""
 
-    vectors: dict[str, Tensor]  # copies: nobody else writes to them
+    vectors: dict[str, Tensor]  # copies that do not change any more
     record: dict[str, Any]  # plain values
     global_steps: int
-    best: bool  # its mean return is the best so far: keep it apart
-    keep: int  # so many of the newest
-    milestone: int | None = None  # episodes so far, when this is one of those that the run wants kept apart
+    best: bool  # its mean return is the best so far: keep it when older ones are deleted
+    keep: int  # how many of the newest are kept
+    milestone: int | None = None  # episodes so far, if the run's settings ask to keep this one
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,22 @@ class Recall:
 
 @dataclass(frozen=True)
 class Reported:
-    """A report was counted: write down what people want to see of it."""
+    """A report was counted: record it in the run folder."""
 
     worker_id: str
     number: int
-    is_first: bool  # of those that report it has the lowest number
-    global_steps: int  # T when it came
+    is_first: bool  # it has the lowest number of the workers that report
+    global_steps: int  # T when the report came
     updates: int
     minutes: float
-    first_episode: int  # the number in the run, from 1, of the first of these
+    first_episode: int  # the number in the run, from 1, of the first episode below
     episodes: tuple[Episode, ...]
     meters: dict[str, float]
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something a person watching the server wants to know, in one line."""
+    """One line for the log."""
 
     text: str
     warning: bool = False
@@ -64,14 +64,14 @@ class Note:
 
 @dataclass(frozen=True)
 class Exit:
-    """The run is over and everyone has been told: stop serving once the last checkpoint is on disk."""
+    """The run is over and STOP is sent: stop serving once the last checkpoint is on disk."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class SendToPrimary:
-    """Hand a message to the connection with the primary that this standby follows. May be lost."""
+    """Send a message from this standby to its primary. It may be lost."""
 
     message: ToServer
 

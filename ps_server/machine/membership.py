@@ -1,12 +1,8 @@
 """
-Who takes part. A member has a lease that any traffic renews; there are no ranks, no fixed number, no start barrier.
+The members of a run and their leases. There are no ranks, no fixed number of workers, and no start barrier.
 
-A worker whose lease has ended is remembered: when it is heard again (it was paused, or its network was) it is simply
-alive again.
-
-What the shell knows of the peer that has sent a message, beside its connection.
-
-How long a server waits, and how much it takes: what no run decides, whoever serves it.
+Every message of a member renews its lease. A member whose lease has ended is dead, but remembered: its next message
+brings it to life again.
 """
 
 from collections import Counter
@@ -34,7 +30,7 @@ class Member:
     peer: PeerId
     last_heard: float  # seconds of the shell's monotonic clock
     alive: bool = True
-    stalled: bool = False  # its trainer stands still, as it says itself
+    stalled: bool = False  # its heartbeat says that its trainer makes no step
     pushes: int = 0  # applied
     discarded: int = 0
     refused: Counter[str] = field(default_factory=Counter)  # by code; discarded pushes too
@@ -46,7 +42,7 @@ class Member:
     )
 
     def push_settled(self, settlement: Settlement, *, steps: int) -> None:
-        """One of its pushes was applied or discarded, or had been before."""
+        """Count a push that was applied or discarded; a duplicate was counted before."""
         if settlement.verdict == "applied":
             self.pushes += 1
             self.steps += steps
@@ -56,17 +52,19 @@ class Member:
 
 
 class Membership:
-    """The members of the run, by worker id and by the connection they were last heard on."""
+    """The members of the run, by worker id and by their newest connection."""
 
     def __init__(self, lease_seconds: float, *, now: float) -> None:
         self.lease_seconds = lease_seconds
-        self._presumed_until = now + lease_seconds  # until then workers of a former life of the server may come back
+        self._presumed_until = (
+            now + lease_seconds
+        )  # until then a worker of the server's former epoch may come back under any name
         self._by_id: dict[str, Member] = {}
         self._by_peer: dict[PeerId, Member] = {}
-        self._living: dict[str, Member] = {}  # those that are alive, by id: thousands of the dead are remembered
+        self._living: dict[str, Member] = {}  # the members that are alive; there may be thousands of dead ones
 
     def join(self, hello: Hello, peer: PeerId, *, number: int, now: float) -> bool:
-        """A worker was admitted as HELLO says here. Returns whether it is a known one, perhaps on a new connection."""
+        """A worker is admitted. Returns whether this process was a member before, perhaps on another connection."""
         member = self._by_id.get(hello.worker_id)
         known = member is not None and member.incarnation == hello.incarnation
         if member is not None:
@@ -82,16 +80,16 @@ class Membership:
         return known
 
     def may_live(self, worker_id: str, *, now: float) -> bool:
-        """Whether a lease of this worker runs; at first, of one that only a former life of the server knew, too."""
+        """Whether the lease of this worker runs, or may run from the server's former epoch."""
         member = self._by_id.get(worker_id)
         return now < self._presumed_until if member is None else member.alive
 
     def known_at(self, peer: PeerId) -> Member | None:
-        """Whoever speaks on this connection, without renewing anything."""
+        """The member at this connection; its lease is not renewed."""
         return self._by_peer.get(peer)
 
     def heard_from(self, peer: PeerId, *, now: float) -> Member | None:
-        """Renew the lease of whoever speaks on this connection; None when that is nobody we know."""
+        """The member at this connection, whose lease is renewed; None when there is none."""
         member = self._by_peer.get(peer)
         if member is not None:
             member.last_heard = now
@@ -100,18 +98,18 @@ class Membership:
         return member
 
     def leave(self, member: Member) -> None:
-        """A worker said GOODBYE."""
+        """A worker has sent GOODBYE."""
         self._end_lease(member)
 
     def expire(self, *, now: float) -> list[Member]:
-        """End the leases of members silent for longer than the lease; return them."""
+        """End the leases of members that were silent for too long; return these members."""
         ended = [member for member in self.alive() if now - member.last_heard > self.lease_seconds]
         for member in ended:
             self._end_lease(member)
         return ended
 
     def prolong(self, seconds: float, *, now: float) -> None:
-        """Nobody was listened to for so long, until now: that was no silence of theirs."""
+        """The server read no messages for so long, until now: leases are longer by that."""
         self._presumed_until += seconds
         for member in self.alive():
             member.last_heard = min(now, member.last_heard + seconds)
@@ -121,7 +119,7 @@ class Membership:
         return list(self._living.values())
 
     def moving(self) -> list[Member]:
-        """Those of the living that others may have to wait for: whose trainer does not stand still."""
+        """The living members whose trainers are not stalled: pushes of others may wait for theirs."""
         return [member for member in self._living.values() if not member.stalled]
 
     def is_alive(self, worker_id: str) -> bool:
@@ -129,7 +127,7 @@ class Membership:
         return worker_id in self._living
 
     def all(self) -> list[Member]:
-        """Every member that is remembered: the living first, then in order of joining."""
+        """Every member, the living first, each part in order of joining."""
         return sorted(self._by_id.values(), key=lambda member: (not member.alive, member.number))
 
     def _end_lease(self, member: Member) -> None:

@@ -122,7 +122,7 @@ class ParameterServer:
             if not legal and self.phase is Phase.DRAINING:
                 return [Send(peer, messages.Stop(reason=self._end_reason, request=message.request))]
             if member is None and type(message) not in FROM_ANYBODY:
-                raise Denied("unknown_worker", "say HELLO first, on this connection")
+                raise Denied("unknown_worker", "send HELLO first, on this connection")
             if not sender.is_admin and type(message) in ADMINS_ONLY:
                 raise Denied("not_admin", "saving, stopping and following the run takes an admin's key")
             if is_fenced_by(message, self.run):
@@ -133,7 +133,7 @@ class ParameterServer:
             if not legal and self.phase is Phase.FENCED:
                 raise Denied("fenced", self.fenced)
             if not legal:
-                raise Denied("no_weights", "the run has no weights yet; say SEED first")
+                raise Denied("no_weights", "the run has no weights yet; send SEED first")
             effects = self._reply(peer, member, message, vector, sender.key, now)
         except Denied as denied:
             return self.refusals.refuse(peer, denied.code, str(denied), message.request, now=now)

@@ -16,9 +16,9 @@ from ps_server.state.training_run import TrainingRun
 
 class Phase(enum.Enum):
     EMPTY = "empty"  # no weights yet: waiting for a worker to seed them
-    SERVING = "serving"  # weights exist and are being trained
+    SERVING = "serving"  # weights are being trained
     DRAINING = "draining"  # the run is over: weights may be read, not changed
-    FENCED = "fenced"  # another server has taken over the run: nothing of it is touched any more
+    FENCED = "fenced"  # another server has taken over the run: this one neither changes nor saves it
 
 
 _ADMIN: set[type[ToServer]] = {messages.StatusRequest, messages.CheckpointRequest, messages.StopRequest}
@@ -27,8 +27,8 @@ _STANDBY: set[type[ToServer]] = {messages.Fence, *_FOLLOWING}
 _ALWAYS: set[type[ToServer]] = {messages.Pull, messages.Report, messages.Goodbye, messages.Fence, *_ADMIN}
 _SEEDING: set[type[ToServer]] = {messages.Hello, messages.Heartbeat, messages.Seed, *_ALWAYS}
 
-# Anything else is refused; once the run is over here, it is answered by STOP.
-# Two workers may both try to seed: the later one is told that its weights were not needed.
+# Every other request is refused; in DRAINING its reply is STOP. SEED is legal in SERVING, because two workers may both
+# try to seed: the later one learns that its weights were not needed.
 ACCEPTS: dict[Phase, set[type[ToServer]]] = {
     Phase.EMPTY: _SEEDING,
     Phase.SERVING: {messages.Push, messages.CreditRequest, *_SEEDING, *_FOLLOWING},
@@ -36,10 +36,10 @@ ACCEPTS: dict[Phase, set[type[ToServer]]] = {
     Phase.FENCED: {messages.StatusRequest},
 }
 
-# What needs no HELLO before it: an admin's questions, a standby's overrides, and reading the weights.
+# Requests that need no HELLO: those of admins and standbys, and reading the weights.
 FROM_ANYBODY: set[type[ToServer]] = {messages.Hello, messages.Pull, *_ADMIN, *_STANDBY}
 
-# What a worker's key is not enough for, where keys are asked for.
+# Requests that need an admin's key, where keys are asked for.
 ADMINS_ONLY: set[type[ToServer]] = {messages.CheckpointRequest, messages.StopRequest, *_STANDBY}
 
 
@@ -55,18 +55,18 @@ ANYBODY = Sender()
 
 
 def is_fenced_by(message: ToServer, run: TrainingRun | None) -> TypeGuard[Hello | Fence]:
-    """Whether the message proves that this run is served in a later epoch than ours. A claim alone counts nothing."""
+    """Whether the message proves that this run is served in a later epoch. A claim without the proof is ignored."""
     if run is None or not isinstance(message, Hello | Fence) or message.run_id != run.lineage.run_id:
         return False
     return message.latest_epoch > run.epoch and run.lineage.proves(message.latest_epoch, message.epoch_proof)
 
 
 def advice(address: str) -> str:
-    """What to do with a server that is over; `address` is where the run is served now, as far as that is known."""
+    """What a person should do with a fenced server; `address` is where the run is served now, "" if that is unknown."""
     where = address or "HOST:PORT"
-    told = f"{address} has" if address else "another server has"
+    other = f"{address} has" if address else "another server has"
     return (
-        f"{told} taken over this run, and its checkpoints go on there. This server is over: start it as the standby "
+        f"{other} taken over this run, and its checkpoints go on there. This server is over: start it as the standby "
         f"of the other, in a new folder: ps-server --standby-of {where} --run-dir FOLDER. Only if the other server and "
         "its folder are lost, go on from the older state here: ps-server --resume RUN_DIR --take-back"
     )

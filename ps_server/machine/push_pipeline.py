@@ -1,8 +1,8 @@
 """
 The path of a push through the server: flow control, consistency gate, settlement, reply, forwarding to the standby.
 
-training_run.py decides what a push does to the weights. This file decides when that happens and what the workers are
-sent. Pulls pass here too: the gate of a paced run has to know which version each worker computes on.
+training_run.py decides what a push does to the weights; this file decides when, and what the reply is. Pulls pass here
+too: the gate of a paced run has to know which version each worker computes on.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from ps_server.state.training_run import TrainingRun
 
 
 class PushPipeline:
-    """The pushes of one server in one epoch. `run` is None until the first worker has decided it."""
+    """The pushes of one server in one epoch. `run` is None until it is decided."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class PushPipeline:
         *,
         receive_bytes: int,
     ) -> None:
-        self.not_modified = 0  # replies without weights, because the worker has the newest
+        self.not_modified = 0  # replies without weights, because the peer has the newest
         self.budget = PushBudget(receive_bytes, membership)
         self._receive_bytes = receive_bytes
         self._membership = membership
@@ -49,7 +49,7 @@ class PushPipeline:
         self.begin(run)
 
     def begin(self, run: TrainingRun | None) -> None:
-        """The run is decided; its consistency rule is, too."""
+        """The run is decided, and with it the rule of the consistency gate."""
         self._run = run
         settings = run.spec.consistency if run else Consistency()
         self.gate = ConsistencyGate(settings, self._settled_through, budget_bytes=self._receive_bytes)
@@ -84,7 +84,7 @@ class PushPipeline:
 
     def receive(self, member: Member, push: Push, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
         """
-        A push has arrived. A retry of a settled push is answered at once; a new push goes to the gate.
+        A push has arrived. A retry of a settled push gets its reply at once; a new push goes to the gate.
 
         Raises Denied.
         """
@@ -99,7 +99,7 @@ class PushPipeline:
         elif self.gate.admit(waiting, is_alive=self._membership.is_alive):
             effects += self.settle_ready(now=now)
         else:
-            reason = f"push {push.sequence} would wait here, and there is no room for it before older ones"
+            reason = f"push {push.sequence} would wait here, and older ones take the memory; send it again after those"
             raise Denied("outside_window", reason)
         return [*effects, *self.grant_credit(now=now)]
 
@@ -110,7 +110,7 @@ class PushPipeline:
         self.budget.ask(member.peer, request.request, request.bytes)
         return self.grant_credit(now=now)
 
-    # -- what becomes of them -----------------------------------------------------------------------------------------
+    # -- settlement ---------------------------------------------------------------------------------------------------
 
     def settle_ready(self, *, now: float) -> list[Effect]:
         """Settle the pushes that the gate lets through, until none is left or the run is over."""
@@ -125,12 +125,12 @@ class PushPipeline:
         return effects
 
     def grant_credit(self, *, now: float) -> list[Effect]:
-        """CREDIT_GRANT to the workers whose turn it is."""
+        """Send CREDIT_GRANT to the next workers in the queue."""
         grants = self.budget.next_grants(held_bytes=self.gate.held_bytes, holds=self.gate.holds_any, now=now)
         return [Send(peer, CreditGrant(request=request)) for peer, request in grants]
 
     def watch_weights(self) -> list[Effect]:
-        """Weights that are not finite any more are replaced by those of a checkpoint."""
+        """Go back to a checkpoint if the weights are not finite any more."""
         return [Recall()] if self._run is not None and self._soundness.is_lost(self._run) else []
 
     def _settle(self, run: TrainingRun, together: Sequence[WaitingPush], *, now: float) -> list[Effect]:

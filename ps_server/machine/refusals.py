@@ -1,10 +1,10 @@
 """
-Who was told no, how often and why; and who is not heard because of it (refusals.py).
+Refusals: how often which peer was refused and why, and the quarantine of peers that offend again and again.
 
-Who keeps sending what must be refused is not heard for a while; each time for longer.
-
-A worker is known by its id, on whatever connection; a stranger by its connection. Honest peers have none of this: a
-push that is late, early, sent twice or meant for another run is no offence.
+An offence is a request that no sound program sends: bytes that are no message, a gradient that is not finite. A push
+that is late, early, sent twice or meant for another run is none. A peer with many offences in a short time is in
+quarantine: its messages are refused unread, each time for longer. Offences count by worker id, on whatever connection,
+or by connection while the peer is no member.
 """
 
 from collections import Counter, OrderedDict
@@ -18,11 +18,11 @@ from ps_server.machine.membership import Membership, PeerId
 NOT_ADMITTED = {
     "other_run", "name_taken", "not_yours", "superseded", "contradiction", "protocol", "bad_run", "too_many_workers",
 }  # fmt: skip
-TOLD = {10**power for power in range(1, 16)}  # refusals of one member with one code, in its log
+LOGGED = {10**power for power in range(1, 16)}  # which refusals with one code are in the log
 
 
 class Refusals:
-    """Counted by code, for each member too. A peer is a worker on any connection, or a stranger on this one."""
+    """Counts refusals by code, of all peers and of each member."""
 
     def __init__(self, membership: Membership) -> None:
         self.counts: Counter[str] = Counter()
@@ -30,11 +30,11 @@ class Refusals:
         self._quarantine = Quarantine()
 
     def seconds_left(self, peer: PeerId, *, now: float) -> float:
-        """For how long a peer is not heard; 0 when it is."""
+        """How long a peer is in quarantine yet; 0 when it is in none."""
         return self._quarantine.seconds_left(self._name_of(peer), now=now)
 
     def count(self, peer: PeerId, code: str, *, now: float) -> None:
-        """Something of this peer was refused, or one of its pushes discarded."""
+        """Count a refused request or a discarded push."""
         self.counts[code] += 1
         if (member := self._membership.known_at(peer)) is not None:
             member.refused[code] += 1
@@ -43,20 +43,19 @@ class Refusals:
 
     def refuse(self, peer: PeerId, code: str, reason: str, request: int, *, now: float) -> list[Effect]:
         """
-        SendToPrimary a peer no, and remember it.
+        Reply REFUSED, and count it.
 
-        A worker that is not admitted, and a member that is refused again and again, are in the log, the 1st, 10th,
-        100th … time.
+        The log shows the 10th, 100th, 1000th … refusal of a member, and the first refused HELLO too.
         """
         self.count(peer, code, now=now)
-        refused: list[Effect] = [Send(peer, Refused(request=request, code=code, reason=reason))]
+        effects: list[Effect] = [Send(peer, Refused(request=request, code=code, reason=reason))]
         member = self._membership.known_at(peer)
-        if member is not None and member.refused[code] in TOLD:
+        if member is not None and member.refused[code] in LOGGED:
             times = f"{member.worker_id} was refused {member.refused[code]} times ({code})"
-            refused.append(Note(f"{times}: {reason}", warning=True))
-        if member is None and code in NOT_ADMITTED and self.counts[code] in {1, *TOLD}:
-            refused.append(Note(f"not admitted ({code}, {self.counts[code]} so far): {reason}", warning=True))
-        return refused
+            effects.append(Note(f"{times}: {reason}", warning=True))
+        if member is None and code in NOT_ADMITTED and self.counts[code] in {1, *LOGGED}:
+            effects.append(Note(f"not admitted ({code}, {self.counts[code]} so far): {reason}", warning=True))
+        return effects
 
     def _name_of(self, peer: PeerId) -> str | PeerId:
         member = self._membership.known_at(peer)
@@ -68,15 +67,15 @@ OFFENCES = {
 }  # fmt: skip
 STRIKES = 10  # offences in a short time
 FORGIVEN_SECONDS = 10.0  # after which one offence less counts
-FIRST_SECONDS = 1.0  # of silence; doubles each time
-LONGEST_SECONDS = 300.0  # and after so long without an offence it begins anew
+FIRST_SECONDS = 1.0  # of quarantine; doubles each time
+LONGEST_SECONDS = 300.0  # also: without an offence for so long, the next quarantine is a first one
 MOST_RECORDS = 10_000
 
 
 @dataclass
 class _Record:
     strikes: float = 0.0
-    times: int = 0  # that it was not heard
+    times: int = 0  # in quarantine
     last_offence: float = 0.0
     until: float = 0.0
 
@@ -88,7 +87,7 @@ class Quarantine:
         self._records: OrderedDict[Hashable, _Record] = OrderedDict()  # the latest offender last
 
     def offence(self, who: Hashable, *, now: float) -> None:
-        """It has sent something that had to be refused."""
+        """Count an offence; the quarantine begins with the last of STRIKES."""
         record = self._records.pop(who, None)
         if record is None or now - record.last_offence > LONGEST_SECONDS:
             record = _Record()
@@ -105,6 +104,6 @@ class Quarantine:
             self._records.popitem(last=False)
 
     def seconds_left(self, who: Hashable, *, now: float) -> float:
-        """For how long it is not heard; 0 when it is."""
+        """How long the quarantine lasts yet; 0 when there is none."""
         record = self._records.get(who)
         return max(0.0, record.until - now) if record else 0.0

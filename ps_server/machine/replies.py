@@ -1,9 +1,7 @@
 """
-What peers are told of the run: when they join, when they ask for weights, and when they ask how it is.
+The contents of replies: WELCOME, ALIVE, the weights, the status of the run; and what is recorded of a worker's report.
 
-The status of a run, put together from the parts of the machine.
-
-What a report of a worker changes, who the first of those that report is, and what people want to see of it.
+These functions change nothing but the run's count of reports. Whether a peer may have a reply is decided elsewhere.
 """
 
 from typing import Any
@@ -33,7 +31,7 @@ from ps_server.state.training_run import TrainingRun
 
 
 def welcome(hello: Hello, run: TrainingRun, account: Account, *, lease_seconds: float, credit: int) -> Welcome:
-    """The answer to who may join."""
+    """The reply to a HELLO that is admitted."""
     return Welcome(
         request=hello.request,
         protocol=messages.PROTOCOL_VERSION,
@@ -77,7 +75,7 @@ def newest(
     store = run.store if run else None
     is_target = isinstance(message, Pull) and message.target
     version = 0 if store is None else store.target_version if is_target else store.version
-    answer: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "request": message.request,
         "epoch": epoch,
         "version": version,
@@ -87,12 +85,12 @@ def newest(
     }
     codec = codec_for_weights(codec)
     if store is None or (message.have_epoch, message.have_version) == (epoch, version):
-        return Send(peer, NotModified(**answer))
-    return Send(peer, Weights(**answer, codec=codec), store.snapshot(codec, target=is_target))
+        return Send(peer, NotModified(**fields))
+    return Send(peer, Weights(**fields, codec=codec), store.snapshot(codec, target=is_target))
 
 
 def renewed(send: Send, run: TrainingRun, *, target: bool) -> Send:
-    """An answer that carries weights (or target weights), with the newest."""
+    """A reply that waited to be sent, with the newest weights (or target weights) instead."""
     assert isinstance(send.message, Weights), "nothing else carries weights"
     store = run.weights
     message = msgspec.structs.replace(
@@ -104,23 +102,23 @@ def renewed(send: Send, run: TrainingRun, *, target: bool) -> Send:
     return Send(send.to, message, store.snapshot(message.codec, target=target))
 
 
-def status_reply(peer: PeerId, asked: messages.StatusRequest, run: TrainingRun | None, status: Status) -> Send:
-    """The answer to an admin's question."""
+def status_reply(peer: PeerId, request: messages.StatusRequest, run: TrainingRun | None, status: Status) -> Send:
+    """The reply to STATUS_REQUEST."""
     schema = run.store.schema.specs if run and run.store else ()
     spec = run.spec.to_dict() if run else {}
-    return Send(peer, messages.StatusReply(request=asked.request, status=status, run=spec, schema=schema))
+    return Send(peer, messages.StatusReply(request=request.request, status=status, run=spec, schema=schema))
 
 
-# A status travels in one header of 1 MiB, with the run and the schema; names of workers and meters are their own.
+# A status has to fit into one header of 1 MiB with the run and the schema, however long the workers make their names.
 MAX_WORKERS = 200
 MAX_WORKERS_BYTES = 800_000
 
 
 def status_of(run: TrainingRun | None, members: list[Member], *, now: float, **fields: Any) -> Status:
     """
-    One immutable value; may be handed to any thread. `fields` are those that neither the run nor the members know.
+    The status as an immutable value, which any thread may have. `fields` come from neither the run nor the members.
 
-    Before the run is decided its fields keep their zeros.
+    Before the run is decided its fields are zeros.
     """
     return Status(
         workers_alive=sum(member.alive for member in members),
@@ -161,7 +159,7 @@ def _run_fields(run: TrainingRun, *, now: float) -> dict[str, Any]:
 
 
 def _workers(members: list[Member], *, now: float) -> tuple[WorkerStatus, ...]:
-    """As many as a header holds."""
+    """The first members, as many as fit into a header."""
     workers: list[WorkerStatus] = []
     size = 0
     for member in members[:MAX_WORKERS]:
@@ -191,14 +189,14 @@ def _worker(member: Member, *, now: float) -> WorkerStatus:
     )
 
 
-LATE_SECONDS = 30.0  # without a report: the first worker has left, or stands still
+LATE_SECONDS = 30.0  # without a report, after which the first reporter is taken for gone or stalled
 
 
 class FirstReporter:
     """
-    Who does what one worker alone does for a run: of those that report, the one with the lowest number.
+    The reporting worker with the lowest number, to which falls what one worker alone does for a run.
 
-    When it reports no more the others take its place, at last the lowest of them.
+    When its reports end, the next worker that reports takes its place, and then the lowest again.
     """
 
     def __init__(self) -> None:
@@ -206,14 +204,14 @@ class FirstReporter:
         self._heard = 0.0
 
     def is_first(self, number: int, *, now: float) -> bool:
-        """The worker with this number reports: is it the first?"""
+        """Whether the worker with this number, which reports now, is the first."""
         if self._number is None or number <= self._number or now - self._heard > LATE_SECONDS:
             self._number, self._heard = number, now
         return number == self._number
 
 
 def count_report(run: TrainingRun, worker_id: str, report: Report, *, is_first: bool, now: float) -> Reported | None:
-    """Count a report; None when it was counted before."""
+    """Count a report and return what to record of it; None when it was counted before."""
     if not run.note_report(worker_id, report, now=now):
         return None
     return Reported(

@@ -73,7 +73,7 @@ class WorkerRequests:
     def _seed(
         self, run: TrainingRun, member: Member, seed: Seed, vector: Sequence[Buffer], *, now: float
     ) -> list[Effect]:
-        """The first weights of a run are taken; later ones must have the same schema, and are not needed."""
+        """The first weights of a run are taken. Later ones are not needed, but must have the same schema."""
         schema, weights = seed_of(seed, vector)
         if run.store is not None:
             if sentence := run.store.schema.difference(schema):
@@ -86,7 +86,7 @@ class WorkerRequests:
         return [Send(member.peer, seeded), note, *self._saving.begin(run, now=now)]
 
     def _heartbeat(self, run: TrainingRun, member: Member, heartbeat: Heartbeat, *, now: float) -> list[Effect]:
-        """A worker whose resend buffer fills up hurries a checkpoint; perhaps a slow standby is dropped."""
+        """A worker whose resend buffer fills up hurries the next checkpoint, and a standby that lags is dropped."""
         account = run.ledger.accounts[member.worker_id]
         effects: list[Effect] = []
         if heartbeat.save_soon:
@@ -99,7 +99,7 @@ class WorkerRequests:
         return [Send(member.peer, reply), *effects, *self._mark_stalled(member, heartbeat.stalled)]
 
     def _mark_stalled(self, member: Member, stalled: bool) -> list[Effect]:
-        """A stalled trainer keeps no other waiting; pushes that waited for it are settled at the next tick."""
+        """A stalled trainer keeps no push of another waiting; those that waited are settled at the next tick."""
         if member.stalled == stalled:
             return []
         member.stalled = stalled
@@ -110,7 +110,7 @@ class WorkerRequests:
         worker = member.worker_id
         if report.sequence > run.ledger.accounts[worker].reported:
             if not member.reports.allows(now=now):
-                raise Denied("too_often", f"more than {REPORTS_PER_SECOND:g} reports a second do not count")
+                raise Denied("too_often", f"more than {REPORTS_PER_SECOND:g} reports a second are not counted")
             run.check_report(worker, report, unsettled=self._pushes.gate.steps_of(worker))
         is_first = self._first_reporter.is_first(member.number, now=now)
         noted = Noted(request=report.request, sequence=report.sequence, first=is_first)

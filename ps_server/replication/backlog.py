@@ -1,7 +1,7 @@
 """
-The replication backlog: what one standby has not acknowledged, in order, and which of it is under way.
+The replication backlog: the messages that one standby has not acknowledged, in order, and which of them are in flight.
 
-The backlog measures the standby's lag. It knows neither peers nor promises, and forgets nothing by itself.
+The backlog measures the standby's lag. It knows neither peers nor what is durable, and drops nothing by itself.
 """
 
 from collections import deque
@@ -12,10 +12,10 @@ from common.protocol.messages import State, Update
 from common.protocol.tensors import vector_bytes
 from common.protocol.wire import Buffer
 
-WINDOW = 4  # messages that may be under way, however large they are
-SMALL_WINDOW, SMALL_WINDOW_BYTES = 64, 2**22  # messages that may be under way while they are small, and all their bytes
+WINDOW = 4  # messages that may be in flight, however large they are
+SMALL_WINDOW, SMALL_WINDOW_BYTES = 64, 2**22  # messages that may be in flight while they are small, and all their bytes
 OVERHEAD_BYTES = 1024  # of an update beside its vector
-AGAIN_SECONDS = 0.5  # without progress, until what is under way is sent again; longer when it is large
+RESEND_SECONDS = 0.5  # without an acknowledgement, after which messages are sent again; longer for large ones
 SLOWEST_BYTES_PER_SECOND = 1e6
 
 
@@ -40,65 +40,65 @@ class Lag:
 
 class Backlog:
     """
-    Begins with the state of the run. `now` is seconds of any monotonic clock.
+    The queue to one standby; the state of the run comes first. `now` is seconds of any monotonic clock.
 
-    Invariant: the first `_under_way` items of the queue have been sent.
+    Invariant: the first `_in_flight` items of the queue are in flight.
     """
 
     def __init__(self, state: State, vector: Sequence[Buffer], *, now: float) -> None:
-        self.acknowledged = 0  # the number up to which the standby has everything; 0 before it has the state
+        self.acknowledged = 0  # everything up to this number; 0 before the standby has the state
         self._progressed = now
         self._queue: deque[Item] = deque()
-        self._under_way = self._under_way_bytes = self._bytes = 0
+        self._in_flight = self._in_flight_bytes = self._bytes = 0
         self.add(state, vector, now=now)
 
     @property
     def update_bytes(self) -> int:
-        """Of everything but the state."""
+        """The bytes of everything but the state."""
         return self._bytes if self.acknowledged else self._bytes - self._queue[0].size
 
     def __len__(self) -> int:
         return len(self._queue)
 
     def add(self, message: State | Update, vector: Sequence[Buffer], *, now: float) -> None:
-        """The next message. Its vector must not change any more."""
+        """Put a message at the end. Its vector must not change any more."""
         size = OVERHEAD_BYTES + vector_bytes(vector)
         self._queue.append(Item(message, vector, size, now))
         self._bytes += size
 
     def acknowledge(self, number: int, *, now: float) -> None:
         """The standby has everything up to a number."""
-        while self._under_way and self._queue[0].message.number <= number:
+        while self._in_flight and self._queue[0].message.number <= number:
             item = self._queue.popleft()
             self._bytes -= item.size
-            self._under_way -= 1
-            self._under_way_bytes -= item.size
+            self._in_flight -= 1
+            self._in_flight_bytes -= item.size
             self._progressed = now
             self.acknowledged = item.message.number
 
     def take(self, *, now: float) -> list[Item]:
-        """What is to be sent now."""
+        """The items to send now."""
         items = []
-        while self._under_way < len(self._queue) and self._has_room(item := self._queue[self._under_way]):
-            if self._under_way == 0:
+        while self._in_flight < len(self._queue) and self._has_room(item := self._queue[self._in_flight]):
+            if self._in_flight == 0:
                 self._progressed = now
-            self._under_way += 1
-            self._under_way_bytes += item.size
+            self._in_flight += 1
+            self._in_flight_bytes += item.size
             items.append(item)
         return items
 
-    def take_again(self, *, now: float) -> list[Item]:
-        """What was under way without progress for too long, and is to be sent again."""
-        patience = AGAIN_SECONDS + self._under_way_bytes / SLOWEST_BYTES_PER_SECOND
-        if not self._under_way or now - self._progressed <= patience:
+    def take_resends(self, *, now: float) -> list[Item]:
+        """The items to send again, because nothing was acknowledged for too long."""
+        patience = RESEND_SECONDS + self._in_flight_bytes / SLOWEST_BYTES_PER_SECOND
+        if not self._in_flight or now - self._progressed <= patience:
             return []
-        self._under_way = self._under_way_bytes = 0
+        self._in_flight = self._in_flight_bytes = 0
         return self.take(now=now)
 
     def clear(self) -> None:
-        """The standby will be sent nothing of it any more; what it has acknowledged stays."""
+        """Drop every item; `acknowledged` stays."""
         self._queue.clear()
-        self._under_way = self._under_way_bytes = self._bytes = 0
+        self._in_flight = self._in_flight_bytes = self._bytes = 0
 
     def lag(self, *, now: float) -> Lag:
         """How far the standby is behind."""
@@ -107,5 +107,5 @@ class Backlog:
         return Lag(len(self._queue), self._bytes, now - self._queue[0].since)
 
     def _has_room(self, item: Item) -> bool:
-        small = self._under_way < SMALL_WINDOW and self._under_way_bytes + item.size <= SMALL_WINDOW_BYTES
-        return small or self._under_way < WINDOW
+        small = self._in_flight < SMALL_WINDOW and self._in_flight_bytes + item.size <= SMALL_WINDOW_BYTES
+        return small or self._in_flight < WINDOW

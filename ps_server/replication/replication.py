@@ -1,14 +1,14 @@
 """
-The replication of a run to one standby, which is sent the whole state, then every change, numbered, in order.
+The replication of a run to one standby: the state transfer, then every change, numbered and in order.
 
 A standby is in sync when it has acknowledged everything but what is younger than a second. While one is in sync, a push
-is durable only when it is there too: then the standby can take over at any moment, and has every push that no worker
-keeps any more.
+is durable only when the standby has it too. So the standby can take over at any moment: it has every push that workers
+have dropped.
 
-Nobody waits for a standby. One that is not in sync yet holds nothing back. One that was, and now lags so that a worker
-runs out of room in its resend buffer, is dropped; so is one whose backlog takes too much memory here. The promise to a
-standby that is dropped or silent lasts until it says FOLLOW anew, at the longest until its lease ends. It is sent the
-state again after a pause, which doubles each time.
+No worker waits for a standby. One that is not in sync yet delays nothing. A standby in sync that lags while a resend
+buffer fills up is dropped; so is one whose backlog takes too much memory. A dropped or silent standby may still take
+over, so pushes wait for it to be durable until it sends FOLLOW anew or its lease ends. It gets the state again after a
+pause, which doubles with each drop.
 """
 
 import json
@@ -31,7 +31,7 @@ from ps_server.replication.backlog import WINDOW, Backlog, Lag
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
-LEASE_SECONDS = 3.0  # without a word from the standby, after which it is taken for gone
+LEASE_SECONDS = 3.0  # without a message of the standby, after which it is gone
 IN_SYNC_SECONDS = 1.0  # the longest lag of a standby that is in sync
 BACKLOG_BYTES = 2**28  # of updates that are not acknowledged
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 300.0  # before a standby that was dropped is sent the state again
@@ -41,10 +41,9 @@ FORGIVEN_SECONDS = 300.0  # in sync, after which the pause begins anew
 @dataclass(eq=False)
 class _Standby:
     """
-    Who follows.
+    The standby that follows.
 
-    `durable_through` is 0 until it is in sync; then the number up to which pushes may have been told to be durable
-    without it.
+    `durable_through` is 0 until it is in sync; then the number up to which pushes may be durable without it.
     """
 
     peer: PeerId
@@ -59,7 +58,7 @@ class _Standby:
 
 @dataclass(frozen=True)
 class _Former:
-    """Who followed last, and how that ended. `pause_seconds` is 0 when it was not dropped."""
+    """The standby that followed last. `pause_seconds` is 0 when it was not dropped."""
 
     peer: PeerId
     address: str
@@ -79,39 +78,39 @@ class Replication:
 
     @property
     def followed(self) -> int | None:
-        """The number up to which a standby in sync has everything; None when no standby has a promise."""
+        """The number up to which the standby has everything; None when pushes are durable without one."""
         return (
             self._standby.backlog.acknowledged if self._standby is not None and self._standby.durable_through else None
         )
 
-    def follow(self, peer: PeerId, wish: Follow, run: TrainingRun, *, now: float) -> list[Effect]:
-        """Somebody wants to be the standby. Raises Denied when another one is."""
+    def follow(self, peer: PeerId, follow: Follow, run: TrainingRun, *, now: float) -> list[Effect]:
+        """A peer requests to be the standby. Raises Denied when there is another one."""
         known = self._standby
-        if known is not None and known.address != wish.address:
+        if known is not None and known.address != follow.address:
             raise Denied("followed", f"this server has a standby, {known.address}; it may have one")
-        if known is not None and (known.peer, known.is_dropped) == (peer, False) and wish.request <= known.request:
+        if known is not None and (known.peer, known.is_dropped) == (peer, False) and follow.request <= known.request:
             known.heard = now
-            return []  # it is sent the state already
+            return []  # a retry: the state is on its way
         former = self._former
-        if former is not None and former.peer == peer and wish.request <= former.request:
-            # A second state under one number could not be told from the first, which may be under way.
-            return [_refused(peer, wish.request, "the state of this FOLLOW was sent; say FOLLOW with a new number")]
-        self._standby = None  # it asks anew: so it knows of the drop, and relies on no promise any more
-        if former is not None and former.address == wish.address and now < former.again_at:
-            reason = f"the standby could not keep up; after {former.pause_seconds:g} s it is sent the run again"
-            return [_refused(peer, wish.request, reason)]
+        if former is not None and former.peer == peer and follow.request <= former.request:
+            # A second state under the same number could not be told from the first, which may be in flight.
+            return [_refused(peer, follow.request, "the state of this FOLLOW was sent; send FOLLOW with a new number")]
+        self._standby = None  # FOLLOW anew: so it knows of the drop, and will not take over
+        if former is not None and former.address == follow.address and now < former.again_at:
+            reason = f"the standby could not keep up; after {former.pause_seconds:g} s it gets the run again"
+            return [_refused(peer, follow.request, reason)]
         self.number += 1
-        state, vector = state_of(run, request=wish.request, number=self.number, now=now)
-        self._standby = _Standby(peer, wish.address, wish.request, Backlog(state, vector, now=now), heard=now)
-        return [Note(f"{wish.address} wants to be the standby: sending it the run"), *self._send_waiting(now=now)]
+        state, vector = state_of(run, request=follow.request, number=self.number, now=now)
+        self._standby = _Standby(peer, follow.address, follow.request, Backlog(state, vector, now=now), heard=now)
+        return [Note(f"{follow.address} wants to be the standby: sending it the run"), *self._send_waiting(now=now)]
 
     def acknowledge(self, peer: PeerId, ack: Followed, run: TrainingRun, *, now: float) -> list[Effect]:
-        """The standby lives, and has everything up to a number. Raises Denied when it is none of ours."""
+        """The standby lives, and has everything up to a number. Raises Denied when this peer is not the standby."""
         standby = self._standby
         if standby is None or (standby.peer, standby.request) != (peer, ack.follow):
-            raise Denied("not_following", "this server does not know you as its standby; say FOLLOW")
+            raise Denied("not_following", "this peer is not the standby of this server; send FOLLOW")
         if standby.is_dropped:
-            return [_refused(peer, ack.request, "the standby could not keep up; it may say FOLLOW again")]
+            return [_refused(peer, ack.request, "the standby could not keep up; it may send FOLLOW again")]
         standby.heard = now
         standby.backlog.acknowledge(ack.number, now=now)
         effects: list[Effect] = []
@@ -137,7 +136,7 @@ class Replication:
         together: bool = False,
         now: float,
     ) -> list[Effect]:
-        """This has changed the run. The vector is copied: it may lie in memory that its worker has lent."""
+        """A message has changed the run. Its vector is copied: it may lie in a mapped segment of its worker."""
         standby = self._standby
         if standby is None or standby.is_dropped:
             return []
@@ -151,7 +150,7 @@ class Replication:
         return self._send_waiting(now=now)
 
     def worker_waits(self, worker_id: str, *, now: float) -> list[Effect]:
-        """A worker runs out of room for pushes that a checkpoint has, and the standby perhaps not."""
+        """A resend buffer fills up with pushes that are in a checkpoint, and perhaps not at the standby."""
         standby = self._standby
         if standby is None or standby.is_dropped or not standby.durable_through:
             return []
@@ -171,10 +170,10 @@ class Replication:
             pause = self._former.pause_seconds if self._former is not None else 0.0
             self._former = _Former(standby.peer, standby.address, standby.request, pause)
             return [Note(f"the standby {standby.address} is gone; checkpoints alone count again", warning=True)]
-        return [Send(standby.peer, item.message, vector=item.vector) for item in standby.backlog.take_again(now=now)]
+        return [Send(standby.peer, item.message, vector=item.vector) for item in standby.backlog.take_resends(now=now)]
 
     def status(self, *, now: float) -> StandbyStatus | None:
-        """Who follows and how far it is behind, or who followed last; None when nobody has."""
+        """The standby and its lag, or the one that followed last; None when there was none."""
         standby, former = self._standby, self._former
         if standby is not None and not standby.is_dropped:
             lag = standby.backlog.lag(now=now)
@@ -191,11 +190,11 @@ class Replication:
         return _status(former.address, "dropped" if now < former.again_at else "gone", Lag(), self._drops)
 
     def begin_anew(self) -> list[Effect]:
-        """The run has gone on in a way that no update tells: the standby has to ask for its state again."""
+        """The run went back to a checkpoint, which no update describes: the standby needs the state again."""
         standby, self._standby = self._standby, None
         if standby is None:
             return []
-        reason = "the run went back to a checkpoint; say FOLLOW again"
+        reason = "the run went back to a checkpoint; send FOLLOW again"
         return [Send(standby.peer, Refused(request=standby.request, code="not_following", reason=reason))]
 
     def end(self, reason: str) -> list[Effect]:
@@ -204,8 +203,7 @@ class Replication:
         return [] if standby is None else [Send(standby.peer, Stop(reason=reason))]
 
     def _drop(self, standby: _Standby, why: str, *, now: float) -> list[Effect]:
-        """Send it nothing more, and tell it so. What it was durable_through it was durable_through for the rest of its
-        lease."""
+        """Send it nothing more but the reason. `durable_through` holds for the rest of its lease."""
         lag, pause = standby.backlog.lag(now=now), FIRST_PAUSE_SECONDS
         kept_up = standby.durable_through and now - standby.in_sync_since > FORGIVEN_SECONDS
         if self._former is not None and self._former.pause_seconds and not kept_up:
@@ -216,12 +214,12 @@ class Replication:
         standby.backlog.clear()
         behind = f"{lag.updates} updates ({lag.bytes / 2**20:.1f} MiB) behind, the oldest {lag.seconds:.1f} s old"
         reason = f"the standby {standby.address} cannot keep up and is dropped: {behind}, and {why}"
-        note = Note(f"{reason}. It is sent the run again after {pause:g} s at the soonest", warning=True)
+        note = Note(f"{reason}. It gets the run again after {pause:g} s at the soonest", warning=True)
         return [note, _refused(standby.peer, standby.request, reason)]
 
     def _send_waiting(self, *, now: float) -> list[Effect]:
         standby = self._standby
-        assert standby is not None, "there is something to send to it"
+        assert standby is not None, "only a standby has a backlog"
         return [Send(standby.peer, item.message, vector=item.vector) for item in standby.backlog.take(now=now)]
 
 
@@ -241,7 +239,7 @@ def _status(address: str, phase: str, lag: Lag, drops: int) -> StandbyStatus:
 
 
 def state_of(run: TrainingRun, *, request: int, number: int, now: float) -> tuple[State, list[Buffer]]:
-    """The message and its buffers, which are copies. Raises Denied when it is more than a message carries."""
+    """The state transfer and its buffers, which are copies. Raises Denied when one message cannot carry it."""
     record = json.dumps(run.record(now=now)).encode()
     vectors = run.weights.vectors()
     buffers: list[Buffer] = [record, *(vector.reshape(-1).numpy().data.cast("B") for vector in vectors.values())]
@@ -253,7 +251,7 @@ def state_of(run: TrainingRun, *, request: int, number: int, now: float) -> tupl
 
 
 def run_of(state: State, buffers: Sequence[Buffer], *, now: float) -> TrainingRun:
-    """The run in the same epoch of the primary. Raises SettingsError or CheckpointError."""
+    """The run of a state transfer, in the epoch of the primary. Raises SettingsError or CheckpointError."""
     whole = b"".join(buffers)
     vectors: dict[str, Tensor] = {}
     at = state.record_bytes

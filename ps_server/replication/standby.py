@@ -1,10 +1,10 @@
 """
-The standby as a machine: it repeats on a run of its own what has changed the primary's, and takes over when that is
-silent and a worker asks.
+The standby as a machine: it applies each update of the primary to a run of its own, and takes over when the primary is
+silent and a worker sends HELLO.
 
-Until then it answers no worker but with REFUSED `standby`. It takes over with everything that it has: what else the
-workers keep they send again, as to a server that was started anew. A worker that keeps no more what the standby lacks
-shows that the primary went on without it; then it does not take over, because that would be lost.
+Until then it refuses workers with `standby`. After a takeover the workers send again the pushes that the standby lacks,
+as to a restarted server. If a worker has dropped pushes that the standby lacks, the primary went on alone. The standby
+then refuses to take over, because those pushes would be lost.
 """
 
 from collections.abc import Sequence
@@ -23,19 +23,19 @@ from ps_server.replication.replication import LEASE_SECONDS, run_of
 from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 
-BEAT_SECONDS = 0.25  # between two words to the primary, each of which it answers
+BEAT_SECONDS = 0.25  # between two FOLLOWED that ask for a reply
 STANDBY_PHASE = "standby"  # in its status, until it has taken over
-MOST_COMPLAINTS = 20
-FENCE_SECONDS = 1.0  # between two words to a primary that was replaced, should it live
+MOST_WARNINGS = 20
+FENCE_SECONDS = 1.0  # between two FENCE to the replaced primary, which may live
 
 
 class Standby:
     """
-    Follows one primary; `server` is what it has become, None until then.
+    Follows one primary. After the takeover `server` is the server of the run; None before.
 
-    `primary` is the HOST:PORT of whom it follows, `address` its own, known before the first tick; `draw` a random
-    number, for the epoch in which it would serve. After `takeover_seconds` of silence a worker may call it to the
-    primary's place. A standby that is started again after it took over is given the `server` that it has become.
+    `primary` is the HOST:PORT of the primary, `address` that of the standby, set before the first tick. `draw` is a
+    random number for the epoch in which the standby would serve. `takeover_seconds` is how long the primary has to be
+    silent. A standby that is restarted after its takeover gets the `server` of the run from the start.
     """
 
     def __init__(
@@ -55,29 +55,29 @@ class Standby:
         self._draw = draw
         self._takeover_seconds = takeover_seconds
         self._limits = limits
-        self._follow = 1  # the request of the FOLLOW that holds
-        self._has_state = False  # that it was answered with; `run` may be of an earlier one
+        self._follow = 1  # the request of the newest FOLLOW
+        self._has_state = False  # of that FOLLOW; `run` may be that of an earlier one
         self._number = 0  # of the last update that is applied
         self._first_reporter = FirstReporter()
         self._durable_through = 0
-        self._group: list[tuple[str, Push, Sequence[Buffer]]] = []  # to be settled with what comes next
+        self._group: list[tuple[str, Push, Sequence[Buffer]]] = []  # settled together with the next push
         self._last_request = 1
-        self._beats: dict[int, float] = {}  # when each unanswered one was said
-        self._confirmed = now - LEASE_SECONDS  # when the newest beat was said that was answered
-        self._heard = now  # of the primary
+        self._beats: dict[int, float] = {}  # when each outstanding request was sent
+        self._confirmed = now - LEASE_SECONDS  # when the newest request was sent that has a reply
+        self._primary_heard = now
         self._ticked = now
         self._due = now
-        self._told: set[str] = set()  # complaints
+        self._warned: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<Standby of {self.primary} number={self._number} server={self.server}>"
 
-    # -- what peers say ---------------------------------------------------------------------------------------------
+    # -- messages of peers --------------------------------------------------------------------------------------------
 
     def receive(
         self, peer: PeerId, message: ToServer, vector: Sequence[Buffer] = (), *, now: float, sender: Sender = ANYBODY
     ) -> list[Effect]:
-        """One message of a peer that takes us for a server: we become one if it is time."""
+        """One message of a peer. A HELLO may make this standby the server."""
         if self.server is not None:
             return self.server.receive(peer, message, vector, now=now, sender=sender)
         if isinstance(message, messages.StatusRequest):
@@ -87,10 +87,10 @@ class Standby:
             not isinstance(message, messages.Hello)
             or run is None
             or not run.lineage.is_of(message.run_id)
-            or now - self._heard < self._takeover_seconds
-            or now - self._ticked > self._takeover_seconds / 2  # we were paused, and have the primary to hear
+            or now - self._primary_heard < self._takeover_seconds
+            or now - self._ticked > self._takeover_seconds / 2  # paused: there may be messages to read
         ):
-            reason = f"this is the standby of {self.primary}, which serves the run; ask there"
+            reason = f"this is the standby of {self.primary}, which serves the run; connect there"
             return [_refused(peer, message.request, "standby", reason)]
         lineage = run.lineage.taken_over(draw=self._draw)
         if lacking := self._lacking(run, message, lineage, now=now):
@@ -98,28 +98,28 @@ class Standby:
                 f"the primary {self.primary} is silent, but it went on without this standby, which lacks {lacking}; "
                 "start the primary again: ps-server --resume RUN_DIR"
             )
-            return [_refused(peer, message.request, "lacking", reason), *self._complain(reason)]
+            return [_refused(peer, message.request, "lacking", reason), *self._warn(reason)]
         effects = self._take_over(run, lineage, now=now)
         assert self.server is not None, "it has taken over"
         return effects + self.server.receive(peer, message, vector, now=now, sender=sender)
 
     def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
-        """A peer sent bytes that are no message."""
+        """A peer has sent bytes that are no message."""
         if self.server is not None:
             return self.server.unreadable(peer, reason, now=now)
         return [_refused(peer, 0, "bad_message", reason)]
 
-    # -- what the primary says --------------------------------------------------------------------------------------
+    # -- messages of the primary --------------------------------------------------------------------------------------
 
     def receive_from_primary(self, message: ToWorker, vector: Sequence[Buffer] = (), *, now: float) -> list[Effect]:
         """
         One message of the primary, and its buffers, which must not change any more.
 
-        Raises SettingsError or CheckpointError when the state of the primary means nothing to this program.
+        Raises SettingsError or CheckpointError when this program cannot read the primary's state.
         """
         if self.server is not None:
-            return self._hear_of_the_replaced(self.server, message)
-        self._heard = now
+            return self._receive_from_replaced(self.server, message)
+        self._primary_heard = now
         match message:
             case messages.State() if message.request == self._follow and not self._has_state:
                 return self._adopt(message, vector, now=now)
@@ -129,7 +129,7 @@ class Standby:
                 return [self._acknowledge()]
             case messages.Leading(request=beat) if beat in self._beats:
                 self._durable_through, self._confirmed = message.durable_through, self._beats[beat]
-                self._beats = {number: said for number, said in self._beats.items() if number > beat}
+                self._beats = {number: sent for number, sent in self._beats.items() if number > beat}
             case messages.Refused(code="not_following" | "fell_behind" | "no_weights") if self._has_state:
                 self._begin_anew(now=now)
                 return [Note(f"not in sync with {self.primary} any more: {message.reason}", warning=True)]
@@ -138,7 +138,7 @@ class Standby:
             case messages.Refused(code="not_following" | "fell_behind" | "no_weights"):
                 pass
             case messages.Refused():
-                return self._complain(f"{self.primary} does not take a standby: {message.reason} ({message.code})")
+                return self._warn(f"{self.primary} does not take a standby: {message.reason} ({message.code})")
             case messages.Stop():
                 return [Note(f"the run is over: {message.reason}"), Exit(message.reason)]
         return []
@@ -160,13 +160,13 @@ class Standby:
         return [self._acknowledge(request=self._last_request)]
 
     def was_away(self, seconds: float, *, now: float) -> None:
-        """The shell did not listen for so long: that was no silence of the primary."""
+        """The process was paused: for so long, silence says nothing about the primary."""
         if self.server is not None:
             self.server.was_away(seconds, now=now)
-        self._heard = now
+        self._primary_heard = now
 
     def status(self, *, now: float) -> Status:
-        """How the run is, as far as it is known here."""
+        """The state of the run, as far as the standby knows it."""
         if self.server is not None:
             return self.server.status(now=now)
         return status_of(
@@ -182,7 +182,7 @@ class Standby:
             now=now,
         )
 
-    # -- following --------------------------------------------------------------------------------------------------
+    # -- following ----------------------------------------------------------------------------------------------------
 
     def _adopt(self, state: messages.State, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
         self.run = run_of(state, vector, now=now)
@@ -193,7 +193,7 @@ class Standby:
         return [note, self._acknowledge()]
 
     def _apply(self, update: messages.Update, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
-        """What has changed the primary's run changes ours. Out of turn it is left: the primary sends it again."""
+        """Apply an update. One that is out of order is ignored: the primary sends it again."""
         if update.number != self._number + 1:
             return [self._acknowledge()]
         assert self.run is not None, "updates follow the state"
@@ -219,7 +219,7 @@ class Standby:
         return SendToPrimary(messages.Followed(request=request, follow=self._follow, number=self._number))
 
     def _begin_anew(self, *, now: float) -> None:
-        """Ask for another state. The run of the old one stays: it may have all that there is."""
+        """Request another state. The run is kept: it may be all that is left when the primary dies."""
         self._has_state = False
         self._last_request += 1
         self._follow = self._last_request
@@ -227,37 +227,37 @@ class Standby:
         self._confirmed = now - LEASE_SECONDS
         self._durable_through = 0
 
-    def _complain(self, text: str) -> list[Effect]:
-        """Each complaint once, and not without end: anybody may give cause for some."""
-        if text in self._told or len(self._told) >= MOST_COMPLAINTS:
+    def _warn(self, text: str) -> list[Effect]:
+        """Log each warning once, and at most so many: any peer can cause some."""
+        if text in self._warned or len(self._warned) >= MOST_WARNINGS:
             return []
-        self._told.add(text)
+        self._warned.add(text)
         return [Note(text, warning=True)]
 
-    # -- taking over ------------------------------------------------------------------------------------------------
+    # -- takeover -----------------------------------------------------------------------------------------------------
 
     @property
     def version(self) -> int:
-        """Of the weights; 0 before there is a state."""
+        """The version of the weights; 0 before there is a state."""
         return self.run.store.version if self.run and self.run.store else 0
 
     def _lacking(self, run: TrainingRun, hello: messages.Hello, lineage: Lineage, *, now: float) -> str:
-        """What would be lost if the run went on here in this epoch, as far as HELLO shows; "": nothing."""
+        """What a takeover in this epoch would lose, as far as HELLO shows; "" for nothing."""
         if not run.weights.is_sound():
             return "sound weights: its own hold NaN or Inf"
         is_proven = hello.run_id == lineage.run_id and lineage.proves(hello.latest_epoch, hello.epoch_proof)
         if is_proven and hello.latest_epoch >= lineage.epoch:
             return f"what was done in epoch {hello.latest_epoch}"
         if 0 < self._durable_through <= self._number and now - self._confirmed < LEASE_SECONDS:
-            return ""  # no push was told to be durable that is not here: what the worker does not keep, it never kept
+            return ""  # it has every durable push; a worker without a resend buffer risks the others
         lacking = run.ledger.lacking(hello.worker_id, proof_of(hello.secret), oldest=hello.oldest)
-        return f"{lacking} pushes that {hello.worker_id} keeps no more" if lacking else ""
+        return f"{lacking} pushes that {hello.worker_id} has dropped" if lacking else ""
 
     def _take_over(self, run: TrainingRun, lineage: Lineage, *, now: float) -> list[Effect]:
-        """Be the server of the run."""
-        silent = now - self._heard
+        """Become the server of the run."""
+        silent = now - self._primary_heard
         run.lineage, run.primary, run.standby = lineage, self.primary, ""
-        # Neither its checkpoints nor its best one are on this disk.
+        # The primary's checkpoints are not on this disk.
         run.ledger.forget_durable()
         run.progress.best_saved = None
         self.server = ParameterServer(run, lineage=lineage, overrides={}, limits=self._limits, now=now)
@@ -267,7 +267,7 @@ class Standby:
         return [Note(text, warning=True), *self.server.save(now=now)]
 
     def _fence(self, server: ParameterServer, *, now: float) -> list[Effect]:
-        """SendToPrimary the old primary that it is over: it may have been paused, or cut off."""
+        """Send FENCE to the old primary: it may have been paused, or cut off."""
         if now < self._due or server.run is None:
             return []
         self._due = now + FENCE_SECONDS
@@ -281,8 +281,8 @@ class Standby:
         )
         return [SendToPrimary(fence)]
 
-    def _hear_of_the_replaced(self, server: ParameterServer, message: ToWorker) -> list[Effect]:
-        """The old primary lives. It stops, unless it was started again after we have taken over."""
+    def _receive_from_replaced(self, server: ParameterServer, message: ToWorker) -> list[Effect]:
+        """The old primary lives. If it was restarted after the takeover, its epoch is later, and this server stops."""
         if not isinstance(message, messages.Leading):
             return []
         is_ours = message.run_id == server.lineage.run_id

@@ -1,7 +1,7 @@
 """
 When a conversation is stuck: the server answers, and nothing of what the worker asks for happens.
 
-A refusal that is not the last word ("say HELLO first", "too far ahead") is followed by another try, and a push may turn
+A refusal that is not the last word ("send HELLO first", "too far ahead") is followed by a retry, and a push may turn
 out to have been settled before. Both are ordinary a few times. A long row of them without progress is a fault: the log
 tells it first, and an error ends the worker.
 """

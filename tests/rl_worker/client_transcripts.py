@@ -114,7 +114,7 @@ def alive(request: int) -> messages.Alive:
 
 
 def unknown_worker(request: int) -> messages.Refused:
-    return messages.Refused(request=request, code="unknown_worker", reason="say HELLO first, on this connection")
+    return messages.Refused(request=request, code="unknown_worker", reason="send HELLO first, on this connection")
 
 
 def resolved(effects: Sequence[Effect]) -> list[int]:

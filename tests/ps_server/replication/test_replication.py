@@ -6,7 +6,7 @@ import pytest
 
 from common.protocol import messages
 from ps_server.machine.phases import ANYBODY, Phase, Sender
-from ps_server.replication.backlog import AGAIN_SECONDS, SMALL_WINDOW
+from ps_server.replication.backlog import RESEND_SECONDS, SMALL_WINDOW
 from ps_server.replication.replication import LEASE_SECONDS
 from tests.ps_server.standby_transcripts import STANDBY
 from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, a_lineage, exits, later, notes, sends
@@ -70,9 +70,9 @@ def test_what_is_not_acknowledged_is_sent_again_after_a_while() -> None:
     server = followed_server()
     server.push("a", 1)
     number = server.updates()
-    server.after(AGAIN_SECONDS / 2)
+    server.after(RESEND_SECONDS / 2)
     assert server.updates() == []
-    server.after(AGAIN_SECONDS)
+    server.after(RESEND_SECONDS)
     assert server.updates() == number
 
 

@@ -210,7 +210,7 @@ def test_a_standby_that_was_cut_off_does_not_lose_what_the_primary_did_without_i
     went_on_alone(server)
     told = refusal([one for one in server.ask_standby(server.hello_of("a", oldest=3)) if isinstance(one, Send)])
     assert told.code == "lacking"
-    assert "2 pushes that a keeps no more" in told.reason
+    assert "2 pushes that a has dropped" in told.reason
     assert "ps-server --resume" in told.reason
     assert server.standby.server is None
 
@@ -230,7 +230,7 @@ def test_a_worker_that_keeps_nothing_does_not_prevent_a_standby_that_has_all_tha
     server.silence(1.5)
     effects = server.ask_standby(server.hello_of("a", oldest=2))
     assert server.standby.server is not None
-    assert "a keeps 1 pushes no more that this server lacks" in notes(effects)
+    assert "a has dropped 1 pushes that this server lacks" in notes(effects)
 
 
 def test_a_standby_that_missed_a_later_epoch_does_not_take_over_in_an_earlier_one() -> None:
