@@ -22,6 +22,7 @@ from common.program.allocator import keep_freed_memory
 from common.protocol.tensors import Schema, TensorSpec
 from common.settings.run_spec import Wire
 from common.sockets import shared_memory
+from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.shell.remote_parameters import RemoteParameters
 from rl_worker.shell.zmq_client import ZmqClient
@@ -32,12 +33,14 @@ RESEND_BYTES = 2**28  # as the default of rl-worker
 def our_parameters(server: str, size: int, *, resend_bytes: int, keys: str = "") -> tuple[ZmqClient, RemoteParameters]:
     """A worker's connection to a server, with a vector of this size."""
     machine = ParameterClient(
-        worker_id=f"bench-{os.getpid()}",
-        secret=secrets.token_hex(16),
-        overrides={},
-        proposed_run={},
-        host="",
-        environments=0,
+        Identity(
+            worker_id=f"bench-{os.getpid()}",
+            secret=secrets.token_hex(16),
+            overrides={},
+            proposed_run={},
+            host="",
+            environments=0,
+        ),
         patience_seconds=60,
         resend_bytes=resend_bytes,
         now=time.monotonic(),
@@ -49,7 +52,7 @@ def our_parameters(server: str, size: int, *, resend_bytes: int, keys: str = "")
 
 def gradients(client: ZmqClient, size: int) -> Callable[[], Tensor]:
     """Makes one after another as a trainer does: filled anew, where a server of this host can read it."""
-    pool = BufferPool(size, kept=None, elsewhere=client.memory)
+    pool = BufferPool(size, kept=None, elsewhere=client.shared_array)
     return lambda: torch.from_numpy(pool.take()).fill_(1e-3)
 
 

@@ -1,4 +1,4 @@
-"""`rl-worker`: join the server, build what the run asks for, train until the run ends or a signal comes."""
+"""`rl-worker`: join the server, build what the run needs, train until the run ends or a signal comes."""
 
 import logging
 import os
@@ -29,6 +29,7 @@ from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
 from rl_worker.environments.step_callback import StepCallback
 from rl_worker.local.run_check import check_device, check_run
+from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.machine.stall_watch import StallWatch
 from rl_worker.networks.flat_network import FlatNetwork
@@ -40,8 +41,8 @@ from rl_worker.shell.zmq_client import ZmqClient
 from rl_worker.training import train
 
 PROGRAM = "rl-worker"
-DEFAULT_PRESET = "pong"  # of a run that nobody has decided
-SEEDS_APART = 1000  # between the first environments of two workers
+DEFAULT_PRESET = "pong"  # of a run that neither the server nor a flag has decided
+SEEDS_APART = 1000  # between the seeds of two workers
 
 log = logging.getLogger(PROGRAM)
 
@@ -60,27 +61,15 @@ def work(argv: Sequence[str] | None = None) -> int:
     if flags.remark:
         log.info(flags.remark)
     torch.set_num_threads(settings.threads)
-    check_device(settings.device)
-    named = [*settings.imports, *filter(None, [flags.module])]
-    check_module(named, flags.run.environment, source="--config")
-    if flags.names_a_run:  # else it would be found out when the server has taken the run from here
-        with_screen = settings.gif_dir is not None and flags.run.records.gif_every_episodes > 0
-        check_run(flags.run, imports=settings.imports, with_screen=with_screen)
+    _check(flags)
     stop = StopSignal(raises=True)
     keys = settings.client_keys()
     machine = _machine(flags, name)
-    reason = ""
     watch = StallWatch(settings.stall_seconds, now=time.monotonic())
-    client = ZmqClient(settings.server, machine, keys=keys, undisturbed=stop.postponed, watch=watch)
+    client = ZmqClient(settings.server, machine, keys=keys, postponing_signals=stop.postponed, watch=watch)
+    reason = ""
     try:
-        log.info("joining %s", settings.server)
-        for why in filter(None, map(why_no_address, settings.addresses)):
-            log.warning("%s; trying on", why)
-        welcome = client.welcome.result()
-        source = f"the server at {settings.server}"
-        run = run_from_dict(welcome.run, source=source)
-        import_modules(named, run.environment, source=source, is_trusted=keys is not None)
-        _train(flags, run, welcome, client, machine, lambda: watch.moved(now=time.monotonic()))
+        _join_and_train(flags, client, machine, lambda: watch.progressed(now=time.monotonic()))
     except RunEnded as ended:
         reason = str(ended)
         log.info("the run is over: %s", ended)
@@ -95,36 +84,58 @@ def work(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _check(flags: Parsed[WorkerSettings]) -> None:
+    """Raises SettingsError for what would fail later; a run from the flags before the server takes it over."""
+    settings = flags.program
+    check_device(settings.device)
+    check_module(_named_modules(flags), flags.run.environment, source="--config")
+    if flags.names_a_run:
+        with_screen = settings.gif_dir is not None and flags.run.records.gif_every_episodes > 0
+        check_run(flags.run, imports=settings.imports, with_screen=with_screen)
+
+
+def _named_modules(flags: Parsed[WorkerSettings]) -> list[str]:
+    """The modules that the command line names. Others are imported for a server only if it is trusted."""
+    return [*flags.program.imports, *filter(None, [flags.module])]
+
+
+def _join_and_train(
+    flags: Parsed[WorkerSettings], client: ZmqClient, machine: ParameterClient, progressed: Callable[[], None]
+) -> None:
+    """Train until something is raised. `progressed` is called after each step of the environments."""
+    settings = flags.program
+    log.info("joining %s", settings.server)
+    for why in filter(None, map(why_no_address, settings.addresses)):
+        log.warning("%s; trying on", why)
+    welcome = client.welcome.result()
+    source = f"the server at {settings.server}"
+    run = run_from_dict(welcome.run, source=source)
+    is_trusted = settings.curve_server_key is not None
+    import_modules(_named_modules(flags), run.environment, source=source, is_trusted=is_trusted)
+    _train(flags, run, welcome, client, machine, progressed)
+
+
 def _train(
     flags: Parsed[WorkerSettings],
     run: RunSpec,
     welcome: Welcome,
     client: ZmqClient,
     machine: ParameterClient,
-    moved: Callable[[], None],
+    progressed: Callable[[], None],
 ) -> None:
-    """Build what the run asks for, and train until something is raised. `moved` is called after each step."""
+    """Build what the run needs, and train until something is raised."""
     count = flags.run.environment.envs if "environment.envs" in flags.overrides else run.environment.envs
     seed = flags.run.seed if "seed" in flags.overrides else run.seed
     first_seed = secrets.randbelow(10**9) if seed is None else seed
     seed = first_seed + SEEDS_APART * welcome.number
-    environments = _environments(run, count, moved, is_shown=flags.program.render and welcome.number == 0)
-    gifs = _gif_recorder(flags.program.gif_dir, run, environments, moved, seed)
+    environments = _environments(run, count, progressed, is_shown=flags.program.render and welcome.number == 0)
+    gifs = _gif_recorder(flags.program.gif_dir, run, environments, progressed, seed)
     algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
     if not welcome.schema:
-        measure_normalization(algorithm.network, environments, seed=first_seed)  # alike, whoever is the first
-    network = FlatNetwork(algorithm.network, client.memory)
+        measure_normalization(algorithm.network, environments, seed=first_seed)  # the same, whichever worker is first
+    network = FlatNetwork(algorithm.network, client.shared_array)
     parameters = RemoteParameters(client, machine, network.schema, run.wire)
-    for what, value in environments.description.items():
-        log.info("%s: %s", what, value)
-    log.info(
-        "worker %d of run %s: %d environments, %d parameters, seed %d",
-        welcome.number,
-        welcome.run_id,
-        count,
-        network.schema.size,
-        seed,
-    )
+    _log_start(environments, network, welcome, count=count, seed=seed)
     parameters.seed(network.weights)
     collector = collector_for(algorithm, environments, seed=seed)
 
@@ -135,45 +146,61 @@ def _train(
     train(parameters, network, collector, algorithm, on_episodes=on_episodes)
 
 
-def _environments(run: RunSpec, count: int, moved: Callable[[], None], *, is_shown: bool) -> Environments:
-    """What the worker trains in; with a window on the first of them, if it is to be shown."""
+def _log_start(environments: Environments, network: FlatNetwork, welcome: Welcome, *, count: int, seed: int) -> None:
+    for what, value in environments.description.items():
+        log.info("%s: %s", what, value)
+    log.info(
+        "worker %d of run %s: %d environments, %d parameters, seed %d",
+        welcome.number,
+        welcome.run_id,
+        count,
+        network.schema.size,
+        seed,
+    )
+
+
+def _environments(run: RunSpec, count: int, progressed: Callable[[], None], *, is_shown: bool) -> Environments:
+    """The worker's environments; with a window on the first of them if `is_shown`."""
     environments = cast(
-        Environments, StepCallback(make_environments(run.environment, count=count, with_screen=is_shown), moved)
+        Environments, StepCallback(make_environments(run.environment, count=count, with_screen=is_shown), progressed)
     )
     if not is_shown:
         return environments
-    from rl_worker.play.window import RenderedEnvironments, Window  # pygame, which nobody else needs
+    from rl_worker.play.window import RenderedEnvironments, Window  # pygame, which nothing else needs
 
     window = Window(f"{run.environment.id}, {run.preset}")
     return cast(Environments, RenderedEnvironments(environments, window))
 
 
 def _gif_recorder(
-    folder: Path | None, run: RunSpec, environments: Environments, moved: Callable[[], None], seed: int
+    folder: Path | None, run: RunSpec, environments: Environments, progressed: Callable[[], None], seed: int
 ) -> GifRecorder | None:
-    """None when the run wants no GIFs, or nobody has said where to."""
+    """None when the run wants no GIFs, or `folder` is None."""
     every = run.records.gif_every_episodes
     if not every:
         return None
     if folder is None:
-        log.info("this worker makes no GIFs, though the run asks for them: --gif-dir says where to")
+        log.info("the run asks for GIFs, but this worker makes none: give it --gif-dir")
         return None
 
-    def made() -> tuple[Algorithm, Environments]:
-        screen = cast(Environments, StepCallback(make_environments(run.environment, count=1, with_screen=True), moved))
-        return build_agent(run, environments, device=torch.device("cpu"), seed=seed), screen
+    def player_and_game() -> tuple[Algorithm, Environments]:
+        game = StepCallback(make_environments(run.environment, count=1, with_screen=True), progressed)
+        agent = build_agent(run, environments, device=torch.device("cpu"), seed=seed)
+        return agent, cast(Environments, game)
 
-    return GifRecorder(made, folder, every_episodes=every, seed=seed)
+    return GifRecorder(player_and_game, folder, every_episodes=every, seed=seed)
 
 
 def _machine(flags: Parsed[WorkerSettings], name: str) -> ParameterClient:
     return ParameterClient(
-        worker_id=name,
-        secret=secrets.token_hex(16),
-        overrides=flags.overrides,
-        proposed_run=flags.run.to_dict(),
-        host=as_text(socket.gethostname()),
-        environments=flags.run.environment.envs if "environment.envs" in flags.overrides else 0,
+        Identity(
+            worker_id=name,
+            secret=secrets.token_hex(16),
+            overrides=flags.overrides,
+            proposed_run=flags.run.to_dict(),
+            host=as_text(socket.gethostname()),
+            environments=flags.run.environment.envs if "environment.envs" in flags.overrides else 0,
+        ),
         patience_seconds=60 * flags.program.patience_minutes,
         addresses=len(flags.program.addresses),
         resend_bytes=int(flags.program.resend_mib * 2**20),

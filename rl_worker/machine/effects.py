@@ -1,4 +1,4 @@
-"""What the worker's machine wants done. The shell does it, in order."""
+"""Effects of the worker's machine. The shell carries them out, in order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from common.protocol.wire import Buffer
 
 @dataclass(frozen=True)
 class Transmit:
-    """Hand a message, with the bytes of a vector, to the connection. May be lost."""
+    """Send a message, with the bytes of a vector. It may be lost."""
 
     message: ToServer
     vector: Sequence[Buffer] = ()
@@ -18,12 +18,12 @@ class Transmit:
 
 @dataclass(frozen=True)
 class Reconnect:
-    """Throw the connection away and make a new one, to the next address if there are several."""
+    """Close the connection and open another one, to the next address if there are several."""
 
 
 @dataclass(frozen=True)
 class Joined:
-    """The first WELCOME is here."""
+    """The first WELCOME has come."""
 
     welcome: Welcome
 
@@ -39,7 +39,7 @@ class Resolve:
 
 @dataclass(frozen=True)
 class Fail:
-    """The call with this ticket has failed; all calls, now and later, when the ticket is 0."""
+    """The call with this ticket has failed. Ticket 0: all calls, pending and later."""
 
     ticket: int
     error: PsRlError
@@ -47,7 +47,7 @@ class Fail:
 
 @dataclass(frozen=True)
 class Note:
-    """Something the person watching the worker wants to know, in one line."""
+    """A line for the log."""
 
     text: str
 

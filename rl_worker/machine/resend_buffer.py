@@ -1,10 +1,9 @@
 """
-Pushes that the server could still forget: they are kept until a checkpoint holds them, and sent again to a server that
-came back without them.
+Resend buffer: pushes that a server may lose are kept until they are durable, and sent again to a restored server.
 
-A push is kept from the call on. It is *answered* when its first reply is here, *settled* when the server that lives now
-has looked at it, and *durable* when it is inside a completed checkpoint; then it is let go. What is kept has a budget
-of bytes: the push that does not fit waits, unless the server says that its checkpoints fail.
+A push is kept from the call on. It is *replied* when its first reply has come, *settled* when the present epoch of the
+server has applied or discarded it, and *durable* when a completed checkpoint contains it; then it is dropped. The
+buffer has a budget of bytes. A push that does not fit waits, unless the server reports that its checkpoints fail.
 """
 
 from collections.abc import Sequence
@@ -16,61 +15,61 @@ from common.protocol.messages import Push
 from common.protocol.tensors import vector_bytes
 from common.protocol.wire import Buffer
 
-OVERHEAD_BYTES = 1024  # of a kept push beside its vector: objects, and their place in tables
+OVERHEAD_BYTES = 1024  # of a kept push besides its vector: objects and table entries
 
 
 @dataclass
 class _Kept:
-    """A push, and how far it got. Settled implies answered."""
+    """A push and its state. Settled implies replied."""
 
     message: Push
     vector: Sequence[Buffer]
     size: int
-    answered: bool = False
-    settled: bool = False  # by the life of the server that is known now
+    replied: bool = False
+    settled: bool = False  # by the present epoch of the server
 
 
 class ResendBuffer:
     """
-    One worker's pushes that are not durable, by sequence. With a budget of 0 bytes each is let go when it is answered.
+    One worker's pushes that are not durable. With a budget of 0 bytes each is dropped with its reply.
 
-    Invariants: an unanswered push is always kept; the bytes of those that may be sent are within the budget, or are
-    those of a single push.
+    Invariants: a push without a reply is always kept; the bytes of admitted pushes are within the budget, or are those
+    of a single push.
     """
 
     def __init__(self, budget_bytes: int) -> None:
         self._budget_bytes = budget_bytes
         self._kept: dict[int, _Kept] = {}  # by sequence, the oldest first
-        self._bytes = 0  # of those that were admitted
+        self._bytes = 0  # of admitted pushes
         self._admitted = 0  # the highest sequence that may be sent
         self._durable = 0
         self._is_full = False
-        self._saving = True
+        self._checkpoints_succeed = True
 
     def __len__(self) -> int:
         return len(self._kept)
 
     @property
     def oldest(self) -> int | None:
-        """The lowest sequence that may still be sent; None when every push is let go."""
+        """The lowest sequence that may still be sent; None when the buffer is empty."""
         return next(iter(self._kept), None)
 
     @property
-    def should_be_saved(self) -> bool:
-        """Whether the budget is half used: the server should write a checkpoint early."""
+    def wants_checkpoint(self) -> bool:
+        """Whether half the budget is used: the server should write a checkpoint early."""
         return self._is_full or self._bytes > self._budget_bytes / 2 > 0
 
     def keep(self, push: Push, vector: Sequence[Buffer]) -> None:
-        """A new push; its vector must not change any more."""
+        """Add a push; its vector must not change any more."""
         self._kept[push.sequence] = _Kept(push, vector, vector_bytes(vector) + OVERHEAD_BYTES)
 
     def admit(self, sequence: int) -> bool:
-        """Whether there is room to send this push: the oldest of those that were not admitted before."""
+        """Whether this push, the oldest that was not admitted before, fits into the budget and may be sent."""
         if sequence <= self._admitted:
             return True
         size = self._kept[sequence].size
-        if not self._saving:
-            self._let_go_for(size)
+        if not self._checkpoints_succeed:
+            self._drop_settled_for(size)
         self._is_full = 0 < self._budget_bytes < self._bytes + size and self._bytes > 0
         if self._is_full:
             return False
@@ -79,68 +78,68 @@ class ResendBuffer:
         return True
 
     def settled(self, sequence: int) -> bool:
-        """The server has looked at this push. Returns whether this is its first answer."""
+        """The server has applied or discarded this push. Returns whether this is its first reply."""
         kept = self._kept.get(sequence)
         if kept is None:
             return False
-        first, kept.answered, kept.settled = not kept.answered, True, True
+        first, kept.replied, kept.settled = not kept.replied, True, True
         if self._budget_bytes == 0:
-            self._let_go(sequence)
-        self._let_go_durable()
+            self._drop(sequence)
+        self._drop_durable()
         return first
 
     def refused(self, sequence: int) -> bool:
-        """The server will never take this push. Returns whether somebody waits to hear so."""
+        """The server will never accept this push. Returns whether this is its first reply."""
         kept = self._kept.get(sequence)
         if kept is None:
             return False
-        self._let_go(sequence)
-        return not kept.answered
+        self._drop(sequence)
+        return not kept.replied
 
-    def saved(self, durable: int, *, saving: bool | None = None) -> None:
-        """The server says up to where pushes are durable, and perhaps whether its checkpoints succeed."""
-        self._durable = max(self._durable, durable)
-        self._saving = self._saving if saving is None else saving
-        self._let_go_durable()
+    def durable_through(self, sequence: int, *, checkpoints_succeed: bool | None = None) -> None:
+        """Pushes up to this sequence are durable. `checkpoints_succeed` is None where the server has not said."""
+        self._durable = max(self._durable, sequence)
+        self._checkpoints_succeed = self._checkpoints_succeed if checkpoints_succeed is None else checkpoints_succeed
+        self._drop_durable()
 
-    def lacking(self, settled_through: int) -> list[tuple[Push, Sequence[Buffer]]]:
+    def lost_after(self, settled_through: int) -> list[tuple[Push, Sequence[Buffer]]]:
         """
-        Another life of the server has begun, with a ledger that is complete up to here: what it has to be sent again.
+        The pushes to send again to a new epoch of the server, whose ledger is complete up to `settled_through`.
 
-        Unanswered pushes are not among them: they are on their way in any case.
+        Pushes without a reply are not among them: the outbox sends these in any case.
         """
-        again = []
+        lost = []
         for sequence, kept in self._kept.items():
-            kept.settled = kept.answered and sequence <= settled_through
-            if kept.answered and not kept.settled:
-                # Its trainer has had the weights.
-                again.append((msgspec.structs.replace(kept.message, weight_codec=None), kept.vector))
-        return again
+            kept.settled = kept.replied and sequence <= settled_through
+            if kept.replied and not kept.settled:
+                # The trainer has had the weights of the first reply.
+                lost.append((msgspec.structs.replace(kept.message, weight_codec=None), kept.vector))
+        return lost
 
-    def forget_answered(self) -> None:
-        """The server lost the run, and was given weights that answered pushes are part of."""
-        for sequence in [sequence for sequence, kept in self._kept.items() if kept.answered]:
-            self._let_go(sequence)
+    def drop_replied(self) -> None:
+        """The server lost the run and was seeded with weights that contain the pushes with replies."""
+        for sequence in [sequence for sequence, kept in self._kept.items() if kept.replied]:
+            self._drop(sequence)
 
     def clear(self) -> None:
-        """Nothing will be sent any more."""
+        """No push will be sent any more."""
         self._kept.clear()
         self._bytes = 0
 
-    def _let_go_durable(self) -> None:
-        while (oldest := self.oldest) is not None and oldest <= self._durable and self._kept[oldest].answered:
-            self._let_go(oldest)
+    def _drop_durable(self) -> None:
+        while (oldest := self.oldest) is not None and oldest <= self._durable and self._kept[oldest].replied:
+            self._drop(oldest)
 
-    def _let_go_for(self, size: int) -> None:
-        """Make room from the oldest on, as far as the server has them at least in memory."""
+    def _drop_settled_for(self, size: int) -> None:
+        """Drop the oldest pushes until `size` fits, as far as the server has them at least in memory."""
         while (
             self._bytes + size > self._budget_bytes
             and (oldest := self.oldest) is not None
             and self._kept[oldest].settled
         ):
-            self._let_go(oldest)
+            self._drop(oldest)
 
-    def _let_go(self, sequence: int) -> None:
+    def _drop(self, sequence: int) -> None:
         kept = self._kept.pop(sequence)
         if sequence <= self._admitted:
             self._bytes -= kept.size

@@ -1,60 +1,60 @@
 """
-When a trainer stands still: it has made no step for much longer than any of its steps ever took.
+Stall detection: a trainer is stalled when a step takes much longer than any of its steps before.
 
-A step is whatever the trainer does between two calls of `moved`: one step of its environments, one gradient, one look
-at an answer that it waits for. So slow environments, long checkpoints and recorded games are no standstill, but an
-environment that hangs is. No thread or clock is known here; `now` is seconds of any monotonic clock.
+A step is whatever the trainer does between two calls of `progressed`: one step of its environments, one gradient, one
+poll while it waits for a reply. So slow environments, long checkpoints and recorded games are no stall, but an
+environment that hangs is. Pure: `now` is seconds of any monotonic clock.
 
-The trainer's thread calls `moved`, and only that changes when it last moved; another thread calls the rest.
+The trainer's thread calls `progressed`, the only writer of `_last_progress`. Another thread calls `check`.
 """
 
 from dataclasses import dataclass
 
 TIMES_LONGER = 10  # than the longest step so far
-FIRST_TIMES_LONGER = 10  # than the least time, before there was a first push: whatever is made or compiled at first
-AWAY_SECONDS = 1.0  # between two looks of a thread that looks many times a second: the process was paused
+FIRST_TIMES_LONGER = 10  # than the least time, before the first push: compiling and building take long
+PAUSE_SECONDS = 1.0  # between two checks, which come many times a second: the process was paused
 
 
 @dataclass(frozen=True)
-class Standstill:
-    """For how long the trainer has made no step, and how long its longest one took before."""
+class Stall:
+    """Seconds since the trainer's last step, and the longest step before."""
 
     seconds: float
     longest_before: float
 
 
 class StallWatch:
-    """Of one trainer."""
+    """Watches one trainer."""
 
     def __init__(self, least_seconds: float, *, now: float) -> None:
-        """Less than `least_seconds` is never a standstill."""
+        """A step of less than `least_seconds` is never a stall."""
         self._least_seconds = least_seconds
         self._has_pushed = False
         self._longest = 0.0  # step since the first push
-        self._away = 0.0  # seconds, in all, in which the process did not run
-        self._looked = now
-        self._last_move = (now, 0.0)  # when, and how long the process had been away then; replaced as one
+        self._paused = 0.0  # seconds, in all, in which the process did not run
+        self._checked = now
+        self._last_progress = (now, 0.0)  # when, and `_paused` at that time; replaced as one
 
-    def moved(self, *, now: float) -> None:
+    def progressed(self, *, now: float) -> None:
         """The trainer has made a step."""
-        away = self._away + self._paused(now)
+        paused = self._paused + self._pause_until(now)
         if self._has_pushed:
-            self._longest = max(self._longest, self._standing(now, away))
-        self._last_move = (now, away)
+            self._longest = max(self._longest, self._step_seconds(now, paused))
+        self._last_progress = (now, paused)
 
-    def look(self, *, has_pushed: bool, now: float) -> Standstill | None:
-        """To be called many times a second. None: the trainer moves, or has not stood still for long enough."""
-        self._away += self._paused(now)
-        self._looked, self._has_pushed = now, has_pushed
+    def check(self, *, has_pushed: bool, now: float) -> Stall | None:
+        """The stall, if there is one. To be called many times a second."""
+        self._paused += self._pause_until(now)
+        self._checked, self._has_pushed = now, has_pushed
         least = self._least_seconds if has_pushed else FIRST_TIMES_LONGER * self._least_seconds
-        standing = self._standing(now, self._away)
-        is_long = standing > max(least, TIMES_LONGER * self._longest)
-        return Standstill(standing, self._longest) if is_long else None
+        seconds = self._step_seconds(now, self._paused)
+        return Stall(seconds, self._longest) if seconds > max(least, TIMES_LONGER * self._longest) else None
 
-    def _paused(self, now: float) -> float:
-        """Seconds since the last look, if nobody can have been running in them."""
-        return now - self._looked if now - self._looked > AWAY_SECONDS else 0.0
+    def _pause_until(self, now: float) -> float:
+        """Seconds since the last check, if they are so many that the process cannot have run; else 0."""
+        return now - self._checked if now - self._checked > PAUSE_SECONDS else 0.0
 
-    def _standing(self, now: float, away: float) -> float:
-        at, away_then = self._last_move
-        return now - at - (away - away_then)
+    def _step_seconds(self, now: float, paused: float) -> float:
+        """How long the present step has taken, pauses left out."""
+        began, paused_then = self._last_progress
+        return now - began - (paused - paused_then)

@@ -1,4 +1,4 @@
-"""The parameters as the trainer sees them: vectors in and out, one call at a time, wherever the server is."""
+"""The run's parameters as the trainer sees them: vectors in and out, one call at a time, wherever the server is."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -18,21 +18,20 @@ from rl_worker.shell.error_feedback import GradientEncoder
 from rl_worker.shell.reply_future import ReplyFuture
 from rl_worker.shell.zmq_client import Reply, ZmqClient
 
-SEED_CODEC = "float32"  # of what everything begins with
-# A network that keeps making gradients which the server will not have is broken; the worker gives up after so many.
-MOST_DISCARDED = 20
+SEED_CODEC = "float32"  # of the first weights
+MOST_DISCARDED = 20  # gradients in a row: training is broken, and the worker gives up
 
 
 @dataclass(frozen=True)
 class Newest:
-    """The newest version, and its weights unless the worker has them already."""
+    """The newest version; its weights unless the worker has them already."""
 
     epoch: int
     version: int
     global_steps: int
     target_version: int
-    weights: Tensor | None  # [P] float32, only to be read: it lies in the received message
-    settled: Settlement | None = None  # what became of the push that went along
+    weights: Tensor | None  # [P] float32, read-only: a view of the received message
+    settled: Settlement | None = None  # of the push that requested the weights
 
 
 class RemoteParameters:
@@ -46,7 +45,7 @@ class RemoteParameters:
         self._gradients = GradientEncoder(wire.gradient_codec, schema)
         self._weight_codec = wire.weight_codec
         self._prefetch = wire.prefetch
-        self._under_way: deque[ReplyFuture[Reply]] = deque()  # to pushes, the oldest first
+        self._in_flight: deque[ReplyFuture[Reply]] = deque()  # of pushes, the oldest first
         self._discarded = 0
 
     def seed(self, weights: Tensor) -> None:
@@ -55,7 +54,7 @@ class RemoteParameters:
         self._client.call(partial(self._machine.seed, self._schema, SEED_CODEC, vector)).result()
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
-        """The newest weights; only the news when they are those of `have`."""
+        """The newest weights; without the vector when they are those of `have`."""
         epoch, version = (have.epoch, have.version) if have else (0, 0)
         call = partial(
             self._machine.pull, have_epoch=epoch, have_version=version, target=target, codec=self._weight_codec
@@ -66,10 +65,9 @@ class RemoteParameters:
         """
         Push a gradient [P] and pull what is newer than the weights it was computed on.
 
-        With `prefetch` so many pushes may be under way: what comes back is then the answer to an earlier one, without
-        weights if newer ones were pulled since, or the news that none has come yet. `steps` environment steps are
-        counted into T. The gradient must not change any more: it is kept, and sent again, until the server has it on
-        disk.
+        With `prefetch` N, N pushes may stay in flight. The result is then the reply to an earlier push, without weights
+        if newer ones were pulled since; or `computed_on` without weights if no reply has come yet. `steps` environment
+        steps are counted into T. The gradient must not change any more: the resend buffer keeps it until it is durable.
         """
         call = partial(
             self._machine.push,
@@ -80,31 +78,31 @@ class RemoteParameters:
             steps=steps,
             weight_codec=self._weight_codec,
         )
-        self._under_way.append(self._client.call(call))
+        self._in_flight.append(self._client.call(call))
         newest = replace(computed_on, weights=None, settled=None)
-        while len(self._under_way) > self._prefetch:
-            answer = self._newest(self._under_way.popleft().result())
-            self._check(answer.settled)
-            outdated = answer.epoch == newest.epoch and answer.version < newest.version
-            newest = replace(newest, settled=answer.settled) if outdated else answer
+        while len(self._in_flight) > self._prefetch:
+            reply = self._newest(self._in_flight.popleft().result())
+            self._check(reply.settled)
+            is_outdated = reply.epoch == newest.epoch and reply.version < newest.version
+            newest = replace(newest, settled=reply.settled) if is_outdated else reply
         return newest
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
-        """Tell the server what was seen. Does not wait."""
+        """Report episodes and meters to the server, without waiting."""
         for at in range(0, max(1, len(episodes)), MOST_EPISODES):
             part = episodes[at : at + MOST_EPISODES]
             self._client.call(partial(self._machine.report, part, meters))
 
-    def _newest(self, answer: Reply) -> Newest:
-        reply, vector = answer
-        assert isinstance(reply, messages.Weights | messages.NotModified), f"{reply} does not answer a pull"
+    def _newest(self, received: Reply) -> Newest:
+        reply, vector = received
+        assert isinstance(reply, messages.Weights | messages.NotModified), f"{reply} is no reply to a pull"
         weights = None
         if isinstance(reply, messages.Weights):
             weights = codec_named(reply.codec).decode(vector, self._schema.size, self._schema.statistics)
         return Newest(reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled)
 
     def _check(self, settled: Settlement | None) -> None:
-        """One bad gradient is skipped; many in a row mean that training is broken. Raises RequestRefused."""
+        """Raises RequestRefused after too many discarded gradients in a row; a single one is skipped."""
         if settled is None or settled.verdict != "discarded" or settled.code == "too_stale":
             self._discarded = 0
             return

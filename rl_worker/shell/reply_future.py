@@ -1,4 +1,4 @@
-"""A future whose result somebody has to work for: whoever waits for it."""
+"""A future whose result does not come by itself: the thread that waits for it drives the connection."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -8,16 +8,16 @@ T = TypeVar("T")
 
 
 class ReplyFuture(Future[T]):
-    """`work` is called by who waits, with this and his patience in seconds, and returns when either is at an end."""
+    """`drive(future, timeout)` is called by the waiting thread; it returns when the future is done or time is up."""
 
-    def __init__(self, work: Callable[[Future[Any], float | None], None]) -> None:
+    def __init__(self, drive: Callable[[Future[Any], float | None], None]) -> None:
         super().__init__()
-        self._work = work
+        self._drive = drive
 
     def result(self, timeout: float | None = None) -> T:
-        self._work(self, timeout)
+        self._drive(self, timeout)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._work(self, timeout)
+        self._drive(self, timeout)
         return super().exception(0)

@@ -1,12 +1,12 @@
 """
-The shell of the worker's machine: it owns the DEALER socket, the machine and the memory shared with the server.
+The shell of the worker's machine: it owns the DEALER socket, the machine and the segment slots.
 
-Whoever holds the lock owns all three. Who waits for an answer looks after the connection himself meanwhile: to hand
-that to another thread and back takes as long as a message to the server. A thread of its own looks often enough for
-heartbeats, and for what comes unasked, while the trainer computes.
+The thread with the lock owns all three. A thread that waits for a reply drives the socket itself: handing over to
+another thread costs as much as a message to the server. While the trainer computes, a background thread polls often
+enough for heartbeats and unsolicited messages.
 
-Every call ends: with its reply, or with the error that ended the conversation (the run is over, the server refused, or
-it was silent for longer than the patience).
+Every call ends: with its reply, or with the error that ended the conversation (the run is over, the server has refused,
+or it was unreachable for longer than the patience).
 """
 
 import logging
@@ -28,13 +28,13 @@ from common.sockets.curve import ClientKeys
 from common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
 from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.machine.parameter_client import Call, ParameterClient
-from rl_worker.machine.stall_watch import StallWatch, Standstill
+from rl_worker.machine.stall_watch import Stall, StallWatch
 from rl_worker.shell.reply_future import ReplyFuture
 from rl_worker.shell.segment_slots import SegmentSlots
-from rl_worker.shell.standstill_report import main_thread_stack, standstill_in_words
+from rl_worker.shell.stall_report import describe_stall, main_thread_stack
 
 GOODBYE_SECONDS = 1.0
-LOOK_SECONDS = 0.05  # between two looks while nobody waits
+POLL_SECONDS = 0.05  # between two polls in the background
 
 Reply = tuple[ToWorker, Sequence[Buffer]]  # a message and the buffers of its vector
 
@@ -43,7 +43,7 @@ log = logging.getLogger("rl-worker")
 
 class ZmqClient:
     """
-    A worker's connection to HOST:PORT, the first of several with commas between. Begins to join at once.
+    A worker's connection to HOST:PORT, or to the first of several with commas between. It begins to join at once.
 
     Calls come from one thread.
     """
@@ -54,103 +54,103 @@ class ZmqClient:
         client: ParameterClient,
         *,
         keys: ClientKeys | None = None,
-        undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
+        postponing_signals: Callable[[], AbstractContextManager[None]] = nullcontext,
         watch: StallWatch | None = None,
     ) -> None:
         """
-        With keys it talks to nobody but the server that they name. What its caller's thread does with the connection
-        it does `undisturbed`: a signal's exception would leave half a message. `watch` is that of the trainer, which
-        runs in the main thread: the server is told when it stands still.
+        With `keys` the connection is encrypted, and only the server that they name is accepted. The caller's thread
+        uses the connection inside `postponing_signals`: a signal's exception would leave half a message. `watch` is
+        that of the trainer, which runs in the main thread; heartbeats report a stall to the server.
         """
-        self.welcome: ReplyFuture[Welcome] = ReplyFuture(self._work_for)
+        self.welcome: ReplyFuture[Welcome] = ReplyFuture(self._drive_until)
         self._servers = server.split(",")
         self._keys = keys
-        self._undisturbed = undisturbed
+        self._postponing_signals = postponing_signals
         self._client = client
         self._watch = watch
-        self._standstill: Standstill | None = None
-        self._answers: dict[int, ReplyFuture[Reply]] = {}  # by ticket
+        self._stall: Stall | None = None
+        self._pending: dict[int, ReplyFuture[Reply]] = {}  # by ticket
         self._ended: Exception | None = None  # why the conversation is over
         self._slots = SegmentSlots()
         self._lock = threading.Lock()
         self._context = zmq.Context()
         self._socket = self._dealer()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._look_now_and_then, name="zmq-client", daemon=True)
+        self._thread = threading.Thread(target=self._poll_in_background, name="zmq-client", daemon=True)
         self._thread.start()
 
     def call(self, method: Callable[..., Call]) -> ReplyFuture[Reply]:
         """
-        Have a method of the machine called, with `now`.
+        Call a method of the machine with `now`. The future is that of the reply.
 
-        The answer raises PsRlError when the server said no or the conversation is over.
+        Its result raises PsRlError when the server has refused or the conversation is over.
         """
-        answer: ReplyFuture[Reply] = ReplyFuture(self._work_for)
-        with self._undisturbed(), self._lock:
+        reply: ReplyFuture[Reply] = ReplyFuture(self._drive_until)
+        with self._postponing_signals(), self._lock:
             if self._ended is not None:
-                answer.set_exception(self._ended)
+                reply.set_exception(self._ended)
             else:
-                self._guarded(self._call, method, answer)
-        return answer
+                self._guarded(self._call, method, reply)
+        return reply
 
-    def memory(self, size: int) -> np.ndarray | None:
+    def shared_array(self, size: int) -> np.ndarray | None:
         """
-        An array [size] of float32 that the server of this host can read, so that a push of it is not copied; None where
-        there is none. Its content is undefined, and must not change any more once it was pushed.
+        An array [size] of float32 in memory shared with the server, so that a push of it is not copied; None where no
+        memory is shared. Its content is undefined, and must not change once it was pushed.
         """
-        with self._undisturbed(), self._lock:
-            return self._slots.memory(size)
+        with self._postponing_signals(), self._lock:
+            return self._slots.array(size)
 
     def close(self, reason: str = "") -> None:
-        """Say GOODBYE, wait a moment for the answer, and end the thread."""
+        """Send GOODBYE, wait a moment for the reply, and end the thread."""
         farewell = self.call(lambda now: self._client.leave(reason, now=now))
         try:
             farewell.exception(timeout=GOODBYE_SECONDS)
         except TimeoutError:
-            log.debug("the server did not answer GOODBYE")
+            log.debug("no reply to GOODBYE")
         self._closing.set()
         self._thread.join(GOODBYE_SECONDS)
-        with self._undisturbed(), self._lock:
+        with self._postponing_signals(), self._lock:
             self._end(PsRlError("the connection to the server was closed"))
 
-    # -- who looks after the connection -------------------------------------------------------------------------------
+    # -- the threads that drive the connection ------------------------------------------------------------------------
 
-    def _look_now_and_then(self) -> None:
-        """The thread, for as long as nobody waits for an answer."""
-        while not self._closing.wait(LOOK_SECONDS):
-            self._look_at_the_trainer()
+    def _poll_in_background(self) -> None:
+        """The thread. It does nothing while another thread drives the connection."""
+        while not self._closing.wait(POLL_SECONDS):
+            self._check_trainer()
             if self._lock.acquire(blocking=False):
                 try:
-                    self._guarded(self._turn, 0.0)
+                    self._guarded(self._poll, 0.0)
                 finally:
                     self._lock.release()
 
-    def _work_for(self, answer: Future[Any], timeout: float | None) -> None:
-        """Until this answer is there, or the time is over."""
+    def _drive_until(self, reply: Future[Any], timeout: float | None) -> None:
+        """Poll until this reply is there, or time is up."""
         end = time.monotonic() + (math.inf if timeout is None else timeout)
-        while not answer.done() and (left := end - time.monotonic()) > 0:
+        while not reply.done() and (left := end - time.monotonic()) > 0:
             if self._watch is not None:
-                self._watch.moved(now=time.monotonic())  # to wait for the server is no standstill
-            with self._undisturbed(), self._lock:
-                if not answer.done():
-                    self._guarded(self._turn, left)
+                self._watch.progressed(now=time.monotonic())  # waiting for the server is no stall
+            with self._postponing_signals(), self._lock:
+                if not reply.done():
+                    self._guarded(self._poll, left)
 
-    def _look_at_the_trainer(self) -> None:
-        """The log says where it stands when it begins to stand still; heartbeats tell the server."""
+    def _check_trainer(self) -> None:
+        """Log where the trainer is when a stall begins; heartbeats report it to the server."""
         if self._watch is None:
             return
-        before = self._standstill
-        self._standstill = self._watch.look(has_pushed=self._client.has_pushed, now=time.monotonic())
-        if before is None and self._standstill is not None:
-            log.warning("where the trainer stands:\n%s", "".join(main_thread_stack().format()))
-            log.warning("%s", standstill_in_words(self._standstill))
-        elif before is not None and self._standstill is None:
+        before = self._stall
+        self._stall = self._watch.check(has_pushed=self._client.has_pushed, now=time.monotonic())
+        if before is None and self._stall is not None:
+            log.warning("the trainer is stalled here:\n%s", "".join(main_thread_stack().format()))
+            log.warning("%s", describe_stall(self._stall))
+        elif before is not None and self._stall is None:
             log.info("the trainer goes on, after %.0f s without a step", before.seconds)
 
     # -- with the lock ------------------------------------------------------------------------------------------------
 
     def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
-        """An error here is our own mistake: it ends the conversation, and whoever waits must hear of it."""
+        """An error here is a bug. It ends the conversation, and every pending call fails with it."""
         try:
             if self._ended is None:
                 work(*arguments)
@@ -159,28 +159,28 @@ class ZmqClient:
             self._end(error)
 
     def _end(self, error: Exception) -> None:
-        """The conversation is over: now, and for every call to come."""
+        """The conversation is over: pending and later calls fail with this error."""
         if self._ended is None:
             self._ended = error
             self._context.destroy(linger=0)
-            self._slots.let_go()
+            self._slots.release()
             self._fail(0, error)
 
-    def _turn(self, seconds: float) -> None:
-        """Wait for so long, unless something arrives or the machine has something to do; then do that."""
-        wait = min(seconds, LOOK_SECONDS, self._client.next_tick() - time.monotonic())
+    def _poll(self, seconds: float) -> None:
+        """Wait for so long at most, then receive what has arrived and let the machine do what is due."""
+        wait = min(seconds, POLL_SECONDS, self._client.next_tick() - time.monotonic())
         if wait > 0:
             zmq.zmq_poll([(self._socket, zmq.POLLIN)], int(wait * 1000) + 1)
         self._receive()
-        self._do(self._client.tick(now=time.monotonic(), stalled=self._standstill is not None))
+        self._do(self._client.tick(now=time.monotonic(), stalled=self._stall is not None))
 
-    def _call(self, method: Callable[..., Call], answer: ReplyFuture[Reply]) -> None:
+    def _call(self, method: Callable[..., Call], reply: ReplyFuture[Reply]) -> None:
         try:
             ticket, effects = method(now=time.monotonic())
         except Exception as error:
-            answer.set_exception(error)
+            reply.set_exception(error)
             raise
-        self._answers[ticket] = answer
+        self._pending[ticket] = reply
         self._do(effects)
 
     def _receive(self) -> None:
@@ -203,14 +203,14 @@ class ZmqClient:
                 case Transmit():
                     self._transmit(effect)
                 case Resolve():
-                    self._answers.pop(effect.ticket).set_result((effect.reply, effect.vector))
+                    self._pending.pop(effect.ticket).set_result((effect.reply, effect.vector))
                 case Joined():
                     self.welcome.set_result(effect.welcome)
                 case Fail():
                     self._fail(effect.ticket, effect.error)
                 case Reconnect():
                     self._socket.close(linger=0)
-                    self._slots.let_go()
+                    self._slots.release()
                     self._servers.append(self._servers.pop(0))
                     self._socket = self._dealer()
                 case Note():
@@ -222,19 +222,19 @@ class ZmqClient:
                 self._slots.to_frames(transmit.message, transmit.vector), zmq.NOBLOCK, copy=False
             )
         except zmq.Again:
-            # Not connected, or too much under way. The machine finds out and sends it again.
+            # Not connected, or the send queue is full. The machine finds out and sends it again.
             log.debug("%s could not be sent", type(transmit.message).__name__)
 
     def _fail(self, ticket: int, error: Exception) -> None:
         if isinstance(error, ServerUnreachable):
             error = ServerUnreachable("; ".join([str(error), *filter(None, map(why_no_address, self._servers))]))
-        failed = [self._answers.pop(ticket)] if ticket else list(self._answers.values())
+        failed = [self._pending.pop(ticket)] if ticket else list(self._pending.values())
         if not ticket:
-            self._answers.clear()
+            self._pending.clear()
             if not self.welcome.done():
                 self.welcome.set_exception(error)
-        for answer in failed:
-            answer.set_exception(error)
+        for future in failed:
+            future.set_exception(error)
 
     def _dealer(self) -> zmq.Socket[bytes]:
         socket = dealer(self._context, self._keys)

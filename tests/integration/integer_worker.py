@@ -17,6 +17,7 @@ import torch
 
 from common.protocol.tensors import Schema, TensorSpec
 from common.settings.run_spec import Wire
+from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.shell.remote_parameters import Newest, RemoteParameters
 from rl_worker.shell.zmq_client import ZmqClient
@@ -32,12 +33,14 @@ def joined(server: str, name: str, schema: Schema, **sections: Any) -> tuple[Rem
     `sections` are added to the run that it proposes.
     """
     machine = ParameterClient(
-        worker_id=name,
-        secret=secrets.token_hex(16),
-        overrides={},
-        proposed_run={"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}} | sections,
-        host="",
-        environments=0,
+        Identity(
+            worker_id=name,
+            secret=secrets.token_hex(16),
+            overrides={},
+            proposed_run={"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}} | sections,
+            host="",
+            environments=0,
+        ),
         patience_seconds=120,
         resend_bytes=2**24,
         addresses=len(server.split(",")),

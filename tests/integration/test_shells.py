@@ -26,6 +26,7 @@ from ps_server.shell.zmq_server import ZmqServer
 from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 from ps_server.state.weight_store import Snapshot
+from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.shell.remote_parameters import Newest, RemoteParameters
 from rl_worker.shell.zmq_client import ZmqClient
@@ -62,7 +63,9 @@ class Here:
 
     def join(self, name: str, wire: Wire | None = None) -> Worker:
         machine = ParameterClient(
-            worker_id=name, secret=token_hex(16), overrides={}, proposed_run={}, host="", environments=0,
+            Identity(
+                worker_id=name, secret=token_hex(16), overrides={}, proposed_run={}, host="", environments=0
+            ),
             patience_seconds=60, resend_bytes=2**24, now=time.monotonic(),
         )  # fmt: skip
         client = ZmqClient(f"127.0.0.1:{self.shell.port}", machine)

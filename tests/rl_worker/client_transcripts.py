@@ -1,4 +1,4 @@
-"""How the tests of the worker's machine talk with it: the test is the server, and the clock."""
+"""Helpers for the tests of the worker's machine: the test is the server, and the clock."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +9,7 @@ from common.protocol import messages
 from common.protocol.messages import ToServer, Welcome
 from common.protocol.tensors import Schema, TensorSpec
 from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
+from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
 
 SCHEMA = Schema([TensorSpec("w", (2,))])
@@ -27,21 +28,28 @@ RESEND_BYTES = 10**9
 
 
 def vector(*values: float) -> list[memoryview]:
-    """A vector's bytes, as they lie in frames."""
+    """A vector's bytes, as in frames."""
     return [np.array(values, dtype=np.float32).data.cast("B")]
 
 
 def new_client(
-    *, now: float = 0.0, overrides: dict[str, Any] | None = None, resend_bytes: int = RESEND_BYTES, addresses: int = 1
+    *,
+    now: float = 0.0,
+    overrides: dict[str, Any] | None = None,
+    patience_seconds: float = PATIENCE_SECONDS,
+    resend_bytes: int = RESEND_BYTES,
+    addresses: int = 1,
 ) -> ParameterClient:
     return ParameterClient(
-        worker_id="w",
-        secret="0123456789abcdef",
-        overrides=overrides or {},
-        proposed_run={"preset": "proposed"},
-        host="here",
-        environments=8,
-        patience_seconds=PATIENCE_SECONDS,
+        Identity(
+            worker_id="w",
+            secret="0123456789abcdef",
+            overrides=overrides or {},
+            proposed_run={"preset": "proposed"},
+            host="here",
+            environments=8,
+        ),
+        patience_seconds=patience_seconds,
         resend_bytes=resend_bytes,
         addresses=addresses,
         now=now,
@@ -49,13 +57,13 @@ def new_client(
 
 
 def sent(effects: Sequence[Effect]) -> list[ToServer]:
-    """The messages that an answer of the machine sends; it may do nothing else but join, reconnect, and say so."""
+    """The messages that are sent. Other effects may only be joining, reconnecting and log lines."""
     assert all(isinstance(effect, Transmit | Joined | Reconnect | Note) for effect in effects), effects
     return [effect.message for effect in effects if isinstance(effect, Transmit)]
 
 
 def kinds(effects: Sequence[Effect]) -> list[type]:
-    """What is sent, and what else is done, in order."""
+    """The types of messages that are sent, and of other effects, in order."""
     return [type(effect.message) if isinstance(effect, Transmit) else type(effect) for effect in effects]
 
 
@@ -65,7 +73,7 @@ def hello_of(effects: Sequence[Effect]) -> messages.Hello:
 
 
 def welcome(request: int, **changes: Any) -> Welcome:
-    answer: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "protocol": 1,
         "epoch": 1,
         "epoch_proof": PROOF,
@@ -81,18 +89,18 @@ def welcome(request: int, **changes: Any) -> Welcome:
         "lease_seconds": LEASE_SECONDS,
         "codecs": ("float32",),
     }
-    return Welcome(request=request, **answer | changes)
+    return Welcome(request=request, **fields | changes)
 
 
 def join(client: ParameterClient, *, now: float = 0.0, **changes: Any) -> list[Effect]:
-    """HELLO and WELCOME; what the machine does with the latter."""
+    """HELLO and WELCOME; the effects of the latter."""
     return client.receive(welcome(hello_of(client.tick(now=now)).request, **changes), now=now)
 
 
 def joined_client(
     *, now: float = 0.0, resend_bytes: int = RESEND_BYTES, addresses: int = 1, **changes: Any
 ) -> ParameterClient:
-    """A member whose trainer has told the schema."""
+    """A client that has joined and seeded."""
     client = new_client(now=now, resend_bytes=resend_bytes, addresses=addresses)
     join(client, now=now, **changes)
     ticket, _ = client.seed(SCHEMA, "float32", vector(0, 0), now=now)
@@ -101,8 +109,8 @@ def joined_client(
 
 
 def push(client: ParameterClient, *values: float, now: float = 0.0, computed_on: int = 1) -> tuple[int, list[Effect]]:
-    what: dict[str, Any] = {"epoch": 1, "computed_on": computed_on, "steps": 20, "weight_codec": "float32"}
-    return client.push("float32", vector(*values), **what, now=now)
+    fields: dict[str, Any] = {"epoch": 1, "computed_on": computed_on, "steps": 20, "weight_codec": "float32"}
+    return client.push("float32", vector(*values), **fields, now=now)
 
 
 def weights(request: int, *, version: int = 2, epoch: int = 1) -> messages.Weights:
@@ -123,7 +131,7 @@ def resolved(effects: Sequence[Effect]) -> list[int]:
 
 
 def failure(effects: Sequence[Effect]) -> Fail:
-    """The only thing that is done: calls fail."""
+    """The only effect: calls fail."""
     (fail,) = effects
     assert isinstance(fail, Fail)
     return fail

@@ -1,4 +1,4 @@
-"""A tiny server on loopback: a ROUTER in a thread of its own that answers by a function. And how to wait."""
+"""A small server on loopback: a ROUTER in a thread, whose replies a test overrides. And `wait_until`."""
 
 import threading
 import time
@@ -17,30 +17,30 @@ from tests.rl_worker.client_transcripts import alive, welcome
 DEADLINE_SECONDS = 20.0
 POLL_MILLISECONDS = 10
 
-Answer = ToWorker | tuple[ToWorker, Buffer] | list[bytes] | None  # bytes: frames that are no message
+Reply = ToWorker | tuple[ToWorker, Buffer] | list[bytes] | None  # bytes: frames that are no message
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> None:
-    """Look again and again, and fail when it does not come true in time."""
+    """Poll the condition, and fail when it does not become true in time."""
     deadline = time.monotonic() + DEADLINE_SECONDS
-    patient = threading.Event()
+    pause = threading.Event()
     while not condition():
         assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}"
-        patient.wait(0.01)
+        pause.wait(0.01)
 
 
 class Polite:
-    """Answers everything as a server with three weights would; a test overrides what it is about."""
+    """Replies to everything as a server with three weights would; a test overrides what it is about."""
 
     def __init__(self) -> None:
         self.weights = np.array([1, 2, 3], dtype=np.float32)
         self.version = 1
 
-    def answers(self, peer: bytes, message: ToServer, vector: bytes) -> Sequence[Answer]:
-        """What to send back, one after another."""
-        return [self.answer(message, vector)]
+    def replies(self, peer: bytes, message: ToServer, vector: bytes) -> Sequence[Reply]:
+        """The messages to send back, in order."""
+        return [self.reply(message, vector)]
 
-    def answer(self, message: ToServer, vector: bytes) -> Answer:
+    def reply(self, message: ToServer, vector: bytes) -> Reply:
         match message:
             case messages.Hello():
                 return welcome(message.request)
@@ -60,18 +60,18 @@ class Polite:
                 return messages.Farewell(request=message.request)
         return None
 
-    def newest(self, request: int) -> Answer:
+    def newest(self, request: int) -> Reply:
         reply = messages.Weights(request=request, epoch=1, version=self.version, global_steps=0)
         return reply, self.weights.tobytes()
 
 
 class LoopbackServer:
-    """Listens on 127.0.0.1. `heard` is everything that was said to it: who, what, and the bytes of the vector."""
+    """Listens on 127.0.0.1. `received` holds all messages: the peer, the message, and the bytes of its vector."""
 
-    def __init__(self, manners: Polite) -> None:
-        self.heard: list[tuple[bytes, ToServer, bytes]] = []
+    def __init__(self, behaviour: Polite) -> None:
+        self.received: list[tuple[bytes, ToServer, bytes]] = []
         self.failure: BaseException | None = None
-        self._manners = manners
+        self._behaviour = behaviour
         self._context = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.LINGER, 0)
@@ -81,9 +81,9 @@ class LoopbackServer:
         self._thread = threading.Thread(target=self._serve, name="loopback-server")
         self._thread.start()
 
-    def said(self, kind: type) -> list[Any]:
+    def received_of(self, kind: type) -> list[Any]:
         """All messages of a kind, in order."""
-        return [message for _, message, _ in self.heard if isinstance(message, kind)]
+        return [message for _, message, _ in self.received if isinstance(message, kind)]
 
     def close(self) -> None:
         self._over.set()
@@ -98,29 +98,29 @@ class LoopbackServer:
                     peer, *frames = self._router.recv_multipart()
                     message, vector = read_to_server(frames)
                     whole = b"".join(bytes(part) for part in vector)
-                    self.heard.append((peer, message, whole))
-                    for answer in self._manners.answers(peer, message, whole):
-                        self._send(peer, answer)
+                    self.received.append((peer, message, whole))
+                    for reply in self._behaviour.replies(peer, message, whole):
+                        self._send(peer, reply)
         except BaseException as failure:
             self.failure = failure
 
-    def _send(self, peer: bytes, answer: Answer) -> None:
-        match answer:
+    def _send(self, peer: bytes, reply: Reply) -> None:
+        match reply:
             case None:
                 return
             case list():
-                frames: Sequence[Buffer] = answer
+                frames: Sequence[Buffer] = reply
             case (message, vector):
                 frames = to_frames(message, [vector])
             case _:
-                frames = to_frames(answer)
+                frames = to_frames(reply)
         self._router.send_multipart([peer, *frames])
 
 
 @contextmanager
-def serving(manners: Polite | None = None) -> Iterator[LoopbackServer]:
-    """A server for the length of a block; it has answered everything without an error."""
-    server = LoopbackServer(manners or Polite())
+def serving(behaviour: Polite | None = None) -> Iterator[LoopbackServer]:
+    """A server for the length of a block. An error in its thread fails the test."""
+    server = LoopbackServer(behaviour or Polite())
     try:
         yield server
     finally:

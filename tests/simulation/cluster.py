@@ -28,6 +28,7 @@ from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
+from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
 
 SCHEMA = Schema([TensorSpec("point", (3,))])
@@ -312,12 +313,14 @@ class SimulatedCluster:
 
     def _new_worker(self, worker_id: str, *, process: int) -> SimulatedWorker:
         machine = ParameterClient(
-            worker_id=worker_id,
-            secret=f"secret-of-{worker_id}-{process:010}",
-            overrides={},
-            proposed_run=self.run.to_dict(),
-            host="simulated",
-            environments=1,
+            Identity(
+                worker_id=worker_id,
+                secret=f"secret-of-{worker_id}-{process:010}",
+                overrides={},
+                proposed_run=self.run.to_dict(),
+                host="simulated",
+                environments=1,
+            ),
             patience_seconds=120.0,
             resend_bytes=self.resend_bytes,
             addresses=self._addresses,

@@ -27,6 +27,7 @@ from rl_worker.agent import build_agent, collector_for
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.interface import Environments
 from rl_worker.machine.effects import Fail, Reconnect, Resolve, Transmit
+from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.networks.normalization import measure_normalization
@@ -59,12 +60,14 @@ class OneThread:
     def __post_init__(self) -> None:
         self.server = self._server(None)
         self.machine = ParameterClient(
-            worker_id="w",
-            secret="0123456789abcdef",
-            overrides={},
-            proposed_run=self.run.to_dict(),
-            host="here",
-            environments=0,
+            Identity(
+                worker_id="w",
+                secret="0123456789abcdef",
+                overrides={},
+                proposed_run=self.run.to_dict(),
+                host="here",
+                environments=0,
+            ),
             patience_seconds=PATIENCE_SECONDS,
             resend_bytes=RESEND_BYTES,
             now=self.now,

@@ -29,7 +29,7 @@ SETTINGS = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
 
 @pytest.fixture(autouse=True)
 def _nothing_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "WORTH_BYTES", 1)
+    monkeypatch.setattr(slots, "LEAST_BYTES", 1)
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Memory:
         if array is not None:
             array[:] = gradient
             self.made_here += 1
-        self.next = self.slots.memory(len(gradient))
+        self.next = self.slots.array(len(gradient))
         if self.next is not None:
             self.next.fill(np.nan)
         return gradient if array is None else array
@@ -92,7 +92,7 @@ class MemoryCluster(SimulatedCluster):
     def close(self) -> None:
         self.lent.keep_only(())
         for memory in self.memories.values():
-            memory.slots.let_go()
+            memory.slots.release()
 
     def _frames_to_worker(self, send: Send) -> Sequence[Buffer]:
         message = send.message
@@ -139,7 +139,7 @@ class MemoryCluster(SimulatedCluster):
     def _do_worker(self, worker: SimulatedWorker, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Reconnect):
-                self.memory_of(worker).slots.let_go()
+                self.memory_of(worker).slots.release()
             super()._do_worker(worker, [effect])
 
 

@@ -1,14 +1,14 @@
-"""Requests on their way: their order, how many pushes at a time, and what later replies prove."""
+"""Requests without a reply: their order, how many pushes are in flight, and what later replies prove."""
 
 from common.protocol import messages
 from common.protocol.messages import ToServer
 from rl_worker.machine.effects import Transmit
-from rl_worker.machine.outbox import PUSHES_UNDER_WAY, Outbox
+from rl_worker.machine.outbox import MOST_PUSHES_IN_FLIGHT, Outbox
 from tests.rl_worker.client_transcripts import vector
 
 
 def push(sequence: int) -> messages.Push:
-    """Its request number is ten times its sequence."""
+    """A push whose request number is ten times its sequence."""
     return messages.Push(request=10 * sequence, sequence=sequence, computed_on=1, epoch=1, schema_hash="s")
 
 
@@ -17,7 +17,7 @@ def pull(request: int) -> messages.Pull:
 
 
 def send_all(outbox: Outbox) -> list[ToServer]:
-    """Everything that may go now."""
+    """Send everything that may go now."""
     sent = []
     while (message := outbox.next()) is not None:
         transmit = outbox.send_next()
@@ -26,7 +26,7 @@ def send_all(outbox: Outbox) -> list[ToServer]:
     return sent
 
 
-def an_outbox(*messages: ToServer) -> Outbox:
+def outbox_of(*messages: ToServer) -> Outbox:
     outbox = Outbox(lambda: 1)
     for message in messages:
         outbox.put(message)
@@ -35,7 +35,7 @@ def an_outbox(*messages: ToServer) -> Outbox:
 
 def test_requests_go_out_in_order() -> None:
     requests = [pull(1), push(1), pull(11), push(2)]
-    assert send_all(an_outbox(*requests)) == requests
+    assert send_all(outbox_of(*requests)) == requests
 
 
 def test_a_vector_travels_with_its_request() -> None:
@@ -43,93 +43,93 @@ def test_a_vector_travels_with_its_request() -> None:
     outbox.put(push(1), vector(1, 2))
     assert outbox.next() == push(1)
     assert outbox.send_next() == Transmit(push(1), vector(1, 2))
-    assert outbox.bytes_under_way == 8
-    outbox.answered(10)
-    assert outbox.bytes_under_way == 0
+    assert outbox.bytes_in_flight == 8
+    outbox.take(10)
+    assert outbox.bytes_in_flight == 0
 
 
-def test_only_some_pushes_are_under_way_and_an_answer_lets_the_next_go() -> None:
-    outbox = an_outbox(*(push(sequence) for sequence in range(1, 100)))
-    assert len(send_all(outbox)) == PUSHES_UNDER_WAY
-    outbox.answered(10)
-    assert send_all(outbox) == [push(PUSHES_UNDER_WAY + 1)]
+def test_only_some_pushes_are_in_flight_and_a_reply_lets_the_next_go() -> None:
+    outbox = outbox_of(*(push(sequence) for sequence in range(1, 100)))
+    assert len(send_all(outbox)) == MOST_PUSHES_IN_FLIGHT
+    outbox.take(10)
+    assert send_all(outbox) == [push(MOST_PUSHES_IN_FLIGHT + 1)]
 
 
-def test_an_oldest_push_that_is_lost_again_and_again_holds_the_others_back() -> None:
-    """The server would refuse what is too far beyond it."""
-    outbox = an_outbox(*(push(sequence) for sequence in range(1, 100)))
+def test_an_oldest_push_that_is_lost_again_and_again_keeps_the_others_pending() -> None:
+    """The server would refuse pushes that are too far beyond it."""
+    outbox = outbox_of(*(push(sequence) for sequence in range(1, 100)))
     send_all(outbox)
-    for sequence in range(2, PUSHES_UNDER_WAY + 1):
-        request = outbox.answered(10 * sequence)
+    for sequence in range(2, MOST_PUSHES_IN_FLIGHT + 1):
+        request = outbox.take(10 * sequence)
         assert request is not None
-        outbox.send_again_before(request.order)
+        outbox.resend_before(request.order)
     assert send_all(outbox) == []
-    outbox.answered(10)
-    assert len(send_all(outbox)) == PUSHES_UNDER_WAY
+    outbox.take(10)
+    assert len(send_all(outbox)) == MOST_PUSHES_IN_FLIGHT
 
 
-def test_a_request_is_answered_once() -> None:
-    outbox = an_outbox(pull(1))
+def test_a_request_has_one_reply() -> None:
+    outbox = outbox_of(pull(1))
     send_all(outbox)
-    answered = outbox.answered(1)
-    assert answered is not None
-    assert answered.message == pull(1)
-    assert outbox.answered(1) is None
+    request = outbox.take(1)
+    assert request is not None
+    assert request.message == pull(1)
+    assert outbox.take(1) is None
     assert len(outbox) == 0
 
 
-def test_an_answer_proves_that_what_was_sent_before_it_is_lost() -> None:
-    outbox = an_outbox(pull(1), pull(2), pull(3))
+def test_a_reply_proves_that_what_was_sent_before_its_request_is_lost() -> None:
+    outbox = outbox_of(pull(1), pull(2), pull(3))
     send_all(outbox)
-    second = outbox.answered(2)
+    second = outbox.take(2)
     assert second is not None
-    assert outbox.send_again_before(second.order) == [Transmit(pull(1))]
-    third = outbox.answered(3)
+    assert outbox.resend_before(second.order) == [Transmit(pull(1))]
+    third = outbox.take(3)
     assert third is not None
-    assert outbox.send_again_before(third.order) == [], "it was sent again after that"
+    assert outbox.resend_before(third.order) == [], "it was sent again after that"
 
 
-def test_a_lost_heartbeat_is_forgotten() -> None:
+def test_a_lost_heartbeat_is_not_sent_again() -> None:
     outbox = Outbox(lambda: 1)
-    outbox.overtake(messages.Heartbeat(request=1))
+    outbox.send_now(messages.Heartbeat(request=1))
     outbox.put(pull(2))
     send_all(outbox)
-    answered = outbox.answered(2)
-    assert answered is not None
-    assert outbox.send_again_before(answered.order) == []
+    request = outbox.take(2)
+    assert request is not None
+    assert outbox.resend_before(request.order) == []
     assert len(outbox) == 0
 
 
-def test_what_overtakes_goes_before_all_that_waits() -> None:
-    outbox = an_outbox(*(push(sequence) for sequence in range(1, 100)))
+def test_a_request_sent_now_goes_before_all_that_are_pending() -> None:
+    outbox = outbox_of(*(push(sequence) for sequence in range(1, 100)))
     send_all(outbox)
-    assert outbox.overtake(messages.Goodbye(request=5)) == Transmit(messages.Goodbye(request=5))
+    assert outbox.send_now(messages.Goodbye(request=5)) == Transmit(messages.Goodbye(request=5))
 
 
-def test_on_another_connection_everything_goes_again_in_order_but_heartbeats() -> None:
-    outbox = an_outbox(push(3), pull(31), push(4))
+def test_on_another_connection_everything_but_heartbeats_is_sent_again_in_order() -> None:
+    outbox = outbox_of(push(3), pull(31), push(4))
     send_all(outbox)
-    outbox.overtake(messages.Heartbeat(request=41))
+    outbox.send_now(messages.Heartbeat(request=41))
     outbox.put(push(5))
     outbox.start_over([(push(1), vector(1)), (push(2), vector(2))])
     assert send_all(outbox) == [push(1), push(2), push(3), pull(31), push(4), push(5)]
 
 
-def test_an_answer_from_before_proves_nothing_on_another_connection() -> None:
-    outbox = an_outbox(pull(1), pull(2))
+def test_a_reply_of_a_former_connection_proves_nothing() -> None:
+    outbox = outbox_of(pull(1), pull(2))
     send_all(outbox)
     outbox.start_over(())
-    late = outbox.answered(2)
+    late = outbox.take(2)
     assert late is not None
-    assert outbox.send_again_before(late.order) == []
+    assert outbox.resend_before(late.order) == []
     assert send_all(outbox) == [pull(1)]
 
 
 def test_a_cleared_outbox_has_nothing() -> None:
-    outbox = an_outbox(pull(1), pull(2))
+    outbox = outbox_of(pull(1), pull(2))
     outbox.send_next()
     outbox.clear()
-    assert (len(outbox), outbox.next(), outbox.answered(1)) == (0, None, None)
+    assert (len(outbox), outbox.next(), outbox.take(1)) == (0, None, None)
 
 
 def test_pushes_wait_when_the_credit_is_used_up() -> None:
@@ -138,50 +138,50 @@ def test_pushes_wait_when_the_credit_is_used_up() -> None:
     for sequence in (1, 2, 3):
         outbox.put(push(sequence), vector(1, 2))
     for _ in range(2):
-        assert outbox.has_space()
+        assert outbox.has_credit()
         outbox.send_next()
-    assert not outbox.has_space()
-    assert outbox.credit_to_ask_for() == 0, "answers will come, and make room"
-    outbox.answered(10)
-    assert outbox.has_space()
+    assert not outbox.has_credit()
+    assert outbox.credit_to_request() == 0, "replies will come, and return credit"
+    outbox.take(10)
+    assert outbox.has_credit()
 
 
-def test_a_push_larger_than_the_credit_asks_once_and_goes_when_room_is_given() -> None:
+def test_credit_for_a_larger_push_is_requested_once_and_granted() -> None:
     outbox = Outbox(lambda: 1)
     outbox.credit = 0
     outbox.put(push(1), vector(1, 2))
     outbox.put(push(2), vector(3, 4))
-    assert not outbox.has_space()
-    assert outbox.credit_to_ask_for() == 8
-    outbox.overtake(messages.CreditRequest(request=99, bytes=8))
-    assert outbox.credit_to_ask_for() == 0
-    outbox.answered(99)
+    assert not outbox.has_credit()
+    assert outbox.credit_to_request() == 8
+    outbox.send_now(messages.CreditRequest(request=99, bytes=8))
+    assert outbox.credit_to_request() == 0
+    outbox.take(99)
     outbox.credit_granted(8)
-    assert outbox.has_space()
+    assert outbox.has_credit()
     outbox.send_next()
-    assert not outbox.has_space(), "room is for one push"
-    assert outbox.credit_to_ask_for() == 8
+    assert not outbox.has_credit(), "the grant is for one push"
+    assert outbox.credit_to_request() == 8
 
 
-def test_what_has_no_vector_needs_no_room() -> None:
-    outbox = an_outbox(pull(1))
+def test_a_request_without_a_vector_needs_no_credit() -> None:
+    outbox = outbox_of(pull(1))
     outbox.credit = 0
-    assert outbox.has_space()
+    assert outbox.has_credit()
 
 
-def test_room_of_a_former_connection_is_not_room_on_this_one() -> None:
+def test_a_grant_of_a_former_connection_is_void() -> None:
     outbox = Outbox(lambda: 1)
     outbox.credit = 0
     outbox.put(push(1), vector(1, 2))
     outbox.credit_granted(8)
-    outbox.overtake(messages.CreditRequest(request=99, bytes=8))
+    outbox.send_now(messages.CreditRequest(request=99, bytes=8))
     outbox.start_over(())
     assert outbox.next() == push(1)
-    assert not outbox.has_space()
-    assert outbox.credit_to_ask_for() == 8
+    assert not outbox.has_credit()
+    assert outbox.credit_to_request() == 8
 
 
-def test_a_push_says_whenever_it_is_sent_which_may_still_come() -> None:
+def test_a_push_names_whenever_it_is_sent_the_oldest_that_may_still_come() -> None:
     oldest = 1
     outbox = Outbox(lambda: oldest)
     for sequence in (1, 2):

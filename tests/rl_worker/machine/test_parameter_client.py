@@ -10,7 +10,7 @@ from common.protocol import messages
 from common.protocol.codecs import CODECS
 from common.protocol.messages import Episode
 from rl_worker.machine.effects import Fail, Joined, Resolve, Transmit
-from rl_worker.machine.link_timeout import SILENCE_SECONDS
+from rl_worker.machine.link_timeout import TIMEOUT_SECONDS
 from rl_worker.machine.parameter_client import Call, ParameterClient, Phase
 from tests.rl_worker.client_transcripts import (
     LEASE_SECONDS,
@@ -41,7 +41,7 @@ def every_call(client: ParameterClient, *, now: float) -> list[Call]:
     ]
 
 
-def test_it_says_who_it_is_and_what_it_wants() -> None:
+def test_hello_names_the_worker_and_its_overrides() -> None:
     client = new_client(overrides={"algorithm.unroll_length": 5})
     assert sent(client.tick(now=0.0)) == [
         messages.Hello(
@@ -56,21 +56,21 @@ def test_it_says_who_it_is_and_what_it_wants() -> None:
             proposed_run={"preset": "proposed"},
         )
     ]
-    assert repr(client) == "<ParameterClient joining pushes=0 unanswered=0>"
+    assert repr(client) == "<ParameterClient joining pushes=0 outstanding=0>"
 
 
-def test_hello_is_said_again_at_growing_distances() -> None:
+def test_hello_is_sent_again_at_growing_intervals() -> None:
     client = new_client()
-    said = []
+    hellos = []
     now = 0.0
     while now < 4.9:
-        said += [now for message in sent(client.tick(now=now)) if isinstance(message, messages.Hello)]
+        hellos += [now for message in sent(client.tick(now=now)) if isinstance(message, messages.Hello)]
         now = client.next_tick()
-    pauses = [round(after - before, 6) for before, after in itertools.pairwise(said)]
+    pauses = [round(after - before, 6) for before, after in itertools.pairwise(hellos)]
     assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
 
 
-def test_hello_is_said_every_two_seconds_at_the_least() -> None:
+def test_hello_is_sent_every_two_seconds_at_the_least() -> None:
     client = new_client()
     for now in range(0, 30, 2):
         assert messages.Hello in kinds(client.tick(now=float(now)))
@@ -87,8 +87,8 @@ def test_the_first_welcome_joins_and_a_second_changes_nothing() -> None:
     client = new_client()
     first, second = hello_of(client.tick(now=0.0)), hello_of(client.tick(now=0.05))
     assert first.request != second.request
-    answer = welcome(first.request)
-    assert client.receive(answer, now=0.06) == [Joined(answer)]
+    accepted = welcome(first.request)
+    assert client.receive(accepted, now=0.06) == [Joined(accepted)]
     assert client.phase is Phase.JOINED
     client.pull(have_epoch=0, have_version=0, now=0.07)
     assert client.receive(welcome(second.request), now=0.07) == [], "the pull is not sent twice"
@@ -104,7 +104,7 @@ def test_calls_wait_until_it_has_joined_and_then_go_in_order() -> None:
     assert [message.request for message in sent(effects)] == [ticket for ticket, _ in calls]
 
 
-def test_calls_of_a_member_go_at_once_with_all_they_carry() -> None:
+def test_calls_of_a_member_are_sent_at_once_with_all_their_fields() -> None:
     client = joined_client()
     gradient = vector(1, 2)
     _, pulled = client.pull(have_epoch=7, have_version=3, target=True, now=0.0)
@@ -127,7 +127,7 @@ def test_calls_of_a_member_go_at_once_with_all_they_carry() -> None:
     ]
 
 
-def test_a_reply_goes_to_the_call_it_answers() -> None:
+def test_a_reply_completes_its_call() -> None:
     client = joined_client()
     first, _ = client.pull(have_epoch=0, have_version=0, now=0.0)
     second, _ = client.report([], {}, now=0.0)
@@ -138,7 +138,7 @@ def test_a_reply_goes_to_the_call_it_answers() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 3])
-def test_the_first_worker_is_number_0_until_the_server_says_who_it_is(number: int) -> None:
+def test_the_first_worker_is_number_0_until_the_server_names_it(number: int) -> None:
     client = joined_client(number=number)
     assert client.is_first == (number == 0)
     for first in (True, False, True):
@@ -147,7 +147,7 @@ def test_the_first_worker_is_number_0_until_the_server_says_who_it_is(number: in
         assert client.is_first == first
 
 
-def test_the_second_answer_to_a_call_is_ignored() -> None:
+def test_the_second_reply_to_a_call_is_ignored() -> None:
     client = joined_client()
     ticket, _ = push(client, 1, 1)
     assert resolved(client.receive(weights(ticket), vector(1, 2), now=0.1)) == [ticket]
@@ -176,8 +176,8 @@ def test_a_worker_that_is_refused_gives_up() -> None:
     assert client.tick(now=1.0) == []
 
 
-def test_a_worker_whose_words_cannot_be_read_gives_up() -> None:
-    """An older server cannot read the HELLO of a newer worker, and cannot say which request it was."""
+def test_a_worker_whose_messages_cannot_be_read_gives_up() -> None:
+    """An older server cannot read the HELLO of a newer worker, and cannot name the request."""
     client = new_client()
     client.tick(now=0.0)
     refusal = messages.Refused(request=0, code="bad_message", reason="bad header: unknown field `shoe_size`")
@@ -186,29 +186,29 @@ def test_a_worker_whose_words_cannot_be_read_gives_up() -> None:
     assert "shoe_size" in str(fail.error)
 
 
-@pytest.mark.parametrize(("lease_seconds", "pause"), [(LEASE_SECONDS, 1.0), (2.0, 0.4), (100.0, SILENCE_SECONDS / 5)])
+@pytest.mark.parametrize(("lease_seconds", "pause"), [(LEASE_SECONDS, 1.0), (2.0, 0.4), (100.0, TIMEOUT_SECONDS / 5)])
 def test_heartbeats_keep_the_lease_and_the_connection_alive(lease_seconds: float, pause: float) -> None:
-    """Five times a lease. A longer lease must not make silence of having nothing to say."""
+    """Five times a lease. With a long lease the link timeout must not expire for want of messages."""
     client = joined_client(lease_seconds=lease_seconds)
-    for beats in range(1, 30):
+    for number in range(1, 30):
         now = client.next_tick()
-        assert now == pytest.approx(beats * pause)
-        (beat,) = sent(client.tick(now=now))
-        assert isinstance(beat, messages.Heartbeat)
-        assert client.receive(alive(beat.request), now=now) == [], "nobody waits for it"
+        assert now == pytest.approx(number * pause)
+        (heartbeat,) = sent(client.tick(now=now))
+        assert isinstance(heartbeat, messages.Heartbeat)
+        assert client.receive(alive(heartbeat.request), now=now) == [], "no call waits for it"
 
 
-def test_heartbeats_tell_that_the_trainer_stands_still() -> None:
-    client, told = joined_client(), []
+def test_heartbeats_report_a_stalled_trainer() -> None:
+    client, stalled = joined_client(), []
     for now in range(1, 7):
-        for beat in sent(client.tick(now=float(now), stalled=2 <= now <= 4)):
-            assert isinstance(beat, messages.Heartbeat)
-            told.append(beat.stalled)
-            client.receive(alive(beat.request), now=now + 0.1)
-    assert told == [False, True, True, True, False, False]
+        for heartbeat in sent(client.tick(now=float(now), stalled=2 <= now <= 4)):
+            assert isinstance(heartbeat, messages.Heartbeat)
+            stalled.append(heartbeat.stalled)
+            client.receive(alive(heartbeat.request), now=now + 0.1)
+    assert stalled == [False, True, True, True, False, False]
 
 
-def test_whatever_is_sent_puts_the_heartbeat_off() -> None:
+def test_every_message_postpones_the_heartbeat() -> None:
     client = joined_client()
     client.report([], {}, now=0.9)
     assert client.tick(now=1.8) == []
@@ -231,7 +231,7 @@ def test_stop_ends_every_call_now_and_later() -> None:
     assert client.phase is Phase.OVER
 
 
-def test_goodbye_is_said_even_when_the_run_is_over() -> None:
+def test_goodbye_is_sent_even_when_the_run_is_over() -> None:
     client = joined_client()
     client.receive(messages.Stop(reason="over"), now=1.0)
     ticket, effects = client.leave("done", now=2.0)
@@ -239,10 +239,10 @@ def test_goodbye_is_said_even_when_the_run_is_over() -> None:
     assert resolved(client.receive(messages.Farewell(request=ticket), now=2.1)) == [ticket]
 
 
-def test_it_can_say_how_it_is() -> None:
+def test_its_repr_shows_phase_pushes_and_outstanding_requests() -> None:
     client = joined_client()
     push(client, 1, 1)
     client.report([], {}, now=0.0)
-    assert repr(client) == "<ParameterClient joined pushes=1 unanswered=2>"
+    assert repr(client) == "<ParameterClient joined pushes=1 outstanding=2>"
     client.receive(messages.Stop(reason="over"), now=1.0)
-    assert repr(client) == "<ParameterClient over pushes=1 unanswered=0>"
+    assert repr(client) == "<ParameterClient over pushes=1 outstanding=0>"

@@ -1,4 +1,4 @@
-"""The worker's machine and a server that is killed: what is sent again, what is not, and how it waits."""
+"""The worker's machine and a killed server: what is sent again, what is not, and which pushes wait."""
 
 from common.protocol import messages
 from common.protocol.messages import Settlement
@@ -22,8 +22,8 @@ from tests.rl_worker.client_transcripts import (
 ONE_PUSH = 8 + 1024  # bytes
 
 
-def answered_pushes(count: int, **options: int) -> ParameterClient:
-    """A member of a run seeded in epoch 1, with so many pushes answered, and none durable."""
+def client_with_replies(count: int, **options: int) -> ParameterClient:
+    """A member of a run seeded in epoch 1. So many pushes have their replies, and none is durable."""
     client = joined_client(**options)
     for sequence in range(1, count + 1):
         ticket, _ = push(client, sequence, sequence)
@@ -50,7 +50,7 @@ def sequences(messages_: list[messages.ToServer]) -> list[int]:
 
 
 def test_a_restored_server_is_sent_what_it_lacks_before_newer_pushes() -> None:
-    client = answered_pushes(4)
+    client = client_with_replies(4)
     push(client, 5, 5)
     again = rejoin(client, settled_through=2)
     assert [(one.sequence, one.weight_codec) for one in again if isinstance(one, messages.Push)] == [
@@ -60,19 +60,19 @@ def test_a_restored_server_is_sent_what_it_lacks_before_newer_pushes() -> None:
     ]
 
 
-def test_the_trainer_does_not_hear_a_second_answer() -> None:
-    client = answered_pushes(1)
+def test_the_trainer_does_not_get_a_second_reply() -> None:
+    client = client_with_replies(1)
     (again,) = rejoin(client, settled_through=0)
     settlement = Settlement(sequence=1, verdict="applied", version=2)
     reply = messages.Settled(request=again.request, epoch=2, settlement=settlement, global_steps=0)
     assert client.receive(reply, now=1.1) == []
-    assert sequences(rejoin(client, settled_through=0, epoch=2)) == [], "this life of the server has it now"
+    assert sequences(rejoin(client, settled_through=0, epoch=2)) == [], "this epoch of the server has it now"
     assert sequences(rejoin(client, settled_through=0, epoch=3)) == [1], "the next has not"
 
 
 def test_a_push_that_a_server_with_a_shorter_ledger_refused_is_sent_after_those_it_lacks() -> None:
-    """On a network that does not keep the order: it was sent before WELCOME, and is looked at after HELLO."""
-    client = answered_pushes(16)
+    """On a network that does not keep the order: it was sent before WELCOME, and is received after HELLO."""
+    client = client_with_replies(16)
     ticket, _ = push(client, 17, 17)
     assert sequences(rejoin(client, settled_through=0)) == list(range(1, 17))
     refusal = messages.Refused(request=ticket, code="outside_window", reason="push 17 is too far beyond the oldest")
@@ -82,43 +82,43 @@ def test_a_push_that_a_server_with_a_shorter_ledger_refused_is_sent_after_those_
     assert sequences(sent(client.receive(reply, now=1.2))) == [17]
 
 
-def test_the_same_server_is_not_sent_what_it_has_answered() -> None:
-    assert rejoin(answered_pushes(3), settled_through=3, epoch=1) == []
+def test_pushes_with_replies_are_not_sent_again_to_the_same_server() -> None:
+    assert rejoin(client_with_replies(3), settled_through=3, epoch=1) == []
 
 
 def test_what_is_durable_is_not_sent_again() -> None:
-    client = answered_pushes(3)
+    client = client_with_replies(3)
     ticket, _ = push(client, 4, 4)
     client.receive(settling(ticket, 4, durable=3), vector(0, 0), now=0.0)
     client.receive(unknown_worker(99), now=1.0)
     assert hello_of(client.tick(now=1.0)).oldest == 4
 
 
-def test_an_answer_of_a_former_life_of_the_server_settles_nothing() -> None:
-    client = answered_pushes(0)
+def test_a_reply_of_an_earlier_epoch_settles_nothing() -> None:
+    client = client_with_replies(0)
     ticket, _ = push(client, 1, 1)
     rejoin(client, settled_through=0)
     assert client.receive(settling(ticket, 1, epoch=1), vector(9, 9), now=1.1) == []
     assert resolved(client.receive(settling(ticket, 1, epoch=2), vector(0, 0), now=1.2)) == [ticket]
 
 
-def test_an_answer_of_a_later_life_of_the_server_says_that_it_must_join_again() -> None:
-    """PULL is answered to strangers: a server may have come back between two messages."""
-    client = answered_pushes(0)
+def test_a_reply_of_a_later_epoch_makes_the_worker_join_again() -> None:
+    """PULL needs no HELLO: a server may have been restored between two messages."""
+    client = client_with_replies(0)
     ticket, _ = client.pull(have_epoch=1, have_version=1, now=0.0)
     assert client.receive(weights(ticket, epoch=2), vector(0, 0), now=0.1) == []
     assert client.phase is Phase.JOINING
     assert kinds(join(client, now=0.1, epoch=2, schema=SCHEMA.specs)) == [messages.Pull]
 
 
-def test_a_run_that_goes_on_with_a_lost_one_is_not_sent_what_its_weights_may_hold() -> None:
-    client = answered_pushes(3)
+def test_a_run_that_continues_a_lost_one_is_not_sent_what_its_weights_may_contain() -> None:
+    client = client_with_replies(3)
     push(client, 4, 4)
     assert sequences(rejoin(client, settled_through=0, run_id="another")) == [4]
 
 
-def test_an_empty_server_is_given_the_weights_and_no_answered_push_and_then_remembers_as_others_do() -> None:
-    client = answered_pushes(3)
+def test_an_empty_server_is_seeded_and_gets_only_later_pushes_again() -> None:
+    client = client_with_replies(3)
     assert kinds_of(rejoin(client, settled_through=0, run_id="another", seeded=False)) == [messages.Seed]
     ticket, _ = push(client, 4, 4, now=1.0)
     client.receive(settling(ticket, 4, epoch=2), vector(0, 0), now=1.1)
@@ -129,31 +129,31 @@ def kinds_of(sent_: list[messages.ToServer]) -> list[type]:
     return [type(message) for message in sent_]
 
 
-def test_a_full_buffer_asks_for_a_checkpoint_and_the_next_push_waits_for_it() -> None:
-    client = answered_pushes(2, resend_bytes=2 * ONE_PUSH)
+def test_a_full_buffer_requests_a_checkpoint_and_the_next_push_waits_for_it() -> None:
+    client = client_with_replies(2, resend_bytes=2 * ONE_PUSH)
     ticket, effects = push(client, 3, 3)
     assert effects == []
-    (plea,) = sent(client.tick(now=0.0))
-    assert plea == messages.Heartbeat(request=plea.request, save_soon=True)
+    (heartbeat,) = sent(client.tick(now=0.0))
+    assert heartbeat == messages.Heartbeat(request=heartbeat.request, save_soon=True)
     assert client.next_tick() == 0.25
     assert client.tick(now=0.2) == []
-    (plea,) = sent(client.tick(now=0.25))
-    effects = client.receive(alive_with(plea.request, durable=1), now=0.3)
+    (heartbeat,) = sent(client.tick(now=0.25))
+    effects = client.receive(alive_with(heartbeat.request, durable=1), now=0.3)
     assert sequences(sent(effects)) == [3]
     assert resolved(client.receive(settling(ticket, 3), vector(0, 0), now=0.3)) == [ticket]
 
 
-def test_a_half_empty_buffer_asks_for_nothing() -> None:
-    client = answered_pushes(2, resend_bytes=4 * ONE_PUSH)
-    (beat,) = sent(client.tick(now=1.0))
-    assert beat == messages.Heartbeat(request=beat.request)
+def test_a_half_empty_buffer_requests_no_checkpoint() -> None:
+    client = client_with_replies(2, resend_bytes=4 * ONE_PUSH)
+    (heartbeat,) = sent(client.tick(now=1.0))
+    assert heartbeat == messages.Heartbeat(request=heartbeat.request)
 
 
 def test_a_full_buffer_does_not_wait_for_a_disk_that_is_full() -> None:
-    client = answered_pushes(2, resend_bytes=2 * ONE_PUSH)
+    client = client_with_replies(2, resend_bytes=2 * ONE_PUSH)
     push(client, 3, 3)
-    (plea,) = sent(client.tick(now=0.0))
-    assert sequences(sent(client.receive(alive_with(plea.request, saving=False), now=0.1))) == [3]
+    (heartbeat,) = sent(client.tick(now=0.0))
+    assert sequences(sent(client.receive(alive_with(heartbeat.request, saving=False), now=0.1))) == [3]
 
 
 def alive_with(request: int, *, durable: int = 0, saving: bool = True) -> messages.Alive:
@@ -161,7 +161,7 @@ def alive_with(request: int, *, durable: int = 0, saving: bool = True) -> messag
 
 
 def test_a_restored_server_is_sent_a_few_at_a_time() -> None:
-    client = answered_pushes(100)
+    client = client_with_replies(100)
     again = rejoin(client, settled_through=10)
     assert sequences(again) == list(range(11, 27))
     settlement = Settlement(sequence=11, verdict="applied", version=2)
@@ -169,8 +169,8 @@ def test_a_restored_server_is_sent_a_few_at_a_time() -> None:
     assert sequences(sent(client.receive(reply, now=1.1))) == [27]
 
 
-def test_what_a_reply_lets_go_is_sent_before_its_caller_hears_and_sends_more() -> None:
-    client = answered_pushes(0)
+def test_what_a_reply_lets_go_is_sent_before_its_call_completes() -> None:
+    client = client_with_replies(0)
     tickets = [push(client, number, number)[0] for number in range(20)]
     effects = client.receive(settling(tickets[0], 1), vector(0, 0), now=0.1)
     assert kinds(effects) == [messages.Push, Resolve]

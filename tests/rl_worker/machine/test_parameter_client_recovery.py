@@ -1,4 +1,4 @@
-"""The worker's machine when things go wrong: losses, a server that forgot us or came back another one, silence."""
+"""The worker's machine and faults: losses, a server that does not know the worker or was restored, silence."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from common.errors import SchemaMismatch, ServerUnreachable
 from common.protocol import messages
 from common.protocol.tensors import TensorSpec
 from rl_worker.machine.effects import Effect, Fail, Note, Reconnect, Resolve, Transmit
-from rl_worker.machine.link_timeout import SILENCE_SECONDS
+from rl_worker.machine.link_timeout import TIMEOUT_SECONDS
 from rl_worker.machine.parameter_client import ParameterClient, Phase
 from tests.rl_worker.client_transcripts import (
     PATIENCE_SECONDS,
@@ -44,14 +44,14 @@ def test_a_later_reply_proves_a_loss_and_the_request_is_sent_again_as_it_was() -
     assert resolved(client.receive(weights(lost), vector(1, 2), now=0.2)) == [lost]
 
 
-def test_the_answer_to_a_heartbeat_proves_a_loss_too() -> None:
+def test_the_reply_to_a_heartbeat_proves_a_loss_too() -> None:
     client = joined_client()
     _, [pushed] = push(client, 1, 2)
-    (beat,) = sent(client.tick(now=1.0))
-    assert client.receive(alive(beat.request), now=1.1) == [pushed]
+    (heartbeat,) = sent(client.tick(now=1.0))
+    assert client.receive(alive(heartbeat.request), now=1.1) == [pushed]
 
 
-def test_what_was_sent_again_is_not_sent_a_third_time_by_a_reply_from_before() -> None:
+def test_a_reply_from_before_does_not_cause_a_third_copy() -> None:
     client = joined_client()
     _, [pushed] = push(client, 1, 2)
     second, _ = client.report([], {}, now=0.0)
@@ -69,24 +69,24 @@ def test_a_reply_to_an_earlier_request_proves_nothing_about_a_later_one() -> Non
     assert sent(client.receive(messages.Noted(request=earlier, sequence=1), now=0.1)[:-1]) == []
 
 
-def test_a_lost_heartbeat_is_not_said_again() -> None:
+def test_a_lost_heartbeat_is_not_sent_again() -> None:
     client = joined_client()
     client.tick(now=1.0)
     (second,) = sent(client.tick(now=2.0))
     assert client.receive(alive(second.request), now=2.1) == []
-    assert repr(client) == "<ParameterClient joined pushes=0 unanswered=0>"
+    assert repr(client) == "<ParameterClient joined pushes=0 outstanding=0>"
 
 
-# -- a server that does not know us -----------------------------------------------------------------------------------
+# -- a server that does not know the worker --------------------------------------------------------------------------
 
 
-def test_a_worker_that_the_server_does_not_know_joins_again_and_repeats_what_is_unanswered() -> None:
+def test_a_worker_that_the_server_does_not_know_joins_again_and_resends_what_has_no_reply() -> None:
     client = joined_client()
     first, [pushed] = push(client, 1, 2)
     _, [reported] = client.report([], {}, now=0.0)
-    (beat,) = sent(client.tick(now=1.0))
+    (heartbeat,) = sent(client.tick(now=1.0))
     assert client.receive(unknown_worker(first), now=1.1) == []
-    assert client.receive(unknown_worker(beat.request), now=1.1) == []
+    assert client.receive(unknown_worker(heartbeat.request), now=1.1) == []
     assert client.phase is Phase.JOINING
     assert client.next_tick() <= 1.1
     assert join(client, now=1.2, schema=SCHEMA.specs) == [pushed, reported]
@@ -99,7 +99,7 @@ def test_while_it_joins_again_new_calls_wait() -> None:
     assert kinds(join(client, now=1.0, schema=SCHEMA.specs)) == [messages.Push]
 
 
-def test_hello_tells_which_pushes_may_still_come() -> None:
+def test_hello_names_the_oldest_push_that_may_still_come() -> None:
     client = joined_client(resend_bytes=0)
     for version in (2, 3):
         ticket, _ = push(client, 1, 2)
@@ -108,18 +108,18 @@ def test_hello_tells_which_pushes_may_still_come() -> None:
     push(client, 1, 2)
     client.receive(unknown_worker(7), now=1.0)
     assert hello_of(client.tick(now=1.0)).oldest == 3
-    nothing_under_way = client_with_weights(5, 6, resend_bytes=0)
-    nothing_under_way.receive(unknown_worker(7), now=1.0)
-    assert hello_of(nothing_under_way.tick(now=1.0)).oldest == 2
+    nothing_in_flight = client_with_weights(5, 6, resend_bytes=0)
+    nothing_in_flight.receive(unknown_worker(7), now=1.0)
+    assert hello_of(nothing_in_flight.tick(now=1.0)).oldest == 2
 
 
-def test_a_worker_that_was_forgotten_at_once_does_not_wait() -> None:
+def test_a_worker_that_is_unknown_right_after_joining_sends_hello_at_once() -> None:
     client = joined_client(now=0.0)
     client.receive(unknown_worker(7), now=0.01)
     assert kinds(client.tick(now=0.01)) == [messages.Hello]
 
 
-# -- a server that came back ------------------------------------------------------------------------------------------
+# -- a restored server ------------------------------------------------------------------------------------------------
 
 
 def client_with_weights(*values: float, resend_bytes: int = RESEND_BYTES) -> ParameterClient:
@@ -134,20 +134,20 @@ def rejoin(client: ParameterClient, **changes: Any) -> list[Effect]:
     return join(client, now=1.0, epoch=2, **changes)
 
 
-def test_an_empty_server_that_came_back_gets_the_newest_weights_before_anything_else() -> None:
+def test_an_empty_restored_server_gets_the_newest_weights_before_anything_else() -> None:
     client = client_with_weights(5, 6)
     push(client, 3, 4)
-    noted, first, again = rejoin(client, run_id="another")
-    assert isinstance(noted, Note)
-    assert "another" in noted.text
+    note, first, again = rejoin(client, run_id="another")
+    assert isinstance(note, Note)
+    assert "another" in note.text
     assert first == Transmit(messages.Seed(request=0, schema=SCHEMA.specs), vector(5, 6))
     assert isinstance(again, Transmit)
     assert isinstance(again.message, messages.Push)
-    assert (again.message.sequence, again.message.oldest) == (2, 2), "the first is part of these weights"
+    assert (again.message.sequence, again.message.oldest) == (2, 2), "these weights contain the first"
     assert client.receive(messages.Seeded(request=0, accepted=True, version=1), now=1.1) == []
 
 
-def test_a_server_that_came_back_with_weights_is_not_seeded() -> None:
+def test_a_restored_server_with_weights_is_not_seeded() -> None:
     assert kinds(rejoin(client_with_weights(5, 6), run_id="another", schema=SCHEMA.specs)) == [Note]
 
 
@@ -155,14 +155,14 @@ def test_a_worker_without_weights_has_none_to_offer() -> None:
     assert rejoin(joined_client()) == []
 
 
-def test_target_weights_are_not_what_an_empty_server_is_given() -> None:
+def test_an_empty_server_is_not_seeded_with_target_weights() -> None:
     client = client_with_weights(5, 6)
     ticket, _ = client.pull(have_epoch=0, have_version=0, target=True, now=0.0)
     client.receive(weights(ticket), vector(-1, -1), now=0.0)
     assert rejoin(client)[0] == Transmit(messages.Seed(request=0, schema=SCHEMA.specs), vector(5, 6))
 
 
-def test_an_empty_server_that_came_back_is_told_the_run_that_was_decided() -> None:
+def test_an_empty_restored_server_is_proposed_the_run_that_was_decided() -> None:
     client = client_with_weights(5, 6)
     client.receive(unknown_worker(99), now=1.0)
     assert hello_of(client.tick(now=1.0)).proposed_run == RUN
@@ -178,7 +178,7 @@ def test_an_empty_server_that_came_back_is_told_the_run_that_was_decided() -> No
         ("wire", "gradient_codec", "--gradient-codec"),
     ],
 )
-def test_a_server_that_came_back_with_another_run_is_left(section: str, setting: str, flag: str) -> None:
+def test_a_restored_server_with_other_settings_is_left(section: str, setting: str, flag: str) -> None:
     client = joined_client()
     push(client, 1, 2)
     fail = failure(
@@ -190,12 +190,12 @@ def test_a_server_that_came_back_with_another_run_is_left(section: str, setting:
     assert client.phase is Phase.OVER
 
 
-def test_what_does_not_concern_a_worker_may_change() -> None:
+def test_settings_that_do_not_concern_a_worker_may_change() -> None:
     rejoin(client := joined_client(), schema=SCHEMA.specs, run=RUN | {"budget": {"max_steps": 5}, "preset": "other"})
     assert client.phase is Phase.JOINED
 
 
-def test_a_server_that_came_back_with_another_network_is_left() -> None:
+def test_a_restored_server_with_another_network_is_left() -> None:
     fail = failure(rejoin(joined_client(), schema=(TensorSpec("w", (3,)),)))
     assert str(fail.error) == "the run trains another network: tensor 'w' is [2] here and [3] there"
 
@@ -204,7 +204,7 @@ def test_a_server_that_came_back_with_another_network_is_left() -> None:
 
 
 def quiet_until(client: ParameterClient, end: float, *, start: float = 0.0) -> list[tuple[float, Effect]]:
-    """What the machine does, and when, while nothing arrives; ticked twenty times a second."""
+    """Effects and their times while nothing arrives, at twenty ticks a second."""
     done = []
     for tick in range(round((end - start) * 20) + 1):
         now = start + tick / 20
@@ -221,7 +221,7 @@ def test_a_silent_connection_is_replaced_and_the_worker_joins_again() -> None:
     _, [pushed] = push(client, 1, 2)
     done = quiet_until(client, 6)
     at = first(done, Reconnect)
-    assert at == pytest.approx(SILENCE_SECONDS, abs=0.1)
+    assert at == pytest.approx(TIMEOUT_SECONDS, abs=0.1)
     same_moment = [effect for now, effect in done if now == at]
     assert kinds(same_moment) == [Reconnect, messages.Hello]
     assert sum(isinstance(effect, Reconnect) for _, effect in done) == 1, "the new connection has its own time"
@@ -229,12 +229,12 @@ def test_a_silent_connection_is_replaced_and_the_worker_joins_again() -> None:
     assert client.receive(welcome(hello.request, schema=SCHEMA.specs), now=6.0) == [pushed]
 
 
-def test_large_vectors_under_way_prolong_the_silence_that_is_borne() -> None:
+def test_large_vectors_in_flight_prolong_the_link_timeout() -> None:
     """10 MB at 1 MB a second."""
     client = joined_client()
     gradient = [memoryview(bytes(10_000_000))]
     client.push("float32", gradient, epoch=1, computed_on=1, steps=1, now=0.0, weight_codec="float32")
-    assert first(quiet_until(client, 20), Reconnect) == pytest.approx(SILENCE_SECONDS + 10, abs=0.1)
+    assert first(quiet_until(client, 20), Reconnect) == pytest.approx(TIMEOUT_SECONDS + 10, abs=0.1)
 
 
 def test_large_weights_to_come_prolong_it_too() -> None:
@@ -242,7 +242,7 @@ def test_large_weights_to_come_prolong_it_too() -> None:
     ticket, _ = push(client, 1, 2)
     client.receive(weights(ticket), [memoryview(bytes(7_000_000))], now=0.0)
     push(client, 1, 2)
-    assert first(quiet_until(client, 20), Reconnect) == pytest.approx(SILENCE_SECONDS + 7, abs=0.1)
+    assert first(quiet_until(client, 20), Reconnect) == pytest.approx(TIMEOUT_SECONDS + 7, abs=0.1)
 
 
 def test_patience_ends_with_a_sentence() -> None:
@@ -254,7 +254,7 @@ def test_patience_ends_with_a_sentence() -> None:
     assert isinstance(fail, Fail)
     assert fail.ticket == 0
     assert isinstance(fail.error, ServerUnreachable)
-    assert str(fail.error) == "no answer for 60 s; is it running, are --server and keys right?"
+    assert str(fail.error) == "no reply for 60 s; is it running, are --server and keys right?"
     assert push(client, 1, 2)[1] == [Fail(push(client, 1, 2)[0] - 1, fail.error)]
 
 
@@ -267,11 +267,11 @@ def test_a_server_that_is_started_late_is_waited_for() -> None:
     assert not [effect for _, effect in quiet_until(client, 52.2 + 50, start=52.2) if isinstance(effect, Fail)]
 
 
-def test_who_watches_is_told_every_ten_seconds() -> None:
+def test_the_log_gets_a_line_every_ten_seconds() -> None:
     done = quiet_until(new_client(), 35)
     notes = [(round(now), effect.text) for now, effect in done if isinstance(effect, Note)]
     assert notes == [
-        (10, "no answer for 10 s; still trying"),
-        (20, "no answer for 20 s; still trying"),
-        (30, "no answer for 30 s; still trying"),
+        (10, "no reply for 10 s; still trying"),
+        (20, "no reply for 20 s; still trying"),
+        (30, "no reply for 30 s; still trying"),
     ]

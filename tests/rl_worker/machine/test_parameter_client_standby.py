@@ -7,8 +7,9 @@ import pytest
 from common.errors import ServerUnreachable
 from common.protocol import messages
 from rl_worker.machine.effects import Effect, Fail, Note, Reconnect
-from rl_worker.machine.link_timeout import SILENCE_WITH_STANDBY_SECONDS
-from rl_worker.machine.parameter_client import TURNED_AWAY_SECONDS, ParameterClient, Phase
+from rl_worker.machine.handshake import REFUSED_SECONDS
+from rl_worker.machine.link_timeout import TIMEOUT_WITH_STANDBY_SECONDS
+from rl_worker.machine.parameter_client import ParameterClient, Phase
 from tests.rl_worker.client_transcripts import (
     PATIENCE_SECONDS,
     PROOF,
@@ -33,18 +34,18 @@ def refused(code: str, request: int = 0) -> messages.Refused:
 
 
 def later(client: ParameterClient, start: float, seconds: float) -> list[tuple[float, Effect]]:
-    """What it does while nothing arrives."""
+    """Its effects while nothing arrives."""
     times = [start + tick / 20 for tick in range(1, round(seconds * 20) + 1)]
     return [(now, effect) for now in times for effect in client.tick(now=now)]
 
 
-def test_a_worker_with_two_addresses_bears_a_second_of_silence_and_asks_often() -> None:
+def test_with_two_addresses_the_link_timeout_is_a_second_and_heartbeats_are_frequent() -> None:
     client = joined_client(addresses=2)
     done = later(client, 0.0, 1.5)
-    beats = [now for now, effect in done if kinds([effect]) == [messages.Heartbeat]]
-    assert len(beats) >= 4
+    heartbeats = [now for now, effect in done if kinds([effect]) == [messages.Heartbeat]]
+    assert len(heartbeats) >= 4
     (at,) = [now for now, effect in done if isinstance(effect, Reconnect)]
-    assert at == pytest.approx(SILENCE_WITH_STANDBY_SECONDS, abs=0.1)
+    assert at == pytest.approx(TIMEOUT_WITH_STANDBY_SECONDS, abs=0.1)
 
 
 def first_reconnect(client: ParameterClient, start: float) -> float:
@@ -54,7 +55,7 @@ def first_reconnect(client: ParameterClient, start: float) -> float:
     return now - start
 
 
-def test_large_vectors_prolong_it_by_what_they_took_of_late_so_that_a_takeover_is_quick() -> None:
+def test_large_vectors_prolong_it_by_their_recent_gaps_so_that_a_takeover_is_quick() -> None:
     """10 MB each way: 21 s at the slowest, but they take a tenth of a second here."""
     client = joined_client(addresses=2)
     gradient = [memoryview(bytes(10_000_000))]
@@ -64,7 +65,7 @@ def test_large_vectors_prolong_it_by_what_they_took_of_late_so_that_a_takeover_i
         now += 0.1
         client.receive(weights(ticket), gradient, now=now)
     client.push("float32", gradient, epoch=1, computed_on=1, steps=1, now=now)
-    assert first_reconnect(client, now) == pytest.approx(SILENCE_WITH_STANDBY_SECONDS + 0.1, abs=0.1)
+    assert first_reconnect(client, now) == pytest.approx(TIMEOUT_WITH_STANDBY_SECONDS + 0.1, abs=0.1)
 
 
 def test_after_a_false_alarm_a_slow_link_is_given_its_time() -> None:
@@ -79,7 +80,7 @@ def test_after_a_false_alarm_a_slow_link_is_given_its_time() -> None:
     assert first_reconnect(client, alarm + 0.1) == pytest.approx(1.0 + 4.0, abs=0.3)
 
 
-def test_hello_tells_the_run_and_the_latest_epoch_that_was_seen() -> None:
+def test_hello_names_the_run_and_the_latest_known_epoch() -> None:
     client = joined_client(epoch=7, incarnation=4, schema=SCHEMA.specs)
     client.receive(messages.Refused(request=9, code="unknown_worker", reason=""), now=1.0)
     hello = hello_of(client.tick(now=1.0))
@@ -90,7 +91,7 @@ def test_hello_tells_the_run_and_the_latest_epoch_that_was_seen() -> None:
 
 
 def turned_away(client: ParameterClient, code: str, *, seconds: float, start: float = 1.0) -> list[Effect]:
-    """Each HELLO is answered so for a while."""
+    """Each HELLO is refused with this code for a while."""
     done: list[Effect] = []
     for tick in range(round(seconds * 20)):
         now = start + tick / 20
@@ -106,9 +107,9 @@ def turned_away(client: ParameterClient, code: str, *, seconds: float, start: fl
 
 
 @pytest.mark.parametrize("code", ["standby", "lacking"])
-def test_who_is_turned_away_by_a_standby_asks_again_soon_and_goes_back_after_a_second(code: str) -> None:
+def test_a_worker_that_a_standby_refuses_retries_soon_and_goes_back_after_a_second(code: str) -> None:
     client = new_client(addresses=2, now=1.0)
-    done = turned_away(client, code, seconds=TURNED_AWAY_SECONDS + 0.5)
+    done = turned_away(client, code, seconds=REFUSED_SECONDS + 0.5)
     assert isinstance(done[-1], Reconnect)
     assert kinds(done).count(messages.Hello) > 5
     assert client.phase is Phase.JOINING
@@ -127,7 +128,7 @@ def test_a_standby_that_takes_over_meanwhile_is_joined_and_gets_what_it_lacks() 
     assert first
 
 
-def test_a_server_that_is_over_is_left_at_once() -> None:
+def test_a_fenced_server_is_left_at_once() -> None:
     client = joined_client(addresses=2)
     assert kinds(client.receive(refused("fenced"), now=0.5)) == [Reconnect]
     assert kinds(client.tick(now=0.5)) == [messages.Hello]
@@ -151,7 +152,7 @@ def test_with_one_address_there_is_nowhere_else_to_go() -> None:
     assert client.phase is Phase.JOINED
 
 
-def test_patience_ends_though_a_standby_answers_and_says_why() -> None:
+def test_patience_ends_though_a_standby_replies_and_the_error_has_its_reason() -> None:
     client = new_client(addresses=2)
     done: list[Effect] = []
     now = 0.0

@@ -1,4 +1,4 @@
-"""A server that answers, and lets nothing happen, ends the worker: with a line in its log first, then with an error."""
+"""A server that refuses everything for a long time ends the worker: first a line in the log, then an error."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from common.errors import PsRlError, RequestRefused
 from common.protocol import messages
 from rl_worker.machine.effects import Effect, Fail, Note, Transmit
 from rl_worker.machine.parameter_client import ParameterClient, Phase
-from rl_worker.machine.refusal_loop import MOST_DUPLICATES, REFUSED_SECONDS, TOLD_FIRST
+from rl_worker.machine.refusal_loop import MOST_DUPLICATES, REFUSED_SECONDS, WARN_AFTER
 from tests.rl_worker.client_transcripts import (
     SCHEMA,
     joined_client,
@@ -21,8 +21,8 @@ from tests.rl_worker.client_transcripts import (
 LOOPING = ["unknown_worker", "no_weights", "quarantined", "outside_window"]
 
 
-def answered(client: ParameterClient, effects: Sequence[Effect], code: str, *, now: float) -> list[Effect]:
-    """HELLO is welcome, SEED is taken, and all else is refused."""
+def refused_by_server(client: ParameterClient, effects: Sequence[Effect], code: str, *, now: float) -> list[Effect]:
+    """The server accepts HELLO and SEED, and refuses everything else."""
     done: list[Effect] = []
     for effect in effects:
         message = effect.message if isinstance(effect, Transmit) else None
@@ -34,30 +34,30 @@ def answered(client: ParameterClient, effects: Sequence[Effect], code: str, *, n
             case messages.Seed():
                 done += client.receive(messages.Seeded(request=message.request, accepted=True, version=1), now=now)
             case _:
-                refused = messages.Refused(request=message.request, code=code, reason="no")
-                done += client.receive(refused, now=now)
+                refusal = messages.Refused(request=message.request, code=code, reason="no")
+                done += client.receive(refusal, now=now)
     return done
 
 
 def refuse_all(client: ParameterClient, effects: list[Effect], code: str, *, seconds: float) -> list[Effect]:
-    """For so long; what the machine has done beside sending."""
+    """Refuse for so long. Returns the effects other than messages."""
     done: list[Effect] = []
     now = 0.0
     while now < seconds:
         now += 0.25
-        effects = answered(client, [*effects, *client.tick(now=now)], code, now=now)
+        effects = refused_by_server(client, [*effects, *client.tick(now=now)], code, now=now)
         done += [effect for effect in effects if not isinstance(effect, Transmit)]
     return done
 
 
 @pytest.mark.parametrize("code", LOOPING)
-def test_one_and_the_same_refusal_for_a_minute_is_told_and_ends_the_worker(code: str) -> None:
+def test_the_same_refusal_for_a_minute_is_logged_and_ends_the_worker(code: str) -> None:
     client = joined_client()
     _, effects = push(client, 1, 2)
     done = refuse_all(client, effects, code, seconds=2 * REFUSED_SECONDS)
-    told, *_, failed = [effect for effect in done if isinstance(effect, Note | Fail)]
-    assert isinstance(told, Note)
-    assert code in told.text
+    note, *_, failed = [effect for effect in done if isinstance(effect, Note | Fail)]
+    assert isinstance(note, Note)
+    assert code in note.text
     assert isinstance(failed, Fail)
     assert isinstance(failed.error, RequestRefused)
     assert failed.error.code == code
@@ -71,7 +71,7 @@ def test_refusals_that_end_after_a_while_end_nothing(code: str) -> None:
     ticket, effects = push(client, 1, 2)
     refuse_all(client, effects, code, seconds=REFUSED_SECONDS / 2)
     if client.phase is Phase.JOINING:
-        answered(client, client.tick(now=40.0), code, now=40.0)
+        refused_by_server(client, client.tick(now=40.0), code, now=40.0)
     assert client.phase is Phase.JOINED
     settled = messages.Settlement(sequence=1, verdict="applied", version=2)
     weights = messages.Weights(request=ticket, epoch=1, version=2, global_steps=20, settled=settled)
@@ -83,15 +83,15 @@ def test_refusals_that_end_after_a_while_end_nothing(code: str) -> None:
 def settle(client: ParameterClient, verdict: messages.Verdict, sequence: int) -> list[Effect]:
     ticket, _ = push(client, 1, 2)
     settled = messages.Settlement(sequence=sequence, verdict=verdict, version=2)
-    answer = messages.NotModified(request=ticket, epoch=1, version=2, global_steps=20, settled=settled)
-    return client.receive(answer, now=0.0)
+    reply = messages.NotModified(request=ticket, epoch=1, version=2, global_steps=20, settled=settled)
+    return client.receive(reply, now=0.0)
 
 
-def test_a_worker_all_of_whose_pushes_are_duplicates_is_told_and_ends() -> None:
+def test_a_worker_all_of_whose_pushes_are_duplicates_ends_after_a_warning() -> None:
     client = joined_client()
     for sequence in range(1, MOST_DUPLICATES):
-        assert resolved(settle(client, "duplicate", sequence)), "a caller has its answer"
-        if sequence == TOLD_FIRST:
+        assert resolved(settle(client, "duplicate", sequence)), "the caller has its reply"
+        if sequence == WARN_AFTER:
             notes = [effect for effect in client.tick(now=0.0) if isinstance(effect, Note)]
             assert "settled them before" in notes[0].text
     (failed,) = settle(client, "duplicate", MOST_DUPLICATES)

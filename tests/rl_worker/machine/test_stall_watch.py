@@ -1,38 +1,38 @@
-"""A trainer that stands still, and all that only looks like it: slow steps, first steps, paused processes."""
+"""A stalled trainer, and what only looks like one: slow steps, first steps, paused processes."""
 
 import numpy as np
 import pytest
 
 from rl_worker.environments.step_callback import StepCallback
-from rl_worker.machine.stall_watch import FIRST_TIMES_LONGER, TIMES_LONGER, StallWatch, Standstill
+from rl_worker.machine.stall_watch import FIRST_TIMES_LONGER, TIMES_LONGER, Stall, StallWatch
 from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments
 
 LEAST = 60.0
-LOOK = 0.5  # seconds between two looks
+CHECK = 0.5  # seconds between two checks
 
 
 class Trial:
-    """A trainer and who looks at it, on one clock."""
+    """A trainer and its watch, on one clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.has_pushed = False
         self.watch = StallWatch(LEAST, now=self.now)
 
-    def passes(self, seconds: float) -> Standstill | None:
-        """Time, with looks in it; what the last of them found."""
-        end, found = self.now + seconds, None
+    def passes(self, seconds: float) -> Stall | None:
+        """Time passes, with checks. Returns the result of the last one."""
+        end, stall = self.now + seconds, None
         while self.now < end:
-            self.now = min(self.now + LOOK, end)
-            found = self.watch.look(has_pushed=self.has_pushed, now=self.now)
-        return found
+            self.now = min(self.now + CHECK, end)
+            stall = self.watch.check(has_pushed=self.has_pushed, now=self.now)
+        return stall
 
     def steps(self, *seconds: float) -> bool:
-        """Steps that take so long; whether none was taken for a standstill."""
+        """Steps that take so long. Returns whether none was taken for a stall."""
         moving = []
         for one in seconds:
             moving.append(self.passes(one) is None)
-            self.watch.moved(now=self.now)
+            self.watch.progressed(now=self.now)
         return all(moving)
 
     def paused(self, seconds: float) -> None:
@@ -49,18 +49,18 @@ def training() -> Trial:
     return trial
 
 
-def test_an_environment_that_hangs_is_a_standstill(training: Trial) -> None:
+def test_an_environment_that_hangs_is_a_stall(training: Trial) -> None:
     assert training.passes(LEAST) is None
-    assert training.passes(LOOK) == Standstill(LEAST + LOOK, 1.0)
-    assert training.passes(100.0) == Standstill(LEAST + LOOK + 100.0, 1.0), "it stays one"
+    assert training.passes(CHECK) == Stall(LEAST + CHECK, 1.0)
+    assert training.passes(100.0) == Stall(LEAST + CHECK + 100.0, 1.0), "it stays one"
 
 
-def test_a_trainer_that_goes_on_stands_still_no_more(training: Trial) -> None:
+def test_a_stall_ends_with_the_next_step(training: Trial) -> None:
     training.passes(100.0)
-    training.watch.moved(now=training.now)
-    assert training.passes(LOOK) is None
-    assert training.passes(TIMES_LONGER * 100.0 - LOOK) is None, "it may do so again"
-    assert training.passes(LOOK) is not None
+    training.watch.progressed(now=training.now)
+    assert training.passes(CHECK) is None
+    assert training.passes(TIMES_LONGER * 100.0 - CHECK) is None, "the longest step so far was longer"
+    assert training.passes(CHECK) is not None
 
 
 def test_slow_environments_are_measured_by_their_own_steps() -> None:
@@ -68,47 +68,47 @@ def test_slow_environments_are_measured_by_their_own_steps() -> None:
     trial.has_pushed = True
     assert trial.steps(*[40.0] * 5)
     assert trial.passes(TIMES_LONGER * 40.0) is None
-    assert trial.passes(LOOK) is not None
+    assert trial.passes(CHECK) is not None
 
 
-def test_steps_that_grow_slower_and_slower_are_no_standstill() -> None:
+def test_steps_that_grow_slower_and_slower_are_no_stall() -> None:
     trial = Trial()
     trial.has_pushed = True
     assert trial.steps(10, 50, 400, 3000)
 
 
-def test_what_is_made_before_the_first_push_has_ten_times_as_long_and_counts_for_no_later_step() -> None:
+def test_steps_before_the_first_push_may_take_ten_times_as_long_and_count_for_no_later_step() -> None:
     trial = Trial()
     assert trial.steps(FIRST_TIMES_LONGER * LEAST)
     trial.has_pushed = True
     trial.steps(1.0)
-    assert trial.passes(LEAST + LOOK) is not None
+    assert trial.passes(LEAST + CHECK) is not None
     never = Trial()
-    assert never.passes(FIRST_TIMES_LONGER * LEAST + LOOK) is not None
+    assert never.passes(FIRST_TIMES_LONGER * LEAST + CHECK) is not None
 
 
 @pytest.mark.parametrize("seconds", [2.0, 90.0, 3600.0])
-def test_a_paused_process_does_not_stand_still(training: Trial, seconds: float) -> None:
+def test_a_paused_process_is_not_stalled(training: Trial, seconds: float) -> None:
     training.passes(10.0)
     training.paused(seconds)
     assert training.passes(LEAST - 11.0) is None
-    training.watch.moved(now=training.now)
-    assert training.passes(LEAST + LOOK) is None, "what it did beside the pause took long"
+    training.watch.progressed(now=training.now)
+    assert training.passes(LEAST + CHECK) is None, "the step took long even without the pause"
     assert training.passes(TIMES_LONGER * LEAST) is not None
 
 
-def test_who_moves_first_after_a_pause_has_not_taken_so_long(training: Trial) -> None:
+def test_the_first_step_after_a_pause_has_not_taken_so_long(training: Trial) -> None:
     training.paused(3600.0)
-    training.watch.moved(now=training.now)
-    training.passes(LOOK)
-    training.watch.moved(now=training.now)
-    assert training.passes(LEAST + LOOK) == Standstill(LEAST + LOOK, 1.0)
+    training.watch.progressed(now=training.now)
+    training.passes(CHECK)
+    training.watch.progressed(now=training.now)
+    assert training.passes(LEAST + CHECK) == Stall(LEAST + CHECK, 1.0)
 
 
-def test_environments_tell_of_each_reset_and_step() -> None:
-    moves: list[int] = []
-    environments = StepCallback(ScriptedEnvironments([Game((1.0, 2.0), "terminated")]), lambda: moves.append(1))
+def test_each_reset_and_step_of_environments_counts() -> None:
+    steps: list[int] = []
+    environments = StepCallback(ScriptedEnvironments([Game((1.0, 2.0), "terminated")]), lambda: steps.append(1))
     environments.reset(3)
     assert environments.step(np.array([0])).rewards == 1.0
     assert (environments.count, environments.seeds) == (1, [3])
-    assert len(moves) == 2
+    assert len(steps) == 2

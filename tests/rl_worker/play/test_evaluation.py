@@ -22,7 +22,7 @@ from rl_worker.environments.make import make_environments
 from rl_worker.networks.flat_network import flatten
 from rl_worker.play.evaluation import EvaluationSettings, evaluate, play, summary
 from rl_worker.rollouts import Decision, State
-from tests.rl_worker.loopback_server import Answer, Polite, serving
+from tests.rl_worker.loopback_server import Polite, Reply, serving
 from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
 from tests.schemas import schema_of_tensors
 
@@ -242,9 +242,9 @@ class WithStatus(Polite):
         self._schema = schema_of_tensors(weights) if weights else None
         self.weights = flatten(weights).numpy() if weights else self.weights
 
-    def answer(self, message: ToServer, vector: bytes) -> Answer:
+    def reply(self, message: ToServer, vector: bytes) -> Reply:
         if not isinstance(message, messages.StatusRequest):
-            return super().answer(message, vector)
+            return super().reply(message, vector)
         status = Status(
             phase="serving",
             epoch=1,

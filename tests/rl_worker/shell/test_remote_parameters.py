@@ -1,4 +1,4 @@
-"""The parameters as the trainer sees them, over the real machine and a connection that takes no time."""
+"""The parameters as the trainer sees them, over the real machine and an instant connection."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -23,11 +23,11 @@ from tests.rl_worker.client_transcripts import SCHEMA, joined_client
 Handler = Callable[[ToServer, bytes], tuple[ToWorker, bytes]]
 
 
-class ShortWire:
-    """A shell without sockets: each call is answered at once by the test's handler."""
+class InstantShell:
+    """A shell without sockets: the test's handler replies to each call at once."""
 
     def __init__(self, machine: ParameterClient, handler: Handler) -> None:
-        self.heard: list[tuple[ToServer, bytes]] = []
+        self.received: list[tuple[ToServer, bytes]] = []
         self.futures: list[Future[Any]] = []
         self._machine = machine
         self._handler = handler
@@ -40,7 +40,7 @@ class ShortWire:
             match effect:
                 case Transmit():
                     whole = b"".join(bytes(part) for part in effect.vector)
-                    self.heard.append((effect.message, whole))
+                    self.received.append((effect.message, whole))
                     reply, vector = self._handler(effect.message, whole)
                     effects += self._machine.receive(reply, [bytearray(vector)] if vector else [], now=0.0)
                 case Resolve():
@@ -50,14 +50,14 @@ class ShortWire:
         return future
 
 
-def remote(handler: Handler) -> tuple[RemoteParameters, ShortWire]:
+def remote(handler: Handler) -> tuple[RemoteParameters, InstantShell]:
     machine = joined_client(epoch=7)
-    wire = ShortWire(machine, handler)
+    wire = InstantShell(machine, handler)
     return RemoteParameters(cast(ZmqClient, wire), machine, SCHEMA, Wire()), wire
 
 
-class SlowWire(ShortWire):
-    """Answers when the test says so."""
+class ManualShell(InstantShell):
+    """A shell that replies when the test calls `reply`."""
 
     def __init__(self, machine: ParameterClient, handler: Handler) -> None:
         super().__init__(machine, handler)
@@ -67,8 +67,8 @@ class SlowWire(ShortWire):
         self._calls.append((method, Future()))
         return self._calls[-1][1]
 
-    def answer(self) -> None:
-        """The oldest call."""
+    def reply(self) -> None:
+        """Complete the oldest call."""
         method, future = self._calls.pop(0)
         future.set_result(super().call(method).result(0))
 
@@ -86,85 +86,88 @@ def newest(epoch: int = 7, version: int = 3) -> Newest:
     return Newest(epoch, version, global_steps=0, target_version=0, weights=None)
 
 
-def test_seeding_offers_the_weights_and_waits_for_the_answer() -> None:
+def test_seeding_offers_the_weights_and_waits_for_the_reply() -> None:
     def seeded(message: ToServer, vector: bytes) -> tuple[ToWorker, bytes]:
         return messages.Seeded(request=message.request, accepted=False, version=5), b""
 
     parameters, wire = remote(seeded)
     parameters.seed(torch.tensor([1.0, 2.0]))
     assert wire.futures[0].done()
-    ((message, vector),) = wire.heard
+    ((message, vector),) = wire.received
     assert isinstance(message, messages.Seed)
     assert message.schema == SCHEMA.specs
     assert np.frombuffer(vector, dtype="<f4").tolist() == [1.0, 2.0]
 
 
-def test_a_pull_brings_the_weights_and_all_that_is_known_about_them() -> None:
+def test_a_pull_returns_the_weights_with_version_and_steps() -> None:
     parameters, wire = remote(lambda message, _: weights(message.request, 5, 6))
     pulled = parameters.pull()
     assert (pulled.epoch, pulled.version, pulled.global_steps, pulled.target_version) == (7, 3, 60, 2)
     assert pulled.weights is not None
     assert pulled.weights.tolist() == [5, 6]
     assert pulled.weights.dtype == torch.float32
-    assert wire.heard == [(messages.Pull(request=3), b"")]
+    assert wire.received == [(messages.Pull(request=3), b"")]
 
 
-def test_a_pull_says_what_it_has_and_brings_nothing_when_that_is_the_newest() -> None:
+def test_a_pull_names_the_version_it_has_and_returns_no_weights_if_that_is_the_newest() -> None:
     parameters, wire = remote(lambda message, _: not_modified(message.request))
     pulled = parameters.pull(newest(7, 3), target=True)
     assert pulled.weights is None
     assert (pulled.epoch, pulled.version) == (7, 3)
-    assert wire.heard == [(messages.Pull(request=3, have_epoch=7, have_version=3, target=True), b"")]
+    assert wire.received == [(messages.Pull(request=3, have_epoch=7, have_version=3, target=True), b"")]
 
 
 def test_a_gradient_is_pushed_with_the_version_it_was_computed_on() -> None:
     settled = Settlement(sequence=1, verdict="applied", version=3)
     parameters, wire = remote(lambda message, _: weights(message.request, 8, 9, settled=settled))
-    answer = parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=newest(7, 2), steps=160)
-    ((push, gradient),) = wire.heard
+    newer = parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=newest(7, 2), steps=160)
+    ((push, gradient),) = wire.received
     assert isinstance(push, messages.Push)
     assert push.weight_codec == "float32"
     assert (push.epoch, push.computed_on, push.have_epoch, push.have_version, push.steps) == (7, 2, 7, 2, 160)
     assert push.schema_hash == SCHEMA.hash
     assert np.frombuffer(gradient, dtype="<f4").tolist() == [0.5, -0.5]
-    assert answer.weights is not None
-    assert answer.weights.tolist() == [8, 9]
-    assert answer.settled == settled
+    assert newer.weights is not None
+    assert newer.weights.tolist() == [8, 9]
+    assert newer.settled == settled
 
 
-def test_with_prefetch_a_push_is_not_waited_for_until_enough_are_under_way() -> None:
-    answers = iter([(1, 2), (3, 4)])
+def test_with_prefetch_a_push_is_not_waited_for_until_enough_are_in_flight() -> None:
+    values = iter([(1, 2), (3, 4)])
 
     def settled(message: ToServer, vector: bytes) -> tuple[ToWorker, bytes]:
         assert isinstance(message, messages.Push)
         settlement = Settlement(sequence=message.sequence, verdict="applied", version=3)
-        return weights(message.request, *next(answers), settled=settlement)
+        return weights(message.request, *next(values), settled=settlement)
 
     machine = joined_client(epoch=7)
-    wire = SlowWire(machine, settled)
+    wire = ManualShell(machine, settled)
     parameters = RemoteParameters(cast(ZmqClient, wire), machine, SCHEMA, Wire(prefetch=1))
-    held = newest(7, 2)
-    unknown = parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=held, steps=160)
-    assert unknown == replace(held, weights=None), "nothing newer is known, and the weights stay"
-    wire.answer()
+    have = newest(7, 2)
+    unknown = parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=have, steps=160)
+    assert unknown == replace(have, weights=None), "nothing newer is known, and the weights stay"
+    wire.reply()
     first = parameters.push_pull(torch.tensor([1.5, -1.5]), computed_on=unknown, steps=160)
     assert first.weights is not None
     assert first.weights.tolist() == [1, 2]
     assert first.settled == Settlement(sequence=1, verdict="applied", version=3)
-    wire.answer()
-    assert [np.frombuffer(gradient, dtype="<f4").tolist() for _, gradient in wire.heard] == [[0.5, -0.5], [1.5, -1.5]]
+    wire.reply()
+    assert [np.frombuffer(gradient, dtype="<f4").tolist() for _, gradient in wire.received] == [
+        [0.5, -0.5],
+        [1.5, -1.5],
+    ]
 
 
-def test_an_answer_that_is_older_than_what_was_pulled_since_brings_no_weights() -> None:
+def test_a_reply_that_is_older_than_what_was_pulled_since_returns_no_weights() -> None:
     settlement = Settlement(sequence=1, verdict="applied", version=3)
     machine = joined_client(epoch=7)
-    wire = SlowWire(machine, lambda message, _: weights(message.request, 1, 2, settled=settlement))
+    wire = ManualShell(machine, lambda message, _: weights(message.request, 1, 2, settled=settlement))
     parameters = RemoteParameters(cast(ZmqClient, wire), machine, SCHEMA, Wire(prefetch=1))
     parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=newest(7, 2), steps=160)
-    wire.answer()
+    wire.reply()
     pulled = newest(7, 4)
-    answer = parameters.push_pull(torch.tensor([1.5, -1.5]), computed_on=pulled, steps=160)
-    assert answer == replace(pulled, settled=settlement)
+    newer = parameters.push_pull(torch.tensor([1.5, -1.5]), computed_on=pulled, steps=160)
+    assert newer == replace(pulled, settled=settlement)
 
 
 def test_weights_of_the_wrong_size_are_an_error_and_not_weights() -> None:
@@ -178,20 +181,20 @@ def test_a_report_is_sent_and_not_waited_for() -> None:
     parameters.report([Episode(2.0, 5)], {"entropy": 1.0})
     assert not wire.futures[0].done()
     expected = messages.Report(request=3, sequence=1, episodes=(Episode(2.0, 5),), meters={"entropy": 1.0})
-    assert wire.heard == [(expected, b"")]
+    assert wire.received == [(expected, b"")]
 
 
-def test_a_report_without_games_still_tells_the_meters() -> None:
+def test_a_report_without_games_still_has_the_meters() -> None:
     parameters, wire = remote(lambda message, _: (messages.Noted(request=0, sequence=1), b""))
     parameters.report([], {"entropy": 1.0})
-    assert wire.heard == [(messages.Report(request=3, sequence=1, meters={"entropy": 1.0}), b"")]
+    assert wire.received == [(messages.Report(request=3, sequence=1, meters={"entropy": 1.0}), b"")]
 
 
 def test_a_report_of_very_many_games_is_cut_so_that_each_part_can_be_sent() -> None:
     parameters, wire = remote(lambda message, _: (messages.Noted(request=0, sequence=1), b""))
     games = [Episode(-1e300 / (1 + number), 2**40 + number) for number in range(5000)]
     parameters.report(games, {"entropy": 1.0})
-    reports = [message for message, _ in wire.heard if isinstance(message, messages.Report)]
+    reports = [message for message, _ in wire.received if isinstance(message, messages.Report)]
     assert [game for report in reports for game in report.episodes] == games
     assert [report.sequence for report in reports] == list(range(1, len(reports) + 1))
     assert all(report.meters == {"entropy": 1.0} for report in reports)
@@ -207,23 +210,23 @@ def test_when_the_run_is_over_a_call_raises_it() -> None:
 
 
 class Verdicts:
-    """Answers each push with the next of some verdicts, the last one for ever."""
+    """Settles each push with the next of some verdicts, the last one for ever."""
 
     def __init__(self, *verdicts: str) -> None:
         self._verdicts = list(verdicts)
-        self.parameters, _ = remote(self._answer)
+        self.parameters, _ = remote(self._reply)
 
     def push(self) -> None:
         self.parameters.push_pull(torch.zeros(2), computed_on=newest(), steps=1)
 
-    def _answer(self, message: ToServer, vector: bytes) -> tuple[ToWorker, bytes]:
+    def _reply(self, message: ToServer, vector: bytes) -> tuple[ToWorker, bytes]:
         code = self._verdicts.pop(0) if len(self._verdicts) > 1 else self._verdicts[0]
         verdict: Any = code if code in ("applied", "duplicate") else "discarded"
         settled = Settlement(sequence=1, verdict=verdict, version=3, code=code, reason="because")
         return not_modified(message.request, settled)
 
 
-def test_a_worker_gives_up_when_no_gradient_is_taken_any_more() -> None:
+def test_a_worker_gives_up_when_no_gradient_is_accepted_any_more() -> None:
     server = Verdicts("not_finite")
     for _ in range(MOST_DISCARDED - 1):
         server.push()
@@ -234,21 +237,21 @@ def test_a_worker_gives_up_when_no_gradient_is_taken_any_more() -> None:
     assert refused.value.code == "not_finite"
 
 
-@pytest.mark.parametrize("taken", ["applied", "duplicate", "too_stale"])
-def test_one_gradient_that_is_taken_or_merely_late_makes_up_for_those_before(taken: str) -> None:
-    server = Verdicts(*["not_finite"] * (MOST_DISCARDED - 1), taken, "not_finite")
+@pytest.mark.parametrize("verdict", ["applied", "duplicate", "too_stale"])
+def test_one_gradient_that_is_accepted_or_merely_stale_resets_the_count(verdict: str) -> None:
+    server = Verdicts(*["not_finite"] * (MOST_DISCARDED - 1), verdict, "not_finite")
     for _ in range(2 * MOST_DISCARDED - 1):
         server.push()
     with pytest.raises(RequestRefused):
         server.push()
 
 
-def test_late_gradients_are_never_a_reason_to_give_up() -> None:
+def test_stale_gradients_are_never_a_reason_to_give_up() -> None:
     server = Verdicts("too_stale")
     for _ in range(2 * MOST_DISCARDED):
         server.push()
 
 
-def test_a_gradient_of_another_network_is_a_reason_at_once() -> None:
+def test_a_gradient_of_another_network_ends_the_worker_at_once() -> None:
     with pytest.raises(RequestRefused, match="because"):
         Verdicts("schema_mismatch").push()

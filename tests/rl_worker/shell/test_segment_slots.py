@@ -1,4 +1,4 @@
-"""What lends a slot of shared memory, and what must not."""
+"""Which messages use a slot of the segment, and which must not."""
 
 import itertools
 import os
@@ -21,8 +21,8 @@ VECTOR = [memoryview(bytes(12))]
 
 @pytest.fixture
 def proven(monkeypatch: pytest.MonkeyPatch) -> Iterator[SegmentSlots]:
-    """SegmentSlots that the server has proved to see."""
-    monkeypatch.setattr(slots, "WORTH_BYTES", 1)
+    """Slots of a segment that the server has proved to map."""
+    monkeypatch.setattr(slots, "LEAST_BYTES", 1)
     proven = SegmentSlots()
     frames = proven.to_frames(messages.Hello(request=1, worker_id="w", secret="0123456789abcdef", protocols=(1, 1)), ())
     segment = Segment.open(msgpack.unpackb(frames[1])["memory"])
@@ -34,7 +34,7 @@ def proven(monkeypatch: pytest.MonkeyPatch) -> Iterator[SegmentSlots]:
     proven.read(to_frames(welcome))
     yield proven
     segment.close()
-    proven.let_go()
+    proven.release()
 
 
 def push_pull(number: int) -> messages.Push:
@@ -46,29 +46,29 @@ def places_of(frames: Sequence[Buffer]) -> Places | None:
     return take_places(frames)[1]
 
 
-def test_a_request_that_went_without_a_slot_lends_none_when_it_is_repeated(proven: SegmentSlots) -> None:
-    """Its first answer may be on its way: it would free what the server may write to for the second."""
+def test_a_request_that_was_sent_without_a_slot_names_none_when_it_is_sent_again(proven: SegmentSlots) -> None:
+    """The reply to the first copy may be in flight: it would free a slot of the second, which the server writes to."""
     for number in (10, 20):
         assert places_of(proven.to_frames(push_pull(number), VECTOR)) is not None
     assert COUNT == 3, "two slots of the first, one of the second: none is free"
     assert places_of(proven.to_frames(push_pull(30), VECTOR)) is None
-    answer = messages.NotModified(request=10, epoch=1, version=1, global_steps=0)
-    assert proven.read(to_frames(answer)) is not None
+    reply = messages.NotModified(request=10, epoch=1, version=1, global_steps=0)
+    assert proven.read(to_frames(reply)) is not None
     assert places_of(proven.to_frames(push_pull(30), VECTOR)) is None
     assert places_of(proven.to_frames(push_pull(40), VECTOR)) is not None
 
 
 def sent_once(proven: SegmentSlots) -> None:
-    """How large slots must be is known when the first vector has been sent."""
+    """The size of slots is known when the first vector has been sent."""
     proven.to_frames(push_pull(10), VECTOR)
 
 
 def test_a_vector_that_was_made_in_a_slot_is_sent_from_there(
     proven: SegmentSlots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert proven.memory(3) is None
+    assert proven.array(3) is None
     sent_once(proven)
-    made = proven.memory(3)
+    made = proven.array(3)
     assert made is not None
     made[:] = [1, 2, 3]
     monkeypatch.setattr(slots, "_copy", lambda *_: pytest.fail("it was copied"))
@@ -79,7 +79,7 @@ def test_a_vector_that_was_made_in_a_slot_is_sent_from_there(
     assert seen.view(np.float32).tolist() == [1, 2, 3]
 
 
-def test_such_a_slot_is_used_again_only_when_no_view_of_it_is_held(proven: SegmentSlots) -> None:
+def test_a_slot_is_used_again_only_when_no_view_of_its_array_is_left(proven: SegmentSlots) -> None:
     sent_once(proven)
 
     def slot_of(array: np.ndarray | None) -> int:
@@ -90,55 +90,53 @@ def test_such_a_slot_is_used_again_only_when_no_view_of_it_is_held(proven: Segme
         return places.vector[0]
 
     numbers = itertools.count(20)
-    first, second = proven.memory(3), proven.memory(3)
+    first, second = proven.array(3), proven.array(3)
     assert first is not None
     where, view = slot_of(first), memoryview(first).cast("B")[4:]
-    others = [second, proven.memory(3)]
+    others = [second, proven.array(3)]
     del first
-    others.append(proven.memory(3))
+    others.append(proven.array(3))
     assert where not in map(slot_of, others)
     del view
-    assert slot_of(proven.memory(3)) == where
+    assert slot_of(proven.array(3)) == where
 
 
-def test_what_was_made_for_a_connection_that_is_no_more_is_copied(proven: SegmentSlots) -> None:
+def test_an_array_of_a_closed_connection_is_copied(proven: SegmentSlots) -> None:
     sent_once(proven)
-    made = proven.memory(3)
+    made = proven.array(3)
     assert made is not None
-    proven.let_go()
-    assert proven.memory(3) is None
+    proven.release()
+    assert proven.array(3) is None
     assert places_of(proven.to_frames(push_pull(20), [made.data.cast("B")])) is None
 
 
-def test_where_no_more_memory_can_be_had_vectors_are_made_elsewhere(
-    proven: SegmentSlots, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_further_memory_there_is_no_array(proven: SegmentSlots, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError("no space left on device")
 
     sent_once(proven)
-    held = proven.memory(3)
+    array = proven.array(3)
     monkeypatch.setattr(Segment, "reserve", full)
-    assert held is not None
-    assert proven.memory(3) is None
-    del held
-    assert proven.memory(3) is not None, "one that is there"
-    assert proven.memory(10_000) is None, "larger than a slot"
+    assert array is not None
+    assert proven.array(3) is None
+    del array
+    assert proven.array(3) is not None, "one that is there"
+    assert proven.array(10_000) is None, "larger than a slot"
 
 
-def test_thousands_of_vectors_that_are_held_take_few_descriptors(proven: SegmentSlots) -> None:
+def test_thousands_of_arrays_take_few_descriptors(proven: SegmentSlots) -> None:
     sent_once(proven)
     before = len(os.listdir("/proc/self/fd"))
-    held = [proven.memory(3) for _ in range(1000)]
-    assert all(array is not None for array in held)
-    assert len({array.ctypes.data for array in held if array is not None}) == 1000
+    arrays = [proven.array(3) for _ in range(1000)]
+    assert all(array is not None for array in arrays)
+    assert len({array.ctypes.data for array in arrays if array is not None}) == 1000
     assert len(os.listdir("/proc/self/fd")) - before < 50
 
 
 def test_a_slot_that_could_not_be_mapped_is_not_lost(proven: SegmentSlots) -> None:
     sent_once(proven)
     with none_left():
-        assert [proven.memory(3) for _ in range(100)] == [None] * 100
+        assert [proven.array(3) for _ in range(100)] == [None] * 100
     reserved = os.fstat(proven._segment._descriptor).st_size  # type: ignore[union-attr]
-    assert proven.memory(3) is not None
+    assert proven.array(3) is not None
     assert os.fstat(proven._segment._descriptor).st_size == reserved  # type: ignore[union-attr]

@@ -1,0 +1,92 @@
+"""
+A worker's identity: the contents of HELLO, and which server's WELCOME the worker accepts.
+
+A worker is one process; its secret is drawn when the process starts. The newest WELCOME gives the rest of HELLO: run
+id, incarnation and epoch. The worker rejects a server of its run in an earlier epoch. It follows a server to another
+run only if that server continues the worker's run.
+"""
+
+from typing import Any
+
+from common.protocol import messages
+from common.protocol.codecs import CODECS
+from common.protocol.messages import Hello, Welcome
+from common.protocol.tensors import Schema
+from common.settings.run_settings import flag_of, flat_settings
+
+BUILT_FROM = ("environment", "algorithm", "network", "wire")  # the sections of a run that a worker is built from
+
+
+class Identity:
+    """One process as its HELLOs describe it."""
+
+    def __init__(
+        self,
+        *,
+        worker_id: str,
+        secret: str,
+        overrides: dict[str, Any],
+        proposed_run: dict[str, Any],
+        host: str,
+        environments: int,
+    ) -> None:
+        """
+        `secret` is a random text that no other process knows; `overrides` are the settings, flat, that this worker's
+        user has set; `proposed_run` is the whole run, for a server that has none yet.
+        """
+        self._constant_fields: dict[str, Any] = {
+            "worker_id": worker_id,
+            "secret": secret,
+            "protocols": (messages.PROTOCOL_VERSION, messages.PROTOCOL_VERSION),
+            "codecs": tuple(CODECS),
+            "host": host,
+            "environments": environments,
+            "overrides": overrides,
+        }
+        self._proposed_run = proposed_run
+        self._run_id = ""
+        self._incarnation = 0
+        self._latest_epoch = 0
+        self._epoch_proof = ""
+
+    def hello(self, *, request: int, oldest: int) -> Hello:
+        """The HELLO of this moment. `oldest` is the lowest sequence that may still be sent."""
+        return Hello(
+            request=request,
+            **self._constant_fields,
+            proposed_run=self._proposed_run,
+            oldest=oldest,
+            run_id=self._run_id,
+            incarnation=self._incarnation,
+            latest_epoch=self._latest_epoch,
+            epoch_proof=self._epoch_proof,
+        )
+
+    def objection(self, welcome: Welcome) -> str:
+        """Why this server is rejected; "" if it is not."""
+        if welcome.run_id != self._run_id or welcome.epoch >= self._latest_epoch:
+            return ""
+        return f"the server there is of epoch {welcome.epoch}, and the run is in epoch {self._latest_epoch}"
+
+    def mismatch(self, welcome: Welcome, schema: Schema | None) -> str:
+        """Why a worker with this schema cannot train the run of this WELCOME; "" if it can."""
+        if self._run_id and (setting := _changed_setting(self._proposed_run, welcome.run)):
+            why = f"the server came back with another {setting}, which workers have from their start"
+            return f"{why}; start this worker anew"
+        difference = schema.difference(Schema(welcome.schema)) if schema is not None and welcome.schema else ""
+        return f"the run trains another network: {difference}" if difference else ""
+
+    def accept(self, welcome: Welcome) -> bool:
+        """Join the run of this WELCOME. Returns whether it is another run, which continues the worker's run."""
+        is_another = self._run_id not in ("", welcome.run_id)
+        self._run_id = welcome.run_id
+        self._incarnation = welcome.incarnation
+        self._latest_epoch, self._epoch_proof = welcome.epoch, welcome.epoch_proof
+        self._proposed_run = welcome.run
+        return is_another
+
+
+def _changed_setting(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """The flag of the first setting that a worker is built from and that has changed; "" when there is none."""
+    old, new = (flat_settings({section: run.get(section) for section in BUILT_FROM}) for run in (before, after))
+    return next((flag_of(key) for key in old | new if old.get(key) != new.get(key)), "")

@@ -1,0 +1,143 @@
+"""
+Requests and replies: numbers requests, sends them as order, budget and credit allow, and matches replies to them.
+
+outbox.py decides the order, the credit and what was lost; resend_buffer.py which pushes are kept, and which are sent
+again to a restored server; refusal_loop.py when retries are in vain. Whether the worker has joined is not known here.
+"""
+
+from collections.abc import Sequence
+
+from common.errors import RequestRefused
+from common.protocol import messages
+from common.protocol.messages import ToServer, ToWorker, Welcome, settlement_of
+from common.protocol.tensors import vector_bytes
+from common.protocol.wire import Buffer
+from rl_worker.machine.effects import Effect, Fail, Resolve, Transmit
+from rl_worker.machine.outbox import Outbox
+from rl_worker.machine.refusal_loop import RefusalLoop
+from rl_worker.machine.resend_buffer import ResendBuffer
+
+
+class Requests:
+    """The requests of one worker, on one connection after another."""
+
+    def __init__(self, resend_bytes: int) -> None:
+        self.last_ticket = 0
+        self.pushes = 0
+        self.newest_weights: tuple[str, Sequence[Buffer]] | None = None  # codec and bytes
+        self._outbox = Outbox(lambda: self.oldest)
+        self._resend_buffer = ResendBuffer(resend_bytes)
+        self._refusal_loop = RefusalLoop()
+
+    def __len__(self) -> int:
+        """The number of requests without a reply."""
+        return len(self._outbox)
+
+    def next_ticket(self) -> int:
+        """The number of a new request."""
+        self.last_ticket += 1
+        return self.last_ticket
+
+    def next_sequence(self) -> int:
+        """The sequence of a new push."""
+        self.pushes += 1
+        return self.pushes
+
+    @property
+    def oldest(self) -> int:
+        """The lowest sequence that may still be sent."""
+        return self._resend_buffer.oldest or self.pushes + 1
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether the server should write a checkpoint early."""
+        return self._resend_buffer.wants_checkpoint
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """Bytes of vectors in flight to the server, and of the weights that may be on their way back."""
+        return self._outbox.bytes_in_flight + (vector_bytes(self.newest_weights[1]) if self.newest_weights else 0)
+
+    def add(self, message: ToServer, vector: Sequence[Buffer]) -> None:
+        """A new request. It is pending until `send_pending` sends it."""
+        if isinstance(message, messages.Push):
+            self._resend_buffer.keep(message, vector)
+        self._outbox.put(message, vector)
+
+    def send_now(self, message: ToServer) -> Transmit:
+        """Send a new request before all that are pending."""
+        return self._outbox.send_now(message)
+
+    def send_pending(self) -> list[Effect]:
+        """Send the pending requests that may go now. The worker has joined."""
+        effects: list[Effect] = []
+        while (message := self._outbox.next()) is not None:
+            if isinstance(message, messages.Push) and not self._resend_buffer.admit(message.sequence):
+                break
+            if not self._outbox.has_credit():
+                if size := self._outbox.credit_to_request():
+                    effects.append(self.send_now(messages.CreditRequest(request=self.next_ticket(), bytes=size)))
+                break
+            effects.append(self._outbox.send_next())
+        return effects
+
+    def joined(self, welcome: Welcome, *, is_another_run: bool, is_another_epoch: bool) -> None:
+        """All requests without a reply are pending again, and so are the pushes that the server has lost."""
+        self._outbox.credit = welcome.credit
+        if is_another_run:
+            self._resend_buffer.drop_replied()  # the weights that another run continues with contain them
+        self._outbox.start_over(self._resend_buffer.lost_after(welcome.settled_through) if is_another_epoch else ())
+
+    def received(self, message: ToWorker, vector: Sequence[Buffer], *, is_joined: bool) -> list[Effect]:
+        """
+        A reply: the requests that it proves lost are sent again, and its call is completed.
+
+        Raises PsRlError when the server settles nothing but duplicates.
+        """
+        self._update_from(message)
+        request = self._outbox.take(message.request)
+        if request is None:
+            return []  # the second reply to a request that was sent twice
+        # A push that the consistency gate holds has no reply yet, but is not lost.
+        is_held = isinstance(message, messages.Alive) and message.holding
+        effects: list[Effect] = [*self._outbox.resend_before(request.order)] if is_joined and not is_held else []
+        if isinstance(message, messages.Weights) and not getattr(request.message, "target", False):
+            self.newest_weights = (message.codec, vector)
+        match request.message:
+            case messages.Heartbeat():
+                return effects
+            case messages.CreditRequest(bytes=size):
+                self._outbox.credit_granted(size)
+                return effects
+            case messages.Push(sequence=sequence):
+                refused = isinstance(message, messages.Refused)
+                if not (self._resend_buffer.refused(sequence) if refused else self._resend_buffer.settled(sequence)):
+                    return effects  # the caller had the reply of an earlier epoch of the server
+        if isinstance(message, messages.Refused):
+            return [*effects, Fail(message.request, RequestRefused(message.code, message.reason))]
+        self._refusal_loop.replied()
+        if (settlement := settlement_of(message)) is not None:
+            self._refusal_loop.settled(settlement.verdict)
+        return [*effects, Resolve(message.request, message, vector)]
+
+    def refused_for_now(self, refused: messages.Refused, *, now: float) -> None:
+        """A refusal that is not final: the request stays. Raises PsRlError when there is nothing but such refusals."""
+        self._refusal_loop.refused(refused.code, refused.reason, now=now)
+
+    def take_warning(self) -> str:
+        """A line for the log about refused retries, once; else ""."""
+        return self._refusal_loop.take_warning()
+
+    def clear(self) -> None:
+        """The conversation is over."""
+        self._outbox.clear()
+        self._resend_buffer.clear()
+
+    def _update_from(self, message: ToWorker) -> None:
+        """What replies say of durability and credit."""
+        if isinstance(message, messages.Alive):
+            self._resend_buffer.durable_through(message.durable, checkpoints_succeed=message.saving)
+            self._outbox.credit = message.credit
+        elif (settled := settlement_of(message)) is not None:
+            self._resend_buffer.durable_through(settled.durable)
+            self._outbox.credit = settled.credit
