@@ -107,7 +107,6 @@ def test_only_the_shells_know_zeromq() -> None:
     assert users == SHELL_FOLDERS
 
 
-@pytest.mark.xfail(strict=True, reason="some are still too long")
 def test_a_stranger_finds_a_way_through_every_folder() -> None:
     folders = {path.parent for path in sources()}
     assert {name_of(folder) for folder in folders if len(list(folder.glob("*.py"))) > MOST_FILES} == set()
