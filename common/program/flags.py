@@ -22,7 +22,7 @@ import tyro
 from common.errors import SettingsError
 from common.program.names_elsewhere import name_here
 from common.run_folder.paths import SETTINGS
-from common.settings.another_game import for_another_game, game_name, left_behind_in_words
+from common.settings.another_game import dropped_in_words, for_another_game, game_name
 from common.settings.run_files import load_config, load_preset, presets
 from common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
 from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec
@@ -49,7 +49,7 @@ class StartingPoint:
     """Where the run specification starts from."""
 
     preset: PresetName | None = None
-    """named run; rl-cluster --list describes each. With --environment its settings play another game"""
+    """named run; rl-cluster --list describes each. With --environment, its settings for another game"""
     config: Path | None = None
     """TOML file with the run's settings"""
     algorithm: AlgorithmName | None = None
@@ -163,9 +163,9 @@ def _named_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str, An
         raise SettingsError("--preset and --config both name a run; give one of them")
     if preset is not None or config is not None:
         file = load_config(Path(config)) if config is not None else load_preset(preset or "")
-        run, left = for_another_game(file, environment or file.environment.id)
-        left = {key: value for key, value in left.items() if not _is_typed(key, typed)}
-        remark = left_behind_in_words(run, file.preset, left) if run is not file else ""
+        run, dropped = for_another_game(file, environment or file.environment.id)
+        dropped = {key: value for key, value in dropped.items() if not _is_typed(key, typed)}
+        remark = dropped_in_words(run, file.preset, dropped) if run is not file else ""
         return run, {} if preset is None else {"preset": run.preset}, remark
     if resume is not None and (kept := Path(resume) / SETTINGS).exists():
         return load_config(kept), {}, ""  # overrides are what is typed beside it

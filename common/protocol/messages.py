@@ -403,7 +403,8 @@ class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
     request: int
     run_id: Name
     epoch: int
-    durable_through: int = 0  # everything that workers know to be durable is up to here; 0: that cannot be said
+    # A standby with everything up to here lacks no push that workers know to be durable. 0: there is no such number.
+    durable_through: int = 0
 
 
 ToServer = (

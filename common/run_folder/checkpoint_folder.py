@@ -36,7 +36,7 @@ def best_first(run_folder: Path) -> list[Path]:
 def first_sound(
     paths: Iterable[Path], read: Callable[[Path], T], passed_over: Callable[[CheckpointError], None]
 ) -> tuple[Path, T] | None:
-    """The first that can be read, and what was read; None without one. `passed_over` hears of each before it."""
+    """The first path that can be read, with its content; None without one. `passed_over` gets the errors before it."""
     for path in paths:
         try:
             return path, read(path)

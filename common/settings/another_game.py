@@ -1,8 +1,8 @@
 """
-Which settings of a preset belong to its game, and stay behind when the preset plays another.
+Which settings of a preset belong to its game, and take their defaults when the preset plays another game.
 
-A recipe comes along: algorithm, optimizer, schedule, steps. A target score, a subset of actions, a crop of one game's
-frames and the name of the run do not. It decides on settings alone and steps no environment.
+Algorithm, optimizer, schedule and budget of steps stay. A target score, a subset of actions, a crop of one game's
+frames and the name of the run do not. This file decides by settings alone and steps no environment.
 """
 
 import re
@@ -18,7 +18,7 @@ OF_THE_GAME = {
     "budget.until_return",
 }
 CROPS_OF_ONE_GAME = {"breakout-crop", "pong80"}
-# These fit what the preset's game shows: another family of environments, or another preprocessing, shows another thing.
+# These fit the observations of the preset's game. Another family of environments, or preprocessing, has others.
 OF_THE_FRAMES = {
     "environment.preprocessing",
     "network.name",
@@ -32,36 +32,36 @@ KEPT_BY_ANOTHER_FAMILY = {"environment.id", "environment.envs"}
 
 def for_another_game(run: RunSpec, environment: str) -> tuple[RunSpec, dict[str, Any]]:
     """
-    The run with the environment of this id, and what it leaves behind, flat, with the values that it had.
+    The run with the environment of this id, and the dropped settings, flat, with their former values.
 
-    The environment that the run has already leaves nothing behind.
+    With the run's own environment nothing is dropped.
     """
     if environment == run.environment.id:
         return run, {}
     moved = with_settings(run, {"environment.id": environment}, source="--environment")
-    behind = _left_behind(run.environment, moved.environment)
-    defaults = {key: value for key, value in flat_settings(RunSpec().to_dict()).items() if key in behind}
+    to_drop = _dropped(run.environment, moved.environment)
+    defaults = {key: value for key, value in flat_settings(RunSpec().to_dict()).items() if key in to_drop}
     before = flat_settings(run.to_dict())
-    left = {key: before[key] for key, value in defaults.items() if before[key] != value}
+    dropped = {key: before[key] for key, value in defaults.items() if before[key] != value}
     name = f"{_recipe(run)}-on-{game_name(environment)}"
-    return with_settings(moved, defaults | {"preset": name}, source="--environment"), left
+    return with_settings(moved, defaults | {"preset": name}, source="--environment"), dropped
 
 
 def game_name(environment: str) -> str:
-    """What an environment is called in the name of a run: "ALE/Pong-v5" is Pong-v5, "my_games:Line-v0" is Line-v0."""
+    """An environment's name in that of a run: Pong-v5 for "ALE/Pong-v5", Line-v0 for "my_games:Line-v0"."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", re.split(r"[/:]", environment)[-1]).strip(".-")
     return name[:60] or "custom"
 
 
-def left_behind_in_words(run: RunSpec, preset: str, left: dict[str, Any]) -> str:
-    """One sentence for the user: how the run is called now, and which settings did not come along."""
-    flags = ", ".join(f"{flag_of(key)} {typed(value)}" for key, value in left.items())
+def dropped_in_words(run: RunSpec, preset: str, dropped: dict[str, Any]) -> str:
+    """One sentence for the user: the run's new name, and the dropped settings."""
+    flags = ", ".join(f"{flag_of(key)} {typed(value)}" for key, value in dropped.items())
     without = f", and leaves out what belongs to the game of {preset}: {flags}" if flags else ""
     return f"--environment {run.environment.id}: this run is called {run.preset}{without}"
 
 
-def _left_behind(old: Environment, new: Environment) -> set[str]:
-    """Keys of the settings that take their defaults."""
+def _dropped(old: Environment, new: Environment) -> set[str]:
+    """Keys of the settings that are dropped."""
     if old.family != new.family:
         section = {f"environment.{name}" for name in Environment.__struct_fields__}
         return OF_THE_GAME | OF_THE_FRAMES | section - KEPT_BY_ANOTHER_FAMILY
@@ -69,5 +69,5 @@ def _left_behind(old: Environment, new: Environment) -> set[str]:
 
 
 def _recipe(run: RunSpec) -> str:
-    """The preset's own name, also of a run that plays another game already."""
+    """The preset's own name, also for a run that plays another game already."""
     return run.preset.removesuffix(f"-on-{game_name(run.environment.id)}")

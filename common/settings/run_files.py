@@ -20,7 +20,7 @@ def presets() -> list[str]:
 
 
 def what_preset_is(name: str) -> str:
-    """The sentence that its file begins with."""
+    """The first sentence of its file."""
     lines = (_preset_folder() / f"{name}.toml").read_text().splitlines()
     comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
     sentences = re.split(r"(?<=\.) (?=[A-Z])", " ".join(line.removeprefix("#").strip() for line in comment))
@@ -38,7 +38,7 @@ def load_preset(name: str) -> RunSpec:
 
 
 def load_config(path: Path) -> RunSpec:
-    """The run specification in a TOML file. Raises SettingsError naming the file."""
+    """The run specification in a TOML file. Raises SettingsError that names the file."""
     try:
         settings = tomllib.loads(path.read_text())
     except OSError as error:

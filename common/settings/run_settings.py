@@ -1,7 +1,7 @@
 """
-Settings of a run as names and values: nested as they travel and stand in files, flat as they are overridden, as flags.
+Settings of a run as names and values: nested in messages and files, flat in overrides, and as flags.
 
-Here they become a RunSpec, with every name and value checked; files are read in run_files.py.
+Here they become a RunSpec, with every name and value checked. run_files.py reads files.
 """
 
 import re
@@ -18,7 +18,7 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
     """
     The run specification in nested dictionaries; missing settings take their defaults.
 
-    Raises SettingsError naming `source` (a file, a flag, a worker) and the setting.
+    Raises SettingsError that names `source` (a file, a flag, a worker) and the setting.
     """
     try:
         return msgspec.convert(settings, RunSpec)
@@ -33,8 +33,7 @@ def with_settings(run: RunSpec, settings: Mapping[str, Any], *, source: str) -> 
     """
     The run with some settings replaced, given flat: {"algorithm.unroll_length": 20}.
 
-    Naming another algorithm or optimizer ("optimizer.name") starts that section from its defaults.
-    Raises SettingsError.
+    Another algorithm or optimizer ("optimizer.name") starts that section from its defaults. Raises SettingsError.
     """
     nested = run.to_dict()
     for key, value in sorted(settings.items(), key=lambda item: not item[0].endswith(".name")):
@@ -66,7 +65,7 @@ def flag_of(setting: str) -> str:
 
 
 def flags_for(settings: Mapping[str, Any]) -> list[str]:
-    """The flags that say these settings, given flat, on the command line of a program."""
+    """The flags of these settings, given flat, for the command line of a program."""
     flags: list[str] = []
     for key, value in settings.items():
         flag = flag_of(key)
@@ -81,7 +80,7 @@ def flags_for(settings: Mapping[str, Any]) -> list[str]:
 
 
 def typed(value: Any) -> str:
-    """A value as it stands on a command line, for sentences."""
+    """A value as a user types it, for sentences."""
     match value:
         case None:
             return "none"

@@ -1,10 +1,10 @@
 """
-The run specification: what is trained, how, and until when. Decided once, held by the server, handed to every worker.
+The run specification, as a table of settings: what is trained, how, and until when.
 
-It is made from a preset (`common/presets/*.toml`), a TOML file, or flags; each setting has one name, which is its key
-in TOML (`[algorithm] unroll_length`), its path in an error (`algorithm.unroll_length`) and its flag
-(`--unroll-length`). Which algorithm and optimizer are meant is said by `name` in their sections; each has settings of
-its own.
+It is decided once, kept by the server, and sent to every worker. Each setting has one name: its key in TOML
+(`[algorithm] unroll_length`), its path in an error (`algorithm.unroll_length`), its flag (`--unroll-length`) and its
+help text, which stands below it. `name` in the sections `algorithm` and `optimizer` decides which settings they have.
+run_settings.py makes a RunSpec from names and values, run_files.py from files.
 """
 
 from typing import Annotated, Any, Literal
@@ -15,10 +15,10 @@ import tyro
 
 from common.protocol.names import Text
 
-# All numbers have two ends: an integer beyond 64 bits cannot travel, and Inf or NaN would pass an open end.
+# Every number has two bounds: an integer beyond 64 bits cannot travel, and Inf or NaN would pass an open end.
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-# Of what memory and time are taken for: what is beyond them is a slip, and would end in a crash.
+# Bounds of what memory and time depend on: a number beyond is a slip, and would end in a crash.
 Frames = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Noops = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 Action = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
@@ -26,7 +26,7 @@ EpisodeSteps = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 UnrollSteps = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Width = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Passes = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
-PushesAhead = Annotated[int, msgspec.Meta(ge=0, le=32)]  # of the 64 that a worker may have unsettled
+PushesAhead = Annotated[int, msgspec.Meta(ge=0, le=32)]  # of the 64 unsettled pushes that a worker may have
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Decay = Annotated[float, msgspec.Meta(ge=0, lt=1)]  # 1 would remember everything and learn nothing
 Fading = Annotated[float, msgspec.Meta(gt=0, lt=1)]  # 0 would remember nothing
@@ -62,18 +62,18 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     actions: tuple[Action, ...] = ()
     """the subset of the game's actions to use, by number; all of them when empty"""
     max_episode_steps: EpisodeSteps = 0
-    """truncate episodes after this many steps; 0: as the environment says"""
+    """truncate episodes after this many steps; 0: the environment's own limit"""
     lost_game_reward: Score | None = None
-    """learn from this in place of the last reward of a game lost with a score below 0; scores stay true"""
+    """reward in place of the last one of a game lost with a score below 0; reported scores stay true"""
 
     @property
     def module(self) -> str:
-        """The module that stands before the id, as Gymnasium has it: it registers the id. "" when none does."""
+        """The module before the id, as in Gymnasium, which registers the id; "" without one."""
         return self.id.rpartition(":")[0]
 
     @property
     def family(self) -> Literal["ale", "doom", "gymnasium"]:
-        """Which of our ways to step environments the id asks for; "module:" may stand before it."""
+        """Which file of rl_worker/environments steps the id; "module:" may stand before it."""
         name = self.id.rpartition(":")[2]
         if name.startswith("ALE/"):
             return "ale"
@@ -95,9 +95,9 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     gae_lambda: Fraction = 1.0
     """lambda of generalised advantage estimation; 1: the paper's n-step returns"""
     off_policy: Literal["none", "vtrace"] = "none"
-    """vtrace: weigh steps by how likely the newest policy is to take them (Espeholt et al. 2018)"""
+    """vtrace: weight steps by how likely the newest policy is to take them (Espeholt et al. 2018)"""
     value_target: Literal["lambda_return", "n_step"] = "lambda_return"
-    """what the value is drawn to: the return that the advantage is made of, or the n-step return whatever lambda is"""
+    """target of the value: the return that the advantage uses, or the n-step return whatever lambda is"""
     reward_clip: Amount = 1.0
     """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped"""
     reward_scale: Tiny = 1.0
@@ -107,9 +107,9 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     entropy_weight: Amount = 0.01
     """weight of the entropy bonus (beta)"""
     final_entropy_weight: Amount | None = None
-    """the entropy weight moves to this over entropy_anneal_steps global steps; it stays when not given"""
+    """the entropy weight moves to this over entropy_anneal_steps global steps; constant when not given"""
     entropy_anneal_steps: NotNegative = 0
-    """global steps over which the entropy weight moves; 0: it stays"""
+    """global steps over which the entropy weight moves; 0: constant"""
     gradient_clip: Amount = 40.0
     """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
     loss: Literal["sum", "mean"] = "sum"
@@ -119,7 +119,7 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     surrogate: Literal["none", "clip"] = "none"
     """none: the policy gradient; clip: the clipped ratio (Schulman et al. 2017) to the newest policy; reuses unrolls"""
     clip_range: Amount = 0.1
-    """how far the clipped ratio may leave 1"""
+    """greatest distance of the clipped ratio from 1"""
     epochs: Passes = 1
     """passes over each trajectory"""
     minibatches: Passes = 1
@@ -127,7 +127,7 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ActionValuesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
-    """What the methods that learn action values Q(s, a) have in common."""
+    """Settings of the methods that learn action values Q(s, a)."""
 
     unroll_length: UnrollSteps = 5
     """steps of each environment between two updates (I_AsyncUpdate, t_max)"""
@@ -140,13 +140,13 @@ class ActionValuesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     reward_scale: Tiny = 1.0
     """rewards are multiplied by this in the learner, after clipping"""
     final_epsilons: tuple[Fraction, ...] = (0.1, 0.01, 0.5)
-    """shares of random actions in the end; each environment draws one of them"""
+    """final shares of random actions; each environment draws one of them"""
     epsilon_probabilities: tuple[Fraction, ...] = (0.4, 0.3, 0.3)
-    """how probable each of final_epsilons is"""
+    """probability of each of final_epsilons"""
     epsilon_anneal_steps: NotNegative = 1_000_000
     """global steps over which the share of random actions falls from 1 to the drawn one"""
     epsilon_redraw_steps: NotNegative = 0
-    """global steps after which an environment draws anew; 0: never"""
+    """global steps after which an environment draws again; 0: never"""
     gradient_clip: Amount = 10.0
     """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
     loss: Literal["sum", "mean"] = "sum"
@@ -154,7 +154,7 @@ class ActionValuesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
     def __post_init__(self) -> None:
         if len(self.final_epsilons) != len(self.epsilon_probabilities) or not sum(self.epsilon_probabilities) > 0:
-            raise ValueError("epsilon_probabilities must say how probable each of final_epsilons is")
+            raise ValueError("epsilon_probabilities must have a sum above 0, and one number for each of final_epsilons")
 
 
 class OneStepQSettings(
@@ -191,11 +191,11 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, conv10 for
     MinAtar, mlp; auto: by the observation's shape"""
     hidden: tuple[Width, ...] = ()
-    """widths of the hidden layers after the torso; the torso's own when empty"""
+    """widths of the hidden layers after the torso; the torso's defaults when empty"""
     value_hidden: tuple[Width, ...] = ()
     """the same in the value's own torso (separate); like hidden when empty"""
     separate: bool = False
-    """policy and value have each a torso of its own"""
+    """policy and value each have their own torso"""
     lstm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     """width of an LSTM after the hidden layers; 0: none"""
     activation: Literal["auto", "relu", "relu6", "elu", "tanh"] = "auto"
@@ -208,7 +208,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """heads have a bias"""
     normalization: Literal["none", "random_play", "running"] = "none"
     """of observations; none: pixels are divided by 255; random_play: pixels less their mean in random play, over their
-    deviation there; running: vectors likewise, by all that was seen so far"""
+    deviation there; running: vectors likewise, by all observations so far"""
 
 
 class SgdSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="sgd"):
@@ -254,17 +254,17 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     final_learning_rate: Amount = 0.0
     """step size from T = anneal_steps on"""
     anneal_steps: NotNegative = 0
-    """global steps over which the learning rate moves in a straight line; 0: it stays"""
+    """global steps over which the learning rate moves in a straight line; 0: constant"""
 
 
 class Staleness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a late gradient is worth."""
+    """The weight of a late gradient."""
 
     rule: Annotated[Literal["undamped", "inverse", "bounded", "delay_compensated"], tyro.conf.arg(name="staleness")] = (
         "undamped"
     )
-    """undamped: as much as any; inverse: learning rate / staleness; bounded: nothing when older than max_staleness;
-    delay_compensated: as much as any, mended for what the weights have changed since"""
+    """undamped: full learning rate; inverse: learning rate / staleness; bounded: discarded beyond max_staleness;
+    delay_compensated: full learning rate, corrected for the change of the weights since"""
     max_staleness: NotNegative = 0
     """versions; used by the rule bounded"""
     compensation: Amount = 0.04
@@ -272,16 +272,16 @@ class Staleness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Consistency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far workers may drift apart. Only those that live count."""
+    """How far living workers may drift apart."""
 
     rule: Annotated[Literal["async", "ssp", "paced", "sync"], tyro.conf.arg(name="consistency")] = "async"
-    """async: each push is applied when it comes; ssp: no worker is more than `slack` pushes ahead of the slowest;
-    paced: no gradient is more than `slack` versions late, and none is discarded for it; sync: one push of each worker
-    in a round, as one update with their mean"""
+    """async: each push is applied on arrival; ssp: no worker is more than `slack` pushes ahead of the slowest; paced:
+    pushes wait so that no gradient is more than `slack` versions late; sync: one push of each worker in a round, as one
+    update with their mean"""
     slack: Positive = 4
     """pushes (ssp) or versions (paced)"""
     quorum: NotNegative = 0
-    """nothing is applied before so many workers live at once"""
+    """no push is applied before so many workers are alive at once"""
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -299,17 +299,17 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """How vectors travel: smaller and less exact where links are slow."""
 
     gradient_codec: Literal["float32", "bfloat16", "float16", "int8", "topk"] = "float32"
-    """gradients as float32; in half the bytes; in a quarter; or in a tenth, only the quarter of their elements that is
-    largest. What int8 and topk leave out is added to the next gradient"""
+    """gradients as float32; in half the bytes; in a quarter; or in a tenth, with the largest quarter of their elements.
+    What int8 and topk drop is added to the next gradient"""
     weight_codec: Literal["float32", "bfloat16", "float16"] = "float32"
     """weights as float32, or in half the bytes"""
     prefetch: PushesAhead = 0
-    """pushes that may be under way while a worker goes on with the weights it has: it waits less, and each makes its
-    gradients a version later"""
+    """pushes in flight while a worker continues with the weights that it has: it waits less, and each push makes its
+    gradients one version later"""
 
 
 class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a run leaves in its folder beside its metrics and its newest checkpoints."""
+    """Files of a run beside its metrics and newest checkpoints."""
 
     summaries: Literal["none", "perf", "model"] = "none"
     """names of TensorBoard summaries; perf: Perf/Reward, Losses/Value Loss, ...; model: model/loss,
@@ -317,11 +317,11 @@ class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     summary_every_updates: Positive = 100
     """updates between two points of the summaries"""
     gif_every_episodes: NotNegative = 0
-    """the first worker leaves a GIF of a game after so many of its own; 0: never"""
+    """the first worker records a GIF of a game after so many of its own; 0: never"""
     checkpoint_every_episodes: NotNegative = 0
     """keep a checkpoint apart after so many episodes of all workers; 0: never"""
     keep_checkpoints: Positive = 5
-    """newest checkpoints that are kept; as many of those that are kept apart"""
+    """number of newest checkpoints that are kept, and of those that are kept apart"""
 
 
 Algorithm = A3CSettings | OneStepQSettings | OneStepSarsaSettings | NStepQSettings
@@ -342,12 +342,12 @@ OPTIMIZER_SETTINGS: dict[str, type[Optimizer]] = {
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of one run. `preset` is the name it started from."""
+    """The settings of one run. `preset` is the name that it started from."""
 
     preset: Text = "custom"
     experiment: Annotated[
         ExperimentName,
-        tyro.conf.arg(help="name of what is tried: the folder of its runs, and how plots call them"),
+        tyro.conf.arg(help="name of what is tried: of the folder of its runs, and of their curve in plots"),
     ] = ""
     seed: Annotated[
         Seed | None,
@@ -365,12 +365,12 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     records: Records = Records()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain nested dictionaries, as they travel in WELCOME and stand in a checkpoint."""
+        """Plain nested dictionaries, as in WELCOME and in a checkpoint."""
         built: dict[str, Any] = msgspec.to_builtins(self)
         return built
 
     def to_toml(self) -> str:
-        """The text of a file for --config. TOML has no null: what is not set is left out."""
+        """The text of a file for --config. TOML has no null: settings of None are left out."""
         sections = {
             name: {key: value for key, value in section.items() if value is not None}
             for name, section in self.to_dict().items()

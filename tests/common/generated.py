@@ -1,4 +1,4 @@
-"""Hypothesis strategies for our structs, read off their fields: whatever is declared is also generated."""
+"""Hypothesis strategies for our structs, made from the declarations of their fields."""
 
 import functools
 from typing import Any

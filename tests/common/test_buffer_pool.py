@@ -1,4 +1,4 @@
-"""Memory that is used again when nobody holds it any more."""
+"""Buffers return to the pool when nothing refers to them."""
 
 import gc
 import weakref
@@ -30,7 +30,7 @@ def test_a_buffer_comes_back_when_the_last_view_of_it_is_dropped() -> None:
 
 
 @pytest.mark.parametrize(("kept", "left"), [(8, 8), (None, 24)])
-def test_a_pool_keeps_as_many_buffers_as_it_is_told(kept: int | None, left: int) -> None:
+def test_a_pool_keeps_no_more_buffers_than_its_bound(kept: int | None, left: int) -> None:
     pool = BufferPool(3, kept=kept)
     taken = [pool.take() for _ in range(24)]
     memory = [weakref.ref(buffer.base) for buffer in taken if buffer.base is not None]

@@ -33,7 +33,7 @@ def test_a_rate_is_counted_from_the_oldest_mark_of_the_window(growth: list[tuple
     assert rate.per_second(counter + 3, now=now + later) == (counter + 3 - before) / (now + later - then)
 
 
-def test_a_rate_forgets_what_is_older_than_its_window() -> None:
+def test_a_rate_forgets_marks_older_than_its_window() -> None:
     rate = Rate(window_seconds=10.0)
     for second in range(100):
         rate.mark(1000 * second if second < 50 else 50_000 + 2 * second, now=second)

@@ -1,4 +1,4 @@
-"""Memory that was freed is used again."""
+"""Freed memory is used again."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ PAGES = 3 * 2**23 // 4096
     ],
     ids=["kept", "as it comes", "as the environment overrides"],
 )
-def test_what_was_freed_costs_no_page_faults_again(call: str, overrides: dict[str, str], least: int, most: int) -> None:
+def test_freed_memory_costs_no_page_faults_again(call: str, overrides: dict[str, str], least: int, most: int) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in MALLOC_VARIABLES} | overrides
     command = [sys.executable, "-c", ROUNDS.format(call=call)]
     assert least <= int(subprocess.check_output(command, env=environment)) <= most

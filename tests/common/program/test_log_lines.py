@@ -1,4 +1,4 @@
-"""Lines of a log say when, how serious, and who."""
+"""Each line of a log has date, level and writer."""
 
 import logging
 import re
@@ -9,7 +9,7 @@ from common.program.log_lines import line_format
 
 
 @pytest.mark.parametrize("who", ["ps-server", "worker-3", "host-1234", "100%s", "%(name)s"])
-def test_a_line_has_date_level_and_who_writes(who: str) -> None:
+def test_a_line_has_date_level_and_writer(who: str) -> None:
     record = logging.LogRecord("x", logging.WARNING, __file__, 1, "%d pushes are gone: 5%%", (3,), None)
     line = line_format(who).format(record)
     assert re.fullmatch(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d WARNING {re.escape(who)}: 3 pushes are gone: 5%", line)

@@ -1,4 +1,4 @@
-"""Every number that a user can type, in every program: none that is not finite, or absurd, gets past its flag."""
+"""Numeric flags of every program: none takes a number that is not finite, or absurd."""
 
 import dataclasses
 import math
@@ -97,9 +97,7 @@ def test_a_run_refuses_numbers_that_are_not_finite_or_do_not_travel(section: str
 
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e400", "-1", "1" + "0" * 30, "", "ten"])
 @pytest.mark.parametrize("flag", ["--threads", "--receive-mib", "--hidden", "--learning-rate", "--max-steps", "--seed"])
-def test_what_is_typed_and_is_no_number_for_a_flag_is_told_with_the_flag(
-    flag: str, value: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_error_for_a_bad_number_names_its_flag(flag: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises((SettingsError, SystemExit)) as refused:
         parse_with_run(ServerSettings, [flag, value], prog="ps-server", default_preset="cartpole")
     said = capsys.readouterr().err if isinstance(refused.value, SystemExit) else str(refused.value)

@@ -1,4 +1,4 @@
-"""Output that nobody can read ends no program."""
+"""Output that cannot be written ends no program."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ FULL_DISK = OSError(28, "No space left on device")
 READER_HAS_LEFT = BrokenPipeError(32, "Broken pipe")
 
 
-def test_what_cannot_be_written_is_dropped_and_counted() -> None:
+def test_output_that_cannot_be_written_is_dropped_and_counted() -> None:
     stream = LenientStream(cast(TextIO, Broken(FULL_DISK)))
     assert stream.write("lost") == 4
     stream.flush()
@@ -40,7 +40,9 @@ def test_what_cannot_be_written_is_dropped_and_counted() -> None:
     assert stream.encoding == "utf-8", "all else is the stream's own"
 
 
-def test_a_full_disk_is_told_at_the_end(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_at_the_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stdout", Broken(FULL_DISK))
     monkeypatch.setattr(sys, "stderr", sys.stderr)
     with lenient_output("oven"):
@@ -48,7 +50,7 @@ def test_a_full_disk_is_told_at_the_end(capsys: pytest.CaptureFixture[str], monk
     assert capsys.readouterr().err == "oven: some of the output is lost: No space left on device\n"
 
 
-def test_a_reader_that_has_left_is_not_told(
+def test_a_reader_that_has_left_is_not_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdout", Broken(READER_HAS_LEFT))
@@ -82,7 +84,7 @@ def test_nobody_waits_for_a_reader_that_has_stopped(monkeypatch: pytest.MonkeyPa
         assert first == [f"{number:999d}\n".encode() for number in range(400)]
 
 
-def test_what_is_written_in_the_background_arrives_in_order_before_the_program_ends(
+def test_background_output_arrives_in_order_before_the_program_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:

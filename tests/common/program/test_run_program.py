@@ -31,7 +31,7 @@ def test_a_program_ends_with_the_status_of_its_main(outcome: Any, status: int) -
 
 
 @pytest.mark.usefixtures("thawed")
-def test_a_program_does_not_look_for_garbage_in_what_it_imported() -> None:
+def test_imported_objects_are_frozen_for_the_garbage_collector() -> None:
     imported = len(gc.get_objects())
     seen: list[int] = []
     with pytest.raises(SystemExit):
@@ -40,7 +40,7 @@ def test_a_program_does_not_look_for_garbage_in_what_it_imported() -> None:
 
 
 @pytest.mark.usefixtures("thawed")
-def test_a_program_looks_for_garbage_from_then_on() -> None:
+def test_the_garbage_collector_runs_from_then_on() -> None:
     gc.disable()  # as ps_server/__main__.py does before it imports
     seen: list[bool] = []
     with pytest.raises(SystemExit):

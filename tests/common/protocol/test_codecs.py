@@ -43,7 +43,7 @@ def there_and_back(codec: str, vector: torch.Tensor, statistics: int = 0) -> tor
 
 
 @each_codec
-def test_every_codec_gives_back_a_float32_vector_that_may_be_written_to(codec: str) -> None:
+def test_every_codec_decodes_to_a_writable_float32_vector(codec: str) -> None:
     vector = torch.linspace(-1, 1, 1037)
     decoded = there_and_back(codec, vector)
     assert (decoded.shape, decoded.dtype) == (vector.shape, torch.float32)
@@ -75,7 +75,7 @@ def test_statistics_are_exact_in_every_codec(codec: str, weights: int) -> None:
 
 @each_codec
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_stays_so(codec: str, broken: float) -> None:
+def test_nan_and_infinity_survive_every_codec(codec: str, broken: float) -> None:
     """The server must see that the gradient is broken."""
     vector = torch.ones(600)
     vector[300] = broken
@@ -139,7 +139,7 @@ def test_topk_keeps_the_largest_as_int8_and_nothing_else() -> None:
     [0b0, 0b11, 0b1111, 0b11 | 1 << 10, 2**16 - 1],
     ids=["none", "too few", "too many", "one behind the last", "all"],
 )
-def test_bits_that_do_not_mark_what_follows_are_refused(bits: int) -> None:
+def test_a_bitmap_that_does_not_fit_its_values_is_refused(bits: int) -> None:
     with pytest.raises(WireError, match="bits of a topk vector of 10 elements must mark 3 as sent"):
         CODECS["topk"].decode([struct.pack("<Hf3b", bits, 2.0, 127, 127, 127)], 10)
 
@@ -152,7 +152,7 @@ def test_bits_of_topk_begin_with_the_lowest_of_the_first_byte() -> None:
 
 
 @pytest.mark.skipif(sys.byteorder == "big", reason="swapping bytes takes a copy")
-def test_float32_does_not_copy_what_it_may_keep() -> None:
+def test_float32_does_not_copy() -> None:
     vector = torch.zeros(2)
     encoded = FLOAT32.encode(vector)
     vector[1] = 1.0

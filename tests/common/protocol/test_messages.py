@@ -153,7 +153,7 @@ def test_the_protocol_page_names_every_message_and_all_its_fields(kind: type[Mes
         assert any(re.search(rf"\b{field}\b", line) for line in told), f"{tag}: {field}"
 
 
-def test_the_page_and_the_code_agree_on_who_carries_a_vector() -> None:
+def test_the_page_and_the_code_agree_on_the_messages_with_a_vector() -> None:
     assert {kind.__struct_config__.tag for kind in CARRIES_VECTOR} == {"SEED", "PUSH", "WEIGHTS", "STATE", "UPDATE"}
     from_workers = [kind for kind in CARRIES_VECTOR if kind not in (State, Update)]
     assert all("codec" in fields_of(kind) and "inline" in fields_of(kind) for kind in from_workers)

@@ -22,14 +22,14 @@ def test_any_text_has_a_nearest_name(text: str, name: str) -> None:
 
 
 @given(st.text())
-def test_whatever_it_was_it_may_be_said_afterwards(text: str) -> None:
+def test_any_text_becomes_a_text_that_peers_accept(text: str) -> None:
     assert is_name(as_name(text))
     assert as_text(text).isascii()
     assert len(as_text(text)) <= 200
     assert not text.isascii() or not text.isprintable() or as_text(text)[:197] == text[:197]
 
 
-def test_escapes_tell_what_stood_there_and_three_dots_that_more_did() -> None:
+def test_escapes_show_the_characters_and_three_dots_a_cut() -> None:
     assert as_text("r\xfcn/\u202e\ud800\n") == "r\\xfcn/\\u202e\\ud800\\n"
     assert as_text("x" * 300) == "x" * 197 + "..."
     assert len("x" * LONGEST_NAME) == 100

@@ -126,7 +126,7 @@ def test_a_schema_may_reach_its_limits(specs: list[TensorSpec], size: int) -> No
         ([("b", ()), ("a", (2, 3))], "the same tensors are in another order"),
     ],
 )
-def test_the_first_difference_of_two_schemas_is_told_in_a_sentence(
+def test_a_sentence_names_the_first_difference_of_two_schemas(
     theirs: list[tuple[str, tuple[int, ...]]], sentence: str
 ) -> None:
     ours = Schema([TensorSpec("a", (2, 3)), TensorSpec("b", ())])
@@ -139,7 +139,7 @@ def test_weights_come_first(roles: list[Literal["weight", "statistic"]]) -> None
         Schema(TensorSpec(f"t{number}", (1,), role=role) for number, role in enumerate(roles))
 
 
-def test_a_schema_survives_a_checkpoint_and_a_damaged_one_is_told() -> None:
+def test_a_schema_survives_a_checkpoint_and_a_damaged_one_is_an_error() -> None:
     schema = Schema([TensorSpec("w", (2, 3)), TensorSpec("mean", (), role="statistic")])
     assert schema.weights == 6
     assert Schema.from_list(json.loads(json.dumps(schema.to_list()))) == schema

@@ -1,4 +1,4 @@
-"""Whatever the bytes: a message or WireError, and nothing else, in both directions."""
+"""Any bytes are a message or a WireError, in both directions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, get_args

@@ -75,7 +75,7 @@ def test_a_checkpoint_replaces_the_older_one(old: Path) -> None:
     assert os.listdir(old.parent) == [old.name]
 
 
-def test_what_was_read_lives_on_when_the_file_is_replaced_and_removed(old: Path) -> None:
+def test_vectors_outlive_the_file_that_they_were_read_from(old: Path) -> None:
     vectors, _ = read_checkpoint(old)
     write_checkpoint(old, {"weights": torch.zeros(2)}, {})
     old.unlink()
@@ -123,7 +123,7 @@ def test_other_names_and_shapes_for_the_same_bytes_are_recognised(sound: Path, t
         ({"format": FORMAT, "record": "{}", "xxh3_128": "0" * 32}, "damaged"),
     ],
 )
-def test_a_file_of_another_format_is_told_from_a_damaged_one(
+def test_a_file_of_another_format_is_no_damaged_one(
     metadata: dict[str, str] | None, words: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "other.safetensors"
@@ -139,7 +139,7 @@ def test_a_file_that_is_no_safetensors_is_recognised(content: bytes, tmp_path: P
         read_checkpoint(tmp_path / "1.safetensors")
 
 
-def test_a_missing_checkpoint_and_a_folder_are_told_by_name(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_checkpoint_or_a_folder_names_it(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"1\.safetensors: cannot be read: No such file"):
         read_checkpoint(tmp_path / "1.safetensors")
     with pytest.raises(CheckpointError, match="cannot be read"):
@@ -152,9 +152,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_beside_it(old: Path) 
     assert_is_old(old)
 
 
-def test_a_disk_that_does_not_keep_what_it_took_leaves_the_old_checkpoint(
-    old: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails_to_flush_leaves_the_old_checkpoint(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -183,7 +181,7 @@ def test_a_checkpoint_is_on_the_disk_before_it_gets_its_name(old: Path, monkeypa
     assert events == ["file", "rename", "folder"]
 
 
-def test_a_place_that_takes_no_file_is_told_by_name(tmp_path: Path) -> None:
+def test_the_error_for_a_place_that_cannot_be_written_names_it(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     for place in ("missing/1.safetensors", "file/1.safetensors", "folder"):

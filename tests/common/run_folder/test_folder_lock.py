@@ -1,4 +1,4 @@
-"""The lock of a folder: one holder, who can be named, for as long as the holder lives."""
+"""The lock of a folder: one holder, which errors name, for as long as it lives."""
 
 import errno
 import fcntl
@@ -24,7 +24,7 @@ signal.pause()
 """
 
 
-def test_the_second_who_wants_a_folder_is_told_who_has_it(tmp_path: Path) -> None:
+def test_the_error_for_a_locked_folder_names_the_holder(tmp_path: Path) -> None:
     locks = FolderLocks([tmp_path])
     with pytest.raises(SettingsError) as refused:
         FolderLocks([tmp_path])
@@ -44,7 +44,7 @@ def test_a_folder_is_the_same_by_whatever_path(tmp_path: Path) -> None:
     locks.close()
 
 
-def test_who_does_not_get_all_folders_keeps_none(tmp_path: Path) -> None:
+def test_a_server_that_does_not_get_all_folders_keeps_none(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     one.mkdir()
     other.mkdir()

@@ -1,4 +1,4 @@
-"""Files of JSON lines are read a line at a time, and what is damaged in them is left out."""
+"""Files of JSON lines are read a line at a time, without damaged lines."""
 
 import tracemalloc
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_rows_are_read_one_at_a_time(tmp_path: Path) -> None:
     assert most < 2**20, "the file has five million bytes"
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_raises(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         list(rows_in(tmp_path / "none", Row))
     with pytest.raises(OSError, match="No such file"):

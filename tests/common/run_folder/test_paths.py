@@ -1,4 +1,4 @@
-"""Where a run leaves what it leaves behind."""
+"""The names of run folders, and how they are claimed."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -52,7 +52,7 @@ def test_runs_that_start_in_the_same_second_have_folders_of_their_own(
     assert all(folder.is_dir() for folder in made)
 
 
-def test_of_all_who_claim_a_folder_one_has_it(tmp_path: Path) -> None:
+def test_one_of_several_claims_of_a_folder_succeeds(tmp_path: Path) -> None:
     def claims(_: int) -> bool:
         try:
             claim_run_folder(tmp_path)

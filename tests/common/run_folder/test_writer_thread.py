@@ -1,4 +1,4 @@
-"""Work that may never end is done beside, within a bound."""
+"""Work that may block for ever is done in the background, within a bound."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ def test_work_is_done_in_order_and_finished_before_the_end() -> None:
     assert done == list(range(100))
 
 
-def test_what_does_not_fit_is_dropped_and_counted(goes_on: threading.Event) -> None:
+def test_work_beyond_the_bound_is_dropped_and_counted(goes_on: threading.Event) -> None:
     writer, done = stuck_writer(goes_on, most=10), list[str]()
     taken = [writer.do(partial(done.append, name), size=size) for name, size in (("a", 6), ("b", 5), ("c", 4))]
     assert taken == [True, False, True]
@@ -66,7 +66,7 @@ def test_a_single_piece_beyond_the_bound_is_done_when_nothing_waits(goes_on: thr
     assert done == ["large"]
 
 
-def test_there_is_room_again_for_what_comes_after(goes_on: threading.Event) -> None:
+def test_the_queue_takes_work_again_after_it_was_full(goes_on: threading.Event) -> None:
     writer = stuck_writer(goes_on, most=1)
     first = threading.Event()
     assert writer.do(first.set)

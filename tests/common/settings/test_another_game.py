@@ -1,10 +1,10 @@
-"""What belongs to a preset's game stays behind, and what is its recipe comes along."""
+"""A preset with another game keeps its method and drops the settings of its own game."""
 
 from typing import Any
 
 import pytest
 
-from common.settings.another_game import for_another_game, game_name, left_behind_in_words
+from common.settings.another_game import dropped_in_words, for_another_game, game_name
 from common.settings.run_files import load_preset, presets
 from common.settings.run_settings import flat_settings
 from common.settings.run_spec import RunSpec
@@ -73,7 +73,7 @@ from common.settings.run_spec import RunSpec
         ),
     ],
 )
-def test_a_preset_leaves_what_belongs_to_its_game(
+def test_a_preset_drops_the_settings_of_its_game(
     preset: str, environment: str, name: str, left: dict[str, Any]
 ) -> None:
     before = load_preset(preset)
@@ -122,13 +122,13 @@ def test_a_game_is_named_as_a_folder_can_be(environment: str, name: str) -> None
     assert game_name(environment) == name
 
 
-def test_what_stays_behind_is_told_with_its_flags() -> None:
+def test_the_sentence_on_dropped_settings_names_their_flags() -> None:
     run, left = for_another_game(load_preset("pong"), "ALE/Breakout-v5")
-    assert left_behind_in_words(run, "pong", left) == (
+    assert dropped_in_words(run, "pong", left) == (
         "--environment ALE/Breakout-v5: this run is called pong-on-Breakout-v5, and leaves out what belongs to the "
         "game of pong: --actions 0 2 3, --until-return 18.0"
     )
     run, left = for_another_game(load_preset("atari-a3c-lstm"), "ALE/Qbert-v5")
-    assert left_behind_in_words(run, "atari-a3c-lstm", left) == (
+    assert dropped_in_words(run, "atari-a3c-lstm", left) == (
         "--environment ALE/Qbert-v5: this run is called atari-a3c-lstm-on-Qbert-v5"
     )

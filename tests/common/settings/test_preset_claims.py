@@ -1,4 +1,4 @@
-"""What README and docs/PRESETS.md say of presets is what their files say."""
+"""README and docs/PRESETS.md describe presets as their files do."""
 
 import re
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_space_invaders_is_compared_with_holding_fire(preset: str) -> None:
     assert "171 ± 12" in measured
 
 
-def test_no_preset_claims_to_be_what_it_follows() -> None:
+def test_no_preset_claims_to_be_the_original_that_it_follows() -> None:
     """Each that names a system or the paper says in what it differs."""
     for preset in presets():
         comment = " ".join(

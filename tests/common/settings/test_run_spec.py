@@ -69,7 +69,10 @@ def test_a_run_survives_toml_and_dictionaries(run: RunSpec) -> None:
         ("[algorithm]\nname = 'dqn'", "'dqn' for algorithm.name (--algorithm)"),
         ("[algorithm]\nunroll_length = 5", "missing required field `name` for algorithm"),
         ("[algorithm]\nname = 'n_step_q'\ngae_lambda = 0.9", "unknown field `gae_lambda` for algorithm"),
-        ("[algorithm]\nname = 'one_step_q'\nfinal_epsilons = [0.1]", "each of final_epsilons is for algorithm"),
+        (
+            "[algorithm]\nname = 'one_step_q'\nfinal_epsilons = [0.1]",
+            "one number for each of final_epsilons for algorithm",
+        ),
         ("[algorithm]\nname = 'a3c'\nunroll_length = 0", "`int` >= 1 for algorithm.unroll_length (--unroll-length)"),
         (
             "[algorithm]\nname = 'a3c'\nunroll_length = 1.5",

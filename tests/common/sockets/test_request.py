@@ -87,7 +87,7 @@ def test_a_refusal_is_raised_with_its_code_and_reason(request_: int) -> None:
     assert (caught.value.code, caught.value.reason) == ("no_weights", "the run has no weights yet")
 
 
-def test_what_else_the_server_says_is_no_answer() -> None:
+def test_another_message_of_the_server_is_no_reply() -> None:
     def answer(message: ToServer) -> list[Reply]:
         return [to_frames(Stop(reason="over")), to_frames(messages.Alive(
             request=8, epoch=1, version=1, global_steps=0, durable=0
@@ -98,7 +98,7 @@ def test_what_else_the_server_says_is_no_answer() -> None:
     assert reply == Stopping(request=9)
 
 
-def test_silence_is_told_with_the_address_when_the_patience_is_over() -> None:
+def test_the_error_after_silence_names_the_address() -> None:
     with (
         server(lambda _: []) as address,
         pytest.raises(ServerUnreachable, match=rf"{address} sent no reply within 0\.1 s"),
@@ -123,12 +123,12 @@ def test_nobody_there_is_silence() -> None:
             ask(address, Heartbeat(request=1), timeout_seconds=0.1)
 
 
-def test_what_speaks_another_protocol_is_told() -> None:
+def test_a_program_of_another_protocol_is_an_error() -> None:
     with server(lambda _: [[b"hello", b"world"]]) as address, pytest.raises(WireError, match="first frame"):
         ask(address, Heartbeat(request=1), timeout_seconds=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("address", ["nonsense", "a b:3", "*:5555", "localhost:http"])
-def test_what_is_no_address_is_told(address: str) -> None:
+def test_a_text_that_is_no_address_is_an_error(address: str) -> None:
     with pytest.raises(ServerUnreachable, match="must be HOST:PORT"):
         ask(address, Heartbeat(request=1), timeout_seconds=PATIENCE_SECONDS)

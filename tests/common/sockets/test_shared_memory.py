@@ -1,4 +1,4 @@
-"""Segments: who may open them, that they cannot be cut off, and that nothing of them stays."""
+"""Segments: they open by their secret alone, cannot be shortened, and leave nothing behind."""
 
 import fcntl
 import os
@@ -57,7 +57,7 @@ def test_the_name_does_not_tell_the_proof(segment: Segment) -> None:
     assert len(segment.name) <= 64, "as a message may say it"
 
 
-def test_room_that_is_reserved_later_is_seen_by_who_opened_it_before(segment: Segment) -> None:
+def test_bytes_reserved_later_are_mapped_where_the_segment_is_open(segment: Segment) -> None:
     other = Segment.open(segment.name)
     with pytest.raises(WireError, match="of 4096 bytes of shared memory"):
         other.part(PAGE_BYTES, 64)
@@ -103,12 +103,12 @@ def test_a_place_outside_the_slots_is_refused(segment: Segment, at: int, size: i
     ["", "../etc/passwd", "ps-rl-1-1", f"ps-rl-0-1-{NO_SECRET}", f"ps-rl-1-../../1-{NO_SECRET}",
      f"ps-rl-1-1-{NO_SECRET}\n", f"PS-RL-1-1-{NO_SECRET}", f"xps-rl-1-1-{NO_SECRET}", f"ps-rl-1-1-{NO_SECRET[:-1]}g"],
 )  # fmt: skip
-def test_what_is_no_name_opens_nothing(wrong: str) -> None:
+def test_a_text_that_is_no_name_opens_no_segment(wrong: str) -> None:
     with pytest.raises(OSError, match="no name of a segment"):
         Segment.open(wrong)
 
 
-def test_who_does_not_know_its_secret_cannot_have_it_opened(segment: Segment) -> None:
+def test_a_segment_is_not_opened_without_its_secret(segment: Segment) -> None:
     """Process and descriptor can be guessed, by anybody who may send a HELLO."""
     before = open_here()
     for secret in (NO_SECRET, segment.proof):
@@ -117,7 +117,7 @@ def test_who_does_not_know_its_secret_cannot_have_it_opened(segment: Segment) ->
     assert open_here() == before
 
 
-def test_what_is_not_a_segment_is_not_opened(tmp_path: Path) -> None:
+def test_a_file_that_is_no_segment_is_not_opened(tmp_path: Path) -> None:
     """Of some files even to open them does something."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -161,7 +161,7 @@ def test_it_lives_until_the_last_array_of_it_is_gone() -> None:
     assert open_here() == before
 
 
-def test_of_a_process_that_was_killed_only_what_others_have_open_is_left() -> None:
+def test_a_killed_process_leaves_only_what_others_have_open() -> None:
     program = (
         "import sys; from common.sockets.shared_memory import Segment; made = Segment.make(); made.reserve(4096); "
         "made.part(4096, 4)[:] = 8; print(made.name, flush=True); sys.stdin.read()"

@@ -1,4 +1,4 @@
-"""Both families of addresses, names of either and of none: who listens is reached."""
+"""Addresses and names of both families, and of none: a listening server is reached."""
 
 import socket
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def is_heard(context: zmq.Context[Any], listener: zmq.Socket[Any], address: str)
         pytest.param("::", ["::1", "127.0.0.1", "localhost"], marks=needs_ipv6),
     ],
 )
-def test_who_listens_is_reached(context: zmq.Context[Any], host: str, reached_at: list[str]) -> None:
+def test_a_listening_server_is_reached(context: zmq.Context[Any], host: str, reached_at: list[str]) -> None:
     with context.socket(zmq.PULL) as listener:
         bound, port = bind(listener, host, 0)
         assert port > 0
@@ -90,7 +90,9 @@ def test_a_name_with_both_kinds_of_addresses_is_taken_for_ipv4(
 
 
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "a..b", "x" * 64, "x" * 300])
-def test_a_name_without_an_address_is_told_and_tried_on(context: zmq.Context[Any], name: str) -> None:
+def test_the_error_names_a_host_without_an_address_and_the_client_keeps_trying(
+    context: zmq.Context[Any], name: str
+) -> None:
     why = why_no_address(f"{name}:5555")
     assert why.startswith(f"the name {name} has no address here: ")
     with context.socket(zmq.PUSH) as sender:
@@ -100,11 +102,11 @@ def test_a_name_without_an_address_is_told_and_tried_on(context: zmq.Context[Any
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "[::1]:9", "[fe80::1%lo]:9"])
-def test_an_address_needs_nobody_who_knows_names(address: str) -> None:
+def test_an_address_needs_no_name_server(address: str) -> None:
     assert why_no_address(address) == ""
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "203.0.113.1", "2001:db8::1", "a..b"])
-def test_what_is_not_of_this_machine_cannot_be_listened_on(context: zmq.Context[Any], host: str) -> None:
+def test_an_address_of_another_machine_cannot_be_listened_on(context: zmq.Context[Any], host: str) -> None:
     with context.socket(zmq.PULL) as listener, pytest.raises((zmq.ZMQError, OSError, UnicodeError)):
         bind(listener, host, 0)

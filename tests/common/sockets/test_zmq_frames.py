@@ -32,7 +32,7 @@ def test_messages_come_whole_and_one_after_another(pair: Pair) -> None:
     assert [received(pair[1]) for _ in messages] == messages
 
 
-def test_when_none_waits_it_says_so(pair: Pair) -> None:
+def test_without_a_message_it_raises_again(pair: Pair) -> None:
     with pytest.raises(zmq.Again):
         receive_frames(pair[1])
 
