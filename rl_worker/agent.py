@@ -1,6 +1,7 @@
 """
-From the run's settings to something that plays: the network that fits the environment, and the algorithm that acts with
-it. Training and evaluation build their agents here, so that both see the same.
+The agent of a run: the network that fits the environment, and the algorithm that acts with it.
+
+Training and evaluation build their agents here, so that both get the same.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ def build_agent(run: RunSpec, environments: Environments, *, device: torch.devic
     """
     The algorithm of the run, with a freshly initialised network on `device`; `seed` is for sampling actions.
 
-    The network's first weights come from the run's own seed, so all workers of a run would seed it alike.
+    The first weights come from the run's own seed, so that they are the same whichever worker seeds the run.
     Raises SettingsError when the settings do not fit the environment.
     """
     if run.seed is not None:
@@ -45,13 +46,13 @@ def build_agent(run: RunSpec, environments: Environments, *, device: torch.devic
         network = PolicyValueNetwork(run.network, shape, pixels=pixels, policy_parameters=policy.parameters)
         return A3C(network.to(device), policy, settings, device=device, seed=seed)
     check_algorithm(run, environments)
-    assert isinstance(actions, DiscreteActions), "just checked"
+    assert isinstance(actions, DiscreteActions), "checked above"
     values = ActionValueNetwork(run.network, shape, pixels=pixels, actions=actions.count)
     return ACTION_VALUE_METHODS[type(settings)](values.to(device), settings, device=device, seed=seed)
 
 
 def collector_for(algorithm: Algorithm, environments: Environments, *, seed: int) -> RolloutCollector:
-    """Unrolls as the algorithm learns from them, played by itself; the environments are reset with `seed`."""
+    """A collector of unrolls for the algorithm, which also acts; the environments are reset with `seed`."""
     return RolloutCollector(
         environments,
         algorithm,

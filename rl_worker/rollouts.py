@@ -1,7 +1,7 @@
 """
-Experience: unrolls of B environments over T steps, and the true scores of the games in them.
+Experience: unrolls of B environments over T steps, and the unclipped returns of their episodes.
 
-The collector steps environments with whatever actor it is given; it knows no algorithm and no server.
+The collector steps environments with any actor; it knows no algorithm and no server.
 """
 
 from dataclasses import dataclass
@@ -14,48 +14,48 @@ from torch import Tensor
 from common.protocol.messages import Episode
 from rl_worker.environments.interface import BoxActions, Environments, Stepped
 
-State = tuple[Tensor, ...]  # what a network remembers, each [B, ...]; () when it has no memory
+State = tuple[Tensor, ...]  # of a recurrent network, each [B, ...]; () of a feed-forward one
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What an actor chose for B observations."""
+    """An actor's choice for B observations."""
 
     actions: Tensor  # [B] int64, or [B, A] float32
-    state: State  # to decide with next time
-    recorded: dict[str, Tensor]  # what its learner wants to know of this decision, each [B]
+    state: State  # for the next decision
+    recorded: dict[str, Tensor]  # for the learner, each [B]
 
 
 class Actor(Protocol):
-    """Whoever plays."""
+    """Chooses actions."""
 
     def initial_state(self, count: int) -> State:
-        """What is remembered before anything was seen."""
+        """The state before the first observation."""
         ...
 
     def act(self, observations: Tensor, state: State, starts: Tensor) -> Decision:
-        """Decide for observations [B, ...]; `starts` [B] bool says which are the first of an episode."""
+        """Decide for observations [B, ...]; `starts` [B] bool marks the first of an episode."""
         ...
 
 
 @dataclass(frozen=True)
 class CutOff:
-    """The last observations of episodes that step `t` truncated: something would have followed."""
+    """The last observations of episodes that step `t` truncated. Their values are bootstrapped."""
 
     t: int
-    rows: Tensor  # [n] which environments
+    rows: Tensor  # [n] indices of environments
     observations: Tensor  # [n, ...]
-    state: State  # with which they would have been decided on, each [n, ...]
+    state: State  # of the actor for these observations, each [n, ...]
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One unroll; its tensors lie in buffers that the next unroll overwrites."""
+    """One unroll. Its tensors are views of buffers that the next unroll overwrites."""
 
-    observations: Tensor  # [T + 1, B, ...] uint8 or float32; the last is what the next unroll begins with
+    observations: Tensor  # [T + 1, B, ...] uint8 or float32; the last is the first of the next unroll
     starts: Tensor  # [T + 1, B] bool: the observation is the first of an episode
-    actions: Tensor  # [T, B] int64 or [T, B, A] float32; one more where the collector commits to the next
-    rewards: Tensor  # [T, B] unclipped; true but for the last of a lost game, where a run replaces it
+    actions: Tensor  # [T, B] int64 or [T, B, A] float32; T + 1 where the collector commits to the next action
+    rewards: Tensor  # [T, B] unclipped; a run may replace the last of a lost game
     discounts: Tensor  # [T, B] γ, and 0 only where the step terminated its episode
     continues: Tensor  # [T, B] 0 where the step was the last of its episode, also by truncation; else 1
     recorded: dict[str, Tensor]  # of the decisions, each [T, B]
@@ -70,13 +70,13 @@ class Trajectory:
 
 
 def learner_rewards(trajectory: Trajectory, *, clip: float, scale: float) -> Tensor:
-    """[T, B]: rewards as the learner sees them, clipped (clip 0: not) and scaled; reported scores never are."""
+    """[T, B]: rewards for the learner, clipped (clip 0: not) and scaled. Reported returns are neither."""
     rewards = trajectory.rewards.clamp(-clip, clip) if clip else trajectory.rewards
     return rewards * scale
 
 
 class RolloutCollector:
-    """Steps environments, an unroll at a time."""
+    """Steps environments, one unroll at a time."""
 
     def __init__(
         self,
@@ -89,9 +89,9 @@ class RolloutCollector:
         commits_next_action: bool = False,
     ) -> None:
         """
-        One environment's unroll ends early with its episode, as in the paper; many go on with their next ones.
+        With one environment an unroll ends early with the episode, as in the paper; with several it goes on.
 
-        `commits_next_action`: the action after the last step is decided in this unroll and taken in the next (Sarsa).
+        `commits_next_action`: the action after the last step is chosen in this unroll and taken in the next (Sarsa).
         """
         self._environments = environments
         self._actor = actor
@@ -107,11 +107,11 @@ class RolloutCollector:
         self._discounts = torch.empty(T, B)
         self._continues = torch.empty(T, B)
         self._recorded: dict[str, Tensor] = {}
-        self._ended_at = T  # where the last unroll ended: there the next one begins
+        self._ended_at = T  # the row where the last unroll ended and the next one begins
         self._observations[T] = torch.from_numpy(environments.reset(seed))
         self._state = actor.initial_state(B)
         self._committed: Decision | None = None
-        self._returns = np.zeros(B)  # of the games being played
+        self._returns = np.zeros(B)  # of the episodes in progress
         self._lengths = np.zeros(B, dtype=np.int64)
         self._episodes: list[Episode] = []
 
@@ -157,7 +157,7 @@ class RolloutCollector:
         )
 
     def take_episodes(self) -> list[Episode]:
-        """The full games that ended since the last call, with their true scores."""
+        """The episodes that ended since the last call, with their unclipped returns."""
         episodes, self._episodes = self._episodes, []
         return episodes
 
@@ -173,7 +173,7 @@ class RolloutCollector:
 
     def _mark_ends(self, t: int, stepped: Stepped) -> None:
         ended = stepped.terminated | stepped.truncated
-        # A lost life ends nothing but what the learner may hope for.
+        # A lost life ends the return that the learner expects, but not the episode.
         stops = stepped.terminated if stepped.life_lost is None else stepped.terminated | stepped.life_lost
         self._starts[t + 1] = torch.from_numpy(ended)
         self._discounts[t] = torch.from_numpy(np.where(stops, 0.0, self._discount))

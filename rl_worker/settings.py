@@ -1,4 +1,4 @@
-"""The flags of rl-worker that are not settings of the run."""
+"""The flags of rl-worker, except the settings of the run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,27 +16,27 @@ from common.sockets.curve import CurveFlags
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings(CurveFlags):
     """
-    Step environments, compute gradients, push them to a server. It gets the run from there.
+    Step environments, compute gradients, push them to a server. The server names the run.
 
     The flags that matter first:
-      --server HOST:PORT       where ps-server listens: the only flag that is needed
+      --server HOST:PORT       where ps-server listens: the only required flag
       --name NAME              of this worker
       --envs N                 environments that this worker steps in lockstep
-      --device cuda            have the network on a GPU
+      --device cuda            run the network on a GPU
       --render                 show the first game in a window, if this is worker 0
       --curve-server-key PATH  public key of a locked server; --curve-secret PATH is the worker's own
-      --patience-minutes M     how long to look for a server that is gone
-      --preset NAME            what to train, where the server was started without a run
+      --patience-minutes M     how long to go on without a server
+      --preset NAME            what to train, if the server was started without a run
       --environment ID         likewise
-      --gif-dir PATH           where GIFs go, of a run that asks for them
+      --gif-dir PATH           folder for GIFs, if the run has them
     """
 
     server: str
-    """HOST:PORT of ps-server, which may be started later; HOST:PORT,HOST:PORT where it has a standby"""
+    """HOST:PORT of ps-server, which may be started later; HOST:PORT,HOST:PORT if it has a standby"""
     name: str | None = None
     """name of this worker, which no other process of the run may have; HOST-PID-RANDOM when not given"""
     device: Literal["cpu", "cuda"] = "cpu"
-    """where the network runs; environments always run on the CPU"""
+    """where the network runs; environments run on the CPU"""
     threads: int = 1
     """threads of the network; 1 is best with one worker a core"""
     gif_dir: Path | None = None
@@ -44,19 +44,19 @@ class WorkerSettings(CurveFlags):
     render: bool = False
     """show the first game in a window, if this is worker 0 of its run"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
-    """modules to import first, because they register environments; a run whose environment needs another one is
-    refused, unless --environment names it or the server is known by --curve-server-key"""
+    """modules to import first, because they register environments; a run whose environment needs another module is
+    refused, unless --environment names it or the server is authenticated by --curve-server-key"""
     stall_seconds: float = 60.0
-    """no step of the environments for so long, and for ten times as long as ever before: this worker stands still, and
-    nobody waits for it; more where a step may take minutes"""
+    """this worker is stalled, and no other waits for it, when its environments make no step for so long, and for ten
+    times their longest step so far; raise it where a step may take minutes"""
     patience_minutes: float = 30.0
-    """give up when the server cannot be reached for so long"""
+    """give up after so long without a server"""
     resend_mib: float = 256.0
-    """memory for gradients that are in no checkpoint yet, to send again to a server that was killed; 0: keep none"""
+    """resend buffer: memory for gradients that are in no checkpoint yet, to send again to a restored server; 0: none"""
 
     @property
     def addresses(self) -> list[str]:
-        """Where the run may be served."""
+        """The server's address, and its standby's."""
         return self.server.split(",")
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """
 The worker's loop: pull, collect, differentiate, push. All its parts are passed in.
 
-It ends when a call raises: RunEnded when the run is over, another PsRlError when it cannot go on.
+The loop ends when a call raises: RunEnded when the run is over, another PsRlError when the worker cannot go on.
 """
 
 import time
@@ -23,7 +23,7 @@ REPORT_SECONDS = 0.5  # least time between two reports
 
 
 class Parameters(Protocol):
-    """The weights of a run, wherever they are."""
+    """The weights of a run, wherever they are held."""
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest: ...
     def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest: ...
@@ -39,7 +39,7 @@ def train(
     on_episodes: Callable[[Sequence[Episode], Newest], None] = lambda _episodes, _newest: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> NoReturn:
-    """Train until a call raises. `on_episodes` gets the games that ended in each unroll, and the newest version."""
+    """Train until a call raises. `on_episodes` gets the episodes that ended in each unroll, and the newest version."""
     target = None if algorithm.target_network is None else Target(parameters, algorithm.target_network)
     newest = _load_newest(network, parameters.pull())
     reporter = Reporter(parameters, clock)
@@ -67,22 +67,22 @@ def train(
 
 
 class Target:
-    """The target network θ⁻: the server says which version it is, and it is fetched when that has changed."""
+    """The target network θ⁻. Every reply names its version; it is pulled when that has changed."""
 
     def __init__(self, parameters: Parameters, network: nn.Module) -> None:
         self._parameters = parameters
         self._network = FlatNetwork(network)
-        self._held = (0, 0)  # (epoch, version); nothing yet
+        self._version = (0, 0)  # epoch and version of the loaded weights
 
     def refresh(self, newest: Newest) -> None:
-        """`newest` is the latest word of the server."""
-        if (newest.epoch, newest.target_version) != self._held:
+        """`newest` is the latest reply of the server."""
+        if (newest.epoch, newest.target_version) != self._version:
             target = _load_newest(self._network, self._parameters.pull(target=True))
-            self._held = (target.epoch, target.version)
+            self._version = (target.epoch, target.version)
 
 
 class Reporter:
-    """Tells the server about scores, losses, and where the time goes; at most twice a second."""
+    """Reports scores, losses and shares of time to the server, at most twice a second."""
 
     def __init__(self, parameters: Parameters, clock: Callable[[], float]) -> None:
         self._parameters = parameters
@@ -94,7 +94,7 @@ class Reporter:
 
     @contextmanager
     def time(self, part: str) -> Iterator[None]:
-        """Count what happens inside as time of this part."""
+        """Count the time of this block for `part`."""
         start = self._clock()
         yield
         self._seconds[part] += self._clock() - start
@@ -102,7 +102,7 @@ class Reporter:
     def report(
         self, episodes: Sequence[Episode], loss: Loss, network: FlatNetwork, *, gradient_norm: float, steps: int
     ) -> None:
-        """After each unroll. Shares are of the wall-clock since the last report; they need not add up to 1."""
+        """After each unroll. Shares are of the time since the last report; they need not add up to 1."""
         self._episodes += episodes
         self._steps += steps
         elapsed = self._clock() - self._since

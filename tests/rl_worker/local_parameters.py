@@ -1,4 +1,4 @@
-"""The server's part of training, without a server: weights that the pushes move, and an end after some of them."""
+"""Parameters without a server: pushes move the weights, and the run ends after some of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from rl_worker.shell.remote_parameters import Newest
 @dataclass
 class LocalParameters:
     """
-    Plain gradient descent on `weights`; raises RunEnded instead of answering the push after the last.
+    Plain gradient descent on `weights`; the push after the last raises RunEnded.
 
     The target weights are refreshed every `target_interval` steps; 0: never.
     """
@@ -65,6 +65,6 @@ class LocalParameters:
 def parameters_for(
     network: FlatNetwork, *, learning_rate: float, updates: int, target_interval: int = 0
 ) -> LocalParameters:
-    """They start from the network's own weights."""
+    """Parameters that start from the network's weights."""
     first = network.weights.clone()
     return LocalParameters(first, learning_rate, updates, target_interval, target=first)

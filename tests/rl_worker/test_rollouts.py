@@ -1,4 +1,4 @@
-"""What an unroll holds, written down for games whose every step is known."""
+"""The contents of unrolls, for games whose every step is known."""
 
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ def game(*rewards: float, end: str = "terminated", lives_lost: tuple[int, ...] =
     return Game(rewards, end, lives_lost)  # type: ignore[arg-type]
 
 
-def test_an_unroll_holds_what_was_seen_and_done() -> None:
+def test_an_unroll_holds_observations_actions_and_rewards() -> None:
     environments = ScriptedEnvironments([game(1, 2, 3)], [game(10, 20, 30, 40)])
     collector = RolloutCollector(environments, ScriptedActor(), unroll_length=4, discount=DISCOUNT, seed=7)
     unroll = collector.collect()
@@ -72,7 +72,7 @@ def test_the_next_unroll_begins_where_the_last_one_stopped() -> None:
     ("end", "discount", "cut_off"),
     [("terminated", 0.0, False), ("truncated", DISCOUNT, True), ("both", 0.0, True)],
 )
-def test_how_a_game_ends_is_kept_apart(end: str, discount: float, cut_off: bool) -> None:
+def test_termination_and_truncation_are_kept_apart(end: str, discount: float, cut_off: bool) -> None:
     unroll = collector_of([game(1, 1, end=end)], [ENDLESS], unroll_length=3).collect()
     torch.testing.assert_close(unroll.discounts[:, 0], torch.tensor([DISCOUNT, discount, DISCOUNT]))
     assert unroll.continues[:, 0].tolist() == [1, 0, 1]
@@ -89,10 +89,10 @@ def test_games_truncated_at_different_steps_have_each_their_own_last_observation
     assert seen_last == [(1, [0], [[0, 0, 2]]), (2, [1], [[1, 0, 3]]), (3, [0], [[0, 1, 2]])]
 
 
-# -- what is remembered -----------------------------------------------------------------------------------------------
+# -- recurrent state --------------------------------------------------------------------------------------------------
 
 
-def test_memory_is_carried_across_unrolls_and_told_where_episodes_start() -> None:
+def test_recurrent_state_is_carried_across_unrolls_and_starts_are_marked() -> None:
     collector = collector_of([game(0, 0, 0)], [ENDLESS], unroll_length=4)
     first, second = collector.collect(), collector.collect()
     assert first.initial_state[0].tolist() == [0, 0]
@@ -102,7 +102,7 @@ def test_memory_is_carried_across_unrolls_and_told_where_episodes_start() -> Non
     assert first.starts[-1].tolist() == second.starts[0].tolist() == [False, False]
 
 
-def test_a_cut_off_keeps_what_was_remembered_of_its_own_episode() -> None:
+def test_a_cut_off_has_the_recurrent_state_of_its_own_episode() -> None:
     unroll = collector_of([ENDLESS], [game(0, 0, end="truncated")], unroll_length=5).collect()
     assert [cut.state[0].tolist() for cut in unroll.cut_offs] == [[2], [2]]
 
@@ -123,7 +123,7 @@ def test_the_unroll_of_one_environment_ends_with_its_episode() -> None:
 
 
 def iter_copies(collector: RolloutCollector, unrolls: int) -> list[RewardsAndObservations]:
-    """The next unroll overwrites the tensors of one."""
+    """Copies of the tensors, which the next unroll overwrites."""
     collected = (collector.collect() for _ in range(unrolls))
     return [RewardsAndObservations(unroll.rewards.clone(), unroll.observations.clone()) for unroll in collected]
 
@@ -139,7 +139,7 @@ def test_an_unroll_that_is_cut_short_has_all_its_parts_equally_long() -> None:
     assert unroll.recorded["values"][:, 0].tolist() == [value_of(0, 1, 0), value_of(0, 1, 1)]
     assert unroll.actions[:, 0].tolist() == [0, 1]
     assert [cut.t for cut in unroll.cut_offs] == [1]
-    assert unroll.initial_state[0].tolist() == [2], "which the start at its first step has forgotten"
+    assert unroll.initial_state[0].tolist() == [2], "the start at its first step resets it"
     assert unroll.final_state[0].tolist() == [2]
 
 
@@ -148,7 +148,7 @@ def test_an_unroll_that_is_cut_short_has_all_its_parts_equally_long() -> None:
 
 @pytest.mark.parametrize("end", ["terminated", "truncated"])
 @pytest.mark.parametrize("rows", [1, 2])
-def test_the_action_after_an_unroll_is_decided_in_it_and_taken_in_the_next(end: str, rows: int) -> None:
+def test_the_action_after_an_unroll_is_chosen_in_it_and_taken_in_the_next(end: str, rows: int) -> None:
     actor = ScriptedActor()
     environments = ScriptedEnvironments(*[[game(0, 0, 0, end=end)]] * rows)
     collector = RolloutCollector(
@@ -167,13 +167,13 @@ def test_the_action_after_an_unroll_is_decided_in_it_and_taken_in_the_next(end: 
 # -- lives, scores, buffers -------------------------------------------------------------------------------------------
 
 
-def test_a_lost_life_stops_hope_but_not_the_game() -> None:
+def test_a_lost_life_ends_the_return_but_not_the_game() -> None:
     collector = collector_of([game(1, 1, 1, 1, lives_lost=(1,))], [ENDLESS], unroll_length=4)
     unroll = collector.collect()
     torch.testing.assert_close(unroll.discounts[:, 0], torch.tensor([DISCOUNT, 0.0, DISCOUNT, 0.0]))
     assert unroll.continues[:, 0].tolist() == [1, 0, 1, 0]
     assert unroll.observations[:-1, 0, 1:].tolist() == [[0, 0], [0, 1], [0, 2], [0, 3]]
-    assert unroll.starts[:, 0].tolist() == [True, False, False, False, True], "what is remembered is of the whole game"
+    assert unroll.starts[:, 0].tolist() == [True, False, False, False, True], "recurrent state is of the whole game"
     assert collector.take_episodes() == [Episode(4.0, 4)]
 
 
@@ -196,7 +196,7 @@ def test_episodes_are_kept_until_they_are_taken_and_taken_once() -> None:
 
 
 class AtRandom:
-    """Chooses one of two actions by chance."""
+    """Chooses one of two actions at random."""
 
     def __init__(self) -> None:
         self._chance = torch.Generator().manual_seed(0)
@@ -208,7 +208,7 @@ class AtRandom:
         return Decision(torch.randint(2, (len(observations),), generator=self._chance), (), {})
 
 
-def test_every_game_of_a_real_environment_is_told_whole() -> None:
+def test_every_game_of_a_real_environment_is_reported_whole() -> None:
     """CartPole pays 1 for each step, so a game's score is its length; and no step is in two games or in none."""
     environments = make_environments(Environment(id="CartPole-v1", max_episode_steps=15), count=4)
     collector = RolloutCollector(environments, AtRandom(), unroll_length=7, discount=DISCOUNT, seed=3)

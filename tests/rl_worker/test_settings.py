@@ -61,7 +61,7 @@ def test_every_flag_can_be_given() -> None:
         ({"name": "a\u202eb"}, r"--name 'a\\u202eb': must have .* for example a-b"),
     ],
 )
-def test_what_makes_no_sense_is_said_with_the_flag(flags: dict[str, object], sentence: str) -> None:
+def test_invalid_values_are_refused_with_the_flag(flags: dict[str, object], sentence: str) -> None:
     with pytest.raises(SettingsError, match=f"^{sentence}"):
         WorkerSettings(**{"server": "localhost:5555"} | flags)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""The loop, with a server that is an object and a clock that is a number."""
+"""The loop, with an object as its server and a number as its clock."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ from tests.rl_worker.local_parameters import LocalParameters
 from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
 
 UNROLL = 2
-SECONDS_PER_LOOK, SECONDS_PER_LOSS, SECONDS_PER_PUSH = 0.1875, 0.25, 0.375  # sums of these are exact
+SECONDS_PER_STEP, SECONDS_PER_LOSS, SECONDS_PER_PUSH = 0.1875, 0.25, 0.375  # sums of these are exact
 
 
 class Clock:
-    """Time passes when somebody says so."""
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -33,7 +33,7 @@ class Clock:
 
 @dataclass
 class Trial:
-    """A training run with everything in it recorded."""
+    """A training run, recorded."""
 
     batches_per_unroll: int = 1
     updates: int = 4
@@ -44,7 +44,7 @@ class Trial:
     clock: Clock = field(default_factory=Clock)
     learned_with: list[Tensor] = field(default_factory=list)  # weights at each loss
     acted_with: list[Tensor] = field(default_factory=list)  # weights at the beginning of each unroll
-    global_steps: list[int] = field(default_factory=list)  # as each unroll was told
+    global_steps: list[int] = field(default_factory=list)  # at the beginning of each unroll
     ended: list[tuple[int, int]] = field(default_factory=list)  # games that ended in each unroll, T after it
 
     def run(self) -> "TrialParameters":
@@ -68,13 +68,13 @@ class Trial:
 
 
 class TrialParameters(LocalParameters):
-    """Takes its time, and remembers every vector it gave away."""
+    """Parameters that take time, and record every vector that they return."""
 
     trial: Trial
-    given: list[Tensor]
+    returned: list[Tensor]
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
-        """Since the first one another worker has just pushed."""
+        """Before every pull but the first another worker has pushed."""
         if have is not None:
             self.weights = self.weights + 1
             self.version += 1
@@ -88,12 +88,12 @@ class TrialParameters(LocalParameters):
     def _newest(self) -> Newest:
         newest = super()._newest()
         assert newest.weights is not None
-        self.given = [*getattr(self, "given", []), newest.weights]
+        self.returned = [*getattr(self, "returned", []), newest.weights]
         return newest
 
 
 class TrialAlgorithm(ScriptedActor):
-    """Learns the sum of what it saw, in as many batches as asked for."""
+    """Learns the sum of its observations, in as many batches as the trial has."""
 
     target_network: nn.Module | None = None
     unroll_length = UNROLL
@@ -113,7 +113,7 @@ class TrialAlgorithm(ScriptedActor):
         self._trial.global_steps.append(global_steps)
 
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
-        self._trial.passes(SECONDS_PER_LOOK)
+        self._trial.passes(SECONDS_PER_STEP)
         return super().act(observations, state, starts)
 
     def batches(self, trajectory: Trajectory) -> Iterator[Tensor]:
@@ -139,20 +139,20 @@ def test_the_steps_of_an_unroll_are_counted_once(batches: int, steps: list[int])
 
 
 @pytest.mark.parametrize("batches", [1, 3])
-def test_each_gradient_is_computed_on_the_newest_weights_and_says_so(batches: int) -> None:
+def test_each_gradient_is_computed_on_the_newest_weights_and_names_their_version(batches: int) -> None:
     trial = Trial(batches_per_unroll=batches, updates=6)
     parameters = trial.run()
-    assert equal(trial.learned_with, parameters.given)
-    assert equal(trial.acted_with, parameters.given[::batches])
+    assert equal(trial.learned_with, parameters.returned)
+    assert equal(trial.acted_with, parameters.returned[::batches])
     assert [computed_on for _, computed_on, _ in parameters.pushed] == [1, 2, 3, 4, 5, 6]
-    assert not torch.equal(parameters.given[0], parameters.given[1])
+    assert not torch.equal(parameters.returned[0], parameters.returned[1])
 
 
-def test_who_allows_for_it_learns_with_newer_weights_than_those_that_acted() -> None:
+def test_an_algorithm_that_corrects_for_it_learns_with_newer_weights_than_those_that_acted() -> None:
     trial = Trial(updates=3, learns_with_newest=True)
     parameters = trial.run()
-    assert equal(trial.acted_with, parameters.given[::2])
-    assert equal(trial.learned_with, parameters.given[1::2])
+    assert equal(trial.acted_with, parameters.returned[::2])
+    assert equal(trial.learned_with, parameters.returned[1::2])
     assert [computed_on for _, computed_on, _ in parameters.pushed] == [2, 4, 6]
 
 
@@ -163,28 +163,28 @@ def test_the_gradient_that_is_pushed_is_that_of_the_loss() -> None:
     assert gradient.tolist() == [2 * (0 + 1 + 2), 0, 3 * (0 + 1)]
 
 
-def test_the_gradient_is_clipped_as_the_algorithm_says() -> None:
+def test_the_gradient_is_clipped_as_the_algorithm_sets() -> None:
     ((gradient, _, _),) = Trial(updates=1, gradient_clip=0.5).run().pushed
     assert float(gradient.norm()) == pytest.approx(0.5)
 
 
-def test_each_unroll_is_told_the_steps_of_the_whole_run() -> None:
+def test_each_unroll_gets_the_steps_of_the_whole_run() -> None:
     trial = Trial(updates=4)
     trial.run()
     assert trial.global_steps == [0, 6, 12, 18]
 
 
-def test_a_report_tells_scores_losses_and_where_the_time_went() -> None:
+def test_a_report_has_scores_losses_and_shares_of_time() -> None:
     parameters = Trial(updates=2).run()
-    # An unroll takes 2 · 0.1875 s of looking, 0.25 s of learning, 0.375 s of pushing: one second.
+    # An unroll takes 2 · 0.1875 s of acting, 0.25 s of learning, 0.375 s of pushing: one second.
     episodes, meters = parameters.reports[0]
     assert episodes == [Episode(3.0, 2)] * 3
-    sees = torch.tensor([6.0, 0.0, 3.0])
+    observed = torch.tensor([6.0, 0.0, 3.0])
     assert meters == {
-        "sum": pytest.approx(float(sees @ torch.tensor([1.0, 2.0, 3.0]))),
-        "loss": pytest.approx(float(sees @ torch.tensor([1.0, 2.0, 3.0]))),
-        "gradient_norm": pytest.approx(float(sees.norm())),
-        "weight_norm": pytest.approx(float((torch.tensor([1.0, 2.0, 3.0]) - 0.01 * sees).norm())),
+        "sum": pytest.approx(float(observed @ torch.tensor([1.0, 2.0, 3.0]))),
+        "loss": pytest.approx(float(observed @ torch.tensor([1.0, 2.0, 3.0]))),
+        "gradient_norm": pytest.approx(float(observed.norm())),
+        "weight_norm": pytest.approx(float((torch.tensor([1.0, 2.0, 3.0]) - 0.01 * observed).norm())),
         "steps_per_second": 6.0,
         "collect_share": 0.375,
         "learn_share": 0.25,
@@ -204,7 +204,7 @@ def test_reports_are_made_at_most_twice_a_second_and_lose_nothing(speed: float, 
     assert all(meters["server_share"] == 0.375 for _, meters in parameters.reports)
 
 
-def test_the_games_that_end_in_each_unroll_are_told_with_the_steps_of_the_run() -> None:
+def test_the_games_that_end_in_each_unroll_are_passed_on_with_the_steps_of_the_run() -> None:
     trial = Trial(updates=3, speed=64.0)
     trial.run()
     assert trial.ended == [(3, 6), (3, 12)]
@@ -222,7 +222,7 @@ def test_the_time_of_several_batches_adds_up() -> None:
 
 
 class WithTarget(TrialAlgorithm):
-    """Notes the weights of its target network at each loss."""
+    """Records the weights of its target network at each loss."""
 
     def __init__(self, trial: Trial, network: nn.Module, flat: FlatNetwork) -> None:
         super().__init__(trial, network, flat)
@@ -254,5 +254,5 @@ def test_the_target_is_fetched_when_it_has_changed_and_only_then() -> None:
     assert algorithm.targets == expected
 
 
-def test_an_algorithm_without_a_target_asks_for_none() -> None:
+def test_an_algorithm_without_a_target_pulls_none() -> None:
     assert Trial(updates=4).run().pulled_targets == []

@@ -1,4 +1,4 @@
-"""What lossy codecs leave out comes later: in the long run the server gets the sum of all gradients."""
+"""Error feedback: in the long run the server gets the sum of all gradients."""
 
 import math
 
@@ -17,7 +17,7 @@ needs_error_feedback = pytest.mark.parametrize(
 
 
 def sent(encoder: GradientEncoder, gradient: torch.Tensor) -> torch.Tensor:
-    """What the server makes of it."""
+    """The gradient as the server decodes it."""
     return CODECS[encoder.codec].decode([encoder.encode(gradient)], SIZE + 1, 1)
 
 
@@ -39,7 +39,7 @@ def test_everything_arrives_in_the_end(codec: str) -> None:
 
 
 @needs_error_feedback
-def test_what_was_left_out_of_one_is_in_the_next(codec: str) -> None:
+def test_the_error_of_one_gradient_is_in_the_next(codec: str) -> None:
     encoder = GradientEncoder(codec, SCHEMA)
     first = some_gradient()
     left_out = first - sent(encoder, first)
@@ -69,7 +69,7 @@ def test_one_broken_gradient_does_not_spoil_the_next(codec: str, broken: float) 
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_gradient_is_only_read(codec: str) -> None:
+def test_the_gradient_is_not_changed(codec: str) -> None:
     gradient = some_gradient()
     before = gradient.clone()
     GradientEncoder(codec, SCHEMA).encode(gradient)
