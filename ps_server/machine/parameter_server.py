@@ -20,9 +20,10 @@ from common.protocol.wire import Buffer
 from ps_server.machine.admission import Admission, admit
 from ps_server.machine.checkpoint_schedule import NOTHING_TO_GO_BACK_TO, CheckpointSchedule, Saving
 from ps_server.machine.effects import Effect, Exit, Note, Send
+from ps_server.machine.fencing import advice, is_fenced_by
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.membership import Member, Membership, PeerId
-from ps_server.machine.phases import ACCEPTS, ADMINS_ONLY, ANYBODY, FROM_ANYBODY, Phase, Sender, advice, is_fenced_by
+from ps_server.machine.phases import ACCEPTS, ADMINS_ONLY, ANYBODY, FROM_ANYBODY, Phase, Sender
 from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.machine.refusals import Refusals
 from ps_server.machine.replies import renewed, status_of, status_reply

@@ -11,23 +11,16 @@ over, so pushes wait for it to be durable until it sends FOLLOW anew or its leas
 pause, which doubles with each drop.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from common.errors import CheckpointError
-from common.protocol.messages import Follow, Followed, Leading, Opened, Push, Refused, Report, State, Stop, Update
+from common.protocol.messages import Follow, Followed, Leading, Opened, Push, Refused, Report, Stop, Update
 from common.protocol.status import StandbyStatus
-from common.protocol.tensors import TensorSpec
-from common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
+from common.protocol.wire import Buffer
 from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.membership import PeerId
 from ps_server.replication.backlog import WINDOW, Backlog, Lag
+from ps_server.replication.state_transfer import state_of
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
@@ -236,33 +229,3 @@ def _status(address: str, phase: str, lag: Lag, drops: int) -> StandbyStatus:
         lag_seconds=lag.seconds,
         drops=drops,
     )
-
-
-def state_of(run: TrainingRun, *, request: int, number: int, now: float) -> tuple[State, list[Buffer]]:
-    """The state transfer and its buffers, which are copies. Raises Denied when one message cannot carry it."""
-    record = json.dumps(run.record(now=now)).encode()
-    vectors = run.weights.vectors()
-    buffers: list[Buffer] = [record, *(vector.reshape(-1).numpy().data.cast("B") for vector in vectors.values())]
-    if sum(-(-len(buffer) // CHUNK_BYTES) for buffer in buffers) > MAX_FRAMES - 2:
-        raise Denied("too_large", "weights and optimizer are more than a message carries; run without a standby")
-    specs = tuple(TensorSpec(name, tuple(vector.shape)) for name, vector in vectors.items())
-    state = State(request=request, number=number, record_bytes=len(record), vectors=specs)
-    return state, buffers
-
-
-def run_of(state: State, buffers: Sequence[Buffer], *, now: float) -> TrainingRun:
-    """The run of a state transfer, in the epoch of the primary. Raises SettingsError or CheckpointError."""
-    whole = b"".join(buffers)
-    vectors: dict[str, Tensor] = {}
-    at = state.record_bytes
-    if len(whole) != at + sum(spec.bytes for spec in state.vectors):
-        raise CheckpointError(f"the primary's state is of another length than it says: {len(whole)} bytes")
-    for spec in state.vectors:
-        elements = np.frombuffer(whole, dtype="<f4", count=spec.size, offset=at)
-        vectors[spec.name] = torch.from_numpy(elements.astype(np.float32)).view(spec.shape)
-        at += spec.bytes
-    try:
-        record: dict[str, Any] = json.loads(whole[: state.record_bytes])
-    except ValueError as error:
-        raise CheckpointError(f"the primary's state cannot be read: {error}") from error
-    return TrainingRun.restored(vectors, record, now=now)

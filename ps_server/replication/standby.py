@@ -19,7 +19,8 @@ from ps_server.machine.membership import PeerId
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender
 from ps_server.machine.replies import FirstReporter, count_report, status_of, status_reply
-from ps_server.replication.replication import LEASE_SECONDS, run_of
+from ps_server.replication.replication import LEASE_SECONDS
+from ps_server.replication.state_transfer import run_of
 from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 

@@ -1,4 +1,4 @@
-"""Whoever reads, and be it in bursts, has an answer to every push; whoever does not costs little."""
+"""A client that reads, even in bursts, has a reply to every push; one that does not read costs little."""
 
 import threading
 import time
@@ -105,7 +105,7 @@ def here(tmp_path: Path) -> Iterator[Here]:
 
 @pytest.mark.parametrize("weight_codec", [None, "float32"])
 @pytest.mark.parametrize("burst", [12, PUSH_WINDOW])
-def test_who_reads_in_bursts_has_an_answer_to_every_push_in_order(
+def test_a_client_that_reads_in_bursts_has_a_reply_to_every_push_in_order(
     here: Here, weight_codec: str | None, burst: int
 ) -> None:
     client = here.client()
@@ -161,7 +161,9 @@ def test_updates_for_a_standby_wait_in_order_like_answers(here: Here) -> None:
     assert numbers == list(range(state.number + 1, state.number + 1 + window))
 
 
-def test_who_reads_nothing_costs_the_weights_of_a_few_versions(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_reads_nothing_costs_the_weights_of_a_few_versions(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken: set[int] = set()  # copies of weights that somebody still holds
     take = BufferPool.take
 

@@ -110,7 +110,7 @@ def test_a_restarted_worker_starts_a_new_account_and_the_old_process_is_turned_a
     assert applied_exactly_once(cluster)
 
 
-def test_a_silent_worker_loses_its_lease_and_gets_it_back_when_it_speaks() -> None:
+def test_a_silent_worker_loses_its_lease_and_gets_it_back_with_its_next_message() -> None:
     cluster = SimulatedCluster(workers=2, updates=10_000, seed=5, faults=GOOD)
     cluster.run_until(lambda: len(cluster.server.membership.alive()) == 2)
     paused = cluster.workers.pop()

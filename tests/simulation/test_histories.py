@@ -1,6 +1,6 @@
 """
-Histories of chance: time, losses, repetitions, crashes of either side at any moment, restores, full disks. hypothesis
-looks for one that breaks a promise, and shortens it.
+Random histories: time, losses, retries, crashes of either side at any moment, restores, full disks. hypothesis looks
+for one that breaks a guarantee, and shortens it.
 
 The two machines are real, and so are the bytes between them. Each worker pushes integers into a weight of its own, so
 the weights tell at the end whether each push of the living was applied exactly once.

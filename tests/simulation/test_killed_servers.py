@@ -104,7 +104,7 @@ def test_a_full_disk_does_not_stop_the_training() -> None:
     assert cluster.server.checkpoints.failures > 0
 
 
-def test_a_disk_that_has_room_again_brings_the_promise_back() -> None:
+def test_a_disk_with_free_space_again_makes_pushes_durable_again() -> None:
     cluster = a_cluster(7, resend_bytes=10 * PUSH_BYTES, updates=600)
     cluster.run_until(lambda: cluster.checkpoint is not None and cluster.server.version > 20)
     cluster.disk_full = True

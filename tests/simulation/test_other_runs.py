@@ -61,7 +61,7 @@ def test_workers_that_wait_for_their_run_go_on_with_it_when_it_is_there_again(fa
     cluster.run_until(lambda: not cluster.lost().any(), within_seconds=30)
 
 
-def test_who_waits_for_a_run_that_never_comes_back_ends_and_says_what_to_type() -> None:
+def test_a_worker_whose_run_never_comes_back_ends_and_says_what_to_type() -> None:
     cluster = a_cluster(NETWORKS[0])
     cluster.run_until(lambda: cluster.server.version > 10)
     cluster.kill_server()

@@ -1,4 +1,4 @@
-"""Whoever comes and goes, however often: what the machine remembers has an end."""
+"""The machine's tables stay bounded, however many workers come and go."""
 
 import math
 from collections import deque

@@ -72,7 +72,7 @@ def test_weights_that_are_on_their_way_are_not_touched_by_the_next_push(server: 
     assert received(pulled) == [0, 0, 0]
 
 
-def test_who_has_an_older_version_is_sent_the_newer_and_who_has_the_newest_is_not(server: Transcript) -> None:
+def test_a_pull_brings_weights_to_an_older_version_and_none_to_the_newest(server: Transcript) -> None:
     """
     ElasticDL's Go server compares versions with >= (elasticdl/go/pkg/ps/server.go), which always holds: it sends the
     weights every time.

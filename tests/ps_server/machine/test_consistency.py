@@ -1,4 +1,4 @@
-"""Who waits for whom: bounded lead, bounded lateness, and rounds. The weights are sums of integers and exact."""
+"""Which pushes wait for which: bounded lead, bounded lateness, and rounds. The weights are sums of integers and exact."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -67,7 +67,7 @@ def test_a_dead_worker_releases_the_others_when_its_lease_ends() -> None:
     assert push(server, "a", 3) == [("a", 3, "applied")]
 
 
-def test_who_leaves_releases_the_others_at_once() -> None:
+def test_a_worker_that_leaves_releases_the_others_at_once() -> None:
     server = a_server("ssp", slack=1)
     push(server, "a", 1)
     assert push(server, "a", 2) == []
@@ -75,7 +75,7 @@ def test_who_leaves_releases_the_others_at_once() -> None:
     assert answers(server.machine.receive(b"b", goodbye, now=server.now)) == [("a", 2, "applied")]
 
 
-def test_who_comes_late_is_as_far_as_the_slowest() -> None:
+def test_a_late_worker_starts_as_far_as_the_slowest() -> None:
     """And not at 0, which would stop all others until it has caught up."""
     server = a_server("ssp", workers=("a",), slack=1)
     for sequence in range(1, 6):
@@ -117,7 +117,7 @@ def test_pushes_that_would_make_each_other_too_late_are_one_update() -> None:
     assert (server.machine.version, server.weights()) == (3, [-2, -2, -2])
 
 
-def test_who_has_not_pulled_yet_makes_nobody_wait() -> None:
+def test_a_worker_that_has_not_pulled_yet_makes_no_other_wait() -> None:
     server = a_paced_server("a", slack=1)
     server.hello("b")
     for sequence in (1, 2, 3):

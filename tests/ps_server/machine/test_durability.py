@@ -1,4 +1,4 @@
-"""What the server does and says so that no acknowledged push is lost with it."""
+"""No acknowledged push is lost with the server: early checkpoints, and replies that say what is durable."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def test_a_run_is_saved_as_soon_as_it_is_seeded() -> None:
     assert saves(server) == [], "a second seed is not taken"
 
 
-def test_a_worker_in_need_gets_an_early_checkpoint_and_hears_that_it_is_complete(server: Transcript) -> None:
+def test_a_full_resend_buffer_brings_an_early_checkpoint_and_the_news_that_it_is_complete(server: Transcript) -> None:
     server.push("a", 1)
     server.after(HURRY_SECONDS)
     assert saves(server) == [], "the next is due in half a minute"
@@ -53,7 +53,7 @@ def test_a_worker_whose_pushes_are_all_durable_gets_none(server: Transcript) -> 
     assert saves(server) == []
 
 
-def test_workers_hear_that_checkpoints_fail_and_that_they_succeed_again(server: Transcript) -> None:
+def test_heartbeats_say_that_checkpoints_fail_and_that_they_succeed_again(server: Transcript) -> None:
     assert heartbeat(server).saving
     server.push("a", 1)
     server.save()
@@ -64,7 +64,7 @@ def test_workers_hear_that_checkpoints_fail_and_that_they_succeed_again(server: 
     assert heartbeat(server).saving
 
 
-def test_a_disk_that_takes_nothing_stops_no_worker_and_who_waits_for_it_is_told(server: Transcript) -> None:
+def test_a_stalled_disk_stops_no_worker_and_fails_pending_checkpoint_requests(server: Transcript) -> None:
     server.push("a", 1)
     server.say("admin", messages.CheckpointRequest(request=7))
     assert len(saves(server)) == 1

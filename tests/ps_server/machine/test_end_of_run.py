@@ -1,4 +1,4 @@
-"""How a run ends, and what an admin may ask of it, as transcripts."""
+"""The end of a run, and the requests of admins, as transcripts."""
 
 from collections.abc import Callable
 
@@ -57,7 +57,7 @@ def test_a_target_ends_the_run_with_the_report_that_reaches_it() -> None:
     assert only(SaveCheckpoint, server.effects).best
 
 
-def test_a_budget_of_minutes_ends_the_run_though_nobody_speaks() -> None:
+def test_a_budget_of_minutes_ends_the_run_without_any_message() -> None:
     server = Transcript.seeded(budget={"max_minutes": 0.05})
     server.push("a", 1)
     server.after(2.9)
@@ -74,7 +74,7 @@ def test_an_admin_ends_the_run(server: Transcript) -> None:
     assert stops(server) == {b"a": "enough", b"b": "enough"}
 
 
-def test_only_the_living_are_told(server: Transcript) -> None:
+def test_stop_is_sent_to_the_living_only(server: Transcript) -> None:
     server.after(3)
     server.heartbeat("b")
     server.after(3)
@@ -95,7 +95,7 @@ def test_when_the_run_is_over_the_server_exits_as_soon_as_all_workers_have_left(
     assert exits(draining.after(0.25)) == [Exit("enough")]
 
 
-def test_who_does_not_leave_is_waited_for_only_so_long(draining: Transcript) -> None:
+def test_a_worker_that_does_not_leave_delays_the_exit_by_a_few_seconds(draining: Transcript) -> None:
     draining.goodbye("a")
     assert exits(draining.after(DRAIN_SECONDS - 0.1)) == []
     draining.answer(Stop, "b", messages.Heartbeat(request=8))
@@ -134,7 +134,7 @@ def test_whatever_needs_a_running_run_is_answered_by_stop(
     assert draining.weights() == [-1, -2, -3]
 
 
-def test_after_the_end_the_weights_can_be_read_and_the_last_scores_told(draining: Transcript) -> None:
+def test_after_the_end_the_weights_can_be_read_and_the_last_scores_reported(draining: Transcript) -> None:
     assert received(draining.pull("a")) == [-1, -2, -3]
     draining.report("a", 1, 21.0)
     status = draining.answer(messages.StatusReply, "admin", messages.StatusRequest(request=4)).status
@@ -194,7 +194,7 @@ def test_a_push_is_durable_when_a_checkpoint_that_holds_it_is_complete(server: T
     assert server.machine.status(now=server.now).checkpoint_version == 2
 
 
-def test_who_asks_for_a_checkpoint_is_answered_when_it_is_on_disk(server: Transcript) -> None:
+def test_a_checkpoint_request_is_answered_when_the_checkpoint_is_on_disk(server: Transcript) -> None:
     server.push("a", 1)
     effects = server.say("admin", messages.CheckpointRequest(request=9))
     assert [type(effect) for effect in effects] == [SaveCheckpoint]
@@ -203,7 +203,7 @@ def test_who_asks_for_a_checkpoint_is_answered_when_it_is_on_disk(server: Transc
     ]
 
 
-def test_who_asks_while_one_is_written_is_answered_by_the_next(server: Transcript) -> None:
+def test_a_checkpoint_request_during_a_write_is_answered_by_the_next_checkpoint(server: Transcript) -> None:
     server.push("a", 1)
     server.save()
     server.push("a", 2)
@@ -214,7 +214,7 @@ def test_who_asks_while_one_is_written_is_answered_by_the_next(server: Transcrip
     assert answer.message == CheckpointSaved(request=9, path="newer.safetensors", version=3)
 
 
-def test_a_request_said_again_writes_nothing_more(server: Transcript) -> None:
+def test_a_retried_checkpoint_request_writes_nothing_more(server: Transcript) -> None:
     asked = messages.CheckpointRequest(request=9)
     server.say("admin", asked)
     assert server.say("admin", asked) == []
@@ -222,7 +222,7 @@ def test_a_request_said_again_writes_nothing_more(server: Transcript) -> None:
     assert server.after(0.25) == []
 
 
-def test_a_failed_checkpoint_is_told_to_who_asked_and_training_goes_on(server: Transcript) -> None:
+def test_a_failed_checkpoint_is_reported_to_the_requester_and_training_goes_on(server: Transcript) -> None:
     server.push("a", 1)
     server.say("admin", messages.CheckpointRequest(request=9))
     effects = server.machine.checkpoint_failed("no space left")

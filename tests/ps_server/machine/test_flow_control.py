@@ -1,4 +1,4 @@
-"""Room for pushes: even shares while they hold a vector, and turns in order of asking when they do not."""
+"""Credit for pushes: even shares while a share holds a vector, and grants in order of request when it does not."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_a_credit_is_an_even_share_that_holds_a_vector_or_nothing(workers: int, 
     assert PushBudget(100, members(*(f"w{number}" for number in range(workers)))).credit(10) == credit
 
 
-def test_room_is_given_in_the_order_of_asking_until_the_budget_is_full() -> None:
+def test_credit_is_granted_in_the_order_of_requests_until_the_budget_is_spent() -> None:
     room = room_for(25)
     for number, peer in enumerate((b"b", b"a", b"c")):
         room.ask(peer, number, 10)
@@ -67,7 +67,7 @@ def test_a_push_larger_than_the_budget_goes_alone() -> None:
     assert room.next_grants(now=0.0) == [(b"b", 2)]
 
 
-def test_who_asks_again_keeps_the_place_and_is_answered_under_the_new_number() -> None:
+def test_a_retried_credit_request_keeps_its_place_and_is_answered_under_the_new_number() -> None:
     room = room_for(10)
     for peer, request in ((b"a", 1), (b"b", 2), (b"c", 3), (b"b", 4)):
         room.ask(peer, request, 10)
@@ -76,7 +76,7 @@ def test_who_asks_again_keeps_the_place_and_is_answered_under_the_new_number() -
     assert room.next_grants(now=0.0) == [(b"b", 4)]
 
 
-def test_room_that_was_given_twice_counts_once() -> None:
+def test_credit_that_was_granted_twice_counts_once() -> None:
     """The first answer was lost."""
     room = room_for(10)
     for request in (1, 2):
@@ -98,7 +98,7 @@ def test_the_dead_keep_nobody_waiting() -> None:
     assert room.next_grants(now=0.0) == [(b"c", 1)]
 
 
-def test_room_that_is_not_used_goes_to_the_next() -> None:
+def test_an_unused_grant_goes_to_the_next() -> None:
     room = room_for(10)
     room.ask(b"a", 1, 10)
     room.ask(b"b", 2, 10)
@@ -107,7 +107,7 @@ def test_room_that_is_not_used_goes_to_the_next() -> None:
     assert room.next_grants(now=GRANT_SECONDS + 0.1) == [(b"b", 2)]
 
 
-def test_who_does_not_use_its_turns_has_the_next_ones_ever_later_and_the_others_go_on() -> None:
+def test_a_worker_with_unused_grants_waits_ever_longer_and_the_others_go_on() -> None:
     room, now = room_for(10), 0.0
     waited = []
     for _ in range(11):
@@ -126,7 +126,7 @@ def test_who_does_not_use_its_turns_has_the_next_ones_ever_later_and_the_others_
     assert waited == pytest.approx([0, 0, *penalties], abs=1.1)
 
 
-def test_who_pushes_is_forgiven() -> None:
+def test_a_push_ends_the_penalty_for_unused_grants() -> None:
     room = room_for(10)
     for turn in range(3):
         room.ask(b"a", 1, 10)
@@ -154,7 +154,7 @@ def test_a_new_connection_does_not_forgive() -> None:
     assert room.next_grants(now=0.0) == [(b"b", 2)]
 
 
-def test_room_for_more_waits_while_pushes_of_the_same_worker_wait_for_the_gate() -> None:
+def test_credit_for_more_waits_while_pushes_of_the_same_worker_wait_for_the_gate() -> None:
     room = room_for(25)
     room.ask(b"a", 1, 10)
     room.ask(b"b", 2, 10)
@@ -191,7 +191,7 @@ def test_what_the_dead_have_left_at_the_gate_goes_first_when_memory_is_short() -
     assert server.machine.pushes.gate.held_bytes <= 5 * VECTOR_BYTES
 
 
-def test_a_push_that_was_refused_for_room_is_applied_when_it_comes_again() -> None:
+def test_a_push_that_was_refused_for_lack_of_memory_is_applied_when_it_is_retried() -> None:
     server = Transcript.seeded(workers=("a", "b"), receive_bytes=VECTOR_BYTES, consistency={"rule": "sync"})
     server.say("a", server.push_of(1), encoded([1, 1, 1]))
     refused = server.refusal("a", server.push_of(2), encoded([1, 1, 1]))
@@ -203,7 +203,7 @@ def test_a_push_that_was_refused_for_room_is_applied_when_it_comes_again() -> No
     assert server.run.progress.updates == 2
 
 
-def test_workers_are_told_their_credit_and_what_has_become_of_it() -> None:
+def test_replies_carry_the_credit_as_it_is_now() -> None:
     server = Transcript.seeded(receive_bytes=2 * VECTOR_BYTES)
     assert server.push("a", 1).credit == 2 * VECTOR_BYTES
     assert server.hello("b").credit == VECTOR_BYTES
@@ -215,13 +215,13 @@ def test_workers_are_told_their_credit_and_what_has_become_of_it() -> None:
     assert server.heartbeat("a").credit == VECTOR_BYTES
 
 
-def test_who_joins_has_credit_for_one_vector_until_the_first_answer() -> None:
+def test_a_worker_that_joins_has_credit_for_one_vector_until_the_first_reply() -> None:
     server = Transcript.seeded(receive_bytes=8 * VECTOR_BYTES)
     assert server.hello("b").credit == VECTOR_BYTES
     assert server.push("b", 1).credit == 4 * VECTOR_BYTES
 
 
-def test_the_next_in_the_queue_hears_that_it_is_its_turn_when_a_push_has_come() -> None:
+def test_a_push_that_arrives_grants_credit_to_the_next_in_the_queue() -> None:
     server = Transcript.seeded(workers=("a", "b"), receive_bytes=VECTOR_BYTES)
     assert (
         server.answer(messages.CreditGrant, "a", messages.CreditRequest(request=50, bytes=VECTOR_BYTES)).request == 50
@@ -233,14 +233,14 @@ def test_the_next_in_the_queue_hears_that_it_is_its_turn_when_a_push_has_come() 
     assert not server.heartbeat("b").holding
 
 
-def test_room_for_more_than_any_push_of_the_run_is_refused() -> None:
+def test_a_credit_request_for_more_than_any_push_of_the_run_is_refused() -> None:
     server = Transcript.seeded(receive_bytes=VECTOR_BYTES)
     refused = server.refusal("a", messages.CreditRequest(request=50, bytes=VECTOR_BYTES + 1))
     assert (refused.code, refused.request) == ("wrong_size", 50)
     assert not server.heartbeat("a").holding
 
 
-def test_a_lease_that_ends_gives_its_room_to_the_next() -> None:
+def test_a_lease_that_ends_frees_its_grant_for_the_next() -> None:
     server = Transcript.seeded(workers=("a", "b"), receive_bytes=VECTOR_BYTES)
     server.say("a", messages.CreditRequest(request=50, bytes=VECTOR_BYTES))
     server.say("b", messages.CreditRequest(request=60, bytes=VECTOR_BYTES))

@@ -1,5 +1,5 @@
 """
-Whatever peers say, in whatever order: the machine never raises, answers each request once, in a message that can be
+Messages of every kind, in every order: the machine never raises, replies to each request once, in a message that can be
 sent, and applies each push once.
 """
 
@@ -95,7 +95,9 @@ def sendable(send: Send) -> None:
 
 
 @given(st.lists(steps, max_size=40), st.booleans())
-def test_whatever_is_said_is_answered_once_and_hurts_nobody(said: list[tuple[str, Any, Any]], seeded: bool) -> None:
+def test_every_message_is_answered_once_and_hurts_no_other_worker(
+    said: list[tuple[str, Any, Any]], seeded: bool
+) -> None:
     server = Transcript.seeded(workers=("1", "2")) if seeded else Transcript()
     for peer, message, buffers in said:
         if peer == "time":

@@ -1,4 +1,4 @@
-"""HELLO and SEED, as transcripts: who may join a run, who decides what it is, and whose weights it starts from."""
+"""HELLO and SEED, as transcripts: admission, the first worker's proposal, and the first weights."""
 
 from typing import Any
 
@@ -86,7 +86,7 @@ def test_the_servers_flags_and_a_proposal_that_do_not_fit_are_refused() -> None:
 # -- who may join -----------------------------------------------------------------------------------------------------
 
 
-def test_welcome_tells_a_worker_all_it_needs(server: Transcript) -> None:
+def test_welcome_holds_all_that_a_worker_needs(server: Transcript) -> None:
     server.push("a", 1)
     server.push("a", 2)
     server.report("a", 1)
@@ -214,7 +214,7 @@ def test_the_first_seed_wins_and_later_ones_are_not_needed(empty: Transcript) ->
     assert empty.machine.phase is Phase.SERVING
 
 
-def test_a_seed_said_again_after_updates_takes_nothing_back(server: Transcript) -> None:
+def test_a_seed_retried_after_updates_takes_nothing_back(server: Transcript) -> None:
     server.push("a", 1, [1, 2, 3])
     seeded = server.seed("a")
     assert (seeded.accepted, seeded.version) == (False, 2)
@@ -265,12 +265,12 @@ def test_before_the_seed_there_is_nothing_to_push_to_and_nothing_newer_than_noth
     assert empty.push("a", 1).verdict == "applied", "the refused push was not settled"
 
 
-def test_a_stranger_is_told_to_say_hello_before_it_is_told_to_seed(empty: Transcript) -> None:
+def test_a_stranger_is_asked_for_hello_before_it_is_asked_for_seed(empty: Transcript) -> None:
     """Else a worker whose server came back empty would SEED as nobody, for ever."""
     assert empty.refusal("nobody", empty.push_of(1), encoded([1, 1, 1])).code == "unknown_worker"
 
 
-def test_a_machine_says_how_it_is() -> None:
+def test_a_machine_has_a_repr_for_the_log() -> None:
     server = Transcript.seeded()
     server.push("a", 1)
     assert repr(server.machine) == "<ParameterServer serving version=2 workers=1>"

@@ -56,20 +56,20 @@ def test_while_nobody_listened_no_lease_ran(members: Membership) -> None:
     assert [member.worker_id for member in members.expire(now=115.1)] == ["b"]
 
 
-def test_an_ended_lease_is_told_once(members: Membership) -> None:
+def test_an_ended_lease_is_reported_once(members: Membership) -> None:
     join(members, "a", b"1", now=100)
     assert len(members.expire(now=200)) == 1
     assert members.expire(now=201) == []
 
 
-def test_any_word_renews_a_lease(members: Membership) -> None:
+def test_any_message_renews_a_lease(members: Membership) -> None:
     join(members, "a", b"1", now=100)
     for now in range(104, 140, 4):
         members.heard_from(b"1", now=now)
         assert members.expire(now=now + 4) == []
 
 
-def test_a_worker_whose_lease_has_ended_is_alive_again_when_it_speaks(members: Membership) -> None:
+def test_a_worker_whose_lease_has_ended_is_alive_again_with_its_next_message(members: Membership) -> None:
     join(members, "a", b"1", now=100)
     members.expire(now=110)
     member = members.heard_from(b"1", now=111)
@@ -118,7 +118,7 @@ def test_a_newer_incarnation_is_a_new_member_in_the_place_of_the_old(members: Me
     assert members.heard_from(b"1", now=102) is None
 
 
-def test_a_connection_belongs_to_who_said_hello_on_it_last(members: Membership) -> None:
+def test_a_connection_belongs_to_the_last_worker_that_sent_hello_on_it(members: Membership) -> None:
     join(members, "a", b"1", now=100)
     join(members, "b", b"1", now=101)
     member = members.heard_from(b"1", now=102)

@@ -12,7 +12,7 @@ from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, SCHEMA, Transcript
 # -- push -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_push_is_applied_and_the_answer_tells_how(server: Transcript) -> None:
+def test_a_push_is_applied_and_the_reply_describes_it(server: Transcript) -> None:
     push = server.push_of(1, steps=20)
     settled = server.answer(messages.Settled, "a", push, encoded([1, 2, 3]))
     assert settled.settlement == Settlement(sequence=1, verdict="applied", version=2, credit=NO_LIMIT // 2)
@@ -132,7 +132,7 @@ def test_a_pull_brings_the_newest_weights_and_what_they_are(server: Transcript) 
     ("have", "epoch", "modified"),
     [(2, EPOCH, False), (1, EPOCH, True), (3, EPOCH, True), (2, EPOCH - 1, True), (0, 0, True)],
 )
-def test_only_who_has_this_version_of_this_epoch_is_sent_nothing(
+def test_a_pull_brings_nothing_only_to_this_version_of_this_epoch(
     server: Transcript, have: int, epoch: int, modified: bool
 ) -> None:
     server.push("a", 1)
@@ -154,7 +154,7 @@ def test_the_target_has_versions_of_its_own() -> None:
     assert target.message.version == 2
 
 
-def test_one_copy_serves_all_who_hold_a_version(server: Transcript) -> None:
+def test_all_pulls_of_a_version_share_one_snapshot(server: Transcript) -> None:
     snapshots = {server.pull(f"reader {number}").snapshot for number in range(20)}
     assert len(snapshots) == 1
     assert len({id(snapshot.buffer) for snapshot in snapshots if snapshot is not None}) == 1
@@ -239,7 +239,7 @@ def test_a_push_that_asks_for_weights_in_an_unknown_codec_is_refused_and_not_set
     ],
     ids=lambda message: type(message).__name__,
 )
-def test_a_stranger_is_told_to_say_hello_first(server: Transcript, message: messages.ToServer) -> None:
+def test_a_stranger_is_asked_for_hello_first(server: Transcript, message: messages.ToServer) -> None:
     refused = server.refusal("nobody", message)
     assert refused.code == "unknown_worker"
     assert "HELLO" in refused.reason
@@ -254,7 +254,7 @@ def test_a_heartbeat_tells_how_far_the_run_and_its_checkpoint_are(server: Transc
     assert server.heartbeat("b").durable == 0
 
 
-def test_a_silent_worker_is_given_up_and_is_alive_again_when_it_speaks(server: Transcript) -> None:
+def test_a_silent_worker_loses_its_lease_and_is_alive_again_with_its_next_message(server: Transcript) -> None:
     server.after(LEASE_SECONDS - 1)
     server.heartbeat("b")
     gone = notes(server.after(2))

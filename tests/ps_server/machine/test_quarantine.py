@@ -1,4 +1,4 @@
-"""Who keeps sending what must be refused is not heard for a while, and nobody else notices."""
+"""A peer with many offences is in quarantine for a while, and no other peer notices."""
 
 import math
 
@@ -62,7 +62,7 @@ def test_strangers_in_great_numbers_cost_little_memory() -> None:
     assert len(quarantine._records) == MOST_RECORDS
 
 
-def test_a_worker_with_broken_gradients_is_not_heard_and_the_others_go_on(server: Transcript) -> None:
+def test_a_worker_with_broken_gradients_is_quarantined_and_the_others_go_on(server: Transcript) -> None:
     for sequence in range(1, STRIKES + 1):
         assert server.push("a", sequence, NAN).code == "not_finite"
     refused = server.refusal("a", server.push_of(STRIKES + 1), encoded([1, 1, 1]))
@@ -81,7 +81,7 @@ def test_another_connection_does_not_help(server: Transcript) -> None:
     assert server.refusal("elsewhere", server.push_of(11), encoded([1, 1, 1])).code == "quarantined"
 
 
-def test_the_lease_of_who_is_not_heard_is_not_renewed(server: Transcript) -> None:
+def test_the_lease_of_a_quarantined_worker_is_not_renewed(server: Transcript) -> None:
     for sequence in range(1, STRIKES + 1):
         server.push("a", sequence, NAN)
     before = server.machine.membership.known_at(b"a")
@@ -92,14 +92,14 @@ def test_the_lease_of_who_is_not_heard_is_not_renewed(server: Transcript) -> Non
     assert before.last_heard == heard
 
 
-def test_a_stranger_who_talks_nonsense_is_answered_a_few_times(server: Transcript) -> None:
+def test_a_stranger_that_sends_nonsense_gets_a_few_replies(server: Transcript) -> None:
     answers = [sends(server.machine.unreadable(b"junk", "no", now=server.now)) for _ in range(2 * STRIKES)]
     assert [len(answer) for answer in answers] == [1] * STRIKES + [0] * STRIKES
     assert server.push("a", 1).verdict == "applied"
 
 
 @pytest.mark.parametrize("code", ["too_stale", "outside_window", "unknown_worker", "no_weights", "contradiction"])
-def test_what_honest_workers_may_hear_is_no_offence(code: str) -> None:
+def test_refusals_that_honest_workers_may_get_are_no_offence(code: str) -> None:
     assert code not in OFFENCES
 
 

@@ -1,4 +1,4 @@
-"""What a report of a worker becomes: counted once, and handed on for whoever keeps records."""
+"""A worker's report is counted once, and handed on to the records."""
 
 from common.protocol.messages import Episode
 from ps_server.machine.effects import Reported, SaveCheckpoint

@@ -1,4 +1,4 @@
-"""What a status says of a run, number by number."""
+"""The status of a run, number by number."""
 
 import msgspec
 import pytest
@@ -87,7 +87,7 @@ def test_rates_are_those_of_the_last_seconds(server: Transcript) -> None:
     assert status.updates_per_second == pytest.approx(4, rel=0.05)
 
 
-def test_each_worker_is_told_apart(server: Transcript) -> None:
+def test_the_status_has_a_row_for_each_worker(server: Transcript) -> None:
     server.hello("c", host="tower", environments=8)
     server.push("c", 1, steps=10)
     server.push("c", 2, steps=10, computed_on=1)
@@ -120,7 +120,7 @@ def test_the_dead_come_last_and_a_crowd_is_cut(server: Transcript) -> None:
     assert [worker.worker_id for worker in status.workers] == [f"w{number}" for number in range(MAX_WORKERS)]
 
 
-def test_a_few_who_talk_much_are_all_told(server: Transcript) -> None:
+def test_a_few_workers_with_many_meters_are_all_in_the_status(server: Transcript) -> None:
     for number in range(20):
         server.hello(f"w{number}")
         server.report(f"w{number}", 1, **{f"{'x' * 97}{meter:03d}": 1.0 for meter in range(32)})

@@ -1,4 +1,4 @@
-"""The standby's side of being dropped: it relies on no promise any more, and asks again under a new number."""
+"""The standby's side of being dropped: it relies on `durable_through` no more, and sends FOLLOW under a new number."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def test_a_standby_that_was_dropped_says_so_and_asks_again_under_a_new_number() 
     assert next_follow(server).request > asked.request, "a state may be under way that was sent under the old number"
 
 
-def test_a_standby_that_was_dropped_does_not_rely_on_what_it_was_promised() -> None:
+def test_a_dropped_standby_forgets_durable_through() -> None:
     server = WithStandby.following()
     told_that_it_fell_behind(server, request=1)
     server.silence(TAKEOVER_SECONDS + 0.5)

@@ -1,4 +1,4 @@
-"""The primary's side: what a standby is sent and when, and what it may hold back."""
+"""The primary's side: what it sends to its standby and when, and which pushes are durable."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def followed_server() -> Primary:
     return server
 
 
-def test_who_follows_gets_the_state_once_however_often_it_asks() -> None:
+def test_a_standby_gets_the_state_once_however_often_it_retries_follow() -> None:
     server = Primary.seeded()
     assert isinstance(server, Primary)
     assert [type(message) for message in server.follow()] == [messages.State]
@@ -76,7 +76,7 @@ def test_what_is_not_acknowledged_is_sent_again_after_a_while() -> None:
     assert server.updates() == number
 
 
-def test_a_beat_is_answered_and_says_what_we_have_promised() -> None:
+def test_followed_is_answered_with_what_is_durable_without_the_standby() -> None:
     server = Primary.seeded()
     assert isinstance(server, Primary)
     server.follow()
@@ -87,7 +87,7 @@ def test_a_beat_is_answered_and_says_what_we_have_promised() -> None:
     assert leading.durable_through == 2, "the push may have been durable before the standby had the state"
 
 
-def test_who_does_not_follow_is_told_so() -> None:
+def test_followed_from_a_peer_that_is_no_standby_is_refused() -> None:
     server = followed_server()
     for ack in ({"peer": "another"}, {"follow": 2}):
         (refused,) = server.followed(1, **ack)  # type: ignore[arg-type]

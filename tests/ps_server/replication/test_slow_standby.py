@@ -1,4 +1,4 @@
-"""A standby that cannot keep up: its lag is measured, it holds back no worker for long, and it may try again later."""
+"""A standby that cannot keep up: its lag is measured, it delays no worker for long, and it may try again later."""
 
 from typing import Any
 
@@ -119,7 +119,7 @@ def test_a_backlog_counts_what_is_not_acknowledged() -> None:
 @pytest.mark.parametrize(
     ("size", "most"), [(10, SMALL_WINDOW), (SMALL_WINDOW_BYTES // 10, 9), (SMALL_WINDOW_BYTES, WINDOW)]
 )
-def test_as_many_messages_are_under_way_as_are_small(size: int, most: int) -> None:
+def test_more_messages_are_in_flight_while_they_are_small(size: int, most: int) -> None:
     backlog = Backlog(messages.State(request=1, number=1, record_bytes=0, vectors=()), [], now=0.0)
     backlog.take(now=0.0)
     backlog.acknowledge(1, now=0.0)
@@ -158,7 +158,7 @@ def test_a_standby_that_has_the_state_and_lags_holds_nothing_back_until_it_has_c
 # -- who is dropped ---------------------------------------------------------------------------------------------------
 
 
-def test_a_standby_that_a_worker_would_wait_for_is_dropped_told_so_counted_and_logged() -> None:
+def test_a_standby_that_would_delay_a_worker_is_dropped_refused_counted_and_logged() -> None:
     server = lagging_server()
     (note,) = presses(server)
     assert f"the standby {STANDBY} cannot keep up and is dropped: 1 updates" in note
@@ -225,7 +225,7 @@ def test_a_state_of_any_size_is_not_held_against_the_standby(monkeypatch: pytest
 # ------------------------------------------------------------------------------------------------
 
 
-def test_a_dropped_standby_keeps_our_word_until_its_lease_ends() -> None:
+def test_pushes_wait_for_a_dropped_standby_to_be_durable_until_its_lease_ends() -> None:
     server = dropped_server()
     assert server.durable() == 0, "it may take over with what it has until it knows"
     assert [message.code for message in server.followed(1)] == ["fell_behind"]
@@ -233,7 +233,7 @@ def test_a_dropped_standby_keeps_our_word_until_its_lease_ends() -> None:
     assert server.durable() == 1
 
 
-def test_the_promise_ends_when_the_standby_shows_that_it_knows() -> None:
+def test_a_follow_anew_ends_the_wait_for_a_dropped_standby() -> None:
     server = dropped_server()
     assert [message.code for message in server.follow(request=1)] == ["fell_behind"], "it was under way"
     server.after(0.25)

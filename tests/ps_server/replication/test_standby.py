@@ -1,4 +1,4 @@
-"""A standby follows, and takes over: what it has then is what the primary had, bit for bit."""
+"""A standby follows, and takes over with the primary's run, bit for bit."""
 
 from typing import Any
 
@@ -137,7 +137,7 @@ def test_while_the_primary_lives_a_worker_is_sent_there() -> None:
     assert refusal(server.ask_standby(server.hello_of("a"))).code == "standby"
 
 
-def test_a_standby_that_was_paused_itself_hears_the_primary_first() -> None:
+def test_a_standby_that_was_paused_reads_the_primary_first() -> None:
     """The worker's question may be read before what the primary has said meanwhile."""
     server = WithStandby.following()
     server.now += 30.0
@@ -280,7 +280,7 @@ def test_when_the_run_ends_the_standby_exits() -> None:
     assert only(Exit, server.told).reason == "enough"
 
 
-def test_a_second_standby_is_told_so_once() -> None:
+def test_a_second_standby_logs_its_refusal_once() -> None:
     server = WithStandby.following()
     follow = messages.Follow(request=1, address="third:5555")
     refused = server.refusal("another", follow)
@@ -313,7 +313,7 @@ def taken_over() -> WithStandby:
     return server
 
 
-def test_an_old_primary_that_comes_back_is_told_and_stops() -> None:
+def test_an_old_primary_that_comes_back_is_fenced() -> None:
     server = taken_over()
     server.is_cut = False
     server.from_standby(server.standby.tick(now=server.now))

@@ -1,4 +1,4 @@
-"""When a checkpoint is begun, who is told when it is complete, and what is durable then."""
+"""When a checkpoint is begun, which requests it answers, and which pushes are durable when it is complete."""
 
 import math
 
@@ -106,7 +106,7 @@ def test_a_failed_checkpoint_makes_nothing_durable_and_is_tried_again_when_due(
     assert (plan.failures, plan.saved_version, ledger.accounts["a"].durable) == (1, 6, 3)
 
 
-def test_who_asks_is_told_when_it_is_complete(plan: CheckpointSchedule, ledger: Ledger) -> None:
+def test_a_request_is_answered_when_the_checkpoint_is_complete(plan: CheckpointSchedule, ledger: Ledger) -> None:
     plan.ask(b"1", 10)
     plan.ask(b"2", 20)
     assert plan.is_due(0, now=START), "asked for, it is due even if nothing changed"
@@ -115,7 +115,7 @@ def test_who_asks_is_told_when_it_is_complete(plan: CheckpointSchedule, ledger: 
     assert not plan.is_due(5, now=START)
 
 
-def test_who_asks_is_told_when_it_failed(plan: CheckpointSchedule, ledger: Ledger) -> None:
+def test_a_request_is_answered_when_the_checkpoint_failed(plan: CheckpointSchedule, ledger: Ledger) -> None:
     plan.ask(b"1", 10)
     plan.started(5, ledger.to_dict(), now=START)
     assert plan.failed() == [(b"1", 10)]
@@ -123,7 +123,7 @@ def test_who_asks_is_told_when_it_failed(plan: CheckpointSchedule, ledger: Ledge
     assert plan.completed(ledger) == [], "it was told once"
 
 
-def test_who_asks_while_one_is_written_gets_the_next(plan: CheckpointSchedule, ledger: Ledger) -> None:
+def test_a_request_during_a_write_is_answered_by_the_next_checkpoint(plan: CheckpointSchedule, ledger: Ledger) -> None:
     """Who asks for a checkpoint wants what is there now; the one under way is older."""
     plan.ask(b"1", 10)
     plan.started(5, ledger.to_dict(), now=START)
@@ -134,7 +134,7 @@ def test_who_asks_while_one_is_written_gets_the_next(plan: CheckpointSchedule, l
     assert plan.completed(ledger) == [(b"2", 20)]
 
 
-def test_a_question_asked_again_is_answered_once(plan: CheckpointSchedule, ledger: Ledger) -> None:
+def test_a_retried_request_is_answered_once(plan: CheckpointSchedule, ledger: Ledger) -> None:
     plan.ask(b"1", 10)
     plan.ask(b"1", 10)
     plan.started(5, ledger.to_dict(), now=START)
@@ -143,14 +143,14 @@ def test_a_question_asked_again_is_answered_once(plan: CheckpointSchedule, ledge
     assert not plan.is_due(5, now=START)
 
 
-def test_of_one_peer_the_newest_question_alone_is_answered(plan: CheckpointSchedule, ledger: Ledger) -> None:
+def test_of_one_peer_the_newest_request_alone_is_answered(plan: CheckpointSchedule, ledger: Ledger) -> None:
     for request in range(1000):
         plan.ask(b"1", request)
     plan.started(5, ledger.to_dict(), now=START)
     assert plan.completed(ledger) == [(b"1", 999)]
 
 
-def test_a_worker_in_a_hurry_gets_an_early_one_but_not_too_often(plan: CheckpointSchedule, ledger: Ledger) -> None:
+def test_early_checkpoints_are_not_written_too_often(plan: CheckpointSchedule, ledger: Ledger) -> None:
     plan.hurry()
     assert plan.is_due(5, now=START)
     plan.started(5, ledger.to_dict(), now=START)
@@ -186,12 +186,14 @@ def early_checkpoints(*, pushes_a_second: int, budget: int, write_seconds: float
 
 
 @pytest.mark.parametrize(("budget", "write_seconds"), [(400, 0.1), (400, 0.6), (1000, 2.0), (4000, 5.0)])
-def test_who_goes_on_asking_while_one_is_written_gets_no_second_one(budget: int, write_seconds: float) -> None:
+def test_repeated_hurry_during_a_write_brings_no_second_checkpoint(budget: int, write_seconds: float) -> None:
     """A large run wrote each early checkpoint twice: small pushes come on while it is written."""
     assert early_checkpoints(pushes_a_second=100, budget=budget, write_seconds=write_seconds) <= 1
 
 
-def test_who_will_still_be_short_of_room_gets_the_next_one_at_once(plan: CheckpointSchedule, ledger: Ledger) -> None:
+def test_a_resend_buffer_that_stays_full_brings_the_next_checkpoint_at_once(
+    plan: CheckpointSchedule, ledger: Ledger
+) -> None:
     plan.started(5, ledger.to_dict(), now=START)
     account = ledger.accounts["a"]
     for sequence in range(4, 11):
@@ -202,7 +204,7 @@ def test_who_will_still_be_short_of_room_gets_the_next_one_at_once(plan: Checkpo
     assert plan.is_due(6, now=START + HURRY_SECONDS)
 
 
-def test_one_that_is_being_written_is_no_answer_for_whom_it_does_not_know(
+def test_a_checkpoint_that_lacks_a_worker_does_not_count_for_its_hurry(
     plan: CheckpointSchedule, ledger: Ledger
 ) -> None:
     plan.started(5, ledger.to_dict(), now=START)
@@ -258,7 +260,7 @@ def test_a_disk_that_is_slow_has_as_long_as_it_took_before(plan: CheckpointSched
     assert plan.stalls(now=START + 100 + SLOWER * usual + 1)
 
 
-def test_one_that_stalled_and_then_failed_leaves_room_for_the_next(plan: CheckpointSchedule, ledger: Ledger) -> None:
+def test_a_stalled_checkpoint_that_fails_lets_the_next_begin(plan: CheckpointSchedule, ledger: Ledger) -> None:
     plan.started(5, ledger.to_dict(), now=START)
     assert plan.stalls(now=START + 1000)
     plan.stalled()

@@ -1,4 +1,4 @@
-"""The bytes of pushes on their way stay within the server's budget, whatever is lost, sent again, or killed."""
+"""The bytes of pushes in flight stay within the server's budget, whatever is lost, retried or killed."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ STEADY = Faults()  # nothing is lost or overtaken, and so nothing sent again: wh
 
 
 @pytest.mark.parametrize("vectors", [1, 3, 8, 20])
-def test_what_is_under_way_stays_within_the_budget(vectors: int) -> None:
+def test_pushes_in_flight_stay_within_the_budget(vectors: int) -> None:
     cluster = CountedCluster(
         workers=8, updates=60, seed=1, faults=STEADY, in_flight=4, pulls=False, receive_bytes=vectors * VECTOR_BYTES
     )
@@ -54,7 +54,7 @@ def test_what_is_under_way_stays_within_the_budget(vectors: int) -> None:
     assert not np.any(cluster.lost())
 
 
-def test_without_a_budget_much_more_is_under_way() -> None:
+def test_without_a_budget_much_more_is_in_flight() -> None:
     """What the test above would see, were there no credits."""
     cluster = CountedCluster(workers=8, updates=60, seed=1, faults=STEADY, in_flight=4, pulls=False)
     cluster.joined()
@@ -62,7 +62,7 @@ def test_without_a_budget_much_more_is_under_way() -> None:
     assert cluster.most > 25 * VECTOR_BYTES
 
 
-def test_what_a_killed_server_is_sent_again_keeps_to_the_budget_too() -> None:
+def test_pushes_resent_to_a_restarted_server_keep_to_the_budget_too() -> None:
     cluster = CountedCluster(
         workers=6,
         updates=80,

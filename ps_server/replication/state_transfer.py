@@ -1,0 +1,50 @@
+"""
+The state transfer: a whole run as one message, with all that a checkpoint holds, from a primary to its standby.
+
+The record is too large for a header. It goes before the vectors, in their frames.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common.errors import CheckpointError
+from common.protocol.messages import State
+from common.protocol.tensors import TensorSpec
+from common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
+from ps_server.state.guards import Denied
+from ps_server.state.training_run import TrainingRun
+
+
+def state_of(run: TrainingRun, *, request: int, number: int, now: float) -> tuple[State, list[Buffer]]:
+    """The state transfer and its buffers, which are copies. Raises Denied when one message cannot carry it."""
+    record = json.dumps(run.record(now=now)).encode()
+    vectors = run.weights.vectors()
+    buffers: list[Buffer] = [record, *(vector.reshape(-1).numpy().data.cast("B") for vector in vectors.values())]
+    if sum(-(-len(buffer) // CHUNK_BYTES) for buffer in buffers) > MAX_FRAMES - 2:
+        raise Denied("too_large", "weights and optimizer are more than a message carries; run without a standby")
+    specs = tuple(TensorSpec(name, tuple(vector.shape)) for name, vector in vectors.items())
+    state = State(request=request, number=number, record_bytes=len(record), vectors=specs)
+    return state, buffers
+
+
+def run_of(state: State, buffers: Sequence[Buffer], *, now: float) -> TrainingRun:
+    """The run of a state transfer, in the epoch of the primary. Raises SettingsError or CheckpointError."""
+    whole = b"".join(buffers)
+    vectors: dict[str, Tensor] = {}
+    at = state.record_bytes
+    if len(whole) != at + sum(spec.bytes for spec in state.vectors):
+        raise CheckpointError(f"the primary's state is of another length than it says: {len(whole)} bytes")
+    for spec in state.vectors:
+        elements = np.frombuffer(whole, dtype="<f4", count=spec.size, offset=at)
+        vectors[spec.name] = torch.from_numpy(elements.astype(np.float32)).view(spec.shape)
+        at += spec.bytes
+    try:
+        record: dict[str, Any] = json.loads(whole[: state.record_bytes])
+    except ValueError as error:
+        raise CheckpointError(f"the primary's state cannot be read: {error}") from error
+    return TrainingRun.restored(vectors, record, now=now)
