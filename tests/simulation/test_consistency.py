@@ -1,4 +1,4 @@
-"""Rounds and bounded lead with whole workers, on networks that lose, double and delay: the rules hold as on a good one."""
+"""Rounds and bounded lead with whole workers, on networks that lose, double and delay messages."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Which pushes wait for which: bounded lead, bounded lateness, and rounds. The weights are sums of integers and exact."""
+"""Which pushes wait for which: bounded lead, bounded lateness, rounds. The weights are sums of integers and exact."""
 
 from collections.abc import Sequence
 from typing import Any
