@@ -45,7 +45,7 @@ SERVER: list[tuple[str, Any, str]] = [
     ("server:     copy of the weights that somebody holds", CopyOnWriteVector, "_move"),
     ("server:     RMSProp", WeightStore, "apply"),
     ("server:   reply", ZmqServer, "_send"),
-    ("server:     weights into the slot", MappedSegments, "answer"),
+    ("server:     weights into the slot", MappedSegments, "write_reply"),
 ]
 WORKER: list[tuple[str, Any, str]] = [
     ("worker: push_pull", None, "trip"),

@@ -1,1 +1,1 @@
-"""The parameter server: holds the weights, applies gradients, remembers what it applied."""
+"""The parameter server: holds the weights, applies gradients, remembers which ones it applied."""

@@ -1,4 +1,4 @@
-"""Where the programs `ps-server`, which is `python -m ps_server` too, and `ps-ctl` start."""
+"""The entry points of `ps-server` (also `python -m ps_server`) and `ps-ctl`."""
 
 import os
 import sys

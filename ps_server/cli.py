@@ -1,8 +1,7 @@
-"""`ps-server`: flags to parts, then serve until the run ends or a signal comes."""
+"""`ps-server`: makes the parts that the flags ask for, and serves until the run ends or a signal comes."""
 
 import contextlib
 import logging
-import re
 import resource
 import time
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from common.program.output import never_wait_for_output
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
 from common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
-from common.run_folder.paths import make_run_folder
+from common.run_folder.paths import make_run_folder, standby_folder
 from common.settings.run_settings import flag_of
 from common.sockets.curve import ClientKeys, read_pair
 from ps_server.machine.parameter_server import ParameterServer
@@ -34,11 +33,11 @@ from ps_server.shell.zmq_server import ZmqServer
 from ps_server.starting import machine_for
 
 PROGRAM = "ps-server"
-# What the first worker proposes unless somebody says otherwise; here it only gives the flags their defaults.
+# The run that a first worker proposes by default; here it only gives the flags their defaults.
 DEFAULT_PRESET = "pong"
 
 UNLOCKED = (
-    "whoever reaches this port can read the weights and push gradients, and nothing is encrypted. To lock it: "
+    "anybody who reaches this port can read the weights and push gradients, and nothing is encrypted. To lock it: "
     "ps-ctl keygen keys; then ps-server --curve-secret keys/server.key_secret --authorized-keys keys/authorized"
 )
 
@@ -50,7 +49,7 @@ def main() -> NoReturn:
 
 
 def serve(argv: Sequence[str] | None = None) -> int:
-    """Run the program. Raises PsRlError for what the user can mend."""
+    """Run the program. Raises PsRlError for errors that the user can fix."""
     never_wait_for_output()
     log_as(PROGRAM)
     flags = parse_with_run(ServerSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
@@ -77,10 +76,36 @@ def _serve(
     access_control: AccessControl | None,
     stop: StopSignal,
 ) -> None:
-    """Until the run ends or a signal comes; then save it."""
+    """Serve until the run ends or a signal comes, then save the run."""
+    shell = _shell(machine, storage, settings, access_control)
+    host = own_host(settings.host, shell.host)
+    address = join_address(host, shell.port)
+    if isinstance(machine, Standby):
+        machine.address = address
+    print(_first_line(settings, shell.host, address), flush=True)
+    if access_control is None and not is_loopback(host):
+        log.warning(UNLOCKED)
+    records = _records(machine, shell, storage.folder, endpoint=address)
+    try:
+        shell.serve(until=stop.is_set, on_tick=records.tick, on_report=records.reported)
+    finally:
+        is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
+        if not is_written:
+            storage.keep()
+    if shell.served is not None:
+        _check_saved(shell.served, storage.folder)
+
+
+def _shell(
+    machine: ParameterServer | Standby,
+    storage: RunStorage,
+    settings: ServerSettings,
+    access_control: AccessControl | None,
+) -> ZmqServer:
+    """The bound shell and its checkpoint writer. Raises SettingsError."""
     writer = CheckpointWriter(storage.checkpoints)
     try:
-        shell = ZmqServer(
+        return ZmqServer(
             machine,
             writer,
             host=settings.host,
@@ -92,39 +117,27 @@ def _serve(
     except SettingsError:
         writer.close()
         raise
-    host = own_host(settings.host, shell.host)
-    address = join_address(host, shell.port)
-    if isinstance(machine, Standby):
-        machine.address = address
-    print(_first_line(settings, shell.host, address), flush=True)
-    if access_control is None and not is_loopback(host):
-        log.warning(UNLOCKED)
-    folder = storage.folder
+
+
+def _records(machine: ParameterServer | Standby, shell: ZmqServer, folder: Path, *, endpoint: str) -> RunRecords:
+    """The run's records in its folder. Raises SettingsError, with the shell closed."""
     try:
-        records = RunRecords(folder, lambda: machine.run.spec if machine.run else None, endpoint=address)
+        return RunRecords(folder, lambda: machine.run.spec if machine.run else None, endpoint=endpoint)
     except OSError as error:
         shell.close()
         raise SettingsError(f"{folder}: the run's records cannot be kept there: {error}") from error
-    try:
-        shell.serve(until=stop.is_set, on_tick=records.tick, on_report=records.reported)
-    finally:
-        is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
-        if not is_written:
-            storage.keep()
-    if shell.served is not None:
-        _check_saved(shell.served, folder)
 
 
 def _storage(flags: Parsed[ServerSettings]) -> RunStorage:
-    """The run's folders, made and locked. Raises SettingsError."""
+    """The run's folders, created and locked. Raises SettingsError."""
     settings, run = flags.program, flags.run
     if settings.standby_of is not None and flags.overrides:
         typed = ", ".join(flag_of(key) for key in flags.overrides)
-        raise SettingsError(f"--standby-of: the run is that of {settings.standby_of}; leave out {typed}")
-    # A run that its first worker decides has no name and no seed yet; the experiment is named by whoever runs it.
+        raise SettingsError(f"--standby-of: the settings of the run come from {settings.standby_of}; leave out {typed}")
+    # Until a first worker has decided the run, it has no name and no seed. The experiment is named on the server.
     named = "standby" if settings.standby_of else run.preset if flags.names_a_run else "run"
     folder = settings.resume or make_run_folder(
-        settings.run_dir or _standby_folder(settings),
+        settings.run_dir or (standby_folder(settings.standby_of) if settings.standby_of else None),
         experiment="" if settings.standby_of else run.experiment,
         preset=named,
         seed=run.seed if flags.names_a_run else None,
@@ -133,19 +146,8 @@ def _storage(flags: Parsed[ServerSettings]) -> RunStorage:
     return RunStorage(folder, checkpoints=settings.checkpoint_dir, may_hold_a_run=may_hold_a_run)
 
 
-def _standby_folder(settings: ServerSettings) -> Path | None:
-    """
-    Where a standby keeps what it takes over, unless the user says; None for other servers.
-
-    The same whenever it is started: it must know again what it has taken over.
-    """
-    if settings.standby_of is None:
-        return None
-    return Path("runs") / ("standby-of-" + re.sub("[^A-Za-z0-9.]+", "-", settings.standby_of).strip("-"))
-
-
 def _check_saved(server: ParameterServer, folder: Path) -> None:
-    """Raises Fenced or CheckpointError when the run does not go on from what this server has left."""
+    """Raises Fenced when another server has the run now, CheckpointError when the last version was not saved."""
     if server.fenced:
         write_lineage(folder, server.lineage)
         raise Fenced(server.fenced)
@@ -155,14 +157,14 @@ def _check_saved(server: ParameterServer, folder: Path) -> None:
 
 
 def _access_control(settings: ServerSettings) -> AccessControl | None:
-    """The lock that the flags ask for. Raises SettingsError."""
+    """The access control that the flags ask for; None without. Raises SettingsError."""
     if settings.curve_secret is None or settings.authorized_keys is None:  # they go together
         return None
     return AccessControl(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
 
 
 def _peer_keys(settings: ServerSettings) -> ClientKeys | None:
-    """What it takes to talk to the other one of a primary and its standby: they have the same pair of keys."""
+    """The keys that connect a primary and its standby: both have the same pair. None without keys."""
     if settings.curve_secret is None:
         return None
     own = read_pair("--curve-secret", settings.curve_secret)
@@ -170,7 +172,7 @@ def _peer_keys(settings: ServerSettings) -> ClientKeys | None:
 
 
 def _first_line(settings: ServerSettings, bound: str, address: str) -> str:
-    """Where the server listens, and the command for other machines."""
+    """The address of the server, and the command for other machines."""
     where = "all interfaces" if bound in EVERY_INTERFACE else settings.host
     keys = " --curve-server-key server.key --curve-secret worker.key_secret" if settings.curve_secret else ""
     servers = f"{settings.standby_of},{address}" if settings.standby_of else address
@@ -180,7 +182,7 @@ def _first_line(settings: ServerSettings, bound: str, address: str) -> str:
 
 
 def take_every_descriptor_allowed() -> None:
-    """A worker takes up to three; the 1024 that are usual are for programs that use `select`, which knows no more."""
+    """Raise the limit of descriptors: each worker takes up to three. (The usual 1024 is for programs with `select`.)"""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with contextlib.suppress(OSError, ValueError):  # where what is allowed is more than the system has
+    with contextlib.suppress(OSError, ValueError):  # the limit may be more than the system supports
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,4 +1,4 @@
-"""`ps-ctl`: look at a running server, have it save or stop, and draw what runs have left behind."""
+"""`ps-ctl`: show the status of a running server, let it save or stop, make keys, and plot learning curves."""
 
 import sys
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ from common.sockets.request import ask
 from ps_server.shell.keys import add_keys, make_keys
 
 PROGRAM = "ps-ctl"
-ANSWER_SECONDS = 10.0
+REPLY_SECONDS = 10.0
 SAVE_SECONDS = 60.0  # until a checkpoint is on disk
-PIPE_WIDTH = 200  # characters: enough for the longest name of a worker, which a terminal may have to cut
+PIPE_WIDTH = 200  # characters; enough for the longest worker id, which a terminal may cut off
 
 app = SubcommandApp()
 
@@ -39,7 +39,7 @@ def main() -> NoReturn:
 
 
 def control(argv: Sequence[str] | None = None) -> int:
-    """Run the program. Raises PsRlError for what the user can mend."""
+    """Run the program. Raises PsRlError for errors that the user can fix."""
     print_version(typed_flags(sys.argv[1:] if argv is None else argv), PROGRAM)
     app.cli(args=argv, prog=PROGRAM, description=__doc__)
     return 0
@@ -47,7 +47,7 @@ def control(argv: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Server(CurveFlags):
-    """Whom to ask."""
+    """The flags that name a server."""
 
     server: str
     """HOST:PORT of the ps-server"""
@@ -62,12 +62,12 @@ Asked = Annotated[Server, arg(name="")]  # its flags have no prefix
 @app.command
 def status(*, server: Asked, json: bool = False) -> None:
     """
-    How is the run?
+    Show the status of the run and of its workers.
 
     Args:
         json: print one JSON object instead of text
     """
-    reply = _ask(server, messages.StatusRequest(request=1), ANSWER_SECONDS)
+    reply = _ask(server, messages.StatusRequest(request=1), REPLY_SECONDS)
     assert isinstance(reply, messages.StatusReply)
     if json:
         _print_json(reply.status)
@@ -78,7 +78,7 @@ def status(*, server: Asked, json: bool = False) -> None:
 @app.command
 def checkpoint(*, server: Asked, json: bool = False) -> None:
     """
-    Have the server write a checkpoint now, and wait until it is on disk.
+    Write a checkpoint now, and wait until it is on disk.
 
     Args:
         json: print one JSON object instead of text
@@ -94,12 +94,12 @@ def checkpoint(*, server: Asked, json: bool = False) -> None:
 @app.command
 def stop(*, server: Asked, json: bool = False) -> None:
     """
-    End the run: workers leave, the server saves, all exit.
+    End the run: workers leave, the server saves, all programs exit.
 
     Args:
         json: print one JSON object instead of text
     """
-    reply = _ask(server, messages.StopRequest(request=1), ANSWER_SECONDS)
+    reply = _ask(server, messages.StopRequest(request=1), REPLY_SECONDS)
     if json:
         _print_json(reply)
     else:
@@ -109,15 +109,14 @@ def stop(*, server: Asked, json: bool = False) -> None:
 @app.command
 def keygen(folder: Path, /, *, name: str | None = None, admin: bool = False) -> None:
     """
-    Make the keys of a locked server in FOLDER: its own, those of its workers, and those of an admin.
+    Make the keys of a locked server in FOLDER: one pair for the server, one for its workers, one for an admin.
 
-    The public keys of who may connect lie in FOLDER/authorized, where the server looks; take one away, and it may
-    connect no more.
+    The server reads FOLDER/authorized: every public key in it may connect. Remove a file to withdraw that right.
 
     Args:
-        folder: where they are put
-        name: add keys of this name to a folder that has the others
-        admin: with --name: who has them may save and stop the run too
+        folder: folder for the keys
+        name: add one more pair, of this name, to a folder that has keys
+        admin: with --name: this pair may also save and stop the run
     """
     for path in make_keys(folder) if name is None else [add_keys(folder, name, admin=admin)]:
         print(path)
@@ -126,19 +125,19 @@ def keygen(folder: Path, /, *, name: str | None = None, admin: bool = False) -> 
 @app.command
 def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
     """
-    Draw learning curves as a PNG: the mean return of the last 100 episodes against steps, minutes and episodes.
+    Plot learning curves as a PNG: the mean return of the last 100 episodes against steps, minutes and episodes.
 
-    Runs that differ in no setting but their seed become their mean and a band from the lowest to the highest as far as
-    the shortest goes; each is a thin line to its own end. The legend names the settings in which others differ.
+    Runs that differ only in their seed are drawn as their mean and a band from the lowest to the highest, up to the end
+    of the shortest, and each as a thin line. The legend names the settings in which the other runs differ.
 
     Args:
-        runs: run folders, or folders with run folders below them
-        out: the file to write; curve.png in the first folder when not given
+        runs: run folders, or folders that contain run folders
+        out: file for the plot; curve.png in the first folder when not given
     """
     if not runs:
-        raise SettingsError("plot: say which run folders to draw")
+        raise SettingsError("plot: name the run folders to draw")
     from ps_server.records.plots import (
-        plot_runs,  # matplotlib takes a second to load, and the other commands do without
+        plot_runs,  # here, because matplotlib takes a second to load and the other commands do without it
     )
 
     print(plot_runs(runs, out or runs[0] / CURVE))
@@ -157,11 +156,16 @@ def _print_status(status: Status) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = PIPE_WIDTH
+    console.print(_text_of(status))
+    console.print(_workers_of(status))
+
+
+def _text_of(status: Status) -> Text:
+    """The run in words. Text, not markup: the names of workers and presets come from peers."""
     scores = (status.mean_return_100, status.best_mean_return_100, status.until_return)
     returns, best, target = ("-" if score is None else f"{score:.2f}" for score in scores)
-    # Text, not markup: workers and presets are named by strangers.
-    told = Text(status.preset or "undecided", style="bold")
-    told.append(
+    text = Text(status.preset or "undecided", style="bold")
+    text.append(
         f"{status.environment and ' on '}{status.environment} is {status.phase}, version {status.version}, "
         f"{status.parameters} parameters, {status.minutes:.1f} minutes\n"
         f"T {status.global_steps}   {status.steps_per_second:.0f} steps/s   "
@@ -174,12 +178,15 @@ def _print_status(status: Status) -> None:
         style="not bold",
     )
     if (standby := status.standby) is not None:
-        told.append(
+        text.append(
             f"\nstandby {standby.address} is {standby.phase}, {standby.lag_updates} updates "
             f"({standby.lag_bytes / 2**20:.1f} MiB, {standby.lag_seconds:.1f} s) behind; dropped {standby.drops} times",
             style="not bold",
         )
-    console.print(told)
+    return text
+
+
+def _workers_of(status: Status) -> Table:
     columns = ("worker", "no.", "envs", "alive", "silent s", "pushes", "refused", "steps", "stale", "steps/s")
     table = Table(*columns, box=SIMPLE_HEAD)
     for worker in status.workers:
@@ -195,4 +202,4 @@ def _print_status(status: Status) -> None:
             f"{worker.staleness:.2f}",
             f"{speed_of(worker):.0f}",
         )
-    console.print(table)
+    return table

@@ -20,53 +20,52 @@ from ps_server.state.lineage import RUN_ID
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
     """
-    Hold the weights of a run, apply the gradients that workers push, and remember both.
+    Hold the weights of a run, apply the gradients that workers push, and keep both in checkpoints.
 
     The flags that matter first:
-      --preset NAME            what to train (rl-cluster --list); else the first worker decides
+      --preset NAME            what to train (rl-cluster --list); without it the first worker decides
       --environment ID         a game of your choice; with --preset it is played with that preset's settings
-      --port N                 where to listen, and --host ADDRESS
-      --resume RUN_DIR         go on with a run from its newest sound checkpoint
-      --run-dir PATH           where the run is kept
-      --standby-of HOST:PORT   follow that server, and take its place when it is gone
-      --checkpoint-seconds S   between two checkpoints
+      --port N                 port to listen on, and --host ADDRESS
+      --resume RUN_DIR         continue a run from its newest sound checkpoint
+      --run-dir PATH           run folder
+      --standby-of HOST:PORT   follow that server, and take over when it fails
+      --checkpoint-seconds S   time between two checkpoints
       --curve-secret PATH      lock the port, with --authorized-keys FOLDER: see ps-ctl keygen
-      --max-minutes M          end after so many minutes; --max-steps N after so many environment steps
-      --until-return R         end when the last 100 games have this mean
+      --max-minutes M          end after M minutes; --max-steps N after N environment steps
+      --until-return R         end when the mean return of the last 100 games reaches R
     """
 
     port: int = 5555
     """TCP port to listen on; 0: a free one"""
     host: str = "0.0.0.0"
-    """address to listen on; 0.0.0.0 is every interface, :: likewise with IPv6, 127.0.0.1 this machine alone"""
+    """address to listen on; 0.0.0.0 is every interface, :: the same with IPv6, 127.0.0.1 only this machine"""
     run_dir: Path | None = None
-    """folder for what the run leaves behind; runs/EXPERIMENT/PRESET-DATE-seedN when not given, for a standby
-    runs/standby-of-HOST-PORT"""
+    """run folder; runs/EXPERIMENT/PRESET-DATE-seedN when not given, for a standby runs/standby-of-HOST-PORT"""
     checkpoint_dir: Path | None = None
     """folder for checkpoints; RUN_DIR/checkpoints when not given"""
     resume: Path | None = None
-    """continue the run in this folder from its newest sound checkpoint; other flags change its settings, but not what
-    it was begun with: preset, seed, environment, network, algorithm and optimizer"""
+    """continue the run in this folder from its newest sound checkpoint; other flags change its settings, except preset,
+    seed, environment, network, algorithm and optimizer"""
     rescue: str | None = None
-    """id of a run whose folder is lost: its workers bring the newest weights that they have, and go on here"""
+    """id of a run whose folder is lost: its workers join here and restore the newest weights that they have"""
     take_back: bool = False
-    """with --resume: go on from this folder though another server has taken over the run; what that one did is lost"""
+    """with --resume: continue from this folder although another server took over the run; its updates are lost"""
     standby_of: str | None = None
-    """HOST:PORT of a ps-server to follow, and to take the place of when it is gone"""
+    """HOST:PORT of the ps-server to follow and, when it fails, to take over from"""
     takeover_seconds: float = 1.0
-    """silence of that ps-server after which a worker may call this one to its place; more where it may stall"""
+    """silence of that ps-server after which workers may make this one take over; more where it may stall"""
     checkpoint_seconds: float = 30.0
     """seconds between two checkpoints"""
     lease_seconds: float = 5.0
-    """silence after which a worker is taken for dead"""
+    """silence after which a worker counts as dead"""
     receive_mib: float = 1024.0
-    """memory for pushes that are on their way here or wait; workers share it, and take turns when it is too little"""
+    """push budget: memory for pushes in flight and waiting, shared by all workers; too little makes them take turns"""
     curve_secret: Path | None = None
-    """the server's secret key, made by `ps-ctl keygen`: all is encrypted, and only authorised keys may connect"""
+    """the server's secret key, made by `ps-ctl keygen`: traffic is encrypted, and only authorised keys may connect"""
     authorized_keys: Path | None = None
-    """folder with the public keys of those who may connect; its subfolder admins: who may save and stop the run too"""
+    """folder of public keys that may connect; those in its subfolder admins may also save and stop the run"""
     threads: int = 1
-    """threads of the optimizer; 1 is best unless cores are idle and networks large"""
+    """threads of the optimizer; 1 is best unless cores are idle and the network is large"""
 
     def __post_init__(self) -> None:
         check_number("--port", self.port, least=0, most=MOST_PORT)
@@ -80,12 +79,12 @@ class ServerSettings:
         if self.standby_of is not None:
             check_address("--standby-of", self.standby_of)
             if self.resume is not None:
-                raise SettingsError("--standby-of and --resume: a standby has its run from the primary; give one")
+                raise SettingsError("--standby-of and --resume: a standby receives its run from the primary; give one")
         if self.rescue is not None:
             if self.resume is not None or self.standby_of is not None:
-                raise SettingsError("--rescue begins a run anew; leave out --resume and --standby-of")
+                raise SettingsError("--rescue starts a new run; leave out --resume and --standby-of")
             if RUN_ID.fullmatch(self.rescue) is None:
-                raise SettingsError(f"--rescue {self.rescue}: is no id of a run; its workers' logs tell it")
+                raise SettingsError(f"--rescue {self.rescue}: is not a run id; the logs of its workers name it")
         if self.take_back and self.resume is None:
             raise SettingsError("--take-back goes with --resume RUN_DIR, the folder of the server that was replaced")
         if self.resume is not None and self.run_dir is not None:

@@ -1,6 +1,6 @@
 """
-What a server starts from: the run that its folder or its flags tell, in an epoch of its own, which is on disk before
-anybody is served.
+The start of a server: the run that its folder or its flags name, in an epoch of its own, which is on disk before the
+first peer is served.
 """
 
 import logging
@@ -26,12 +26,12 @@ from ps_server.shell.run_storage import RunStorage
 from ps_server.state.lineage import DRAWN, RUN_ID_DIGITS, Lineage
 from ps_server.state.training_run import TrainingRun
 
-# After a power failure both servers of a pair start at once: the primary waits until the standby can have asked it, and
-# has begun to listen.
-STANDBY_ANSWER_SECONDS = 10.0
-PRIMARY_ANSWER_SECONDS = 2.0
+# After a power failure both servers of a pair start at once. The standby first asks the primary, in vain, and only then
+# listens: so the primary has more patience than the standby.
+STANDBY_REPLY_SECONDS = 10.0
+PRIMARY_REPLY_SECONDS = 2.0
 SECRET_BYTES = 16
-MOST_LOST = 16  # runs that one folder remembers to have lost
+MOST_LOST = 16  # lost runs that one lineage continues
 
 log = logging.getLogger("ps-server")
 
@@ -39,7 +39,7 @@ log = logging.getLogger("ps-server")
 def machine_for(
     flags: Parsed[ServerSettings], storage: RunStorage, *, keys: ClientKeys | None, now: float
 ) -> ParameterServer | Standby:
-    """What is to be served. `keys` are what it takes to talk to a standby. Raises PsRlError."""
+    """The machine to serve. `keys` connect it to the other server of a pair. Raises PsRlError."""
     settings = flags.program
     limits = Limits(
         lease_seconds=settings.lease_seconds,
@@ -54,15 +54,15 @@ def machine_for(
             takeover_seconds=settings.takeover_seconds,
             limits=limits,
             now=now,
-            server=_successor(flags, storage, limits, keys=keys, draw=draw, now=now),
+            server=_taken_over_run(flags, storage, limits, keys=keys, draw=draw, now=now),
         )
     run: TrainingRun | None = None
     if settings.resume is not None:
-        run = _kept(flags, storage, now=now)
-        _begin_next_life(run, storage, keys=keys, take_back=settings.take_back, draw=draw)
+        run = _restored_run(flags, storage, now=now)
+        _begin_epoch(run, storage, keys=keys, take_back=settings.take_back, draw=draw)
         lineage = run.lineage
     else:
-        lineage = _begun(storage, rescued=settings.rescue, draw=draw)
+        lineage = _new_lineage(storage, rescued=settings.rescue, draw=draw)
         if flags.names_a_run:
             run = TrainingRun(flags.run, lineage, now=now)
         write_lineage(storage.folder, lineage)
@@ -70,25 +70,27 @@ def machine_for(
     return ParameterServer(run, lineage=lineage, overrides=overrides, limits=limits, now=now)
 
 
-def _begun(storage: RunStorage, *, rescued: str | None, draw: int) -> Lineage:
+def _new_lineage(storage: RunStorage, *, rescued: str | None, draw: int) -> Lineage:
     """
-    A new run.
+    The lineage of a new run.
 
-    It goes on with one that was lost, and whose workers may live: that of the same folder, which has no checkpoints any
-    more or never had one, or the one that the user names.
+    It continues a lost run, whose workers may still be alive: the run of the same folder, if its checkpoints are gone,
+    or the run that the user names.
     """
     before = read_lineage(storage.folder)
     lost = [rescued] if rescued else []
     if before is not None:
         lost += [before.run_id, *before.continues]
     if lost:
-        log.info("workers of run %s, whose checkpoints are lost, may bring the weights that they have", lost[0])
+        log.info(
+            "the checkpoints of run %s are lost; its workers may restore the newest weights that they have", lost[0]
+        )
     run_id = secrets.token_hex(RUN_ID_DIGITS // 2)
     secret = secrets.token_hex(SECRET_BYTES)
     return Lineage.begun(run_id, secret=secret, draw=draw, continues=tuple(lost[:MOST_LOST]))
 
 
-def _successor(
+def _taken_over_run(
     flags: Parsed[ServerSettings],
     storage: RunStorage,
     limits: Limits,
@@ -97,29 +99,29 @@ def _successor(
     draw: int,
     now: float,
 ) -> ParameterServer | None:
-    """What a standby has become in a former life, the server of the run that its folder keeps; else None."""
+    """The run that this standby took over in an earlier life, if its folder holds one; else None."""
     if not newest_first(storage.checkpoints):
         return None
-    run = _kept(flags, storage, now=now)
+    run = _restored_run(flags, storage, now=now)
     if run.primary != flags.program.standby_of:
         check_unused(storage.checkpoints)
-    served = _status_of(run.primary, seconds=PRIMARY_ANSWER_SECONDS, keys=keys)
+    served = _status_of(run.primary, seconds=PRIMARY_REPLY_SECONDS, keys=keys)
     if served is not None and served.run_id not in ("", run.lineage.run_id):
         raise SettingsError(
-            f"{storage.folder}: keeps run {run.lineage.run_id}, and {run.primary} serves run {served.run_id} now: to "
-            f"follow it, take another --run-dir; to go on with the kept run: ps-server --resume {storage.folder}"
+            f"{storage.folder}: holds run {run.lineage.run_id}, but {run.primary} now serves run {served.run_id}: to "
+            f"follow it, take another --run-dir; to continue the run held here: ps-server --resume {storage.folder}"
         )
     log.warning(
-        "run %s was taken over from %s, and goes on here; to follow a new run there, give another --run-dir",
+        "run %s was taken over from %s and continues here; to follow a new run there, give another --run-dir",
         run.lineage.run_id,
         run.primary,
     )
-    _begin_next_life(run, storage, keys=keys, take_back=False, draw=draw)
+    _begin_epoch(run, storage, keys=keys, take_back=False, draw=draw)
     return ParameterServer(run, lineage=run.lineage, overrides={}, limits=limits, now=now)
 
 
-def _kept(flags: Parsed[ServerSettings], storage: RunStorage, *, now: float) -> TrainingRun:
-    """The run of the newest sound checkpoint, with what the flags change."""
+def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: float) -> TrainingRun:
+    """The run of the newest sound checkpoint, with the settings that the flags change."""
     path, vectors, record = newest_checkpoint(storage.folder, storage.checkpoints)
     kept = run_from_dict(record["run"], source=str(path))
     spec = resumed_run(kept, flags.overrides)
@@ -128,21 +130,19 @@ def _kept(flags: Parsed[ServerSettings], storage: RunStorage, *, now: float) -> 
     return run
 
 
-def _begin_next_life(
-    run: TrainingRun, storage: RunStorage, *, keys: ClientKeys | None, take_back: bool, draw: int
-) -> None:
+def _begin_epoch(run: TrainingRun, storage: RunStorage, *, keys: ClientKeys | None, take_back: bool, draw: int) -> None:
     """
-    Put a run that was kept into the epoch after all that are known, and write it down.
+    Put a restored run into an epoch after all known ones, and write that to disk.
 
-    Raises Fenced when another server has taken the run over, unless the user wants it back.
+    Raises Fenced when another server has taken over the run, unless the user takes it back.
     """
     newest = read_lineage(storage.folder)
     if newest is not None and newest.run_id == run.lineage.run_id and newest.epoch > run.epoch:
         run.lineage = newest
     if run.lineage.replaced_by is None:
-        run.lineage = _asked(run, keys=keys)
+        run.lineage = _lineage_known_to_pair(run, keys=keys)
     if take_back:
-        # Of two takeovers one may be unknown here: that by a standby which cannot be asked.
+        # One takeover may be unknown here: that of a standby which does not reply.
         run.lineage = run.lineage.taken_over(draw=draw).taken_over(draw=draw)
     elif run.lineage.replaced_by is not None:
         write_lineage(storage.folder, run.lineage)
@@ -152,9 +152,9 @@ def _begin_next_life(
     write_lineage(storage.folder, run.lineage)
 
 
-def _asked(run: TrainingRun, *, keys: ClientKeys | None) -> Lineage:
-    """What the other server of a pair says of this run: that of a later epoch has it."""
-    for address, seconds in ((run.standby, STANDBY_ANSWER_SECONDS), (run.primary, PRIMARY_ANSWER_SECONDS)):
+def _lineage_known_to_pair(run: TrainingRun, *, keys: ClientKeys | None) -> Lineage:
+    """The lineage after asking the other server of a pair, which has the run if it serves it in a later epoch."""
+    for address, seconds in ((run.standby, STANDBY_REPLY_SECONDS), (run.primary, PRIMARY_REPLY_SECONDS)):
         status = _status_of(address, seconds=seconds, keys=keys)
         if status is None or status.phase == STANDBY_PHASE:
             continue
@@ -164,13 +164,13 @@ def _asked(run: TrainingRun, *, keys: ClientKeys | None) -> Lineage:
 
 
 def _status_of(address: str, *, seconds: float, keys: ClientKeys | None) -> Status | None:
-    """What the other server of a pair says of itself, if there is one and it answers."""
+    """The status of the other server of a pair; None when there is none, or it does not reply."""
     if not address:
         return None
     try:
         reply, _ = ask(address, StatusRequest(request=1), timeout_seconds=seconds, keys=keys)
     except (ServerUnreachable, RequestRefused, WireError) as error:
-        log.warning("%s cannot be asked whether it serves this run; starting: %s", address, error)
+        log.warning("%s does not say whether it serves this run; starting: %s", address, error)
         return None
-    assert isinstance(reply, StatusReply), "a question for the status is answered by it"
+    assert isinstance(reply, StatusReply), "a status request is answered by a status"
     return reply.status

@@ -6,6 +6,7 @@ even if they start in the same second.
 """
 
 import itertools
+import re
 import time
 from pathlib import Path
 
@@ -70,6 +71,11 @@ def make_run_folder(given: Path | None, *, experiment: str, preset: str, seed: i
     except OSError as error:
         raise SettingsError(f"--run-dir {folder}: cannot be made: {error.strerror}") from error
     return folder
+
+
+def standby_folder(primary: str) -> Path:
+    """The default run folder of a standby: always the same, so that a restart finds the run that it took over."""
+    return Path("runs") / ("standby-of-" + re.sub("[^A-Za-z0-9.]+", "-", primary).strip("-"))
 
 
 def claim_run_folder(folder: Path) -> None:

@@ -1,9 +1,9 @@
 """
-Who may connect to a locked server: those whose public keys lie in its folder of authorised keys.
+Access control (ZAP) of a locked server: a peer may connect if its public key is in the folder of authorised keys.
 
-The folder is read at every handshake: a key that is put there may connect at once, and one that is taken away never
-again (a connection that stands is not cut). Keys in its subfolder `admins` may also save and stop the run, and so may
-who has the server's own secret key: its standby.
+The folder is read at every handshake: a new key may connect at once, a removed key never again (an open connection is
+not cut). Keys in the subfolder `admins` may also save and stop the run. So may the server's own key, which its standby
+has.
 """
 
 import logging
@@ -21,22 +21,22 @@ log = logging.getLogger("ps-server")
 
 
 class AccessControl:
-    """The lock of one server socket. Opens nothing before `hang`."""
+    """CURVE and ZAP of one server socket. Opens nothing before `install`."""
 
     def __init__(self, own: Pair, authorized: Path) -> None:
-        """Raises SettingsError when the folder is none, or holds a file that is no key."""
+        """Raises SettingsError when there is no such folder, or a file in it is no key."""
         if not authorized.is_dir():
             raise SettingsError(f"--authorized-keys {authorized}: there is no such folder; ps-ctl keygen makes one")
         self._own = own
         self._authorized = authorized
-        self._admins: set[str] = set()  # keys, as messages name their sender
-        self._turned_away = 0
+        self._admins: set[str] = set()  # keys, as the User-Id of a message names them
+        self._refused = 0
         self._authenticator: ThreadAuthenticator | None = None
         for path in self._files():
             read_public("--authorized-keys", path)
 
     def install(self, context: zmq.Context[Any], socket: zmq.Socket[Any]) -> None:
-        """Lock a socket. To be called before it is bound."""
+        """Lock a socket before it is bound."""
         self._authenticator = ThreadAuthenticator(context)
         self._authenticator.configure_curve_callback("*", self)
         self._authenticator.start()
@@ -45,7 +45,7 @@ class AccessControl:
         socket.setsockopt(zmq.CURVE_SECRETKEY, self._own.secret)
 
     def is_admin(self, sender: str) -> bool:
-        """Whether this key, as ZeroMQ's User-Id of a message gives it, may save and stop the run."""
+        """Whether the key in the User-Id of a message may save and stop the run."""
         return sender in self._admins
 
     def close(self) -> None:
@@ -55,13 +55,13 @@ class AccessControl:
             self._authenticator = None
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """In the authenticator's thread, at a handshake: whether this key (Z85) may come in."""
-        if key == self._own.public:  # our standby, or our primary: they have the same pair
+        """Whether this key (Z85) may connect. Called at each handshake, in the authenticator's thread."""
+        if key == self._own.public:  # our standby or primary, which has the same pair
             self._admins = self._admins | {key.decode()}
             return True
         try:
             files = self._files()
-        except OSError as error:  # too many are open; raised, it would end the thread: nobody could ever come in again
+        except OSError as error:  # too many are open; raised, it would end the thread and lock everybody out
             log.warning("--authorized-keys %s cannot be read now: %s", self._authorized, error)
             files = []
         for path in files:
@@ -71,13 +71,13 @@ class AccessControl:
             except SettingsError as error:
                 log.warning("%s", error)
                 continue
-            # A set of its own each time: the serving thread reads while this one writes.
+            # Replaced, never changed: the serving thread reads the set meanwhile.
             admins = self._admins | {key.decode()}
             self._admins = admins if path.parent.name == ADMINS else admins - {key.decode()}
             return True
-        self._turned_away += 1
-        if self._turned_away & (self._turned_away - 1) == 0:  # 1, 2, 4, …: whoever knocks must not fill the disk
-            log.warning("turned away: the key %s is not authorised (%d so far)", key.decode(), self._turned_away)
+        self._refused += 1
+        if self._refused & (self._refused - 1) == 0:  # 1, 2, 4, …: attempts must not fill the disk
+            log.warning("connection refused: the key %s is not authorised (%d so far)", key.decode(), self._refused)
         return False
 
     def _files(self) -> list[Path]:

@@ -1,8 +1,8 @@
 """
-Checkpoints on disk: a thread that writes them, the newest few sound ones and the best kept, the newest sound one found
-again. A damaged one is moved aside, and never counted among those that are kept.
+Checkpoints on disk: a thread writes them, keeps the newest sound ones and the best, and removes older ones. A damaged
+checkpoint is moved aside and does not count as kept.
 
-The thread gets immutable copies and answers through a queue; it never touches the machine.
+The thread receives immutable copies and reports through a queue; it never touches the machine.
 """
 
 import contextlib
@@ -28,15 +28,15 @@ from common.run_folder.paths import ASIDE, BEST, MILESTONES, NEWEST, WRITING, ch
 from common.run_folder.writer_thread import WriterThread
 from ps_server.machine.effects import SaveCheckpoint
 
-MOST_WAITING = 16  # checkpoints that are handed over; the machine hands over one at a time
-WRITER_NICENESS = 10  # more than theirs who serve, and not so far that one who waits for its GIL is kept waiting
+MOST_WAITING = 16  # checkpoints in the queue; the machine hands over one at a time
+WRITER_NICENESS = 10  # above the serving thread, yet low enough that it soon gives back the GIL
 
 log = logging.getLogger("ps-server")
 
 
 @dataclass(frozen=True)
 class Written:
-    """What became of a checkpoint: a path, or why there is none."""
+    """The outcome of a checkpoint: its path, and why it was not written, if so."""
 
     path: Path
     error: str = ""
@@ -47,39 +47,39 @@ class CheckpointWriter:
 
     def __init__(self, folder: Path) -> None:
         """
-        Makes the folder, and removes what a killed server has left half-written. No other server may use the folder.
+        Creates the folder, and removes the unfinished files of a killed server. No other server may use the folder.
 
         Raises OSError.
         """
         folder.mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder)
         self.results: queue.SimpleQueue[Written] = queue.SimpleQueue()
-        self.longest_seconds = 0.0  # that one has taken so far
+        self.longest_seconds = 0.0  # of one checkpoint so far
         self._folder = folder
-        self._sound: set[Path] = set()  # written or read by this process
+        self._sound: set[Path] = set()  # written, or read and verified, by this process
         self._writer = WriterThread("checkpoint-writer", most=MOST_WAITING)
-        self._writer.do(_yield_to_others)
+        self._writer.do(_lower_priority)
 
     def write(self, checkpoint: SaveCheckpoint) -> None:
         """Hand over a checkpoint; returns at once."""
         path = self._folder / checkpoint_name(checkpoint.global_steps)
-        if not self._writer.do(partial(self._write_and_tell, path, checkpoint)):
-            self.results.put(Written(path, error="those before it are not written yet"))
+        if not self._writer.do(partial(self._write_and_report, path, checkpoint)):
+            self.results.put(Written(path, error="earlier checkpoints are not written yet"))
 
     def newest(self) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
-        """The newest sound checkpoint that was written. Raises CheckpointError."""
+        """The newest sound checkpoint in the folder. Raises CheckpointError."""
         return newest_checkpoint(self._folder, self._folder)
 
     def close(self, *, within_seconds: float = math.inf) -> bool:
-        """Whether what was handed over is written by then."""
+        """Finish. Returns whether all checkpoints that were handed over are written by then."""
         return self._writer.close(within_seconds=min(within_seconds, threading.TIMEOUT_MAX))
 
-    def _write_and_tell(self, path: Path, checkpoint: SaveCheckpoint) -> None:
+    def _write_and_report(self, path: Path, checkpoint: SaveCheckpoint) -> None:
         begun = time.monotonic()
         try:
             self._write(path, checkpoint)
             self.results.put(Written(path))
-        except Exception as error:  # whatever it is: the server waits for an answer to each checkpoint
+        except Exception as error:  # whatever it is: the server waits for the outcome of each checkpoint
             self.results.put(Written(path, error=str(error) or type(error).__name__))
         self.longest_seconds = max(self.longest_seconds, time.monotonic() - begun)
 
@@ -96,7 +96,7 @@ class CheckpointWriter:
             self._remove_older(milestone, MILESTONES, keep=checkpoint.keep)
 
     def _remove_older(self, path: Path, kind: str, *, keep: int) -> None:
-        """This one and the newest sound ones before it are kept. One that cannot be read takes nobody's place."""
+        """Keep this checkpoint and the newest sound ones before it, `keep` in all. An unreadable one does not count."""
         kept = 1
         for older in older_than(path, kind):
             if kept == keep:
@@ -112,7 +112,7 @@ class CheckpointWriter:
             log.warning("%s: cannot be removed: %s", path, error.strerror)
 
     def _is_sound(self, path: Path) -> bool:
-        """Reads it; a damaged one is moved aside."""
+        """Read a checkpoint and verify it. A damaged one is moved aside."""
         try:
             read_checkpoint(path)
         except CheckpointError as error:
@@ -128,11 +128,11 @@ def newest_checkpoint(
     run_folder: Path, checkpoint_folder: Path | None = None
 ) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
     """
-    The newest sound checkpoint of a run. Newer ones, damaged or unreadable, are passed over, aloud, and moved aside:
-    the run goes on from the one before them, and must never go back to them.
+    The newest sound checkpoint of a run. Newer ones that are damaged or unreadable are logged and moved aside, because
+    the run goes on from the sound one and must never go back to them.
 
-    They are in `checkpoint_folder` if that is given, in the run folder's `checkpoints`, or in the run folder itself.
-    Raises CheckpointError when there is none.
+    Looks in `checkpoint_folder`; without it in the run folder's `checkpoints`, then in the run folder itself. Raises
+    CheckpointError when there is none.
     """
     paths = newest_first(checkpoint_folder) if checkpoint_folder else checkpoints_of(run_folder)
     found = first_sound(paths, read_checkpoint, lambda error: log.warning("%s; trying the one before it", error))
@@ -156,17 +156,17 @@ def _move_aside(path: Path) -> None:
 
 
 def check_unused(folder: Path) -> None:
-    """Raises SettingsError when a run has left checkpoints there: a new run's, with fewer steps, would be removed."""
+    """Raises SettingsError when the folder holds a run: those of a new run, with fewer steps, would be removed."""
     if newest_first(folder):
         raise SettingsError(f"{folder}: holds the checkpoints of a run; take another folder, or --resume that run")
 
 
-def _yield_to_others() -> None:
-    """Where cores are few the calling thread takes what is left of them: serving does not wait for checksums."""
-    if sys.platform == "linux":  # elsewhere a priority is the whole process's
+def _lower_priority() -> None:
+    """Lower the calling thread's priority: where cores are few, serving must not wait for checksums."""
+    if sys.platform == "linux":  # elsewhere priority belongs to the whole process
         here = threading.get_native_id()
-        with contextlib.suppress(OSError):  # there are sandboxes in which nobody may
-            # Never less than it is: that takes a right.
+        with contextlib.suppress(OSError):  # some sandboxes forbid it
+            # Lowering niceness would take a privilege.
             niceness = os.getpriority(os.PRIO_PROCESS, here) + WRITER_NICENESS
             os.setpriority(os.PRIO_PROCESS, here, niceness)  # more than 19 is 19
 

@@ -1,9 +1,9 @@
 """
-The connections of the server's socket, and the end of those that hold too much memory or take the last descriptors.
+The connections of the server's socket. Those that hold too much memory, or take the last descriptors, are cut off.
 
-ZeroMQ keeps a message until its last frame is here, however many come, and says nothing of it. ZeroMQ's monitor tells
-the descriptor of each connection, the kernel how many bytes the connection has brought, and each message from which
-connection it came. connection_limits.py decides which are cut off. On systems other than Linux none is.
+ZeroMQ buffers a message until its last frame has arrived, without any limit or report. Therefore bytes are counted
+here: ZeroMQ's monitor names the descriptor of each connection, the kernel counts the bytes that the connection has
+received, and each message names its connection. connection_limits.py decides which are cut off. (Linux only.)
 """
 
 import array
@@ -30,12 +30,12 @@ from ps_server.shell.connection_limits import (
     one_too_many,
 )
 
-LOOK_SECONDS = 0.02  # between two looks at the memory in use; a gigabyte a second may arrive
-FULL_LOOK_SECONDS = 0.25  # between two looks at every connection, unless memory has grown
+LOOK_SECONDS = 0.02  # between two checks of the memory in use; a gigabyte a second may arrive
+FULL_LOOK_SECONDS = 0.25  # between two checks of every connection, unless memory has grown
 GROWN_BYTES = 2**24
-SHARE = 0.02  # of the time goes into looks at most, where connections are thousands
-BUDGETS, VECTORS = 2, 32  # that the process may use: for pushes; as weights, slots, copies that are sent or saved
-MOST_RESERVED = 1024  # descriptors: for checkpoints, records, shared memory, and for whoever connects next
+SHARE = 0.02  # of the time that checks may take, where connections are thousands
+BUDGETS, VECTORS = 2, 32  # memory of the process: push budgets; vectors (weights, slots, copies sent or saved)
+MOST_RESERVED = 1024  # descriptors kept free for checkpoints, records, shared memory and the next connection
 TCP_INFO_BYTES = 136
 BYTES_RECEIVED_AT = 128  # in struct tcp_info
 SO_COOKIE = 57
@@ -45,7 +45,7 @@ log = logging.getLogger("ps-server")
 
 
 class Connections:
-    """Of one ROUTER; the thread that serves owns it. `now` is seconds of time.monotonic."""
+    """The connections of one ROUTER. The serving thread owns them. `now` is seconds of time.monotonic."""
 
     def __init__(
         self,
@@ -59,62 +59,63 @@ class Connections:
         is_locked: bool,
     ) -> None:
         """
-        To be made before the socket is bound.
+        To be created before the socket is bound.
 
-        `vector_bytes`: of the longest vector that anybody may send now; `run_bytes`: of the weights, 0 while there are
-        none; `budget_bytes`: for pushes that are under way.
+        `vector_bytes`: size of the longest vector that a peer may send now; `run_bytes`: size of the weights, 0 while
+        there are none; `budget_bytes`: the push budget.
         """
         self._vector_bytes, self._run_bytes, self._is_known = vector_bytes, run_bytes, is_known
         self._budget_bytes = budget_bytes
         self._frame_bytes = CURVE_FRAME_BYTES if is_locked else 0
         self._by_descriptor: dict[int, Connection] = {}
-        self._sockets: dict[int, socket.socket] = {}  # borrowed: ZeroMQ closes them
+        self._sockets: dict[int, socket.socket] = {}  # borrowed from ZeroMQ, which closes them
         self._router = router
         self._monitor: zmq.Socket[bytes] | None = None
         self._start_bytes = self._looked_bytes = bytes_in_use()
         self._look_at = self._full_look_at = self._count_at = 0.0
         self._give_back_at = float("inf")
-        self._taken, self._is_drained = 0, True  # messages since the last full look; whether none waited at some moment
+        self._taken = 0  # messages since the last full check
+        self._is_drained = True  # whether the socket was empty since then
         self._cut_off = 0
         self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._first_reserved = self._descriptors - min(MOST_RESERVED, self._descriptors // 4)
         if sys.platform == "linux":
             self._monitor = context.socket(zmq.PAIR)
-            self._monitor.setsockopt(zmq.RCVHWM, 0)  # else the thread that receives from everybody would wait for us
+            self._monitor.setsockopt(zmq.RCVHWM, 0)  # with a limit, ZeroMQ's IO thread would block on us
             address = f"inproc://connections-{id(self)}"
             router.monitor(address, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
             self._monitor.connect(address)
 
     @property
     def next_look(self) -> float:
-        """When `look` has something to do."""
+        """When the next `look` is due."""
         return self._look_at if self._monitor is not None else float("inf")
 
     def delivered(self, frames: Sequence[zmq.Frame], *, now: float) -> None:
-        """A message was taken from the socket; the first frame names its sender."""
+        """Count a message that was read from the socket; the first frame names its sender."""
         self._taken += 1
         try:
             descriptor = int(frames[-1].get(zmq.SRCFD))
         except zmq.ZMQError:  # a peer of ZMTP before 3.0, or one that was gone at once: its bytes count as undelivered
             return
         if descriptor not in self._by_descriptor:
-            self._hear(now=now)  # the first message may overtake the news of its connection
+            self._read_monitor(now=now)  # the first message may overtake the monitor's event
         if (connection := self._by_descriptor.get(descriptor)) is not None:
-            connection.peer, connection.heard = frames[0].bytes, now
+            connection.peer, connection.delivered_at = frames[0].bytes, now
             connection.delivered += sum(map(self._on_the_wire, frames[1:]))
 
     def drained(self) -> None:
-        """No complete message waits at this moment."""
+        """The socket holds no complete message at this moment."""
         self._is_drained = True
 
     def look(self, *, now: float) -> None:
-        """Cut off which connections hold too much. Cheap, unless memory has grown or some time has passed."""
+        """Cut off connections that hold too much. Cheap, unless memory has grown or some time has passed."""
         if now < self.next_look:
             return
         self._look_at = now + LOOK_SECONDS
-        self._hear(now=now)
+        self._read_monitor(now=now)
         self._keep_reserve(now=now)
-        # The socket takes from its connections in turn: after so many messages each that waited has been taken.
+        # The socket reads its connections in turn: after so many messages, each that waited has been read.
         is_round = self._is_drained or self._taken > len(self._by_descriptor)
         used = bytes_in_use()
         if is_round and (now >= self._full_look_at or used > self._looked_bytes + GROWN_BYTES):
@@ -143,7 +144,7 @@ class Connections:
 
     def _look_at_all(self, used: int, *, now: float) -> None:
         for descriptor, connection in self._by_descriptor.items():
-            with contextlib.suppress(OSError):  # the connection has ended, and the news of it is on its way
+            with contextlib.suppress(OSError):  # the connection has ended; the monitor's event follows
                 received = _received(self._sockets[descriptor])
                 if connection.bytes_held(received) > QUIET_BYTES:
                     received -= _unread(descriptor)
@@ -162,13 +163,13 @@ class Connections:
             self._give_back_at = now + 2 * FULL_LOOK_SECONDS
 
     def _keep_reserve(self, *, now: float) -> None:
-        """Have some descriptors free for ourselves."""
+        """Keep some descriptors free for the server itself."""
         if now < self._count_at:
             return
         try:
-            lowest = os.dup(self._router.fileno())  # the lowest that is free
+            lowest = os.dup(self._router.fileno())  # the lowest free descriptor
             os.close(lowest)
-        except OSError:  # there is none
+        except OSError:  # none is free
             lowest = self._descriptors
         if lowest > self._first_reserved:
             missing = lowest - self._first_reserved
@@ -180,21 +181,21 @@ class Connections:
             borrowed = self._sockets[connection.descriptor]
             with contextlib.suppress(OSError):  # the connection has ended by itself
                 if borrowed.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8) == connection.identity:
-                    self._tell(borrowed.getpeername()[0], connection, why)
-                    borrowed.shutdown(socket.SHUT_RDWR)  # ZeroMQ sees the end, and lets go of what it holds
+                    self._log_cut(borrowed.getpeername()[0], connection, why)
+                    borrowed.shutdown(socket.SHUT_RDWR)  # ZeroMQ sees the end, and frees its buffers
             self._forget(connection.descriptor)
 
-    def _tell(self, host: str, connection: Connection, why: str) -> None:
+    def _log_cut(self, host: str, connection: Connection, why: str) -> None:
         self._cut_off += 1
-        if self._cut_off & (self._cut_off - 1) == 0:  # 1, 2, 4, …: whoever comes back must not fill the disk
-            who = "a worker" if self._is_known(connection.peer) else "a stranger"
+        if self._cut_off & (self._cut_off - 1) == 0:  # 1, 2, 4, …: a peer that reconnects must not fill the disk
+            who = "a worker" if self._is_known(connection.peer) else "an unknown peer"
             log.warning(
                 "cut off: a connection of %s at %s, to save %s; it held %d bytes of an unfinished message "
                 "(%d connections so far)", who, host, why, connection.unfinished, self._cut_off,
             )  # fmt: skip
 
-    def _hear(self, *, now: float) -> None:
-        """Of connections that were made, and of those that have ended."""
+    def _read_monitor(self, *, now: float) -> None:
+        """Events of connections that were accepted or have ended."""
         while self._monitor is not None:
             try:
                 event, descriptor = struct.unpack("=Hi", self._monitor.recv_multipart(zmq.NOBLOCK)[0])
@@ -207,7 +208,7 @@ class Connections:
     def _adopt(self, descriptor: int, *, now: float) -> None:
         try:
             borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
-        except OSError:  # the connection has ended already, and the descriptor may be something else
+        except OSError:  # the connection has ended, and its descriptor may be reused
             return
         identity = borrowed.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8)
         self._sockets[descriptor] = borrowed
@@ -219,13 +220,13 @@ class Connections:
 
 
 def _received(borrowed: socket.socket) -> int:
-    """Bytes that the kernel has taken in for this connection."""
+    """Bytes that the kernel has received on this connection."""
     info = borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
     return int(struct.unpack_from("=Q", info, BYTES_RECEIVED_AT)[0])
 
 
 def _unread(descriptor: int) -> int:
-    """Bytes of those that ZeroMQ has not read yet; whole messages may be among them."""
+    """Received bytes that ZeroMQ has not read yet; whole messages may be among them."""
     count = array.array("i", [0])
     fcntl.ioctl(descriptor, termios.FIONREAD, count)
     return count[0]

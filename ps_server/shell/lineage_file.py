@@ -1,9 +1,8 @@
 """
-lineage.json in a run folder: which run lives there, the newest epoch in which it was served from there, and whether
-another server has taken the run over.
+lineage.json in a run folder: the run id, the newest epoch that was served from there, and the server that replaced it.
 
 The file outlives checkpoints that were removed or never written. A server writes it before it serves, so that no two of
-its lives have the same epoch, and when it learns that it was replaced, so that it is never started again by mistake.
+its lives share an epoch, and when it is fenced, so that it is never started again by mistake.
 """
 
 import contextlib
@@ -18,7 +17,7 @@ from ps_server.state.lineage import Lineage
 
 
 def read_lineage(folder: Path) -> Lineage | None:
-    """What a run folder remembers; None when no server has run there. Raises SettingsError when it cannot be read."""
+    """The lineage in a run folder; None when no server has run there. Raises SettingsError when it cannot be read."""
     path = folder / LINEAGE
     try:
         return msgspec.json.decode(path.read_bytes(), type=Lineage)
@@ -26,12 +25,12 @@ def read_lineage(folder: Path) -> Lineage | None:
         return None
     except (OSError, msgspec.MsgspecError) as error:
         raise SettingsError(
-            f"{path}: cannot be read: {error}; move it away, and workers will not know the run"
+            f"{path}: cannot be read: {error}; move it away to start anew, without the run's workers"
         ) from error
 
 
 def write_lineage(folder: Path, lineage: Lineage) -> None:
-    """Whole or not at all, and on the disk when this returns. Raises SettingsError."""
+    """Write the file atomically; it is on disk when this returns. Raises SettingsError."""
     path = folder / LINEAGE
     beside = replacement_of(path)
     try:

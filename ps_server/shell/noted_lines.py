@@ -1,8 +1,8 @@
 """
-What the machine wants to be told to whoever watches the server: lines of its log, and not without end.
+The machine's notes as lines of the log, at a limited rate.
 
-Some lines are caused by what peers say ("joined", "is back"), and a peer may say it a thousand times a second. Lines
-beyond a few a second are left out, and counted. Warnings are counted apart, so that no chatter can hide one.
+Peers cause some lines ("joined", "is back"), perhaps a thousand times a second. Lines beyond a few a second are left
+out and counted. Warnings have a limit of their own, so that no chatter can hide one.
 """
 
 import logging
@@ -23,7 +23,7 @@ class NotedLines:
         self._left_out = dict.fromkeys(_LEVELS.values(), 0)
 
     def add(self, note: Note, *, now: float) -> None:
-        """Log it, unless there were too many."""
+        """Log a note, unless there were too many."""
         level = _LEVELS[note.warning]
         if not self._limits[level].allows(now=now):
             self._left_out[level] += 1

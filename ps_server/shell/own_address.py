@@ -4,20 +4,20 @@ import socket
 
 from common.protocol.addresses import EVERY_INTERFACE, bare_host
 
-# Documentation's own networks: nothing is sent there, but the system says from which address it would be.
+# Networks reserved for documentation: nothing is sent, but the kernel chooses the address it would send from.
 OUTSIDE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 
 
 def own_host(typed: str, bound: str) -> str:
-    """`typed` is what the user said; `bound` the address that is listened on."""
+    """`typed` is the value of --host, `bound` the address that the socket is bound to."""
     host = bare_host(typed)
     if bound in EVERY_INTERFACE:
-        return _towards_the_outside()
+        return _outgoing_address()
     return bound if host in (name for _, name in socket.if_nameindex()) else host
 
 
-def _towards_the_outside() -> str:
-    """The address that a packet to another network would carry, or the name of this machine where there is none."""
+def _outgoing_address() -> str:
+    """The source address of packets to other networks, or this machine's name where there is none."""
     for family, outside in OUTSIDE:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             try:

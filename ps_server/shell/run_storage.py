@@ -1,7 +1,7 @@
 """
-Where a server keeps its run: a run folder and a folder of checkpoints, which no other server uses meanwhile.
+The storage of a run: a run folder and a folder of checkpoints, locked against other servers.
 
-It knows nothing of what is written there.
+It knows nothing of the files in them.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from ps_server.shell.checkpoint_writer import check_unused
 
 
 class RunStorage:
-    """Both folders, locked until `close`. The run folder exists; the other is made if need be."""
+    """Both folders, locked until `close`. The run folder exists; the other is created if need be."""
 
     def __init__(self, folder: Path, *, checkpoints: Path | None, may_hold_a_run: bool) -> None:
         """
@@ -27,7 +27,7 @@ class RunStorage:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SettingsError(f"{self.checkpoints}: checkpoints cannot be kept there: {error.strerror}") from error
-        self._is_kept = False
+        self._outlives_us = False
         self._locks = FolderLocks([folder, self.checkpoints])
         try:
             if not may_hold_a_run:
@@ -37,10 +37,10 @@ class RunStorage:
             raise
 
     def keep(self) -> None:
-        """A thread may still write there, whatever the rest of this process does: the locks end when it ends."""
-        self._is_kept = True
+        """Hold the locks until the process ends: a thread may still be writing there."""
+        self._outlives_us = True
 
     def close(self) -> None:
-        """Let other servers have the folders."""
-        if not self._is_kept:
+        """Release the folders for other servers."""
+        if not self._outlives_us:
             self._locks.close()

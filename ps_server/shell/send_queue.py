@@ -1,9 +1,9 @@
 """
-Replies on their way to peers that may read slowly, or not at all.
+The send queue: replies to peers that read slowly, or not at all.
 
-ZeroMQ takes a few whole messages for each peer. What it does not take waits here, in order: so whoever reads, in bursts
-perhaps, has an answer to every push. Weights do not wait: an answer is sent with those that are the newest when its
-turn comes. A peer that reads nothing costs what ZeroMQ took and some small messages.
+ZeroMQ accepts a few whole messages for each peer. Further replies wait here, in order, so that a peer that reads in
+bursts gets a reply to every push. Weights do not wait: a reply leaves with the newest weights. A peer that reads
+nothing costs what ZeroMQ accepted and some small messages.
 """
 
 from collections import deque
@@ -19,13 +19,13 @@ from ps_server.machine.effects import Send
 from ps_server.machine.membership import PeerId
 from ps_server.state.weight_store import Snapshot
 
-MOST_WAITING = 128  # messages for one peer; a worker has up to 64 pushes unanswered, and some other requests
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.002, 0.25  # between two tries; doubles while nothing is taken
+MOST_WAITING = 128  # messages for one peer; a worker has up to 64 pushes in flight, and some other requests
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.002, 0.25  # between two attempts; doubles while the peer reads nothing
 
 
 @dataclass(frozen=True, eq=False)
 class _Reply:
-    """`places`: where its weights lie in shared memory, if they do. `target`: which weights it is to be given."""
+    """`places`: its weights in shared memory, if they are there. `target`: which weights it leaves with."""
 
     send: Send
     places: Places | None
@@ -34,14 +34,14 @@ class _Reply:
 
 @dataclass(eq=False)
 class _Queue:
-    """What waits for one peer, and when that is tried again."""
+    """The replies that wait for one peer, and when the next attempt is due."""
 
     due: float
     pause: float = FIRST_PAUSE_SECONDS
     waiting: deque[_Reply] = field(default_factory=deque)
 
 
-class Replies:
+class SendQueue:
     """The sending half of one ROUTER. `now` is seconds of any monotonic clock."""
 
     def __init__(
@@ -52,8 +52,8 @@ class Replies:
         renewed: Callable[[Send, bool], Send],
     ) -> None:
         """
-        `place` writes the weights of a reply to where its peer wants them, if that is in shared memory. `renewed` gives
-        a reply the newest weights, or target weights.
+        `place` writes the weights of a reply to the slot that its peer offered, if any. `renewed` attaches the newest
+        weights, or target weights, to a reply.
         """
         self._socket = socket
         self._place = place
@@ -62,12 +62,12 @@ class Replies:
         self._frames: WeakKeyDictionary[Snapshot, list[zmq.Frame]] = WeakKeyDictionary()
 
     def send(self, send: Send, *, now: float) -> None:
-        """Send a reply, after those that wait for the same peer."""
+        """Send a reply, after those that wait for the same peer. A full queue drops it."""
         reply = _Reply(send, self._place(send))
         if send.to not in self._queues and self._is_taken(reply):
             return
         if isinstance(send.message, StatusReply):
-            return  # too large to wait: who has asked asks again
+            return  # too large to wait: the peer repeats its request
         queue = self._queues.setdefault(send.to, _Queue(due=now + FIRST_PAUSE_SECONDS))
         if len(queue.waiting) < MOST_WAITING:
             carries = reply.places is None and send.snapshot is not None
@@ -75,7 +75,7 @@ class Replies:
             queue.waiting.append(_Reply(replace(send, snapshot=None), reply.places, target))
 
     def send_waiting(self, *, now: float) -> None:
-        """Send what peers take now."""
+        """Send the replies that peers have room for now."""
         for peer, queue in [(peer, queue) for peer, queue in self._queues.items() if now >= queue.due]:
             before = len(queue.waiting)
             while queue.waiting and self._is_taken(self._with_weights(queue.waiting[0])):
@@ -87,14 +87,14 @@ class Replies:
                 del self._queues[peer]
 
     def next_due(self) -> float | None:
-        """When `send_waiting` has something to try; None when nothing waits."""
+        """When the next attempt of `send_waiting` is due; None when nothing waits."""
         return min((queue.due for queue in self._queues.values()), default=None)
 
     def _with_weights(self, reply: _Reply) -> _Reply:
         return reply if reply.target is None else _Reply(self._renewed(reply.send, reply.target), None)
 
     def _is_taken(self, reply: _Reply) -> bool:
-        """Whether ZeroMQ takes it, or nobody is there any more who could have it."""
+        """Whether ZeroMQ accepted the reply, or the peer is gone."""
         send = reply.send
         frames: list[Buffer | zmq.Frame] = [send.to, *to_frames(send.message, send.vector)]
         if reply.places is not None:
@@ -106,13 +106,13 @@ class Replies:
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
-            # ROUTER_MANDATORY tells that the connection is gone; the worker will be back on another one.
+            # ROUTER_MANDATORY reports that the connection is gone; its worker reconnects.
             if error.errno != zmq.EHOSTUNREACH:
                 raise
         return True
 
     def _frames_of(self, snapshot: Snapshot) -> list[zmq.Frame]:
-        """The snapshot as frames, made once; sending a frame again costs a reference, not a copy."""
+        """The snapshot as frames, made once: sending a frame again costs a reference, not a copy."""
         if snapshot not in self._frames:
             self._frames[snapshot] = [zmq.Frame(chunk, copy=False) for chunk in chunks(snapshot.buffer)]
         return self._frames[snapshot]

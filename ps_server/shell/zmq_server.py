@@ -1,8 +1,8 @@
 """
-The shell of the server: one ROUTER socket, one thread. It receives, decodes, asks the machine, and does what it says.
-A standby listens to its primary too (primary_link.py).
+The shell of the server: one ROUTER socket, one thread. It receives and decodes messages, passes them to the machine,
+and carries out the effects. At a standby it also receives from the primary (primary_link.py).
 
-Nothing is decided here, and nobody can make this loop wait: replies.py has what peers do not read at once.
+The machine decides everything. No peer can block this loop: send_queue.py keeps the replies that a peer does not read.
 """
 
 import contextlib
@@ -33,22 +33,22 @@ from ps_server.shell.connections import Connections
 from ps_server.shell.mapped_segments import MappedSegments
 from ps_server.shell.noted_lines import NotedLines
 from ps_server.shell.primary_link import PrimaryLink
-from ps_server.shell.send_queue import Replies
+from ps_server.shell.send_queue import SendQueue
 
 TICK_SECONDS = 0.25
-AWAY_SECONDS = 0.5  # a tick that is later than this: workers spoke, perhaps, and were not heard
-BURST = 64  # messages between two looks at the clock
-RECEIVE_HIGH_WATER = 16  # whole messages of one peer, received and not yet looked at
+AWAY_SECONDS = 0.5  # a tick later than this: messages of workers may have waited meanwhile
+BURST = 64  # messages between two readings of the clock
+RECEIVE_HIGH_WATER = 16  # whole messages of one peer, received and not yet handled
 SEND_HIGH_WATER = 8  # whole messages for one peer, not yet taken by its connection
-SAVE_SECONDS = 60.0  # for the last checkpoint; longer where others took long
-SLOWER = 4.0  # times the longest so far
+SAVE_SECONDS = 60.0  # for the last checkpoint, at least
+SLOWER = 4.0  # times the longest checkpoint so far, where that is more
 LINGER_MILLISECONDS = 500  # for the last replies when the server exits
 
 log = logging.getLogger("ps-server")
 
 
 class ZmqServer:
-    """Serves one ParameterServer, or the Standby of another. The thread that calls `serve` owns it."""
+    """Serves a ParameterServer or a Standby. The thread that calls `serve` owns it."""
 
     def __init__(
         self,
@@ -62,11 +62,9 @@ class ZmqServer:
         primary_keys: ClientKeys | None = None,
     ) -> None:
         """
-        Binds at once; port 0 takes a free one. Without a door it talks to anybody.
+        Binds at once; port 0 takes a free one. Without `access_control` every peer may connect.
 
-        `primary_keys` are what a standby needs to talk to a locked primary.
-
-        Raises SettingsError when the address cannot be had.
+        `primary_keys` connect a standby to a locked primary. Raises SettingsError when the address cannot be bound.
         """
         self._server = server
         self._writer = writer
@@ -75,25 +73,13 @@ class ZmqServer:
         self._access_control = access_control
         if access_control is not None:
             access_control.install(self._context, self._socket)
-        self._connections = Connections(
-            self._context,
-            self._socket,
-            vector_bytes=self._most_vector_bytes,
-            run_bytes=lambda: self._most_vector_bytes() if self.served is not None and self.served.version else 0,
-            is_known=self._is_known,
-            budget_bytes=receive_bytes,
-            is_locked=access_control is not None,
-        )
-        self._memory = MappedSegments()
+        self._connections = self._limited_connections(receive_bytes)  # before the socket is bound
+        self._segments = MappedSegments()
         self._lines = NotedLines()
-        self._replies = Replies(self._socket, place=self._place, renewed=self._renewed)
+        self._replies = SendQueue(self._socket, place=self._place, renewed=self._renewed)
         self._exit = False
         self._on_report: Callable[[Reported], None] | None = None
-        try:
-            self.host, self.port = bind(self._socket, host, port)
-        except (zmq.ZMQError, OSError, UnicodeError) as error:
-            self._shut(linger=0)
-            raise SettingsError(f"--host {host} --port {port}: cannot listen there: {error}") from error
+        self.host, self.port = self._bind(host, port)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._primary: PrimaryLink | None = None
@@ -103,7 +89,7 @@ class ZmqServer:
 
     @property
     def served(self) -> ParameterServer | None:
-        """The server of the run; None at a standby that has not taken over."""
+        """The server of the run; None at a standby before takeover."""
         return self._server.server if isinstance(self._server, Standby) else self._server
 
     def serve(
@@ -114,9 +100,9 @@ class ZmqServer:
         on_report: Callable[[Reported], None],
     ) -> None:
         """
-        Serve until the run has ended or `until` says so.
+        Serve until the run has ended or `until` is true.
 
-        `on_tick` gets the status several times a second, `on_report` each report of a worker.
+        `on_tick` receives the status several times a second, `on_report` each report of a worker.
         """
         self._on_report = on_report
         next_tick = time.monotonic()
@@ -125,7 +111,7 @@ class ZmqServer:
             wait = max(0.0, due - time.monotonic())
             if self._poller.poll(int(wait * 1000) + 1):
                 self._receive_from_primary()
-                for frames in self._waiting():
+                for frames in self._received():
                     self._handle(frames)
             else:
                 self._connections.drained()
@@ -139,35 +125,53 @@ class ZmqServer:
                 next_tick = now + TICK_SECONDS
                 self._do(self._server.tick(now=now))
                 alive = self.served.membership.alive() if self.served is not None else []
-                self._memory.keep_only({member.peer for member in alive})
+                self._segments.keep_only({member.peer for member in alive})
                 on_tick(self._server.status(now=now))
 
     def close(self) -> bool:
         """
-        Write the last checkpoint, if anything changed since the newest, and let go of everything.
+        Write the last checkpoint, if anything changed since the newest, and release everything.
 
-        Whether the disk has taken what was to be written. One that takes nothing is not waited for without end.
+        Returns whether all checkpoints are on disk. A disk that accepts nothing is abandoned after a time limit.
         """
         end = time.monotonic() + max(SAVE_SECONDS, SLOWER * self._writer.longest_seconds)
         self._drain_writer(end)
-        for _ in range(2):  # the second if the first finds the weights lost, and the run goes back to a checkpoint
+        for _ in range(2):  # again if the weights turn out ruined, and the run goes back to a checkpoint
             if self.served is not None and self.served.has_unsaved:
                 self._do(self.served.save(now=time.monotonic()))
                 self._drain_writer(end)
         is_written = self._writer.close(within_seconds=max(0.0, end - time.monotonic()))
         if not is_written:
-            log.warning("the disk does not take the last checkpoint; it is not waited for any longer")
+            log.warning("the disk does not accept the last checkpoint; the server exits without it")
         self._shut(linger=LINGER_MILLISECONDS)
         return is_written
+
+    def _limited_connections(self, receive_bytes: int) -> Connections:
+        return Connections(
+            self._context,
+            self._socket,
+            vector_bytes=self._most_vector_bytes,
+            run_bytes=lambda: self._most_vector_bytes() if self.served is not None and self.served.version else 0,
+            is_known=self._is_known,
+            budget_bytes=receive_bytes,
+            is_locked=self._access_control is not None,
+        )
+
+    def _bind(self, host: str, port: int) -> tuple[str, int]:
+        try:
+            return bind(self._socket, host, port)
+        except (zmq.ZMQError, OSError, UnicodeError) as error:
+            self._shut(linger=0)
+            raise SettingsError(f"--host {host} --port {port}: cannot listen there: {error}") from error
 
     def _shut(self, *, linger: int) -> None:
         if self._access_control is not None:
             self._access_control.close()
         self._connections.close()
-        self._memory.keep_only(())
+        self._segments.keep_only(())
         self._context.destroy(linger=linger)
 
-    def _waiting(self) -> Iterator[list[zmq.Frame]]:
+    def _received(self) -> Iterator[list[zmq.Frame]]:
         for _ in range(BURST):
             try:
                 frames = receive_frames(self._socket)
@@ -178,9 +182,9 @@ class ZmqServer:
             yield frames
 
     def _receive_from_primary(self) -> None:
-        """What has arrived at a standby from whom it follows, or followed."""
+        """At a standby: messages of the primary that it follows, or followed."""
         if self._primary is not None and isinstance(self._server, Standby):
-            for message, vector in self._primary.waiting():
+            for message, vector in self._primary.received():
                 self._do(self._server.receive_from_primary(message, vector, now=time.monotonic()))
 
     def _handle(self, frames: list[zmq.Frame]) -> None:
@@ -189,20 +193,20 @@ class ZmqServer:
             header, places = take_places([frame.buffer for frame in frames[1:]])
             message, received = read_to_server(header)
             most = self._most_vector_bytes()
-            vector = self._memory.take(peer, message, received, places, most_bytes=most, now=time.monotonic())
+            vector = self._segments.take(peer, message, received, places, most_bytes=most, now=time.monotonic())
         except WireError as error:
             self._do(self._server.unreadable(peer, str(error), now=time.monotonic()))
             return
         if vector is None:
-            reason = "the memory that you have lent is not here any more; say HELLO again"
+            reason = "the segment that the message names is not mapped here any more; send HELLO again"
             self._send(Send(peer, Refused(request=message.request, code="unknown_worker", reason=reason)))
             return
         if isinstance(message, Hello):
-            self._memory.offered(peer, message)
+            self._segments.offer(peer, message)
         self._do(self._server.receive(peer, message, vector, now=time.monotonic(), sender=self._sender(frames[0])))
 
     def _sender(self, frame: zmq.Frame) -> Sender:
-        """Who has sent a message, by what ZeroMQ knows of its connection."""
+        """The sender of a message, by the key of its connection."""
         if self._access_control is None:
             return ANYBODY
         key = str(frame.get("User-Id"))
@@ -237,22 +241,20 @@ class ZmqServer:
 
     def _send(self, send: Send) -> None:
         if isinstance(send.message, Welcome):
-            send = replace(
-                send,
-                message=msgspec.structs.replace(send.message, memory=self._memory.proof(send.to, now=time.monotonic())),
-            )
+            proof = self._segments.proof(send.to, now=time.monotonic())
+            send = replace(send, message=msgspec.structs.replace(send.message, memory=proof))
         self._replies.send(send, now=time.monotonic())
 
     def _place(self, send: Send) -> Places | None:
-        return self._memory.answer(send.to, send.message.request, send.snapshot)
+        return self._segments.write_reply(send.to, send.message.request, send.snapshot)
 
     def _renewed(self, send: Send, target: bool) -> Send:
-        assert self.served is not None, "who sends weights serves a run"
+        assert self.served is not None, "a server that sends weights has a run"
         return self.served.renewed(send, target=target)
 
     def _recall(self) -> list[Effect]:
-        """Nobody is served meanwhile: there is nothing to serve."""
-        assert self.served is not None, "a standby goes back to nothing"
+        """Blocks the loop: until sound weights are back, there is nothing to serve."""
+        assert self.served is not None, "a standby has no checkpoints to go back to"
         try:
             path, vectors, record = self._writer.newest()
         except CheckpointError as error:
@@ -264,13 +266,13 @@ class ZmqServer:
             self._collect(self._writer.results.get())
 
     def _drain_writer(self, end: float) -> None:
-        """Wait for the checkpoint that is being written, if there is one, but no longer than until `end`."""
+        """Wait until the checkpoint in progress, if any, is written, at most until `end`."""
         if self.served is not None and self.served.checkpoints.is_writing:
             with contextlib.suppress(queue.Empty):
                 self._collect(self._writer.results.get(timeout=max(0.0, end - time.monotonic())))
 
     def _collect(self, written: Written) -> None:
-        assert self.served is not None, "a standby writes nothing"
+        assert self.served is not None, "a standby writes no checkpoints"
         if written.error:
             self._do(self.served.checkpoint_failed(written.error))
         else:
@@ -279,19 +281,19 @@ class ZmqServer:
 
 
 def _router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-    """A ROUTER with every option set on purpose. All of them must be set before bind."""
+    """A ROUTER whose options are set on purpose, before bind."""
     socket = context.socket(zmq.ROUTER)
-    # Without it, replies to a connection that is gone or full would be dropped without a word.
+    # Else ZeroMQ silently drops replies to a connection that is gone or full.
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-    # Counted in whole messages for each peer; the defaults of 1000 would be gigabytes of weights.
+    # In whole messages of one peer; the defaults of 1000 would be gigabytes of weights.
     socket.setsockopt(zmq.RCVHWM, RECEIVE_HIGH_WATER)
     socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER)
-    # A frame over this size disconnects its sender before it takes memory.
+    # A larger frame disconnects its sender before memory is allocated.
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     # Many workers may start at the same moment.
     socket.setsockopt(zmq.BACKLOG, 1024)
-    # A host that vanished without FIN: let the kernel find out, in about two minutes. (Leases are much faster; this
-    # only frees the connection. ZeroMQ's own heartbeats would cut a large frame on a slow link.)
+    # The kernel finds a host that vanished without FIN in about two minutes and frees the connection. (Leases end
+    # much earlier. ZeroMQ's own heartbeats would cut a large frame on a slow link.)
     socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
     socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 60)
     socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 10)

@@ -1,4 +1,4 @@
-"""A vector whose present values can be held while it goes on changing."""
+"""Copy-on-write: a vector whose current values can be shared while it goes on changing."""
 
 import weakref
 
@@ -11,45 +11,45 @@ from common.buffer_pool import BufferPool
 
 class CopyOnWriteVector:
     """
-    A float32 vector [P] that changes where it lies, unless somebody holds its values: then it goes on in a copy.
+    A float32 vector [P] that changes in place, unless its values are shared: then the next change goes to a copy.
 
-    So who reads each version before the next costs no copy, and however many hold one version cost one.
+    A version costs no copy if its readers finish before the next update, and one copy however many readers it has.
     """
 
     def __init__(self, values: Tensor, pool: BufferPool) -> None:
         """`values` [P] are copied."""
         self._pool = pool
-        self._held: weakref.ref[np.ndarray] | None = None  # what all who hold the present values have a view of
+        self._shared: weakref.ref[np.ndarray] | None = None  # the current values, of which every reader has a view
         self.copies = 0
         self._move(values)
 
     def share(self) -> Tensor:
-        """The present values [P]. They stay as they are for as long as this, or any view of it, is held."""
-        array = self._held() if self._held is not None else None
+        """The current values [P]. They do not change as long as the returned tensor, or a view of it, exists."""
+        array = self._shared() if self._shared is not None else None
         if array is None:
-            # An array's view of a view would hold only the first one; of a memoryview it holds that.
+            # NumPy makes a view of a view refer to the base array; a memoryview keeps the reference to this one.
             array = np.frombuffer(self._array.data, dtype=np.float32)
-            self._held = weakref.ref(array)
+            self._shared = weakref.ref(array)
         return torch.from_numpy(array)
 
     def writable(self) -> Tensor:
         """The values [P], to be changed in place."""
-        if self._is_held():
+        if self._is_shared():
             self.copies += 1
             self._move(self.values)
         return self.values
 
     def replace(self, values: Tensor) -> None:
-        """Take over other values [P]. Nobody needs a copy of the former ones: whoever holds them has them."""
-        if self._is_held():
+        """Replace the values [P]. The old ones are not copied: their readers have them."""
+        if self._is_shared():
             self._move(values)
         else:
             self.values.copy_(values)
 
-    def _is_held(self) -> bool:
-        return self._held is not None and self._held() is not None
+    def _is_shared(self) -> bool:
+        return self._shared is not None and self._shared() is not None
 
     def _move(self, values: Tensor) -> None:
         self._array = self._pool.take()
         self.values = torch.from_numpy(self._array).copy_(values)
-        self._held = None
+        self._shared = None

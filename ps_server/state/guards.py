@@ -1,7 +1,6 @@
 """
-What a vector must be before it may touch the weights.
-
-How the parts of the server machine say no: a code for programs and a sentence for people.
+Guards: the checks that a vector passes before it may touch the weights. Denied is the refusal of every part of the
+machine.
 """
 
 from collections.abc import Sequence
@@ -43,7 +42,7 @@ def seed_of(message: Seed, vector: Sequence[Buffer]) -> tuple[Schema, Tensor]:
 
 
 def codec_for_weights(name: str) -> str:
-    """The name of a codec that weights are sent in. Raises Denied."""
+    """The name, if it is of a codec for weights. Raises Denied."""
     try:
         codec_named(name, for_weights=True)
     except UnknownCodec as error:
@@ -52,7 +51,7 @@ def codec_for_weights(name: str) -> str:
 
 
 def is_sane(gradient: Tensor) -> bool:
-    """Whether a gradient is finite, and of a norm that some training may have."""
+    """Whether a gradient is finite and of plausible norm."""
     return float(torch.linalg.vector_norm(gradient)) <= ABSURD_NORM  # NaN is not
 
 
@@ -73,7 +72,7 @@ def _finite(codec: str, buffers: Sequence[Buffer], schema: Schema, what: str) ->
 
 
 class Denied(PsRlError):
-    """What a peer asked for will not be done. The machine answers with the code and the sentence, and counts it."""
+    """A request that is refused. The machine replies with a code for programs and a sentence for people."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)

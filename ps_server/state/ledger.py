@@ -1,9 +1,9 @@
 """
-Which pushes are settled, so that each is applied at most once; and how many steps each worker has told.
+The ledger: which pushes are settled, so that each is applied at most once, and how many steps each worker has counted.
 
-A push is known by (worker_id, incarnation, sequence). A worker numbers its pushes 1, 2, 3, … and has only a window of
-them unsettled, so an account is one number, "everything up to here", and a small set of what came early. Whose account
-it is, admission.py decides.
+The key of a push is (worker_id, incarnation, sequence). A worker numbers its pushes 1, 2, 3, … and has only a window of
+them unsettled. So an account is one number, "everything up to here", and a small set of sequences beyond a gap.
+admission.py decides which process owns an account.
 """
 
 from typing import Any, Literal
@@ -17,19 +17,19 @@ class Account(msgspec.Struct, forbid_unknown_fields=True):
     """One process's pushes. Invariant: every member of `early` is in (through + 1, through + window]."""
 
     incarnation: int
-    proof: str  # of its secret, which nobody can tell from this
-    key: str  # that the worker id is bound to; "" where nobody is asked for keys
-    number: int  # 0, 1, 2, … in order of joining; the same for each process of a worker id
+    proof: str  # a hash of the process's secret
+    key: str  # public key that the worker id is bound to; "" on a server without access control
+    number: int  # 0, 1, 2, … in order of joining; kept by later processes of the worker id
     through: int = 0  # every push up to here is settled
     early: set[int] = set()  # settled beyond a gap
     durable: int = 0  # `through` at the newest completed checkpoint
     reported: int = 0  # every report up to here is counted
     environments: int = 1
-    unplayed: int = 0  # steps of settled pushes, less those of the games that were reported
+    unplayed: int = 0  # steps of settled pushes minus steps of reported games
 
 
 class Ledger:
-    """The accounts of all workers that the run has ever seen, by worker id."""
+    """The accounts of all workers that ever joined the run, by worker id."""
 
     def __init__(self, window: int) -> None:
         self.window = window
@@ -38,7 +38,7 @@ class Ledger:
     def open(
         self, worker_id: str, incarnation: int, *, proof: str, key: str = "", oldest: int = 1, environments: int = 1
     ) -> Account:
-        """The account of a process that was admitted as this worker; another process starts its sequence afresh."""
+        """The account of a process that was admitted as this worker. Another process begins a new sequence."""
         account = self.accounts.get(worker_id)
         if account is None or account.proof != proof:
             number = len(self.accounts) if account is None else account.number
@@ -49,7 +49,7 @@ class Ledger:
         return account
 
     def lacking(self, worker_id: str, proof: str, *, oldest: int) -> int:
-        """How many pushes of a process below `oldest`, which will never be sent again, are not settled here."""
+        """How many pushes of a process are below `oldest`, so never resent, and not settled here."""
         account = self.accounts.get(worker_id)
         if account is None or account.proof != proof:
             return 0
@@ -58,10 +58,10 @@ class Ledger:
 
     def forget_before(self, worker_id: str, oldest: int) -> None:
         """
-        The worker will never again send a push older than `oldest`.
+        Count every push older than `oldest` as settled: the worker will never resend it.
 
-        Those that this server does not know of are beyond recall: they were refused, or settled by a life of it that
-        was not saved. They count as settled, so that no gap stays open for them.
+        Those unknown here were refused, or settled after the checkpoint that this server was restored from. Counting
+        them closes the gap.
         """
         account = self.accounts[worker_id]
         if account.through < oldest - 1:
@@ -70,14 +70,14 @@ class Ledger:
             self._close_gap(account)
 
     def judge(self, worker_id: str, sequence: int) -> Standing:
-        """Whether this push is to be looked at or was settled before."""
+        """Whether this push is new, was settled before, or is beyond the window."""
         account = self.accounts[worker_id]
         if sequence <= account.through or sequence in account.early:
             return "settled"
         return "new" if sequence <= account.through + self.window else "outside window"
 
     def settle(self, worker_id: str, sequence: int) -> None:
-        """This push was applied or discarded, and is not to be looked at again."""
+        """Note that this push was applied or discarded."""
         account = self.accounts[worker_id]
         account.early.add(sequence)
         self._close_gap(account)
@@ -94,17 +94,17 @@ class Ledger:
         return built
 
     def restore(self, accounts: dict[str, Any]) -> None:
-        """Back to what a checkpoint kept: all of it is durable."""
+        """Restore the accounts of a checkpoint: all of them are durable."""
         self.accounts = msgspec.convert(accounts, dict[str, Account])
         self.mark_durable(accounts)
 
     def forget_durable(self) -> None:
-        """No checkpoint of this server holds any of it."""
+        """Note that no checkpoint of this server holds any push."""
         for account in self.accounts.values():
             account.durable = 0
 
     def mark_durable(self, accounts: dict[str, Any]) -> None:
-        """A checkpoint with these accounts (of `to_dict`) is complete."""
+        """Note that a checkpoint with these accounts (of `to_dict`) is on disk."""
         for worker_id, saved in accounts.items():
             account = self.accounts.get(worker_id)
             if account is not None and account.proof == saved["proof"]:

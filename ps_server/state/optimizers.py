@@ -1,9 +1,8 @@
 """
-The rules that turn a gradient into an update. Each works in place on one flat float32 vector and owns its slots.
+Optimizers: rules that turn a gradient into an update, in place on one flat float32 vector.
 
-An optimizer is anything with `slots`, named tensors that a checkpoint keeps, and `apply`. They live on the server
-alone, so statistics are shared by all workers (Mnih et al. 2016, section 4, "Shared RMSProp") and no update can race
-another.
+An optimizer has `slots`, named tensors that a checkpoint keeps, and `apply`. Optimizers run only on the server: all
+workers share their slots (Mnih et al. 2016, section 4, "Shared RMSProp"), and no update can race another.
 """
 
 from typing import Protocol
@@ -15,7 +14,7 @@ from common.settings import run_spec
 
 
 class Optimizer(Protocol):
-    """What the weight store asks of a rule. All tensors are [P] float32 on the CPU unless said otherwise."""
+    """The interface of a rule. Tensors are [P] float32 on the CPU unless stated otherwise."""
 
     slots: dict[str, Tensor]
 
@@ -49,11 +48,11 @@ class RmsProp:
     """
     g ← α g + (1 − α) Δθ²;  θ ← θ − η Δθ / √(g + ε)      Mnih et al. 2016, equations S2 and S3
 
-    ε stands inside the root, and g starts at 0. (PyTorch's RMSprop has ε outside, which is another method for ε = 0.1.)
+    ε is inside the root, and g starts at 0. (PyTorch's RMSprop has ε outside, which is another method for ε = 0.1.)
 
-    What is kept is u = g + ε, which moves as g does: u ← α u + (1 − α) (Δθ² + ε). Then θ ← θ − η Δθ / √u is a step of
-    Adam with β1 = 0 and ε = 0 after so many steps that nothing is corrected any more, for which torch has a kernel of
-    one pass over memory. The five passes of the formula as it is written take more than twice as long.
+    The slot holds u = g + ε, whose recursion is u ← α u + (1 − α) (Δθ² + ε). Then θ ← θ − η Δθ / √u is a step of Adam
+    with β1 = 0 and ε = 0, after so many steps that bias correction is 1. For that torch has a kernel of one pass over
+    memory; the five passes of the formula as written take more than twice as long.
     """
 
     def __init__(self, size: int, settings: run_spec.RmsPropSettings) -> None:
@@ -89,9 +88,9 @@ def fused_adam(
     weights: Tensor, gradient: Tensor, mean: Tensor, mean_square: Tensor, step: Tensor, learning_rate: float,
     *, beta1: float, beta2: float, epsilon: float,
 ) -> None:  # fmt: skip
-    """One step of Adam in one pass over memory; changes all but the gradient."""
+    """One step of Adam in one pass over memory; changes every tensor but the gradient."""
     step.add_(1)
-    # torch.optim's functions around it first sort tensors by device, at each step.
+    # The public functions of torch.optim first group tensors by device, at each step.
     torch._fused_adam_(
         [weights], [gradient], [mean], [mean_square], [], [step],
         lr=learning_rate, beta1=beta1, beta2=beta2, eps=epsilon, weight_decay=0.0, amsgrad=False, maximize=False,
@@ -99,7 +98,7 @@ def fused_adam(
 
 
 def optimizer_for(settings: run_spec.Optimizer, size: int) -> Optimizer:
-    """The rule that the settings name, with fresh slots, for a vector of `size` elements."""
+    """The optimizer of these settings, with fresh slots, for a vector of `size` elements."""
     match settings:
         case run_spec.SgdSettings():
             return Sgd(size, settings)

@@ -1,4 +1,4 @@
-"""How far the run is: the global step counter T, scores, minutes; and whether its budget or target is reached."""
+"""The progress of a run: the step counter T, scores, minutes, and whether the budget or the target is reached."""
 
 from collections import deque
 from typing import Any
@@ -22,7 +22,7 @@ class Progress:
         self.updates = 0
         self.episodes = 0
         self.best_mean: float | None = None
-        self.best_saved: float | None = None  # the mean return that the checkpoint kept as best was made at
+        self.best_saved: float | None = None  # mean return at the checkpoint that is kept as best
         self.minutes_to_target: float | None = None
         self.staleness_sum = 0
         self.recent_staleness = RollingMean(200)
@@ -34,7 +34,7 @@ class Progress:
         self._minutes_before = 0.0
 
     def update_applied(self, *, steps: int, staleness: int, gradient_norm: float) -> None:
-        """A push became an update."""
+        """Count an update."""
         self.global_steps += steps
         self.updates += 1
         self.staleness_sum += staleness
@@ -42,7 +42,7 @@ class Progress:
         self.gradient_norm.add(gradient_norm)
 
     def episode_finished(self, episode: Episode, budget: Budget, *, now: float) -> None:
-        """A worker reported a full game."""
+        """Count a full game that a worker reported."""
         self.episodes += 1
         self._returns.append(episode.episode_return)
         if (mean := self._whole_mean()) is not None:
@@ -50,14 +50,14 @@ class Progress:
         self.judge(budget, now=now)
 
     def judge(self, budget: Budget, *, now: float) -> None:
-        """Whether the target is reached; then the minute in which it was seen to be is kept."""
+        """Note the minute in which the target is first reached."""
         if budget.until_return is None or self.best_mean is None or self.minutes_to_target is not None:
             return
         if self.best_mean >= budget.until_return:
             self.minutes_to_target = self.minutes(now=now)
 
     def tick(self, *, now: float) -> None:
-        """Keep the rates fresh."""
+        """Update the rates."""
         self.step_rate.mark(self.global_steps, now=now)
         self.update_rate.mark(self.updates, now=now)
 
@@ -72,12 +72,12 @@ class Progress:
 
     @property
     def is_better_than_saved(self) -> bool:
-        """Whether the mean over a whole 100 games is above that of the checkpoint that is kept as best."""
+        """Whether the mean over a whole 100 games is above that of the best checkpoint."""
         mean = self._whole_mean()
         return mean is not None and (self.best_saved is None or mean > self.best_saved)
 
     def save_as_best(self) -> bool:
-        """Whether a checkpoint made now is the best so far, or as good: of two the later. It counts as made."""
+        """Whether a checkpoint made now is at least as good as the best; if so, it counts as the best from now on."""
         mean = self._whole_mean()
         if mean is None or (self.best_saved is not None and mean < self.best_saved):
             return False
@@ -108,7 +108,7 @@ class Progress:
         }
 
     def restore(self, kept: dict[str, Any]) -> None:
-        """Back to what a checkpoint kept."""
+        """Restore the counters of a checkpoint."""
         self.global_steps = kept["global_steps"]
         self.updates = kept["updates"]
         self.episodes = kept["episodes"]
@@ -119,7 +119,7 @@ class Progress:
         self._minutes_before = kept["minutes"]
 
     def _whole_mean(self) -> float | None:
-        """Of a whole 100 games; None before them."""
+        """The mean over a whole 100 games; None before the hundredth."""
         return self._mean() if len(self._returns) == EPISODES_IN_MEAN else None
 
     def _mean(self) -> float:

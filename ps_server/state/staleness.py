@@ -1,13 +1,11 @@
 """
-What a late gradient is worth.
+Staleness: the number of updates between the weights that a gradient was computed on and those it is applied to.
 
-Staleness is the number of updates between the weights that a gradient was computed on and those it meets. A rule gives
-the factor on the learning rate, or says that the gradient is to be discarded.
+A rule damps the learning rate of a stale gradient, or discards the gradient. Delay compensation instead corrects the
+gradient itself, for which the newest versions of the weights are kept (Zheng et al. 2017, "Asynchronous Stochastic
+Gradient Descent with Delay Compensation", equation 10): a gradient g computed on w₀ is, at the newest weights w, about
 
-The newest versions of the weights, kept so that a late gradient can be mended for what has changed since.
-
-Delay compensation (Zheng et al. 2017, "Asynchronous Stochastic Gradient Descent with Delay Compensation", equation 10):
-the gradient at the newest weights w is about  g + λ g ⊙ g ⊙ (w − w₀)  where g was computed on w₀.
+    g + λ g ⊙ g ⊙ (w − w₀)
 """
 
 from collections import deque
@@ -19,8 +17,8 @@ from common.settings.run_spec import Staleness
 from ps_server.state.guards import Denied
 
 
-def worth(staleness: int, settings: Staleness) -> float:
-    """The factor on the learning rate of a gradient this many versions late. Raises Denied when it is worth nothing."""
+def damping(staleness: int, settings: Staleness) -> float:
+    """The factor on the learning rate of a gradient this many versions late. Raises Denied for one to discard."""
     return STALENESS_RULES[settings.rule](staleness, settings)
 
 
@@ -30,7 +28,7 @@ def undamped(staleness: int, settings: Staleness) -> float:
 
 
 def delay_compensated(staleness: int, settings: Staleness) -> float:
-    """Full weight: the gradient itself was mended (staleness.py)."""
+    """Full weight: PastWeights has corrected the gradient itself."""
     return 1.0
 
 
@@ -54,7 +52,7 @@ STALENESS_RULES: dict[str, Callable[[int, Staleness], float]] = {
 }
 
 
-VERSIONS_KEPT = 16  # each as large as the weights; a gradient that is later is mended as if it were this late
+VERSIONS_KEPT = 16  # each as large as the weights; a gradient that is later is corrected as if it were this late
 
 
 class PastWeights:
@@ -64,10 +62,10 @@ class PastWeights:
         self._kept: deque[Tensor] = deque(maxlen=VERSIONS_KEPT)  # oldest first
 
     def keep(self, weights: Tensor) -> None:
-        """Those of the next version; they are copied."""
+        """Keep a copy of the next version."""
         self._kept.append(weights.clone())
 
     def compensated(self, gradient: Tensor, *, staleness: int, strength: float) -> Tensor:
-        """A gradient [W] that is so many versions late, as it would be at the newest weights; a new tensor."""
+        """A gradient [W] this many versions late, corrected to the newest weights; a new tensor."""
         now, then = self._kept[-1], self._kept[-1 - min(staleness, len(self._kept) - 1)]
         return gradient.addcmul(gradient.square(), now - then, value=strength)

@@ -33,7 +33,7 @@ def test_a_folder_that_has_lost_its_checkpoints_goes_on_with_the_weights_of_its_
     again, _ = programs.start_server(*ENDLESS, run_dir=folder, port=port)
     wait_for(lambda: status_of(endpoint).updates > 50, program=worker)
     assert status_of(endpoint).run_id != lost
-    assert f"workers of run {lost}, whose checkpoints are lost, may bring the weights that they have" in again.output
+    assert f"the checkpoints of run {lost} are lost; its workers may restore their newest weights" in again.output
     assert "goes on with this worker's, whose checkpoints are lost" in worker.output
 
 

@@ -62,7 +62,7 @@ def test_of_workers_that_were_killed_or_left_the_server_keeps_nothing(programs: 
 
 
 @pytest.mark.timeout(240)
-def test_a_server_that_is_killed_and_resumed_is_lent_memory_again(programs: Programs, tmp_path: Path) -> None:
+def test_a_killed_and_resumed_server_maps_its_workers_segments_again(programs: Programs, tmp_path: Path) -> None:
     server, endpoint = programs.start_server("--checkpoint-seconds", "1")
     workers = [worker(programs, endpoint, name, updates=1500) for name in ("a", "bb")]
     wait_for(lambda: status_of(endpoint).version > 500, program=server)

@@ -20,7 +20,7 @@ from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import Wire
 from common.sockets import shared_memory
 from ps_server.machine.parameter_server import Limits, ParameterServer
-from ps_server.shell import mapped_segments as lent_memory
+from ps_server.shell import mapped_segments
 from ps_server.shell.checkpoint_writer import CheckpointWriter
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.state.lineage import Lineage
@@ -129,7 +129,7 @@ def test_other_codecs_go_by_memory_too(here: Here, codec: str) -> None:
     newest = worker.train(worker.parameters.pull(), 10)
     assert newest.weights is not None
     np.testing.assert_array_equal(newest.weights.numpy(), -10.0)
-    assert [lent.segment.name for lent in here.shell._memory._lent.values()]
+    assert [one.segment.name for one in here.shell._segments._mapped.values()]
 
 
 def test_with_prefetch_each_push_is_applied_once_and_weights_stay_whole(here: Here) -> None:
@@ -147,14 +147,14 @@ def test_without_proc_everything_goes_by_wire(here: Here, monkeypatch: pytest.Mo
     worker = here.join("a")
     worker.train(worker.parameters.pull(), 10)
     assert here.by_wire > 10
-    assert not here.shell._memory._lent
+    assert not here.shell._segments._mapped
 
 
 def test_a_worker_that_does_not_see_the_proof_goes_by_wire(
     here: Here, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(here.shell._memory, "proof", lambda peer, now: "the proof of another segment")
+    monkeypatch.setattr(here.shell._segments, "proof", lambda peer, now: "the proof of another segment")
     worker = here.join("a")
     worker.train(worker.parameters.pull(), 10)
     assert here.by_wire > 10
@@ -167,25 +167,25 @@ def test_a_server_that_can_map_nothing_more_goes_on_by_wire(here: Here, monkeypa
 
     worker = here.join("a")
     newest = worker.train(worker.parameters.pull(), 5)
-    (lent,) = here.shell._memory._lent.values()
-    monkeypatch.setattr(lent_memory, "AGAIN_SECONDS", math.inf)
-    monkeypatch.setattr(lent.segment, "part", full)
+    (mapped,) = here.shell._segments._mapped.values()
+    monkeypatch.setattr(mapped_segments, "AGAIN_SECONDS", math.inf)
+    monkeypatch.setattr(mapped.segment, "part", full)
     newest = worker.train(newest, 10)
     assert newest.version == 16
     assert here.by_wire > 5
-    assert not here.shell._memory._lent
-    here.shell._memory._fails_until = 0.0
+    assert not here.shell._segments._mapped
+    here.shell._segments._fails_until = 0.0
     another = here.join("b")
     another.train(another.parameters.pull(), 5)
-    assert len(here.shell._memory._lent) == 1
+    assert len(here.shell._segments._mapped) == 1
 
 
-def test_what_names_memory_that_is_not_lent_must_say_hello_again(here: Here) -> None:
+def test_a_message_that_names_an_unmapped_segment_must_be_preceded_by_hello(here: Here) -> None:
     worker = here.join("a")
     newest = worker.train(worker.parameters.pull(), 5)
-    here.shell._memory.keep_only(())  # as after a lease
+    here.shell._segments.keep_only(())  # as after a lease
     before = here.by_wire
     newest = worker.train(newest, 10)
     assert newest.version == 16
     assert here.by_wire <= before + 1
-    assert len(here.shell._memory._lent) == 1
+    assert len(here.shell._segments._mapped) == 1

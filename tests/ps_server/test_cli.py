@@ -62,9 +62,9 @@ def test_an_address_that_is_not_ours_is_named_and_every_thread_ends(serve: Serve
         serve("--run-dir", tmp_path, "--host", "203.0.113.1")
 
 
-def test_a_standby_has_its_run_from_the_primary(serve: Serve, tmp_path: Path) -> None:
+def test_a_standby_receives_its_run_from_the_primary(serve: Serve, tmp_path: Path) -> None:
     with pytest.raises(
-        SettingsError, match=r"--standby-of: the run is that of 127\.0\.0\.1:5; leave out --environment"
+        SettingsError, match=r"--standby-of: the settings of the run come from 127\.0\.0\.1:5; leave out --environment"
     ):
         serve("--standby-of", "127.0.0.1:5", "--run-dir", tmp_path, "--environment", "CartPole-v1")
 

@@ -65,7 +65,7 @@ class MemoryCluster(SimulatedCluster):
     """As the shells do it."""
 
     def __init__(self, **settings: Any) -> None:
-        self.lent = MappedSegments()
+        self.segments = MappedSegments()
         self.memories: dict[tuple[str, int], Memory] = {}
         self.by_memory = self.by_wire = 0  # answers with weights
         super().__init__(gradient=ones, settings=settings.pop("settings", SETTINGS), **settings)
@@ -82,23 +82,23 @@ class MemoryCluster(SimulatedCluster):
         super().step()
         for memory in self.memories.values():
             memory.check()
-        self.lent.keep_only({member.peer for member in self.server.membership.alive()})
+        self.segments.keep_only({member.peer for member in self.server.membership.alive()})
 
     def restore_server(self) -> None:
-        self.lent.keep_only(())
-        self.lent = MappedSegments()
+        self.segments.keep_only(())
+        self.segments = MappedSegments()
         super().restore_server()
 
     def close(self) -> None:
-        self.lent.keep_only(())
+        self.segments.keep_only(())
         for memory in self.memories.values():
             memory.slots.release()
 
     def _frames_to_worker(self, send: Send) -> Sequence[Buffer]:
         message = send.message
         if isinstance(message, messages.Welcome):
-            message = msgspec.structs.replace(message, memory=self.lent.proof(send.to, now=self.now))
-        places = self.lent.answer(send.to, message.request, send.snapshot)
+            message = msgspec.structs.replace(message, memory=self.segments.proof(send.to, now=self.now))
+        places = self.segments.write_reply(send.to, message.request, send.snapshot)
         self.by_memory += places is not None
         self.by_wire += places is None and send.snapshot is not None
         if places is not None:
@@ -113,7 +113,7 @@ class MemoryCluster(SimulatedCluster):
             return
         header, places = take_places(frames)
         message, received = read_to_server(header)
-        vector = self.lent.take(
+        vector = self.segments.take(
             peer, message, received, places, most_bytes=self.server.pushes.most_vector_bytes, now=self.now
         )
         if vector is None:
@@ -121,7 +121,7 @@ class MemoryCluster(SimulatedCluster):
             self._do_server([Send(peer, gone)])
             return
         if isinstance(message, messages.Hello):
-            self.lent.offered(peer, message)
+            self.segments.offer(peer, message)
         self._receive(peer, message, vector)
 
     def _hear(self, worker: SimulatedWorker, frames: list[bytes]) -> None:
@@ -194,7 +194,7 @@ def test_servers_and_workers_that_are_killed_leave_every_pull_whole(seed: int, c
     assert cluster.weights().tolist() == [1 - cluster.server.version] * 3
 
 
-def test_a_worker_that_was_silent_for_a_lease_lends_again(clusters: list[MemoryCluster]) -> None:
+def test_a_worker_that_was_silent_for_a_lease_has_its_segment_mapped_again(clusters: list[MemoryCluster]) -> None:
     cluster = MemoryCluster(workers=1, updates=200, seed=0, faults=Faults())
     clusters.append(cluster)
     worker = cluster.workers[0]

@@ -92,7 +92,7 @@ def trial(*, seed: int, minutes: float, workers: int, names: int) -> dict[str, f
 
 
 def _without_connections(process: psutil.Process, herds: Herds, endpoint: str) -> int:
-    """Its descriptors once every worker is gone; what they have lent goes with their leases."""
+    """Its descriptors once every worker is gone; their segments are unmapped with their leases."""
     herds.end()
     wait_for(lambda: status_of(endpoint).workers_alive == 0)
     wait_for(lambda: all(one.status == psutil.CONN_LISTEN for one in process.net_connections(kind="tcp")))

@@ -1,4 +1,4 @@
-"""What a late gradient is worth, by hand."""
+"""The damping of stale gradients, by hand."""
 
 from typing import get_args, get_type_hints
 
@@ -6,7 +6,7 @@ import pytest
 
 from common.settings.run_spec import Staleness
 from ps_server.state.guards import Denied
-from ps_server.state.staleness import STALENESS_RULES, worth
+from ps_server.state.staleness import STALENESS_RULES, damping
 
 
 @pytest.mark.parametrize(
@@ -20,15 +20,13 @@ from ps_server.state.staleness import STALENESS_RULES, worth
     ids=str,
 )
 def test_a_rule_gives_the_factor_on_the_learning_rate(settings: Staleness, expected: dict[int, float]) -> None:
-    assert {staleness: worth(staleness, settings) for staleness in expected} == expected
+    assert {staleness: damping(staleness, settings) for staleness in expected} == expected
 
 
 @pytest.mark.parametrize(("bound", "staleness"), [(0, 1), (3, 4), (3, 1000)])
-def test_a_gradient_beyond_the_bound_is_worth_nothing_and_the_sentence_says_both_numbers(
-    bound: int, staleness: int
-) -> None:
+def test_a_gradient_beyond_the_bound_is_discarded_and_the_error_names_both_numbers(bound: int, staleness: int) -> None:
     with pytest.raises(Denied, match=f"{staleness} versions late; up to {bound} count") as denied:
-        worth(staleness, Staleness(rule="bounded", max_staleness=bound))
+        damping(staleness, Staleness(rule="bounded", max_staleness=bound))
     assert denied.value.code == "too_stale"
 
 
