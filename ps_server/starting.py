@@ -82,9 +82,7 @@ def _new_lineage(storage: RunStorage, *, rescued: str | None, draw: int) -> Line
     if before is not None:
         lost += [before.run_id, *before.continues]
     if lost:
-        log.info(
-            "the checkpoints of run %s are lost; its workers may restore the newest weights that they have", lost[0]
-        )
+        log.info("the checkpoints of run %s are lost; its workers may restore their newest weights", lost[0])
     run_id = secrets.token_hex(RUN_ID_DIGITS // 2)
     secret = secrets.token_hex(SECRET_BYTES)
     return Lineage.begun(run_id, secret=secret, draw=draw, continues=tuple(lost[:MOST_LOST]))

@@ -1,7 +1,7 @@
 """
-Files that a run appends to for weeks, whatever the disk says, and that have an end however long the run is.
+Files that a run appends to for weeks: their size is bounded, and a failing disk does not end the run.
 
-A disk that takes no more is told once; it does not end the run.
+A disk that accepts no more is reported once.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ log = logging.getLogger("ps-server")
 
 
 class AppendedFile:
-    """An open file that records are added to, whatever the disk says. `name` is what people call it."""
+    """An open file that records are appended to, even while the disk fails. `name` is its name in warnings."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._file = file
@@ -28,26 +28,26 @@ class AppendedFile:
         self._failing = False
 
     def add(self, data: bytes) -> None:
-        """Write it; it can be read at once."""
+        """Append; readers see the data at once."""
         try:
             self._file.write(data)
             self._file.flush()
             self._failing = False
         except OSError as error:
             if not self._failing:
-                log.warning("%s: cannot be written to, the run goes on without: %s", self._name, error.strerror)
+                log.warning("%s: cannot be written, the run goes on without it: %s", self._name, error.strerror)
             self._failing = True
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # told by then
+        with contextlib.suppress(OSError):  # reported by then
             self._file.close()
 
 
 class BoundedLinesFile:
     """
-    Appends JSON objects, a line each, to `path`; a resumed run goes on in the same file.
+    Appends JSON objects, one a line, to `path`; a resumed run continues the same file.
 
-    Beyond `most_bytes` the older half of the lines is thinned: `thin` gets them and returns about half as many.
+    Beyond `most_bytes` the older half of the lines is thinned: `thin` receives them and returns about half as many.
     """
 
     def __init__(self, path: Path, *, most_bytes: int, thin: Callable[[Sequence[bytes]], Sequence[bytes]]) -> None:
@@ -58,12 +58,12 @@ class BoundedLinesFile:
         self._open()
 
     def add(self, rows: Sequence[Any]) -> None:
-        """A line for each row; they can be read at once."""
+        """Append a line for each row; readers see them at once."""
         lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
         self._file.add(lines)
         self._bytes += len(lines)
         if self._bytes > self._due_bytes:
-            self._make_smaller()
+            self._shrink()
 
     def close(self) -> None:
         self._file.close()
@@ -72,12 +72,12 @@ class BoundedLinesFile:
         file = self._path.open("a+b")
         _end_line(file)
         self._bytes = file.seek(0, os.SEEK_END)
-        # A file that does not become smaller is not read anew for each line.
+        # A file that thinning cannot shrink is not thinned again for each line.
         self._due_bytes = max(self._most_bytes, self._bytes + self._most_bytes // 8)
         self._file = AppendedFile(file, self._path.name)
 
-    def _make_smaller(self) -> None:
-        """The file is replaced by a thinned one, in one step: who reads it has the one or the other."""
+    def _shrink(self) -> None:
+        """Replace the file by a thinned one, atomically: a reader sees the one or the other."""
         beside = replacement_of(self._path)
         try:
             with self._path.open("rb") as old, beside.open("wb") as new:
@@ -85,7 +85,7 @@ class BoundedLinesFile:
                 shutil.copyfileobj(old, new)
             beside.replace(self._path)
         except OSError as error:
-            log.warning("%s: cannot be made smaller now: %s", self._path.name, error.strerror)
+            log.warning("%s: cannot be thinned now: %s", self._path.name, error.strerror)
             with contextlib.suppress(OSError):
                 beside.unlink(missing_ok=True)
             self._due_bytes = self._bytes + self._most_bytes // 8
@@ -95,7 +95,7 @@ class BoundedLinesFile:
 
 
 def _lines_until(file: IO[bytes], offset: int) -> list[bytes]:
-    """Lines from where the file stands to the end of the one that reaches the offset."""
+    """Lines from the current position up to the one that reaches the offset."""
     lines = []
     while file.tell() < offset and (line := file.readline()):
         lines.append(line)
@@ -103,7 +103,7 @@ def _lines_until(file: IO[bytes], offset: int) -> list[bytes]:
 
 
 def _end_line(file: IO[bytes]) -> None:
-    """A server that was killed may have left half a line; what follows begins one of its own."""
+    """End the half line that a killed server may have left."""
     if file.seek(0, os.SEEK_END) > 0:
         file.seek(-1, os.SEEK_END)
         if file.read(1) != b"\n":

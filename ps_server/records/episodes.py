@@ -1,4 +1,4 @@
-"""The games of a run, as they were reported: lines of RUN_DIR/episodes.jsonl."""
+"""The games of a run, as reported: RUN_DIR/episodes.jsonl."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from ps_server.machine.effects import Reported
 from ps_server.records.bounded_file import BoundedLinesFile
 from ps_server.records.thinning import means_of_games, played_once
 
-MOST_BYTES = 2**25  # a quarter of a million lines: the newest games one by one, older ones as means
+MOST_BYTES = 2**25  # a quarter of a million lines: the newest games one a line, older ones as means
 
 
 class EpisodesFile:
@@ -39,5 +39,5 @@ class EpisodesFile:
 
 
 def read_episodes(run_folder: Path) -> list[EpisodeRow]:
-    """The games of a run, each number once and in order. Raises OSError."""
+    """The games of a run, in order, each number once. Raises OSError."""
     return played_once(rows_in(run_folder / EPISODES, EpisodeRow))

@@ -1,4 +1,4 @@
-"""The history of a run and of its workers: rows of the status, in files whose size has an end."""
+"""The history of a run and of its workers: rows of the status, in files of bounded size."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ MOST_BYTES = 2**25  # of each file: half of metrics.jsonl is the newest eleven h
 
 class MetricsFiles:
     """
-    Appends to RUN_DIR/metrics.jsonl how the run is, and to RUN_DIR/workers.jsonl how each of its workers is.
+    Appends the status of the run to RUN_DIR/metrics.jsonl, and that of each worker to RUN_DIR/workers.jsonl.
 
     `now` is seconds of any monotonic clock, `time_of_day` seconds since 1970.
     """
@@ -28,7 +28,7 @@ class MetricsFiles:
         self._due = self._workers_due = 0.0
 
     def add(self, status: Status, *, now: float, time_of_day: float) -> None:
-        """Rows of what is due."""
+        """Add the rows that are due."""
         if now >= self._due:
             self._due = now + EVERY_SECONDS
             self._add_run(status, time_of_day)
@@ -37,7 +37,7 @@ class MetricsFiles:
             self._add_workers(status, time_of_day)
 
     def close(self, status: Status, *, time_of_day: float) -> None:
-        """The last rows."""
+        """Add the last rows."""
         self._add_run(status, time_of_day)
         self._add_workers(status, time_of_day)
         self._run.close()

@@ -1,4 +1,4 @@
-"""What is drawn of a run: read from the files of its folder, which may be damaged, and of a run that goes on."""
+"""The curves of a run, read from its folder. Files may be damaged, and the run may still go on."""
 
 import contextlib
 import statistics
@@ -24,11 +24,11 @@ Numbers = NDArray[np.float64]
 
 
 class NothingToDraw(SettingsError):
-    """A run in which no episode has ended yet."""
+    """No episode of the run has ended yet."""
 
 
 class _Row(msgspec.Struct):
-    """What is drawn of a line of metrics; there is more in it."""
+    """The fields of a line of metrics that are drawn."""
 
     preset: str
     global_steps: int
@@ -49,24 +49,24 @@ class Curve:
 
 @dataclass(frozen=True)
 class RunCurves:
-    """The mean return of the last 100 episodes over steps, minutes and episodes, and what kind of run it was."""
+    """The mean return of the last 100 episodes over steps, minutes and episodes, and the settings of the run."""
 
     folder: str  # its name
     preset: str
     experiment: str
     settings: dict[str, Any]  # of run.toml, flat; empty where there is none
-    workers: int  # that usually lived at once
+    workers: int  # median of those alive at once
     by_steps: Curve
     by_minutes: Curve
     by_episode: Curve
-    episodes: Curve  # the return of each, over its number; empty where the run has no list of them
+    episodes: Curve  # the return of each, over its number; empty without episodes.jsonl
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:
     """
-    The run folders that are meant: each path itself, or, where it is none, all below it in which an episode has ended.
+    The run folders at or below the paths; below a path only those in which an episode has ended.
 
-    Raises SettingsError where there is none.
+    Raises SettingsError when there is none.
     """
     folders: list[Path] = []
     for path in paths:
@@ -75,7 +75,7 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
             continue
         below = sorted(metrics.parent for metrics in path.rglob(METRICS))
         if not below:
-            raise SettingsError(f"{path}: is no run folder, and there is none below it: no {METRICS}")
+            raise SettingsError(f"{path}: is not a run folder, and contains none: there is no {METRICS}")
         folders += [folder for folder in below if _scored_rows(folder)]
     once = {folder.resolve(): folder for folder in folders}
     if not once:
@@ -84,7 +84,7 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
 
 
 def read_run(folder: Path) -> RunCurves:
-    """Raises SettingsError when the folder is none of a run, or has nothing to draw yet."""
+    """The curves of one run folder. Raises SettingsError when it is none, or has nothing to draw yet."""
     rows = _scored_rows(folder)
     if not rows:
         raise NothingToDraw(f"{folder}: no episode has ended yet; there is nothing to draw")
@@ -108,10 +108,10 @@ def read_run(folder: Path) -> RunCurves:
 
 
 def mean_of_last(count: int, episodes: Sequence[EpisodeRow]) -> Curve:
-    """At each row the mean of the last `count` games, its own included; of fewer at the beginning."""
+    """At each row the mean of the last `count` games up to it; of fewer at the beginning."""
     games = np.concatenate([[0], np.cumsum([row.games for row in episodes])])
     sums = np.concatenate([[0.0], np.cumsum([row.games * row.episode_return for row in episodes])])
-    first = np.maximum(games[1:] - count, 0)  # of the last so many; it may be one of several in a row
+    first = np.maximum(games[1:] - count, 0)  # game of the window; it may lie inside a row of several games
     means = (sums[1:] - np.interp(first, games, sums)) / (games[1:] - first)
     return Curve(_numbers(row.episode for row in episodes), means)
 
@@ -128,7 +128,7 @@ def _episodes(folder: Path) -> list[EpisodeRow]:
 
 
 def _scored_rows(folder: Path) -> list[_Row]:
-    """The lines with a score in them. A resumed run goes back to its checkpoint: what it lost is left out."""
+    """The lines with a score, without those that a resumed run lost when it went back to its checkpoint."""
     rows: list[_Row] = []
     try:
         for row in rows_in(folder / METRICS, _Row):
@@ -143,7 +143,7 @@ def _scored_rows(folder: Path) -> list[_Row]:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """As they stand in the file, which another version may have written."""
+    """The settings in run.toml, unchecked, because another version may have written them; empty if unreadable."""
     with contextlib.suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
         return flat_settings(tomllib.loads(path.read_text()))
     return {}

@@ -1,6 +1,6 @@
 """
-Which runs are drawn together, and what each group is called: runs of one experiment, preset, settings and number of
-workers. Groups of one name differ in some settings, and their labels say which.
+Groups of runs that are drawn together: those of one experiment, preset, settings and number of workers. The label of a
+group names the settings in which it differs from other groups of the same name.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,23 +10,23 @@ from typing import Any
 from common.settings.run_settings import flag_of
 from ps_server.records.run_curves import RunCurves
 
-# These make no other kind of run: what it is called, what chance it had, how far it went, what it kept.
+# Settings that do not separate groups: names, the seed, the budget, the records.
 ALIKE = {"preset", "experiment", "seed"}
 ALIKE_SECTIONS = ("budget.", "records.")
 MOST_DIFFERENCES = 4  # that a label names
-WORKERS = "workers"  # a setting of rl-cluster, and of nobody where workers come and go
+WORKERS = "workers"  # not in run.toml: workers come and go
 
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs that are alike."""
+    """Runs of the same settings."""
 
     label: str
     runs: tuple[RunCurves, ...]
 
 
 def group_runs(runs: Sequence[RunCurves]) -> list[RunGroup]:
-    """In the order of their first runs."""
+    """The groups, in the order of their first runs."""
     names: dict[str, dict[str, list[RunCurves]]] = {}
     for run in runs:
         name = f"{run.experiment}: {run.preset}" if run.experiment else run.preset
@@ -43,7 +43,7 @@ def group_runs(runs: Sequence[RunCurves]) -> list[RunGroup]:
 
 
 def _settings(run: RunCurves) -> dict[str, Any]:
-    """Those in which runs may differ."""
+    """The settings that separate groups."""
     kept = {
         key: value for key, value in run.settings.items() if key not in ALIKE and not key.startswith(ALIKE_SECTIONS)
     }
@@ -51,7 +51,7 @@ def _settings(run: RunCurves) -> dict[str, Any]:
 
 
 def _differing(settings: Sequence[dict[str, Any]]) -> list[str]:
-    """Keys of settings that are not the same everywhere. Of different algorithms only the names count."""
+    """Keys of the settings that differ. Where algorithms differ, only their names are listed."""
     keys = list(dict.fromkeys(key for own in settings for key in own))
     differing = [key for key in keys if len({repr(own.get(key)) for own in settings}) > 1]
     renamed = tuple(f"{key.removesuffix('name')}" for key in differing if key.endswith(".name"))

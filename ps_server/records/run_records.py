@@ -1,8 +1,9 @@
 """
-What a run leaves in its folder beside checkpoints: settings, metrics, episodes, summaries; while it lives its endpoint.
+The records of a run in its folder, beside checkpoints: settings, metrics, episodes, summaries, and the endpoint while
+the run is served.
 
-The thread that serves hands over immutable values, and never waits for a disk: another thread writes. What a disk
-cannot keep up with is dropped and counted.
+The serving thread hands over immutable values to a writer thread, so it never waits for the disk. When the disk does
+not keep up, records are dropped and counted.
 """
 
 import logging
@@ -20,14 +21,14 @@ from ps_server.records.episodes import EpisodesFile
 from ps_server.records.metrics import MetricsFiles
 from ps_server.records.tensorboard import STYLES, SummaryFile, SummaryPoints
 
-MOST_WAITING = 100_000  # games and rows, before some are dropped: ten to thirty MiB
-CLOSE_SECONDS = 5.0  # for what waits when the server ends
+MOST_WAITING = 100_000  # games and rows in the queue: ten to thirty MiB
+CLOSE_SECONDS = 5.0  # for the queue when the server exits
 
 log = logging.getLogger("ps-server")
 
 
 class RunRecords:
-    """The records of one run. `spec` tells its specification; None until a worker has brought it."""
+    """The records of one run. `spec` returns its specification; None until a first worker has decided it."""
 
     def __init__(
         self, folder: Path, spec: Callable[[], RunSpec | None], *, endpoint: str, most_waiting: int = MOST_WAITING
@@ -35,46 +36,46 @@ class RunRecords:
         """Raises OSError."""
         self._files = _RecordFiles(folder, endpoint)
         self._spec = spec
-        self._noted: RunSpec | None = None
-        self._lost = 0  # that were told
+        self._written: RunSpec | None = None
+        self._warned_of = 0  # dropped records
         self._writer = WriterThread("records-writer", most=most_waiting)
 
     def tick(self, status: Status) -> None:
-        """How the run is now."""
+        """Record the status, if it is due."""
         self._note_spec()
         self._do(partial(self._files.add_status, status, time.monotonic(), time.time()), size=1 + len(status.workers))
 
     def reported(self, report: Reported) -> None:
-        """What a worker has told."""
+        """Record the report of a worker."""
         self._note_spec()
         self._do(partial(self._files.add_report, report), size=1 + len(report.episodes))
 
     def close(self, status: Status) -> bool:
-        """Write the last row; the run no longer lives here. Whether the disk has taken all of it in time."""
+        """Write the last rows and remove the endpoint. Returns whether everything was written in time."""
         self._note_spec()
         self._do(partial(self._files.close, status, time.time()), size=0)
         is_done = self._writer.close(within_seconds=CLOSE_SECONDS)
         if not is_done:
-            log.warning("the disk does not take the run's records; the last of them are lost")
+            log.warning("the disk does not accept the run's records; the last of them are lost")
         return is_done
 
     def _note_spec(self) -> None:
-        """Once the run is decided, or decided anew."""
+        """Record the settings when they are decided or have changed."""
         spec = self._spec()
-        if spec is not None and spec is not self._noted:
-            self._noted = spec
+        if spec is not None and spec is not self._written:
+            self._written = spec
             self._do(partial(self._files.note_spec, spec))
 
     def _do(self, work: Callable[[], None], *, size: int = 1) -> None:
         self._writer.do(work, size=size)
         dropped = self._writer.dropped
-        if dropped >= 2 * max(self._lost, 1) or (dropped and not self._lost):  # 1, 2, 4, …
-            self._lost = dropped
+        if dropped >= 2 * max(self._warned_of, 1) or (dropped and not self._warned_of):  # 1, 2, 4, …
+            self._warned_of = dropped
             log.warning("the disk does not keep up with the run's records: %d were dropped so far", dropped)
 
 
 class _RecordFiles:
-    """The files, which the writing thread owns."""
+    """The files. The writer thread owns them."""
 
     def __init__(self, folder: Path, endpoint: str) -> None:
         """Raises OSError."""
@@ -97,7 +98,7 @@ class _RecordFiles:
             (self._folder / SETTINGS).write_text(spec.to_toml())
             self._summaries = _Summaries(self._folder, spec) if spec.records.summaries != "none" else None
         except OSError as error:
-            log.warning("%s: cannot be written, the run goes on without: %s", error.filename, error.strerror)
+            log.warning("%s: cannot be written, the run goes on without it: %s", error.filename, error.strerror)
 
     def close(self, status: Status, time_of_day: float) -> None:
         self._metrics.close(status, time_of_day=time_of_day)
@@ -108,7 +109,7 @@ class _RecordFiles:
 
 
 class _Summaries:
-    """Points of reports, and the file they go to."""
+    """Summaries for TensorBoard: points made of reports, and their file."""
 
     def __init__(self, folder: Path, spec: RunSpec) -> None:
         self._points = SummaryPoints(
@@ -117,7 +118,7 @@ class _Summaries:
             frames_per_step=spec.environment.frames_per_step,
         )
         self._file = SummaryFile(folder)
-        self._global_steps = 0  # when the last report came
+        self._global_steps = 0  # at the last report
 
     def add(self, report: Reported) -> None:
         self._global_steps = report.global_steps
@@ -125,7 +126,7 @@ class _Summaries:
             self._file.add(point, global_steps=report.global_steps)
 
     def close(self) -> None:
-        """The last reports have a point too: a short run may have no other."""
+        """Add a point of the last reports: a short run may have no other."""
         if point := self._points.rest():
             self._file.add(point, global_steps=self._global_steps)
         self._file.close()

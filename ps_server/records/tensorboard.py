@@ -1,8 +1,8 @@
 """
-Summaries of a run for TensorBoard: which numbers, under which names, how often.
+Summaries of a run for TensorBoard: which numbers, under which tags, how often.
 
-A style is a scheme of names. The x axis is T, the environment steps of all workers. A point is the mean over what was
-reported since the point before it; what nobody reported in that time has none.
+A style is a scheme of tags. The x axis is T, the environment steps of all workers. A point is the mean of the values
+reported since the previous point; a number without reports has no point.
 """
 
 import struct
@@ -25,13 +25,13 @@ SHORTEST_MINUTES = 2 / 60  # between two points
 
 @dataclass(frozen=True)
 class Style:
-    """`names` gives each number its tag. `of_first`: of the first worker alone, or of all."""
+    """`names` maps each number to its tag. `of_first`: only the first worker's reports count."""
 
     of_first: bool
     names: Mapping[str, str]
 
 
-# Numbers are the meters that workers report, and episode_return, episode_length and frames_per_second.
+# Numbers: the meters of reports, and episode_return, episode_length and frames_per_second.
 STYLES = {
     "perf": Style(
         of_first=False,
@@ -65,20 +65,20 @@ STYLES = {
 
 class SummaryPoints:
     """
-    Makes points of reports: one in so many updates of the run, and no more than one in two seconds, so that a week of a
-    fast run is some 100 MB.
+    Makes points of reports: one every `every_updates` updates of the run, at most one in two seconds, so that a week of
+    a fast run takes about 100 MB.
     """
 
     def __init__(self, style: Style, *, every_updates: int, frames_per_step: int) -> None:
         self._style = style
         self._every_updates = every_updates
         self._frames_per_step = frames_per_step
-        self._due: int | None = None  # at so many updates of the run
+        self._due: int | None = None  # at this number of updates
         self._due_minutes = 0.0
         self._seen: defaultdict[str, list[float]] = defaultdict(list)
 
     def add(self, report: Reported) -> dict[str, float]:
-        """The next point, by tag, if this report completes it; else nothing."""
+        """Add a report. Returns the point, by tag, that it completes; else an empty one."""
         if self._style.of_first and not report.is_first:
             return {}
         meters = dict(report.meters)
@@ -97,7 +97,7 @@ class SummaryPoints:
         return self.rest()
 
     def rest(self) -> dict[str, float]:
-        """The point of what was reported since the last; nothing if nothing was."""
+        """The point of the reports since the last point; empty without any."""
         point = {self._style.names[name]: sum(seen) / len(seen) for name, seen in self._seen.items() if seen}
         self._seen.clear()
         return point
@@ -105,23 +105,23 @@ class SummaryPoints:
 
 class SummaryFile:
     """
-    An event file in RUN_DIR/tensorboard; a resumed run begins another one, which TensorBoard shows with the first.
+    An event file in RUN_DIR/tensorboard; a resumed run begins another, which TensorBoard joins to the first.
 
-    A disk that takes no more is told once; it does not end the run. (This is why the file is written here: the
-    libraries' own writers have a thread that dies of it, and then a queue that fills up.)
+    A full disk is reported once and does not end the run. (In the libraries' own writers it kills a thread, whose queue
+    then fills up.)
     """
 
     def __init__(self, run_folder: Path) -> None:
         """Raises OSError."""
         folder = run_folder / TENSORBOARD
         folder.mkdir(exist_ok=True)
-        # TensorBoard knows its files by the middle of the name, and orders them by the time in it.
+        # TensorBoard recognises its files by the middle of the name, and orders them by the time at its end.
         path = folder / f"events.out.tfevents.{time.time_ns()}"
         self._file = AppendedFile(path.open("ab", buffering=0), TENSORBOARD)
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def add(self, point: Mapping[str, float], *, global_steps: int) -> None:
-        """Write the values of a point, by tag."""
+        """Append a point, by tag."""
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in point.items()]
         self._write(Event(wall_time=time.time(), step=global_steps, summary=Summary(value=values)))
 

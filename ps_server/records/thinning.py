@@ -1,8 +1,8 @@
 """
-Which lines of a long file are kept when the older half of them has to become a quarter.
+Thinning: which lines of a long file are kept when its older half is reduced to a quarter.
 
-What is kept is spread evenly over the time that the lines cover: thinned again and again, a file holds the newest hours
-line by line, and all the time before as points with equal distances.
+The kept lines are spread evenly over time. A file that is thinned again and again holds the newest hours line by line,
+and all earlier time as points at equal distances.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,25 +19,25 @@ class _Stamp(msgspec.Struct):
 
 
 def evenly_in_time(lines: Sequence[bytes]) -> list[bytes]:
-    """About half of the lines: of each worker, or of the run, the first in each of some stretches of time."""
+    """About half of the lines: for each worker, or for the run, the first line of each interval."""
     stamps = [(line, stamp) for line in lines for stamp in rows_of([line], _Stamp)]
     if not stamps:
         return []
     start = min(stamp.minutes for _, stamp in stamps)
     span = max(stamp.minutes for _, stamp in stamps) - start
     series = len({stamp.worker_id for _, stamp in stamps})
-    stretches = max(1, len(stamps) // (2 * series))
+    intervals = max(1, len(stamps) // (2 * series))
     kept, newest = [], dict[str, int]()
     for line, stamp in stamps:
-        stretch = min(stretches - 1, int((stamp.minutes - start) / span * stretches)) if span else 0
-        if newest.get(stamp.worker_id) != stretch:
-            newest[stamp.worker_id] = stretch
+        interval = min(intervals - 1, int((stamp.minutes - start) / span * intervals)) if span else 0
+        if newest.get(stamp.worker_id) != interval:
+            newest[stamp.worker_id] = interval
             kept.append(line)
     return kept
 
 
 def means_of_games(lines: Sequence[bytes]) -> list[bytes]:
-    """About half as many lines: each has the mean of as many games that followed each other."""
+    """About half as many lines, each the mean of an equal number of consecutive games."""
     rows = played_once(rows_of(lines, EpisodeRow))
     most = -(-2 * sum(row.games for row in rows) // max(1, len(rows)))
     merged: list[EpisodeRow] = []
@@ -51,9 +51,9 @@ def means_of_games(lines: Sequence[bytes]) -> list[bytes]:
 
 def played_once(rows: Iterable[EpisodeRow]) -> list[EpisodeRow]:
     """
-    The games of a run, each number once and in order.
+    The games of a run, in order, each number once.
 
-    A run that was resumed goes back to its checkpoint: what it had played after that is played anew.
+    A resumed run goes back to its checkpoint and plays later games again: the newer rows replace the older ones.
     """
     episodes: list[EpisodeRow] = []
     for row in rows:

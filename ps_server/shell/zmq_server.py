@@ -99,11 +99,7 @@ class ZmqServer:
         on_tick: Callable[[Status], None],
         on_report: Callable[[Reported], None],
     ) -> None:
-        """
-        Serve until the run has ended or `until` is true.
-
-        `on_tick` receives the status several times a second, `on_report` each report of a worker.
-        """
+        """Serve until the run ends or `until`. `on_tick` gets the status at each tick, `on_report` each report."""
         self._on_report = on_report
         next_tick = time.monotonic()
         while not self._exit and not until():
@@ -182,7 +178,6 @@ class ZmqServer:
             yield frames
 
     def _receive_from_primary(self) -> None:
-        """At a standby: messages of the primary that it follows, or followed."""
         if self._primary is not None and isinstance(self._server, Standby):
             for message, vector in self._primary.received():
                 self._do(self._server.receive_from_primary(message, vector, now=time.monotonic()))
@@ -240,10 +235,11 @@ class ZmqServer:
                     self._exit = True
 
     def _send(self, send: Send) -> None:
+        now = time.monotonic()
         if isinstance(send.message, Welcome):
-            proof = self._segments.proof(send.to, now=time.monotonic())
-            send = replace(send, message=msgspec.structs.replace(send.message, memory=proof))
-        self._replies.send(send, now=time.monotonic())
+            welcome = msgspec.structs.replace(send.message, memory=self._segments.proof(send.to, now=now))
+            send = replace(send, message=welcome)
+        self._replies.send(send, now=now)
 
     def _place(self, send: Send) -> Places | None:
         return self._segments.write_reply(send.to, send.message.request, send.snapshot)
@@ -292,8 +288,8 @@ def _router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     # Many workers may start at the same moment.
     socket.setsockopt(zmq.BACKLOG, 1024)
-    # The kernel finds a host that vanished without FIN in about two minutes and frees the connection. (Leases end
-    # much earlier. ZeroMQ's own heartbeats would cut a large frame on a slow link.)
+    # Frees the connection of a host that vanished without FIN after two minutes. (ZeroMQ's own heartbeats would cut a
+    # large frame on a slow link.)
     socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
     socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 60)
     socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 10)

@@ -47,7 +47,7 @@ def is_answered(endpoint: str, keys: ClientKeys | None, *, within_seconds: float
 
 def test_a_worker_with_a_key_trains_and_an_admin_ends_the_run(programs: Programs, folder: Path) -> None:
     server, endpoint = locked_server(programs, folder, "--preset", "cartpole")
-    assert "whoever reaches this port" not in server.output
+    assert "anybody who reaches this port" not in server.output
     worker = programs.start("rl-worker", "--server", endpoint, *flags_of(folder, "worker"))
 
     def has_trained() -> bool:
@@ -105,6 +105,6 @@ def test_secret_files_are_for_their_owner_alone(folder: Path) -> None:
 
 def test_an_unlocked_server_on_every_interface_says_how_to_lock_it(programs: Programs, tmp_path: Path) -> None:
     server = programs.start("ps-server", "--port", "0", "--run-dir", str(tmp_path / "run"))
-    wait_for(lambda: "whoever reaches this port" in server.output, program=server)
+    wait_for(lambda: "anybody who reaches this port" in server.output, program=server)
     assert "ps-ctl keygen keys" in server.output
     assert "--authorized-keys keys/authorized" in server.output

@@ -147,7 +147,7 @@ def test_a_standby_in_the_folder_of_a_finished_takeover_says_that_another_run_ha
 ) -> None:
     folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
     others.say(P, OTHER)
-    with pytest.raises(SettingsError, match=f"{P} serves run {OTHER.run_id}.*--run-dir"):
+    with pytest.raises(SettingsError, match=f"{P} now serves run {OTHER.run_id}.*--run-dir"):
         started(folder, "--standby-of", P)
 
 

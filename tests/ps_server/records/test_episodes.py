@@ -63,7 +63,7 @@ def test_a_resumed_run_plays_anew_what_its_checkpoint_did_not_hold(tmp_path: Pat
     assert [(row.episode, row.episode_return) for row in rows] == [(1, 1), (2, 2), (3, 30), (4, 40)]
 
 
-def test_a_full_disk_is_told_once_and_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_reported_once_and_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / EPISODES).symlink_to("/dev/full")
     episodes = EpisodesFile(tmp_path)
     for number in range(1, 100):

@@ -102,7 +102,7 @@ def test_a_resumed_run_goes_on_in_the_same_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [b'{"epoch": 1', b'{"epoch": 1}'], ids=["half a line", "a line without its end"])
-def test_what_a_killed_server_left_unfinished_spoils_no_row_of_the_next(tmp_path: Path, left: bytes) -> None:
+def test_the_half_line_of_a_killed_server_spoils_no_row_of_the_next(tmp_path: Path, left: bytes) -> None:
     (tmp_path / METRICS).write_bytes(b'{"epoch": 0}\n' + left)
     add(tmp_path, a_status(epoch=2))
     lines = (tmp_path / METRICS).read_bytes().splitlines()
@@ -110,12 +110,12 @@ def test_what_a_killed_server_left_unfinished_spoils_no_row_of_the_next(tmp_path
     assert json.loads(lines[2])["epoch"] == 2
 
 
-def test_a_folder_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="metrics"):
         MetricsFiles(tmp_path / "nowhere")
 
 
-def test_a_full_disk_is_told_once_and_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_reported_once_and_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / METRICS).symlink_to("/dev/full")
     add(tmp_path, *[a_status(preset="x" * 500)] * 100)
     (warning,) = caplog.records
@@ -124,7 +124,7 @@ def test_a_full_disk_is_told_once_and_does_not_end_the_run(tmp_path: Path, caplo
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_the_last_row_is_read_whatever_workers_have_reported(tmp_path: Path, value: float) -> None:
+def test_the_last_row_is_found_behind_many_workers(tmp_path: Path, value: float) -> None:
     """A loss that is no number is null in JSON, and no float."""
     status = a_status(global_steps=7, workers=(a_worker("a", loss=value),))
     add(tmp_path, status)

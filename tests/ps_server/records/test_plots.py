@@ -108,7 +108,7 @@ def picture_size(path: Path) -> tuple[int, int]:
     return int(width), int(height)
 
 
-def test_a_picture_appears(run_folder: Path, tmp_path: Path) -> None:
+def test_a_plot_is_written(run_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "curve.png"
     assert plot_runs([run_folder], out) == out
     width, height = picture_size(out)
@@ -128,9 +128,7 @@ def test_returns_are_drawn_against_steps_minutes_and_episodes(
     ]
 
 
-def test_runs_of_different_presets_are_drawn_into_one_picture(
-    run_folder: Path, tmp_path: Path, drawn: list[Any]
-) -> None:
+def test_runs_of_different_presets_are_drawn_in_one_plot(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
     other = a_run(tmp_path / "one", [5.0], preset="breakout")
     plot_runs([run_folder, other], tmp_path / "curve.png")
     assert [label for label, _, _ in drawn] == ["pong (pong-1)"] * 3 + ["breakout (one)"] * 3
@@ -168,7 +166,7 @@ def test_experiments_are_kept_apart_and_named(run_folder: Path, tmp_path: Path, 
     assert [label for label, _, _ in drawn[::3]] == ["pong (pong-1)", "slow: pong (2 runs)"]
 
 
-def test_runs_that_cover_no_common_stretch_are_drawn_one_by_one(tmp_path: Path, drawn: list[Any]) -> None:
+def test_runs_without_a_common_range_are_drawn_one_by_one(tmp_path: Path, drawn: list[Any]) -> None:
     early, late = a_run(tmp_path / "early", [1.0, 2.0]), a_run(tmp_path / "late", [None, None, 3.0, 4.0])
     plot_runs([early, late], tmp_path / "curve.png")
     assert [x for _, x, _ in drawn[:2]] == [[0, 100], [200, 300]]
@@ -197,7 +195,7 @@ def test_games_that_are_kept_as_their_mean_count_as_so_many(run_folder: Path, tm
     assert drawn[2] == ("pong (pong-1)", [60, 120, 121], pytest.approx(last_hundred))
 
 
-def test_what_a_killed_server_had_done_after_its_checkpoint_is_left_out(tmp_path: Path, drawn: list[Any]) -> None:
+def test_rows_that_a_resume_lost_are_left_out(tmp_path: Path, drawn: list[Any]) -> None:
     """The resumed run goes back in steps and minutes."""
     folder = a_run(tmp_path / "pong-1", [1.0, 2.0, 3.0, 4.0])
     lines = (folder / METRICS).read_bytes().splitlines(keepends=True)
@@ -250,9 +248,7 @@ def test_a_folder_without_metrics_is_no_run_folder(run_folder: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["no/such/folder.png", "curve.spreadsheet"])
-def test_a_picture_that_cannot_be_written_there_is_told_with_the_flag(
-    run_folder: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_plot_that_cannot_be_written_is_refused_with_the_flag(run_folder: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(SettingsError, match=f"--out {tmp_path / name}"):
         plot_runs([run_folder], tmp_path / name)
     assert pyplot.get_fignums() == []

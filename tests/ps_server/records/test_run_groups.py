@@ -40,7 +40,7 @@ def test_runs_of_one_experiment_with_different_settings_are_kept_apart_and_the_d
         ({"consistency.rule": "sync"}, {}, ("consistency sync", "consistency async")),
     ],
 )
-def test_whatever_differs_is_named(
+def test_every_setting_that_differs_is_named(
     one: dict[str, Any], other: dict[str, Any], named: tuple[str, str], tmp_path: Path
 ) -> None:
     runs = [a_run(tmp_path / "1", SCORES, settings=one), a_run(tmp_path / "2", SCORES, settings=other)]
@@ -50,7 +50,7 @@ def test_whatever_differs_is_named(
 @pytest.mark.parametrize(
     "settings", [{"seed": 7}, {"budget.max_steps": 5}, {"budget.until_return": None}, {"records.summaries": "perf"}]
 )
-def test_what_makes_no_other_kind_of_run_keeps_none_apart(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_seed_budget_and_records_do_not_separate_groups(settings: dict[str, Any], tmp_path: Path) -> None:
     runs = [a_run(tmp_path / "1", SCORES, settings=settings), a_run(tmp_path / "2", SCORES, settings={"seed": 1})]
     assert labels(*runs) == ["pong (2 runs)"]
 
@@ -77,8 +77,8 @@ def test_a_folder_stands_for_the_runs_below_it(tmp_path: Path) -> None:
     assert labels(tmp_path / "runs", first) == ["pong (b)", "cartpole (a)"]
 
 
-def test_a_folder_without_runs_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=f"{tmp_path}: is no run folder, and there is none below it"):
+def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"{tmp_path}: is not a run folder, and contains none"):
         run_folders([tmp_path])
     a_run(tmp_path / "young", [None])
     with pytest.raises(SettingsError, match="no episode has ended yet in any run below it"):

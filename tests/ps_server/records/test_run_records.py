@@ -48,14 +48,14 @@ def test_a_run_that_ends_before_a_point_is_due_has_one(tmp_path: Path) -> None:
     assert (event.step, values(event)) == (80, {"Losses/Entropy": 0.5})
 
 
-def test_a_run_that_wants_no_summaries_has_none(tmp_path: Path) -> None:
+def test_a_run_without_summaries_has_no_event_file(tmp_path: Path) -> None:
     records = RunRecords(tmp_path, RunSpec, endpoint="host:5555")
     records.reported(a_report())
     records.close(a_status())
     assert not (tmp_path / "tensorboard").exists()
 
 
-def test_settings_are_written_as_soon_as_a_worker_has_brought_them(tmp_path: Path) -> None:
+def test_settings_are_written_as_soon_as_a_worker_has_decided_them(tmp_path: Path) -> None:
     spec: RunSpec | None = None
     records = RunRecords(tmp_path, lambda: spec, endpoint="host:5555")
     records.tick(a_status())
@@ -68,7 +68,7 @@ def test_settings_are_written_as_soon_as_a_worker_has_brought_them(tmp_path: Pat
     assert (tmp_path / "run.toml").read_text() == PERF.to_toml()
 
 
-def test_settings_that_cannot_be_written_are_told_and_the_run_goes_on(
+def test_settings_that_cannot_be_written_are_reported_and_the_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "run.toml").mkdir()
@@ -101,7 +101,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrozenDisk]:
     frozen.goes_on.set()
 
 
-def test_nobody_waits_for_a_frozen_disk_and_what_it_does_not_take_is_dropped_and_counted(
+def test_serving_does_not_wait_for_a_frozen_disk_and_records_are_dropped_and_counted(
     tmp_path: Path, disk: FrozenDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The thread that serves wrote these files: with a frozen disk it answered nobody any more."""
@@ -129,7 +129,7 @@ def test_a_server_that_ends_does_not_wait_for_a_frozen_disk(
     records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
     records.tick(a_status())
     assert not records.close(a_status())
-    assert "the disk does not take the run's records" in caplog.text
+    assert "the disk does not accept the run's records" in caplog.text
 
 
 def eventually(condition: Callable[[], Any]) -> None:

@@ -98,7 +98,7 @@ def test_a_fast_run_has_no_more_than_a_point_in_two_seconds() -> None:
     assert seen[1] == pytest.approx(sum(range(3, 23)) / 20), "what comes in between is in the next one's mean"
 
 
-def test_the_rest_is_a_point_of_what_no_point_had() -> None:
+def test_the_rest_is_a_point_of_the_last_reports() -> None:
     made = points("perf")
     made.add(a_report(updates=1, meters={"entropy": 2.0}, episodes=(Episode(20.0, 200),)))
     made.add(a_report(updates=2, meters={"entropy": 4.0}))
@@ -106,7 +106,7 @@ def test_the_rest_is_a_point_of_what_no_point_had() -> None:
     assert made.rest() == {}
 
 
-def test_the_style_model_is_of_the_first_worker_and_the_style_perf_of_all() -> None:
+def test_the_style_model_counts_the_first_worker_and_the_style_perf_all() -> None:
     for style, tag, mean in (("model", "model/entropy", 1.0), ("perf", "Losses/Entropy", 2.0)):
         made = points(style)
         made.add(a_report(updates=0, meters={"entropy": 1.0}))
@@ -114,7 +114,7 @@ def test_the_style_model_is_of_the_first_worker_and_the_style_perf_of_all() -> N
         assert made.add(a_report(updates=10, meters={"entropy": 1.0})) == {tag: mean}
 
 
-def test_what_is_written_is_an_event_file(tmp_path: Path) -> None:
+def test_the_file_is_an_event_file(tmp_path: Path) -> None:
     file = SummaryFile(tmp_path)
     file.add({"Perf/Reward": 1.5, "Perf/Length": 7.0}, global_steps=2**40)
     first, second = events_in(tmp_path)  # before it is closed
@@ -132,7 +132,7 @@ def test_a_resumed_run_adds_a_file(tmp_path: Path) -> None:
     assert [event.step for event in events_in(tmp_path) if event.summary.value] == [1, 2]
 
 
-def test_a_full_disk_is_told_once_and_does_not_end_the_run(
+def test_a_full_disk_is_reported_once_and_ends_no_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1)
@@ -143,4 +143,4 @@ def test_a_full_disk_is_told_once_and_does_not_end_the_run(
         file.add({"Perf/Reward": 0.0}, global_steps=step)
     file.close()
     (warning,) = caplog.records
-    assert warning.getMessage() == "tensorboard: cannot be written to, the run goes on without: No space left on device"
+    assert warning.getMessage() == "tensorboard: cannot be written, the run goes on without it: No space left on device"

@@ -72,7 +72,7 @@ def test_each_worker_keeps_rows_of_the_whole_time() -> None:
         assert max(after - before for before, after in itertools.pairwise([0, *minutes, 99])) <= 3
 
 
-def test_rows_that_go_back_in_time_as_after_a_resume_are_thinned_likewise() -> None:
+def test_rows_that_go_back_in_time_after_a_resume_are_thinned_likewise() -> None:
     rows = [{"minutes": minute} for start in (0, 80, 160) for minute in range(start, start + 100)]
     kept = evenly_in_time(lines_of(*rows))
     assert 140 <= len(kept) <= 180
@@ -84,7 +84,7 @@ def test_rows_of_one_moment_become_few_and_damaged_ones_none() -> None:
     assert len(evenly_in_time(lines_of(*[{"minutes": 0.0}] * 50))) == 1
 
 
-def test_games_that_follow_each_other_become_one_with_their_mean() -> None:
+def test_consecutive_games_become_one_with_their_mean() -> None:
     rows = decoded(means_of_games(encoded(*(a_game(number, float(number)) for number in range(1, 9)))))
     told = [(row.episode, row.games, row.episode_return) for row in rows]
     assert told == [(2, 2, 1.5), (4, 2, 3.5), (6, 2, 5.5), (8, 2, 7.5)]
@@ -94,12 +94,12 @@ def test_games_that_follow_each_other_become_one_with_their_mean() -> None:
     assert [(row.episode, row.games, row.episode_return) for row in again] == [(4, 4, 2.5), (8, 4, 6.5)]
 
 
-def test_games_of_several_workers_are_of_none() -> None:
+def test_the_mean_of_games_of_several_workers_names_no_worker() -> None:
     (row,) = decoded(means_of_games(encoded(a_game(1, 0.0, worker="a"), a_game(2, 0.0, worker="b"))))
     assert row.worker == ""
 
 
-def test_games_of_before_a_resume_are_not_mixed_with_those_that_were_played_anew() -> None:
+def test_games_lost_by_a_resume_are_not_mixed_with_those_played_again() -> None:
     before = [a_game(number, 100.0) for number in range(1, 9)]
     anew = [a_game(number, 1.0) for number in range(5, 13)]
     rows = decoded(means_of_games(encoded(*before, *anew)))
@@ -138,7 +138,7 @@ def test_a_file_is_replaced_in_one_step(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_disk_without_room_for_the_smaller_file_keeps_the_larger_and_is_told(
+def test_a_disk_without_room_for_the_smaller_file_keeps_the_larger_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / ".x.jsonl.tmp").symlink_to("/dev/full")
@@ -150,7 +150,7 @@ def test_a_disk_without_room_for_the_smaller_file_keeps_the_larger_and_is_told(
     file.close()
     assert len(path.read_bytes().splitlines()) == 600
     assert 1 < len(caplog.records) < 20, "not with each line"
-    assert "x.jsonl: cannot be made smaller now: No space left" in caplog.text
+    assert "x.jsonl: cannot be thinned now: No space left" in caplog.text
 
 
 def test_a_line_that_was_written_meanwhile_is_not_lost(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def pair(keys: Path, name: str) -> Pair:
     return read_pair("a test", keys / f"{name}.key_secret")
 
 
-def test_keys_of_the_folder_come_in_and_those_of_admins_may_stop_the_run(
+def test_keys_in_the_folder_may_connect_and_those_of_admins_may_stop_the_run(
     door: AccessControl, keys: Path, tmp_path: Path
 ) -> None:
     make_keys(tmp_path / "others")
@@ -37,7 +37,7 @@ def test_keys_of_the_folder_come_in_and_those_of_admins_may_stop_the_run(
     assert not door.is_admin(worker.decode())
 
 
-def test_who_knocks_while_no_file_can_be_opened_is_turned_away_and_may_knock_again(
+def test_a_handshake_while_no_file_can_be_opened_is_refused_and_a_later_one_accepted(
     door: AccessControl, keys: Path
 ) -> None:
     """An exception would end the thread that asks: nobody could come in any more."""

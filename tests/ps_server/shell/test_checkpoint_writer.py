@@ -98,13 +98,15 @@ def test_what_is_written_can_be_read(writer: CheckpointWriter, folder: Path) -> 
 
 
 @pytest.mark.parametrize("keep", [1, 5])
-def test_as_many_of_the_newest_are_kept_as_the_run_says(writer: CheckpointWriter, folder: Path, keep: int) -> None:
+def test_the_newest_checkpoints_are_kept_as_many_as_the_run_says(
+    writer: CheckpointWriter, folder: Path, keep: int
+) -> None:
     all_steps = (3, 20, 100, 4000, 5000, 60000, 700000)
     write(writer, *[a_checkpoint(steps, keep=keep) for steps in all_steps])
     assert names(folder) == [file_name(steps) for steps in all_steps[-keep:]]
 
 
-def test_those_of_so_many_episodes_are_kept_apart_from_the_newest(writer: CheckpointWriter, folder: Path) -> None:
+def test_milestones_are_kept_apart_from_the_newest_checkpoints(writer: CheckpointWriter, folder: Path) -> None:
     milestones = {1: 250, 3: 501, 4: 750}
     write(writer, *[a_checkpoint(steps, keep=2, milestone=milestones.get(steps)) for steps in range(1, 9)])
     kept = ["episodes-000000501.safetensors", "episodes-000000750.safetensors"]
@@ -119,7 +121,7 @@ def test_the_best_is_kept_apart_however_old_it_grows(writer: CheckpointWriter, f
     assert read_checkpoint(folder / BEST)[1] == {"version": 2}
 
 
-def test_a_better_one_takes_the_place_of_the_best(writer: CheckpointWriter, folder: Path) -> None:
+def test_a_better_checkpoint_replaces_the_best(writer: CheckpointWriter, folder: Path) -> None:
     write(writer, a_checkpoint(1, best=True), a_checkpoint(2, best=True), a_checkpoint(3))
     assert read_checkpoint(folder / BEST)[1] == {"version": 2}
 
@@ -130,7 +132,7 @@ def test_the_best_outlives_another_checkpoint_of_the_same_step(writer: Checkpoin
     assert read_checkpoint(folder / file_name(2))[1] == {"version": 3}
 
 
-def test_what_was_handed_over_is_finished_before_the_thread_ends(folder: Path) -> None:
+def test_the_thread_writes_every_checkpoint_before_it_ends(folder: Path) -> None:
     writer = CheckpointWriter(folder)
     for steps in range(1, 4):
         writer.write(a_checkpoint(steps))
@@ -162,7 +164,7 @@ def test_a_refused_checkpoint_leaves_the_older_ones_and_nothing_half_written(
     assert read_checkpoint(folder / file_name(5))[1] == {"version": 5}
 
 
-def test_a_checkpoint_that_cannot_be_put_into_words_is_reported_too(writer: CheckpointWriter, folder: Path) -> None:
+def test_a_checkpoint_that_cannot_be_encoded_is_reported_too(writer: CheckpointWriter, folder: Path) -> None:
     """Whatever goes wrong in the thread: the server waits for its answer, at the latest when it exits."""
     (failed,) = write(writer, a_checkpoint(1, record={"version": object()}))
     assert "object" in failed.error
@@ -173,7 +175,7 @@ def test_a_checkpoint_that_cannot_be_put_into_words_is_reported_too(writer: Chec
 
 
 @pytest.mark.parametrize("inside", [".", ".."], ids=["the folder itself", "the run folder"])
-def test_the_newest_is_found(writer: CheckpointWriter, folder: Path, inside: str) -> None:
+def test_the_newest_checkpoint_is_found(writer: CheckpointWriter, folder: Path, inside: str) -> None:
     write(writer, *[a_checkpoint(steps, best=steps == 9) for steps in (9, 1000, 20)])
     path, vectors, record = newest_checkpoint((folder / inside).resolve())
     assert path.name == file_name(1000)
@@ -182,7 +184,7 @@ def test_the_newest_is_found(writer: CheckpointWriter, folder: Path, inside: str
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_newest_is_passed_over_with_a_warning_that_names_it(
+def test_a_damaged_newest_checkpoint_is_skipped_with_a_warning_that_names_it(
     writer: CheckpointWriter, folder: Path, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(writer, *[a_checkpoint(steps) for steps in (1, 2, 3)])
@@ -196,7 +198,7 @@ def test_a_damaged_newest_is_passed_over_with_a_warning_that_names_it(
     assert names(folder) == [file_name(1), file_name(2), f"{file_name(3)}.aside"]
 
 
-def test_damaged_checkpoints_push_out_no_sound_ones(folder: Path) -> None:
+def test_damaged_checkpoints_do_not_count_among_the_kept(folder: Path) -> None:
     """With three damaged of five, and three to be kept, the two sound ones were removed first."""
     with contextlib.closing(CheckpointWriter(folder)) as writer:
         write(writer, *[a_checkpoint(steps) for steps in range(1, 6)])
@@ -211,9 +213,7 @@ def test_damaged_checkpoints_push_out_no_sound_ones(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_one_among_the_older_ones_is_not_counted_among_the_kept(
-    folder: Path, how: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_older_checkpoint_is_moved_aside(folder: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
     milestones = {1: 10, 2: 20, 3: 30, 4: 40}
     with contextlib.closing(CheckpointWriter(folder)) as writer:
         write(writer, *[a_checkpoint(steps, milestone=milestones[steps]) for steps in milestones])
@@ -231,7 +231,7 @@ def test_a_damaged_one_among_the_older_ones_is_not_counted_among_the_kept(
     assert f"{file_name(3)}: is damaged" in caplog.text
 
 
-def test_a_newer_one_that_cannot_be_read_is_never_gone_back_to(folder: Path) -> None:
+def test_a_newer_checkpoint_that_cannot_be_read_is_never_resumed_from(folder: Path) -> None:
     """It may be readable again tomorrow; the run has gone on from the one before it by then."""
     with contextlib.closing(CheckpointWriter(folder)) as writer:
         write(writer, a_checkpoint(1), a_checkpoint(9))
@@ -241,7 +241,7 @@ def test_a_newer_one_that_cannot_be_read_is_never_gone_back_to(folder: Path) -> 
     assert names(folder) == [file_name(1), f"{file_name(9)}.aside"]
 
 
-def test_one_that_was_just_written_is_never_removed(folder: Path) -> None:
+def test_a_checkpoint_that_was_just_written_is_never_removed(folder: Path) -> None:
     with contextlib.closing(CheckpointWriter(folder)) as writer:
         write(writer, a_checkpoint(9), a_checkpoint(2, keep=1))
     assert names(folder) == [file_name(2), file_name(9)]
@@ -273,7 +273,7 @@ for steps in range(10**6):
 """
 
 
-def test_what_a_killed_server_has_left_half_written_is_removed_at_the_next_start(folder: Path) -> None:
+def test_unfinished_files_of_a_killed_server_are_removed_at_the_next_start(folder: Path) -> None:
     """It is as large as a checkpoint, and each kill left another one."""
     folder.mkdir(parents=True)
     with subprocess.Popen([sys.executable, "-c", KILLED_WHILE_IT_WRITES, str(folder)]) as killed:
@@ -288,7 +288,7 @@ def test_what_a_killed_server_has_left_half_written_is_removed_at_the_next_start
     assert set(folder.iterdir()) == set(folder.glob("checkpoint-*.safetensors"))
 
 
-def test_hidden_files_of_others_stay_where_they_are(folder: Path) -> None:
+def test_other_hidden_files_are_not_removed(folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / ".tmpAbCdEf").write_bytes(b"of another program")
     CheckpointWriter(folder).close()
@@ -302,7 +302,7 @@ def test_more_steps_than_twelve_digits_are_still_the_newest(writer: CheckpointWr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is the whole process's")
-def test_the_writer_takes_only_what_serving_leaves_of_the_processor(writer: CheckpointWriter) -> None:
+def test_the_writer_runs_at_lower_priority_than_serving(writer: CheckpointWriter) -> None:
     write(writer, a_checkpoint(1))
     threads = [thread for thread in threading.enumerate() if thread.name == "checkpoint-writer"]
     assert threads
@@ -312,9 +312,7 @@ def test_the_writer_takes_only_what_serving_leaves_of_the_processor(writer: Chec
         assert os.getpriority(os.PRIO_PROCESS, thread.native_id) == min(here + 10, 19)
 
 
-def test_where_no_thread_may_be_nicer_checkpoints_are_written_nevertheless(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_are_written_where_priorities_cannot_be_set(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: int) -> None:
         raise PermissionError("not in this sandbox")
 

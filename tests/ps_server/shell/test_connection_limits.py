@@ -43,7 +43,7 @@ def test_messages_that_wait_are_not_unfinished() -> None:
     assert connection.unfinished == 9 * MIB - OVERHEAD_BYTES, "what was here then, and is not delivered in a round"
 
 
-def test_handshakes_and_heartbeats_are_no_message_of_whoever_speaks() -> None:
+def test_handshakes_and_heartbeats_do_not_count_as_unfinished_messages() -> None:
     connection, received = Connection(1, b"", since=0.0), 300
     for _ in range(10_000):
         received += 1000 + 40
@@ -53,12 +53,12 @@ def test_handshakes_and_heartbeats_are_no_message_of_whoever_speaks() -> None:
         assert connection.unfinished <= QUIET_BYTES
 
 
-def test_a_message_longer_than_any_may_be_is_cut_off_whoever_sends_it() -> None:
+def test_a_message_longer_than_any_vector_is_cut_off_even_from_a_worker() -> None:
     stranger, worker = holds(2 * MIB), holds(2 * MIB, peer=b"w")
     assert set(map(id, cut(stranger, worker, holds(MIB)))) == {id(stranger), id(worker)}
 
 
-def test_of_all_that_hold_too_much_together_strangers_go_first_then_who_was_silent_longest() -> None:
+def test_over_budget_unknown_peers_are_cut_off_first_then_the_longest_silent() -> None:
     workers = [holds(MIB, since=float(since), peer=b"w") for since in (3, 1, 2, 4)]
     strangers = [holds(MIB, since=5.0)]
     assert cut(*workers) == []
@@ -67,14 +67,14 @@ def test_of_all_that_hold_too_much_together_strangers_go_first_then_who_was_sile
     assert cut(*workers, fifth, *strangers) == [*strangers, workers[1]]
 
 
-def test_when_memory_is_short_tiny_messages_go_and_those_of_workers_when_they_are_old() -> None:
+def test_when_memory_is_short_tiny_messages_are_cut_off_and_old_ones_of_workers() -> None:
     stranger, worker, quiet = holds(2 * QUIET_BYTES), holds(2 * QUIET_BYTES, peer=b"w"), holds(QUIET_BYTES)
     assert cut(stranger, worker, quiet, now=9.0) == []
     assert cut(stranger, worker, quiet, is_short=True) == [stranger]
     assert cut(stranger, worker, quiet, is_short=True, now=OLD_SECONDS + 1) == [stranger, worker]
 
 
-def test_descriptors_are_taken_from_the_oldest_strangers_then_from_the_newest_workers() -> None:
+def test_descriptors_are_freed_from_the_oldest_unknown_peers_then_from_the_newest_workers() -> None:
     strangers = [Connection(1, b"", since=float(since)) for since in (2, 1)]
     workers = [Connection(1, b"", since=float(since), peer=b"w") for since in (2, 3)]
     everybody = [*workers, *strangers]

@@ -19,18 +19,18 @@ from ps_server.shell.own_address import own_host
         ("lo", "127.0.0.1", "127.0.0.1"),
     ],
 )
-def test_one_that_listens_on_one_address_tells_that(typed: str, bound: str, told: str) -> None:
+def test_a_server_on_one_address_names_that_address(typed: str, bound: str, told: str) -> None:
     assert own_host(typed, bound) == told
 
 
 @pytest.mark.parametrize("everywhere", ["0.0.0.0", "::"])
-def test_one_that_listens_everywhere_tells_the_address_towards_other_networks(everywhere: str) -> None:
+def test_a_server_on_every_interface_names_its_address_towards_other_networks(everywhere: str) -> None:
     told = own_host("*", everywhere)
     assert told == socket.gethostname() or socket.getaddrinfo(told, None)
     assert told not in own_address.EVERY_INTERFACE
 
 
-def test_a_machine_without_a_network_tells_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_network_gives_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: Any) -> None:
         raise OSError("Network is unreachable")
 

@@ -37,16 +37,16 @@ def test_a_push_counts_an_unroll_of_all_environments_and_no_more(
 
 
 @pytest.mark.parametrize("value", [1e9, 1e308, -1e308, math.inf, -math.inf, math.nan, 2 * MOST_REWARD + 1], ids=str)
-def test_a_return_that_no_game_of_its_length_has_is_not_counted(value: float) -> None:
-    with pytest.raises(Denied, match="2 steps is said to have returned") as no:
+def test_a_return_impossible_for_the_games_length_is_not_counted(value: float) -> None:
+    with pytest.raises(Denied, match="2 steps is reported with the return") as no:
         check_games([Episode(1.0, 1), Episode(value, 2)], unplayed=100)
     assert no.value.code == "absurd_return"
     check_games([Episode(2 * MOST_REWARD, 2), Episode(-MOST_REWARD, 1)], unplayed=100)
 
 
 @pytest.mark.parametrize("episodes", [[(1.0, 101)], [(0.0, 1)] * 101, [(1.0, 60), (1.0, 41)]])
-def test_games_lasted_no_longer_together_than_the_steps_that_were_told(episodes: list[tuple[float, int]]) -> None:
-    with pytest.raises(Denied, match="lasted 101 steps, and this worker's pushes have told 100 ") as no:
+def test_games_together_last_no_longer_than_the_steps_of_pushes(episodes: list[tuple[float, int]]) -> None:
+    with pytest.raises(Denied, match="lasted 101 steps, but this worker's pushes have counted 100 ") as no:
         check_games([Episode(*one) for one in episodes], unplayed=100)
     assert no.value.code == "absurd_length"
 
@@ -59,7 +59,7 @@ def test_one_push_does_not_reach_the_end_of_a_run() -> None:
     assert server.machine.phase.value == "serving"
 
 
-def test_a_worker_counts_the_steps_of_the_environments_that_it_has_said() -> None:
+def test_a_worker_may_count_steps_of_the_environments_that_its_hello_names() -> None:
     server = Transcript.seeded(algorithm=UNROLL, environment={"envs": 4})
     server.hello("few", environments=2)
     server.hello("as the run says")
@@ -83,7 +83,7 @@ def test_one_report_of_a_worker_that_has_played_nothing_reaches_no_target(episod
     assert server.machine.phase.value == "serving"
 
 
-def test_games_of_the_steps_that_were_told_count_and_use_them_up() -> None:
+def test_games_use_up_the_steps_of_pushes() -> None:
     server = Transcript.seeded()
     server.push("a", 1, steps=20)
     server.push("a", 2, [float("nan")] * 3, steps=20)  # the games were played, whatever came of the gradient

@@ -105,7 +105,7 @@ def test_a_key_once_shown_stays_with_the_account() -> None:
     assert opened(ledger, "a", 1).key == "k", "on a server that is not locked any more"
 
 
-def test_what_a_process_will_never_send_again_is_lacking_in_its_own_account_alone() -> None:
+def test_pushes_that_are_never_resent_are_lacking_only_in_their_own_account() -> None:
     ledger = a_ledger(1, 3)
     assert ledger.lacking("a", proof_of(1), oldest=5) == 2
     assert ledger.lacking("a", proof_of(2), oldest=5) == 0
@@ -116,7 +116,7 @@ def test_what_a_process_will_never_send_again_is_lacking_in_its_own_account_alon
     ("oldest", "through", "early"),
     [(1, 0, {3, 4, 6}), (2, 1, {3, 4, 6}), (3, 4, {6}), (4, 4, {6}), (6, 6, set()), (7, 6, set()), (100, 99, set())],
 )
-def test_what_a_worker_will_never_send_again_is_settled(oldest: int, through: int, early: set[int]) -> None:
+def test_pushes_that_are_never_resent_count_as_settled(oldest: int, through: int, early: set[int]) -> None:
     ledger = a_ledger(3, 4, 6)
     opened(ledger, "a", 1, oldest=oldest)
     assert (ledger.accounts["a"].through, ledger.accounts["a"].early) == (through, early)
@@ -231,7 +231,7 @@ events = st.one_of(
 
 
 @given(st.lists(events, max_size=80))
-def test_through_restarts_and_crashes_the_ledger_is_that_of_a_perfect_memory(happened: list[tuple[str, int]]) -> None:
+def test_through_restarts_and_crashes_the_ledger_equals_a_perfect_memory(happened: list[tuple[str, int]]) -> None:
     """The worker restarts with another incarnation; the server crashes back to its newest complete checkpoint."""
     ledger, model, durable = a_ledger(), Remembered(), 0
     complete: tuple[dict[str, Any], Remembered] = (ledger.to_dict(), copy.deepcopy(model))

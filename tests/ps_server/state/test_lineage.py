@@ -49,13 +49,13 @@ def test_a_server_resumed_once_a_minute_for_a_month_and_replaced_a_thousand_time
     assert lineage.epoch < MOST
 
 
-def test_two_servers_that_took_the_same_step_are_told_apart_by_what_was_drawn() -> None:
+def test_the_random_part_separates_epochs_of_two_servers_that_took_the_same_step() -> None:
     lineage = Lineage.begun(RUN, secret="s", draw=5)
     assert lineage.resumed(draw=1).epoch != lineage.resumed(draw=2).epoch
     assert lineage.taken_over(draw=1).epoch != lineage.taken_over(draw=2).epoch
 
 
-def test_workers_of_a_run_that_this_one_goes_on_with_belong_here() -> None:
+def test_workers_of_a_continued_run_may_join() -> None:
     lineage = Lineage.begun("b", secret="s", draw=0, continues=("a",))
     assert [lineage.is_of(run_id) for run_id in ("", "a", "b", "c")] == [True, True, True, False]
 
@@ -74,7 +74,7 @@ def test_a_server_that_was_replaced_is_taken_back_in_an_epoch_above_its_successo
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_remembers_what_was_written_last(tmp_path: Path) -> None:
+def test_a_folder_holds_the_lineage_that_was_written_last(tmp_path: Path) -> None:
     assert read_lineage(tmp_path) is None
     lineage = Lineage.begun(RUN, secret="s", draw=5, continues=("a", "b"))
     for _ in range(2):
@@ -91,7 +91,7 @@ def test_a_damaged_file_is_named_and_nothing_is_served(tmp_path: Path, content: 
         read_lineage(tmp_path)
 
 
-def test_a_disk_that_takes_nothing_is_named_and_what_was_there_stays(tmp_path: Path) -> None:
+def test_a_full_disk_is_named_and_the_old_file_stays(tmp_path: Path) -> None:
     write_lineage(tmp_path, lineage := Lineage.begun(RUN, secret="s", draw=5))
     with (
         mock.patch("os.fsync", side_effect=OSError(28, "No space left on device")),

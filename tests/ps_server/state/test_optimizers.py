@@ -139,7 +139,7 @@ def test_weights_and_slots_are_changed_in_place(settings: run_spec.Optimizer) ->
 
 
 @each_setting
-def test_slots_are_all_that_a_rule_remembers(settings: run_spec.Optimizer) -> None:
+def test_slots_are_the_whole_state_of_a_rule(settings: run_spec.Optimizer) -> None:
     """A fresh optimizer with copied slots continues bit for bit: this is what a checkpoint relies on."""
     gradients = torch.from_numpy(some_gradients(seed=4, steps=40)).float()
     weights, optimizer = torch.zeros(SIZE), optimizer_for(settings, SIZE)

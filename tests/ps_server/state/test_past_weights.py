@@ -12,7 +12,7 @@ RULE = {"rule": "delay_compensated", "compensation": 0.5}
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 5, VERSIONS_KEPT - 1])
-def test_a_gradient_is_mended_for_what_has_changed_since(staleness: int) -> None:
+def test_a_gradient_is_corrected_for_the_updates_since(staleness: int) -> None:
     drawn = np.random.default_rng(staleness)
     versions = drawn.normal(size=(VERSIONS_KEPT + 3, 7)).astype(np.float32)
     gradient = drawn.normal(size=7).astype(np.float32)
@@ -25,7 +25,7 @@ def test_a_gradient_is_mended_for_what_has_changed_since(staleness: int) -> None
     np.testing.assert_allclose(mended.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_gradient_later_than_what_is_kept_is_mended_as_if_it_were_of_the_oldest() -> None:
+def test_a_gradient_older_than_all_kept_versions_is_corrected_as_of_the_oldest() -> None:
     past = PastWeights()
     for number in range(VERSIONS_KEPT + 5):
         past.keep(vector(float(number)))
@@ -33,7 +33,7 @@ def test_a_gradient_later_than_what_is_kept_is_mended_as_if_it_were_of_the_oldes
     assert mended.tolist() == [2 + 4 * (VERSIONS_KEPT - 1)]
 
 
-def test_a_late_push_is_mended_and_a_fresh_one_is_not() -> None:
+def test_a_late_push_is_corrected_and_a_fresh_one_is_not() -> None:
     server = Transcript.seeded(workers=("a", "b"), staleness=RULE)
     assert server.push("a", 1, [2, 0, -4], computed_on=1).staleness == 0
     assert server.weights() == [-2, 0, 4]
@@ -42,7 +42,7 @@ def test_a_late_push_is_mended_and_a_fresh_one_is_not() -> None:
     assert server.weights() == [-2 - (2 - 4), 0 - 1, 4 - (1 + 2)]
 
 
-def test_a_version_that_never_was_harms_nobody() -> None:
+def test_a_version_that_never_existed_does_no_harm() -> None:
     """As of a worker that lies about what its gradient was computed on."""
     server = Transcript.seeded(workers=("a",), staleness=RULE)
     for sequence in range(1, 4):

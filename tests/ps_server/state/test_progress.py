@@ -61,7 +61,7 @@ def test_the_best_mean_is_that_of_a_whole_hundred_games(progress: Progress) -> N
     assert progress.best_mean == 60.0
 
 
-def test_better_than_what_is_saved_is_a_higher_mean_of_a_whole_hundred_games(progress: Progress) -> None:
+def test_a_checkpoint_is_better_if_the_mean_of_a_whole_hundred_games_is_higher(progress: Progress) -> None:
     play(progress, *[50.0] * 99)
     assert not progress.is_better_than_saved
     play(progress, 50.0)

@@ -45,7 +45,7 @@ def a_run_of(optimizer: dict[str, Any], **sections: Any) -> Transcript:
 
 
 @each_optimizer
-def test_what_is_restored_is_what_was_saved_bit_for_bit(optimizer: dict[str, Any], tmp_path: Path) -> None:
+def test_a_restored_run_equals_the_saved_one_bit_for_bit(optimizer: dict[str, Any], tmp_path: Path) -> None:
     original = a_run_of(optimizer)
     train(original, range(1, 70))
     original.run.weights.refresh_target()

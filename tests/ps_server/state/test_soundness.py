@@ -83,7 +83,7 @@ def test_nothing_that_is_not_finite_is_saved(is_slot: bool) -> None:
     assert server.machine.checkpoints.failures == 1
 
 
-def test_large_weights_are_not_taken_for_lost_ones() -> None:
+def test_large_weights_do_not_count_as_ruined() -> None:
     server = Transcript.seeded(schedule={"learning_rate": 1e12})
     server.push("a", 1, [1e11, -1e11, 1e11])
     server.push("a", 2, [1e11, -1e11, 1e11])
@@ -91,7 +91,7 @@ def test_large_weights_are_not_taken_for_lost_ones() -> None:
     server.save_and_complete()
 
 
-def test_what_ruins_the_weights_again_and_again_ends_the_run_with_its_story() -> None:
+def test_weights_ruined_again_and_again_end_the_run_with_the_reason() -> None:
     server, checkpoint = ruined()
     for sequence in range(2, 2 + MOST_RETURNS):
         only(Recall, server.after(0.25))
@@ -105,7 +105,7 @@ def test_what_ruins_the_weights_again_and_again_ends_the_run_with_its_story() ->
     assert "Going back to checkpoint-1 has not helped: take smaller steps" in stops[0].reason
 
 
-def test_where_there_is_nothing_to_go_back_to_the_run_ends_with_its_story() -> None:
+def test_without_a_checkpoint_to_go_back_to_the_run_ends_with_the_reason() -> None:
     server, _ = ruined()
     server.after(0.25)
     effects = server.machine.recall_failed("it has no checkpoints", now=server.now)

@@ -30,5 +30,5 @@ def test_a_gradient_beyond_the_bound_is_discarded_and_the_error_names_both_numbe
     assert denied.value.code == "too_stale"
 
 
-def test_every_rule_that_can_be_asked_for_exists() -> None:
+def test_every_rule_of_the_settings_exists() -> None:
     assert set(get_args(get_type_hints(Staleness)["rule"])) == STALENESS_RULES.keys()

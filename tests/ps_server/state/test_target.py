@@ -18,9 +18,7 @@ def a_run_with(interval: int, name: str = "n_step_q") -> Transcript:
 
 
 @given(st.integers(1, 100), st.lists(st.integers(0, 250), max_size=40))
-def test_it_is_refreshed_whenever_t_passes_a_multiple_never_skipped_and_never_doubled(
-    interval: int, sizes: list[int]
-) -> None:
+def test_the_target_is_refreshed_once_whenever_t_passes_a_multiple(interval: int, sizes: list[int]) -> None:
     """Each push takes 1 from each weight: a copy says of which version it is."""
     server = a_run_with(interval)
     store = server.run.weights
@@ -39,7 +37,7 @@ def test_it_is_refreshed_whenever_t_passes_a_multiple_never_skipped_and_never_do
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_all_three_methods_have_one(name: str) -> None:
+def test_all_three_methods_have_a_target(name: str) -> None:
     server = a_run_with(20, name)
     server.push("a", 1, steps=20)
     assert server.run.weights.target_version == 2
@@ -55,7 +53,7 @@ def test_a_push_that_is_repeated_or_refused_does_not_refresh() -> None:
     assert server.run.weights.target_version == 3
 
 
-def test_in_a_run_without_one_the_weights_are_their_target_and_kept_once() -> None:
+def test_without_a_target_the_weights_are_the_target_and_kept_once() -> None:
     for server in (Transcript.seeded(algorithm={"name": "a3c"}), a_run_with(0)):
         server.push("a", 1, steps=40)
         store = server.run.weights
@@ -64,7 +62,7 @@ def test_in_a_run_without_one_the_weights_are_their_target_and_kept_once() -> No
         assert "target" not in server.save().vectors
 
 
-def test_it_survives_a_restart_and_keeps_its_beat(tmp_path: Path) -> None:
+def test_the_target_and_its_interval_survive_a_restart(tmp_path: Path) -> None:
     whole, stopped = a_run_with(50), a_run_with(50)
     for sequence in range(1, 6):
         for server in (whole, stopped):

@@ -45,7 +45,7 @@ def test_an_update_is_one_version() -> None:
     assert gradient.tolist() == [1, 0, -1]
 
 
-def test_a_version_is_copied_once_however_many_hold_it_when_it_changes() -> None:
+def test_a_version_is_copied_once_however_many_readers_it_has() -> None:
     store = a_store()
     handed_out = {store.snapshot("float32") for _ in range(50)}
     pieces = [snapshot.buffer[4:8] for snapshot in handed_out]
@@ -60,7 +60,7 @@ def test_a_version_is_copied_once_however_many_hold_it_when_it_changes() -> None
     assert [np.frombuffer(piece, dtype="<f4") for piece in pieces] == [2.0]
 
 
-def test_what_was_read_and_is_held_no_more_costs_no_copy() -> None:
+def test_a_version_whose_readers_have_finished_costs_no_copy() -> None:
     store = a_store(1, 2, 3)
     where = set()
     for update in range(5):
@@ -89,7 +89,7 @@ def test_a_version_is_encoded_once_for_each_codec(monkeypatch: pytest.MonkeyPatc
     assert store.copies == 1, "what is encoded is held no more"
 
 
-def test_a_snapshot_that_was_handed_out_never_changes() -> None:
+def test_a_snapshot_never_changes() -> None:
     store = a_store(0, 0, 0)
     held = []
     for update in range(20):
@@ -109,7 +109,7 @@ def written(snapshot: Snapshot) -> list[float]:
     return [float(value) for value in place.view("<f4")]
 
 
-def test_a_snapshot_that_is_written_to_a_place_at_once_is_not_copied() -> None:
+def test_a_snapshot_written_to_a_slot_at_once_is_not_copied() -> None:
     store = a_store(1, 2, 3)
     for update in range(5):
         assert written(store.snapshot("float32")) == [1 - update, 2 - update, 3 - update]
@@ -119,7 +119,7 @@ def test_a_snapshot_that_is_written_to_a_place_at_once_is_not_copied() -> None:
     assert store.copies == 0
 
 
-def test_a_snapshot_that_is_written_to_a_place_late_is_still_of_its_version() -> None:
+def test_a_snapshot_written_to_a_slot_late_is_still_of_its_version() -> None:
     store = a_store(1, 2, 3)
     held, target = store.snapshot("float32"), store.snapshot("float32", target=True)
     store.apply(vector(1, 1, 1), 1.0)
@@ -187,7 +187,7 @@ def test_the_target_is_the_weights_of_the_moment_it_was_refreshed() -> None:
     assert read(store.snapshot("float32")) == [-2, -2, -2]
 
 
-def test_a_target_that_is_held_stays_when_it_is_refreshed() -> None:
+def test_a_shared_target_does_not_change_when_it_is_refreshed() -> None:
     store = a_store(1, 2, 3)
     for _ in range(5):
         store.apply(vector(1, 1, 1), 1.0)
@@ -197,7 +197,7 @@ def test_a_target_that_is_held_stays_when_it_is_refreshed() -> None:
     assert store.copies == 0, "the refresh itself made another vector"
 
 
-def test_what_a_checkpoint_keeps_stays_as_it_is() -> None:
+def test_the_vectors_of_a_checkpoint_never_change() -> None:
     store = WeightStore(SCHEMA, vector(1, 2, 3), optimizer_for(AdamSettings(), SCHEMA.size))
     store.apply(vector(1, 1, 1), 0.1)
     store.refresh_target()
@@ -214,7 +214,7 @@ def test_what_a_checkpoint_keeps_stays_as_it_is() -> None:
     assert not torch.equal(other["weights"], store.flat), "nor does it when others are restored"
 
 
-def test_copies_for_checkpoints_use_the_memory_of_those_that_nobody_holds() -> None:
+def test_copies_for_checkpoints_reuse_free_buffers() -> None:
     store = WeightStore(SCHEMA, vector(1, 2, 3), optimizer_for(AdamSettings(), SCHEMA.size))
     held = store.vectors()
     used = set()
