@@ -114,7 +114,6 @@ def test_a_stranger_finds_a_way_through_every_folder() -> None:
     assert {name: lines for name, lines in long.items() if lines > MOST_LINES} == {}
 
 
-@pytest.mark.xfail(strict=True, reason="some are still too long")
 def test_functions_fit_on_a_screen() -> None:
     long = {}
     for path in sources():

@@ -119,7 +119,7 @@ def test_a_full_disk_is_reported_once_and_ends_no_run(tmp_path: Path, caplog: py
     (tmp_path / METRICS).symlink_to("/dev/full")
     add(tmp_path, *[a_status(preset="x" * 500)] * 100)
     (warning,) = caplog.records
-    assert "metrics.jsonl: cannot be written to" in warning.getMessage()
+    assert "metrics.jsonl: cannot be written, the run goes on without it" in warning.getMessage()
     assert "No space left" in warning.getMessage()
 
 

@@ -241,8 +241,8 @@ def test_a_run_without_a_score_yet_has_nothing_to_draw(tmp_path: Path) -> None:
     assert pyplot.get_fignums() == [], "a figure that is not closed is kept for ever"
 
 
-def test_a_folder_without_metrics_is_no_run_folder(run_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=f"{tmp_path}/nowhere: is no run folder"):
+def test_a_folder_without_metrics_is_not_a_run_folder(run_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"{tmp_path}/nowhere: is not a run folder"):
         plot_runs([run_folder, tmp_path / "nowhere"], tmp_path / "curve.png")
     assert pyplot.get_fignums() == []
 
