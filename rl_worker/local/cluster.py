@@ -95,7 +95,7 @@ class ClusterSettings:
         if self.resume is not None and self.run_dir is not None:
             raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
         if self.resume is not None and not (self.resume / SETTINGS).is_file():
-            raise SettingsError(f"--resume {self.resume}: holds no run: there is no {SETTINGS} in it")
+            raise SettingsError(f"--resume {self.resume}: no run folder: there is no {SETTINGS} in it")
 
 
 def main() -> NoReturn:
@@ -162,8 +162,8 @@ def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
     worker_flags = ["--device", settings.device, *(["--render"] if settings.render else [])]
     if modules := _named_modules(flags):
         worker_flags += ["--import", *modules]
-    who = "a server and a worker" if workers == 1 else f"a server and {workers} workers"
-    print(f"{run.preset}: {who} train {run.environment.id}; run folder: {folder}")
+    processes = "a server and a worker" if workers == 1 else f"a server and {workers} workers"
+    print(f"{run.preset}: {processes} train {run.environment.id}; run folder: {folder}")
     cluster = LocalCluster(
         folder,
         workers=workers,
@@ -175,9 +175,7 @@ def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
     )
     if cluster.endpoint is not None and not is_loopback(split_address(cluster.endpoint)[0]):
         print(f"workers on other machines can help: rl-worker --server {cluster.endpoint}")
-        print(
-            "whoever reaches this port can read the weights and push gradients; ps-server alone can be locked by keys"
-        )
+        print("every host that reaches this port can read the weights and push gradients; ps-server alone takes keys")
     return cluster, folder
 
 

@@ -31,13 +31,13 @@ PROGRESS_SECONDS = 60.0  # of work: a child that has worked for so long has made
 class Death:
     """A child has died and was replaced."""
 
-    who: str  # "the server" or the name of a worker
+    name: str  # "the server" or the name of a worker
     why: str  # the last line of its traceback, or the signal that killed it
     log: Path
     in_a_row: int  # deaths of this process without progress, this one included
 
     def __str__(self) -> str:
-        return f"{self.who} died: {self.why} (its log: {self.log}); it is started again"
+        return f"{self.name} died: {self.why} (its log: {self.log}); it is started again"
 
 
 class SupervisedProcess:
@@ -67,7 +67,7 @@ class SupervisedProcess:
         death = Death(self.name, why, self.child.log, self._deaths)
         if self._deaths >= MOST_DEATHS:
             raise PsRlError(
-                f"{death.who} died {self._deaths} times in a row, each within {PROGRESS_SECONDS:.0f} s of work: "
+                f"{death.name} died {self._deaths} times in a row, each within {PROGRESS_SECONDS:.0f} s of work: "
                 f"{death.why} (its log: {death.log})"
             )
         self.child = self.start()

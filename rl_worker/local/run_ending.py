@@ -29,7 +29,7 @@ def how_it_ended(status: Status, *, start_minutes: float) -> str:
 
 
 def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[str]:
-    """Commands, each under a comment that describes it. `modules` are to be imported by the run's environment."""
+    """Commands, each under a comment that describes it. `modules` are those that the environment needs."""
     run = shlex.quote(str(folder))
     run_in_games = " ".join([run, "--import", *map(shlex.quote, modules)]) if modules else run
     lines = []

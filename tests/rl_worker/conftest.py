@@ -1,4 +1,4 @@
-"""What all tests of the worker need: one thread for the network, each warning of torch each time, and no screen."""
+"""For all tests of the worker: one thread for the network, every warning of torch, and no screen."""
 
 import pytest
 import torch

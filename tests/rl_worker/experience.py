@@ -1,4 +1,4 @@
-"""What environments went through, in float64, for mathematics against slow written-out versions."""
+"""Experience of environments, in float64, for mathematics against slow written-out versions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ FEATURES, ACTIONS = 3, 4
 
 @dataclass(frozen=True)
 class Experience:
-    """What one environment went through."""
+    """The experience of one environment."""
 
-    observations: Array  # [T + 1, F]: the last one is only looked at
-    actions: NDArray[np.int64]  # [T + 1]: the last one is only decided on
+    observations: Array  # [T + 1, F]: the last one only has a value
+    actions: NDArray[np.int64]  # [T + 1]: the last one is not taken
     rewards: Array  # [T]
     ends: tuple[str, ...]  # of each step: "", "terminated" or "truncated"
     last_observations: Array  # [T, F]: of an episode that was truncated at that step
@@ -42,7 +42,7 @@ def trajectory_of(
     recorded: Callable[[Experience], dict[str, list[float]]] = lambda seen: {},
     commits_next_action: bool = False,
 ) -> Trajectory:
-    """What the collector would make of it, in float64; [T, B]."""
+    """The trajectory that the collector would make of it, in float64; [T, B]."""
     steps = len(environments[0].rewards)
     ends = np.array([seen.ends for seen in environments]).T
     starts = np.concatenate([np.ones((1, len(environments)), dtype=np.bool_), ends != ""])

@@ -1,4 +1,4 @@
-"""Modules with environments of a user's own: one that works, and ones with each bug that a newcomer writes."""
+"""A module with a user's own environment, and `line_with` to give it a bug."""
 
 LINE = '''
 import gymnasium, numpy
@@ -30,6 +30,6 @@ gymnasium.register("Line-v0", entry_point=Line)
 
 
 def line_with(before: str, after: str) -> str:
-    """The environment with one place of it changed."""
+    """The environment with one place changed."""
     assert before in LINE, before
     return LINE.replace(before, after)

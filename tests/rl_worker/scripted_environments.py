@@ -1,8 +1,8 @@
 """
-Environments that play what a test wrote down, whatever the actions.
+Environments that play a script, whatever the actions.
 
-An observation says where it is from: (row, game, step of the game). So a test can tell every observation from every
-other, and a value made of it (`value_of`) tells which observation was looked at.
+An observation is (row, game, step of the game). So every observation differs from every other, and so does its value
+(`value_of`).
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from torch import Tensor
 from rl_worker.environments.interface import ActionSpace, BoxActions, DiscreteActions, Stepped
 from rl_worker.rollouts import Decision, State
 
-NOWHERE = -1e6  # in final observations of games that have not ended: nobody may look at it
+NOWHERE = -1e6  # in final observations of games that have not ended: never to be used
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Game:
 
 
 class ScriptedEnvironments:
-    """Row k plays `scripts[k]`, its games one after another, again and again."""
+    """Row k plays the games of `scripts[k]` in turn, again and again."""
 
     observation_shape: tuple[int, ...] = (3,)
     observation_dtype: np.dtype[Any] = np.dtype(np.float32)
@@ -81,14 +81,14 @@ class ScriptedEnvironments:
 
 
 def value_of(row: float, game: float, step: float) -> float:
-    """What the scripted behaviour policy says an observation is worth."""
+    """The value that the scripted behaviour policy gives an observation."""
     return 100 * row + 10 * game + step
 
 
 class ScriptedActor:
     """
-    Actions count the steps of the game; a value says which observation it is of, a log-probability its negative. What
-    it remembers is how many observations of the episode it has seen. `looks` are the observations it was shown.
+    Actions count the steps of the game; each observation has its own value, and the negative as log-probability. The
+    state counts the observations of the episode. `looks` are the observations of all calls.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class ScriptedActor:
         return (torch.zeros(count),)
 
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
-        assert (observations > NOWHERE).all(), "looked at a final observation of a game that goes on"
+        assert (observations > NOWHERE).all(), "acted on a final observation of a game that goes on"
         self.looks.append(observations.clone())
         values = observations.to(torch.float32) @ torch.tensor([100.0, 10.0, 1.0])
         recorded = {"values": values, "log_probabilities": -values}

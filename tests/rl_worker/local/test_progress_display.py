@@ -1,4 +1,4 @@
-"""What a person sees of a run: lines in a pipe, a panel in a terminal, and when it will be over."""
+"""The progress of a run for a person: lines in a pipe, a panel in a terminal, and the time left."""
 
 import io
 import re
@@ -130,9 +130,9 @@ def test_the_last_line_is_the_end_of_the_run(clock: Clock, capsys: pytest.Captur
     assert "last 100 490.20  " in last
 
 
-def test_a_line_tells_best_and_target(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    said = line(capsys, best_mean_return_100=-3.1, until_return=18.0)
-    assert "mean return of the last 100 -3.46  best -3.10  target 18.00  " in said
+def test_a_line_has_best_and_target(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    text = line(capsys, best_mean_return_100=-3.1, until_return=18.0)
+    assert "mean return of the last 100 -3.46  best -3.10  target 18.00  " in text
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_a_line_tells_best_and_target(clock: Clock, capsys: pytest.CaptureFixtur
 def test_the_minutes_left_are_those_to_the_first_limit(
     clock: Clock, capsys: pytest.CaptureFixture[str], budget: dict[str, Any], steps_per_second: float, left: str
 ) -> None:
-    said = line(capsys, **budget, global_steps=6_000, steps_per_second=steps_per_second)
-    assert said.endswith(f"minutes left {left}\n")
+    text = line(capsys, **budget, global_steps=6_000, steps_per_second=steps_per_second)
+    assert text.endswith(f"minutes left {left}\n")
 
 
 @pytest.mark.parametrize("width", [40, 60, 79, 80, 120, 160])
@@ -211,7 +211,7 @@ def test_a_terminal_without_block_characters_gets_the_facts(screens: Screens) ->
     assert "last 100 -3.46" in shown
 
 
-def test_what_strangers_named_is_shown_as_it_is(screens: Screens) -> None:
+def test_names_from_the_network_are_shown_without_markup(screens: Screens) -> None:
     shown = screens(status(preset="[red]x", workers=(worker("[/b]"),)), width=80)
     assert "[red]x" in shown
     assert "[/b] 761/s" in shown
