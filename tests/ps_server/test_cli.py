@@ -1,4 +1,4 @@
-"""What `ps-server` does before it serves: mistakes about folders end in a sentence, and in no thread that lives on."""
+"""`ps-server` before it serves: mistakes about folders end in one sentence, and leave no thread behind."""
 
 import os
 import resource
@@ -22,7 +22,7 @@ Serve = Callable[..., None]
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    """Starts ps-server, which is not to get as far as serving."""
+    """Starts ps-server, which must stop before it serves."""
     before = set(threading.enumerate())
     monkeypatch.setattr(cli, "StopSignal", object)  # it would take over the signals of this process
 
@@ -36,7 +36,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 @pytest.mark.parametrize("flags", ["--run-dir {0}/old", "--checkpoint-dir {0}/old/checkpoints --run-dir {0}/new"])
 def test_a_new_run_does_not_go_where_another_has_left_checkpoints(serve: Serve, tmp_path: Path, flags: str) -> None:
-    """Its own have fewer steps: they would be removed as the oldest, and a resume would take the other run's."""
+    """A new run has fewer steps: its checkpoints would be removed first, and a resume would take the old run."""
     folder = tmp_path / "old" / "checkpoints"
     folder.mkdir(parents=True)
     (folder / "checkpoint-000000001000.safetensors").touch()
@@ -99,7 +99,7 @@ WAYS = [
 def test_a_folder_that_another_server_uses_is_refused_by_whatever_flag(
     serve: Serve, tmp_path: Path, flags: str
 ) -> None:
-    """The older checkpoints of two would be removed as soon as they are written."""
+    """Of two runs in one folder, the checkpoints of the one with fewer steps would be removed at once."""
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     locks = FolderLocks([tmp_path / "run", tmp_path / "run" / "checkpoints"])
     with pytest.raises(SettingsError, match=f"{tmp_path}/run.*another ps-server keeps a run there .pid {os.getpid()} "):

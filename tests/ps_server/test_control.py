@@ -1,4 +1,4 @@
-"""`ps-ctl`: what it asks, what it prints, and what it says of mistakes. The server is a function."""
+"""`ps-ctl`: its requests, its output and its errors. The server is a function."""
 
 import json
 from collections.abc import Callable
@@ -50,7 +50,7 @@ SAVED = messages.CheckpointSaved(request=1, path="runs/x/checkpoints/c.safetenso
 
 
 class Asked:
-    """Stands for the server: remembers the questions, gives one answer."""
+    """Stands for the server: keeps the requests, and gives one reply."""
 
     def __init__(self, answer: ToWorker | PsRlError) -> None:
         self.answer = answer
@@ -167,7 +167,7 @@ def test_the_status_of_a_server_that_nobody_joined_has_no_numbers_to_show(server
 
 @pytest.mark.parametrize("name", ["[/]", "[red]x", "[bold", "a[/b]", "\\[x]"])
 def test_a_name_is_printed_as_it_is(server: Answering, capsys: Printed, name: str) -> None:
-    """Workers and presets are named by strangers; square brackets are rich's markup."""
+    """Peers choose the names of workers and presets; square brackets are rich's markup."""
     worker = msgspec.structs.replace(WORKER, worker_id=name)
     status = msgspec.structs.replace(STATUS, preset=name, workers=(worker,))
     server(messages.StatusReply(request=1, status=status, run={}, schema=()))

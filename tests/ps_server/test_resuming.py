@@ -1,4 +1,4 @@
-"""`ps-server --resume` with flags: what it serves and records then, and what it refuses before it serves."""
+"""`ps-server --resume` with flags: the run that it serves and records, and the flags that it refuses."""
 
 import tomllib
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class StopAtOnce:
 
 @pytest.fixture
 def resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Resume:
-    """Serve a run of Q-learning from its checkpoint, with these flags, for a moment; and what is recorded of it."""
+    """Serve a run of Q-learning from its checkpoint, with these flags, for a moment. Returns the recorded settings."""
     monkeypatch.setattr(cli, "StopSignal", StopAtOnce)
     server = Transcript.seeded(algorithm={"name": "n_step_q"}, optimizer={"name": "adam"})
     server.push("a", 1)

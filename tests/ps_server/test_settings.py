@@ -1,4 +1,4 @@
-"""Flags of ps-server that make no sense, each told by its name."""
+"""Flags of ps-server that make no sense: each error names its flag."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which of two servers of one run may start, by what its folder and the other one say."""
+"""Which of two servers of one run may start, by its folder and the status of the other."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ OTHER = Lineage.begun("fedcba9876543210", secret="s", draw=1).taken_over(draw=1)
 
 
 class Others:
-    """What other servers say of their runs; who has said nothing does not answer."""
+    """The status of other servers, by address; one without a status does not reply."""
 
     def __init__(self) -> None:
         self._said: dict[str, Status] = {}
@@ -55,7 +55,7 @@ def others(monkeypatch: pytest.MonkeyPatch) -> Others:
 
 
 def a_folder(folder: Path, lineage: Lineage, *, standby: str = "", primary: str = "") -> Path:
-    """With one checkpoint."""
+    """A run folder with one checkpoint."""
     run = TrainingRun(a_run(), lineage, now=0.0)
     run.seed(Schema([TensorSpec("w", (2,))]), torch.zeros(2))
     run.standby, run.primary = standby, primary

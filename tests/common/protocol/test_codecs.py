@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import WireError
-from common.protocol.codecs import CODECS
+from common.protocol.codecs import CODECS, codec_named
 from common.protocol.wire import Buffer
 
 FLOAT32 = CODECS["float32"]
@@ -184,3 +184,18 @@ def test_a_vector_that_starts_at_an_odd_address_is_read_all_the_same() -> None:
 def test_bytes_of_another_length_are_refused(lengths: list[int], size: int) -> None:
     with pytest.raises(WireError, match=f"{size} elements takes {4 * size} bytes, not {sum(lengths)}"):
         FLOAT32.decode([bytes(length) for length in lengths], size)
+
+
+@each_codec
+def test_a_codec_is_found_by_its_name_and_only_those_for_weights_carry_weights(codec: str) -> None:
+    assert codec_named(codec) is CODECS[codec]
+    if CODECS[codec].for_weights:
+        assert codec_named(codec, for_weights=True) is CODECS[codec]
+    else:
+        with pytest.raises(WireError, match=f"{codec} loses too much for weights"):
+            codec_named(codec, for_weights=True)
+
+
+def test_an_unknown_codec_is_refused_and_the_known_ones_are_named() -> None:
+    with pytest.raises(WireError, match=r"'zip'; there are float32, .*topk"):
+        codec_named("zip")

@@ -47,7 +47,7 @@ def rows(folder: Path, name: str = METRICS) -> list[dict[str, Any]]:
 
 
 def add(folder: Path, *statuses: Status) -> None:
-    """All of them are due."""
+    """Every row is due."""
     metrics = MetricsFiles(folder)
     for number, status in enumerate(statuses, start=1):
         metrics.add(status, now=WORKERS_EVERY_SECONDS * number, time_of_day=1.5)

@@ -1,4 +1,4 @@
-"""Learning curves from what runs leave behind, whole or not."""
+"""Learning curves from run folders, intact or damaged."""
 
 import struct
 from pathlib import Path

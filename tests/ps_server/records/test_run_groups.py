@@ -1,4 +1,4 @@
-"""Which runs are drawn together, how those are called that differ, and which runs a folder stands for."""
+"""Groups of runs, their labels, and the runs below a folder."""
 
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def test_many_differences_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_folder_stands_for_the_runs_below_it(tmp_path: Path) -> None:
-    """Those that have nothing to draw yet are left out, and none is drawn twice."""
+    """Runs with nothing to draw yet are left out, and none is drawn twice."""
     a_run(tmp_path / "runs" / "exp" / "a", SCORES, preset="cartpole")
     first = a_run(tmp_path / "runs" / "b", SCORES)
     a_run(tmp_path / "runs" / "young", [None])

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder, by what it is told."""
+"""The records of a run in its folder."""
 
 import re
 import threading
@@ -81,7 +81,7 @@ def test_settings_that_cannot_be_written_are_reported_and_the_run_goes_on(
 
 
 class FrozenDisk:
-    """What is written waits until the disk goes on."""
+    """Writes block until the disk goes on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.goes_on = threading.Event()
@@ -104,7 +104,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrozenDisk]:
 def test_serving_does_not_wait_for_a_frozen_disk_and_records_are_dropped_and_counted(
     tmp_path: Path, disk: FrozenDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The thread that serves wrote these files: with a frozen disk it answered nobody any more."""
+    """The serving thread once wrote these files: with a frozen disk it replied to nobody."""
     records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555", most_waiting=100)
     for number in range(1, 1001):
         records.tick(a_status(global_steps=number))

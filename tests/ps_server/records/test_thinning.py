@@ -1,4 +1,4 @@
-"""What is left of a long file: the newest lines as they are, and before them points at equal distances."""
+"""Thinning of a long file: the newest lines stay, and before them points at equal distances."""
 
 import itertools
 import json
@@ -126,7 +126,7 @@ def test_the_games_of_a_week_are_within_the_bound_and_their_mean_is_right(
 
 
 def test_a_file_is_replaced_in_one_step(tmp_path: Path) -> None:
-    """Who reads it while it is thinned reads all of the one, or of the other."""
+    """A reader during thinning sees all of the old file, or all of the new one."""
     path = tmp_path / "x.jsonl"
     file = BoundedLinesFile(path, most_bytes=1000, thin=evenly_in_time)
     file.add([{"minutes": minute} for minute in range(50)])

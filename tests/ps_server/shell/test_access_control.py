@@ -1,4 +1,4 @@
-"""Who may come in, where no connection is needed to see it (test_locked_server.py has those)."""
+"""Which keys may connect, without connections (test_locked_server.py has those)."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_keys_in_the_folder_may_connect_and_those_of_admins_may_stop_the_run(
 def test_a_handshake_while_no_file_can_be_opened_is_refused_and_a_later_one_accepted(
     door: AccessControl, keys: Path
 ) -> None:
-    """An exception would end the thread that asks: nobody could come in any more."""
+    """An exception would end the authenticator's thread, and nobody could connect any more."""
     worker = pair(keys, "worker").public
     with none_left():
         assert not door.callback("", worker)

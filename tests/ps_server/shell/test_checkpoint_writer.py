@@ -1,4 +1,4 @@
-"""The writer's thread and its folder: what is kept, what is found again, and what a broken disk does."""
+"""The writer's thread and its folder: which checkpoints are kept and found, and the effect of a broken disk."""
 
 import contextlib
 import logging
@@ -32,7 +32,7 @@ def a_checkpoint(
     milestone: int | None = None,
     record: dict[str, Any] | None = None,
 ) -> SaveCheckpoint:
-    """One whose content tells its steps."""
+    """A checkpoint whose content shows its steps."""
     vectors = {"weights": torch.full((5,), float(steps)), "optimizer.step": torch.tensor(float(steps))}
     return SaveCheckpoint(
         vectors, record or {"version": steps}, global_steps=steps, best=best, keep=keep, milestone=milestone
@@ -56,14 +56,14 @@ def writer(folder: Path) -> Iterator[CheckpointWriter]:
 
 
 def write(writer: CheckpointWriter, *checkpoints: SaveCheckpoint) -> list[Written]:
-    """Hand them over, and wait for what became of them."""
+    """Hand over checkpoints, and wait for their outcomes."""
     for checkpoint in checkpoints:
         writer.write(checkpoint)
     return [writer.results.get(timeout=PATIENCE_SECONDS) for _ in checkpoints]
 
 
 def names(folder: Path) -> list[str]:
-    """Everything in the folder, hidden files too."""
+    """All names in the folder, hidden ones too."""
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -165,7 +165,7 @@ def test_a_refused_checkpoint_leaves_the_older_ones_and_nothing_half_written(
 
 
 def test_a_checkpoint_that_cannot_be_encoded_is_reported_too(writer: CheckpointWriter, folder: Path) -> None:
-    """Whatever goes wrong in the thread: the server waits for its answer, at the latest when it exits."""
+    """The server waits for the outcome of each checkpoint, at the latest when it exits."""
     (failed,) = write(writer, a_checkpoint(1, record={"version": object()}))
     assert "object" in failed.error
     assert write(writer, a_checkpoint(2)) == [Written(folder / file_name(2))]
@@ -199,7 +199,7 @@ def test_a_damaged_newest_checkpoint_is_skipped_with_a_warning_that_names_it(
 
 
 def test_damaged_checkpoints_do_not_count_among_the_kept(folder: Path) -> None:
-    """With three damaged of five, and three to be kept, the two sound ones were removed first."""
+    """Of five checkpoints three are damaged and three are to be kept: the two sound ones once were removed first."""
     with contextlib.closing(CheckpointWriter(folder)) as writer:
         write(writer, *[a_checkpoint(steps) for steps in range(1, 6)])
     for steps in (3, 4, 5):
@@ -232,7 +232,7 @@ def test_a_damaged_older_checkpoint_is_moved_aside(folder: Path, how: str, caplo
 
 
 def test_a_newer_checkpoint_that_cannot_be_read_is_never_resumed_from(folder: Path) -> None:
-    """It may be readable again tomorrow; the run has gone on from the one before it by then."""
+    """The file may be readable again tomorrow, when the run has gone on from the one before it."""
     with contextlib.closing(CheckpointWriter(folder)) as writer:
         write(writer, a_checkpoint(1), a_checkpoint(9))
     (folder / file_name(9)).unlink()
@@ -274,7 +274,7 @@ for steps in range(10**6):
 
 
 def test_unfinished_files_of_a_killed_server_are_removed_at_the_next_start(folder: Path) -> None:
-    """It is as large as a checkpoint, and each kill left another one."""
+    """Each kill left a file as large as a checkpoint."""
     folder.mkdir(parents=True)
     with subprocess.Popen([sys.executable, "-c", KILLED_WHILE_IT_WRITES, str(folder)]) as killed:
         deadline = time.monotonic() + PATIENCE_SECONDS

@@ -1,4 +1,4 @@
-"""What a server says of where it is reached."""
+"""The address that a server names for its workers."""
 
 import socket
 from typing import Any

@@ -1,4 +1,4 @@
-"""What one worker says moves T and the scores no further than a worker of its kind could have played."""
+"""The claims of a worker move T and the scores no further than it could have played."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""What may not touch the weights: each with its code, and the tensor's name where there is one."""
+"""Vectors that may not touch the weights: each is denied with a code, and the name of the tensor where there is one."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Each push is settled once, whatever order the network makes of them; and what a checkpoint keeps of that."""
+"""Each push is settled once, in whatever order pushes arrive; and the ledger of a checkpoint."""
 
 import copy
 import json
@@ -15,7 +15,7 @@ WINDOW = 8
 
 
 def opened(ledger: Ledger, worker: str, incarnation: int, *, oldest: int = 1) -> Account:
-    """The account of the process with this number, each of which has a secret of its own."""
+    """The account of the process with this number. Each process has its own secret."""
     return ledger.open(worker, incarnation, proof=proof_of(incarnation), oldest=oldest)
 
 
@@ -182,7 +182,7 @@ def test_what_a_checkpoint_keeps_does_not_change_with_the_ledger() -> None:
 
 @dataclass
 class Remembered:
-    """The slow obvious ledger of one worker: every sequence that was ever settled, by incarnation."""
+    """The slow, obvious ledger of one worker: every settled sequence, by incarnation."""
 
     incarnation: int = 1
     settled: set[int] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""Epochs are in order without a clock; and a run folder remembers which run lives there, and its newest epoch."""
+"""Epochs are in order without a clock; a run folder holds the run id and the newest epoch."""
 
 from pathlib import Path
 from unittest import mock

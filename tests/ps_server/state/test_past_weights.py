@@ -1,4 +1,4 @@
-"""Delay compensation: by the formula in float64, and what a late push does to a run."""
+"""Delay compensation: the formula in float64, and the effect of a late push on a run."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_a_late_push_is_corrected_and_a_fresh_one_is_not() -> None:
 
 
 def test_a_version_that_never_existed_does_no_harm() -> None:
-    """As of a worker that lies about what its gradient was computed on."""
+    """A worker may lie about the version of its gradient."""
     server = Transcript.seeded(workers=("a",), staleness=RULE)
     for sequence in range(1, 4):
         server.push("a", sequence, [1, 1, 1])

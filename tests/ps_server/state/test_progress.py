@@ -1,4 +1,4 @@
-"""How far a run is, and when it is over."""
+"""The progress of a run, and its end."""
 
 import json
 

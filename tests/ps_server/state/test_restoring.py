@@ -1,4 +1,4 @@
-"""A server that comes back from a checkpoint is the one that wrote it, bit for bit; and its workers go on."""
+"""A server restored from a checkpoint equals the one that wrote it, bit for bit; its workers go on."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def train(server: Transcript, updates: range, seed: int = 0) -> None:
 
 
 def restored(checkpoint: SaveCheckpoint, folder: Path, *, epoch: int = EPOCH + 1, now: float = START) -> Transcript:
-    """A new server that resumes it, through a file as in life. Its workers have said HELLO again."""
+    """A new server that resumes the run from a file. Its workers have sent HELLO again."""
     path = folder / "checkpoint.safetensors"
     write_checkpoint(path, checkpoint.vectors, checkpoint.record)
     vectors, record = read_checkpoint(path)
@@ -62,7 +62,7 @@ def test_a_restored_run_equals_the_saved_one_bit_for_bit(optimizer: dict[str, An
 
 @each_optimizer
 def test_the_restored_run_trains_on_as_if_nothing_had_happened(optimizer: dict[str, Any], tmp_path: Path) -> None:
-    """MXNet and ElasticDL's Go server do not save what the optimizer remembers (mxnet#15923)."""
+    """MXNet and ElasticDL's Go server do not save the slots of the optimizer (mxnet#15923)."""
     original = a_run_of(optimizer)
     train(original, range(1, 15))
     again = restored(original.save(), tmp_path)
@@ -102,7 +102,7 @@ def test_a_push_that_came_after_the_checkpoint_can_be_sent_again(server: Transcr
 
 
 def test_a_worker_that_outlived_many_unsaved_pushes_goes_on(server: Transcript, tmp_path: Path) -> None:
-    """What it will never send again must not block the window for ever."""
+    """Pushes that are never resent must not block the window."""
     server.push("a", 1)
     checkpoint = server.save()
     pushed = 3 * PUSH_WINDOW

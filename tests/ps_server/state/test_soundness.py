@@ -1,4 +1,4 @@
-"""Weights that are no numbers any more: the run goes back to its newest sound checkpoint, says so, and goes on."""
+"""Weights with NaN or infinity: the run goes back to its newest sound checkpoint, with a warning, and goes on."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ RUINOUS = [0.0, 1.0, 1.0]
 
 
 def go_back(server: Transcript, checkpoint: SaveCheckpoint, name: str = "checkpoint-1") -> list[Any]:
-    """As the shell does what it is told by Recall."""
+    """Carries out Recall as the shell does."""
     return server.machine.recalled(name, checkpoint.vectors, checkpoint.record, now=server.now)
 
 
@@ -61,7 +61,7 @@ def test_versions_steps_and_ledger_go_on_so_that_nothing_is_applied_again() -> N
 
 
 def test_a_gradient_of_ruined_weights_shows_it_at_once() -> None:
-    """Honest workers would be quarantined for theirs before the next look."""
+    """Honest workers would be quarantined for theirs before the next check."""
     server, checkpoint = ruined()
     assert server.push("a", 2, [float("nan")] * 3).code == "not_finite"
     only(Recall, server.effects)

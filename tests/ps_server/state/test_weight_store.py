@@ -1,4 +1,4 @@
-"""One vector, and the snapshots of it: few, immutable, and in memory that is used again."""
+"""One vector and its snapshots: few copies, immutable, in pooled buffers."""
 
 import gc
 
@@ -24,7 +24,7 @@ def read(snapshot: Snapshot) -> list[float]:
 
 
 def address(snapshot: Snapshot) -> int:
-    """Where the bytes of a snapshot lie; keeps no reference to them."""
+    """The address of the bytes of a snapshot, without a reference to them."""
     return int(np.frombuffer(snapshot.buffer, dtype=np.uint8).ctypes.data)
 
 
@@ -137,7 +137,7 @@ def test_nobody_can_write_into_a_snapshot() -> None:
 
 
 def test_the_memory_of_a_snapshot_is_used_again_when_its_last_view_is_dropped() -> None:
-    """The view may be all that is left of it: a piece inside a socket's queue."""
+    """A view alone may be left of a snapshot: a chunk in a socket's queue."""
     store = a_store(1, 2, 3)
     first = store.snapshot("float32")
     where, queued = address(first), first.buffer[4:8]
