@@ -342,7 +342,7 @@ def test_who_has_no_key_is_not_answered(locked: Cluster) -> None:
     for service, server in (("server", "127.0.0.1:5555"), ("worker", "server:5555")):
         with pytest.raises(subprocess.CalledProcessError) as failed:
             locked.control("status", service=service, server=server)
-        assert "no answer" in failed.value.stderr
+        assert "no reply" in failed.value.stderr
 
 
 def test_a_worker_has_its_own_key_alone_and_cannot_stop_the_run(locked: Cluster) -> None:

@@ -46,6 +46,6 @@ def test_a_name_that_nobody_knows_is_told(programs: Programs, tmp_path: Path) ->
     worker = programs.start("rl-worker", "--server", f"{nowhere}:5555", "--patience-minutes", "0.02")
     control = programs.start("ps-ctl", "status", "--server", f"{nowhere}:5555")
     server = programs.start("ps-server", "--host", nowhere, "--port", "0", "--run-dir", str(tmp_path / "run"))
-    says(worker, told, "no answer")
+    says(worker, told, "no reply")
     says(control, told)
     says(server, f"--host {nowhere}", "cannot listen there")

@@ -32,7 +32,7 @@ MISTAKES = [
     ("ps-ctl", ["keygen", "{tmp}", "--name", "a/b"], ["--name a/b"]),
     ("ps-ctl", ["keygen", "{tmp}", "--name", "a"], ["without --name first"]),
     ("rl-worker", ["--server", "here"], ["--server here", "HOST:PORT"]),
-    ("rl-worker", ["--server", "127.0.0.1:9", "--patience-minutes", "0.02"], ["no answer"]),
+    ("rl-worker", ["--server", "127.0.0.1:9", "--patience-minutes", "0.02"], ["no reply"]),
     ("rl-worker", ["--server", "127.0.0.1:9", "--device", "cuda"], ["--device cuda"]),
     ("rl-cluster", ["--workers", "0"], ["--workers 0"]),
     ("rl-cluster", ["--environment", "ALE/Pnog-v5", "--run-dir", "{tmp}/b"], ["ALE/Pnog-v5"]),
