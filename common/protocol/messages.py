@@ -303,7 +303,7 @@ class Alive(Struct, frozen=True, kw_only=True, tag="ALIVE"):
     version: int
     global_steps: int
     durable: int  # every push of this worker up to this sequence is inside a completed checkpoint
-    holding: bool = False  # a push or credit request of this worker has arrived and waits
+    waiting: bool = False  # a push or credit request of this worker has arrived and waits
     credit: int = NO_LIMIT  # as in WELCOME, from now on
     saving: bool = True  # False: the newest checkpoint could not be written; do not wait for the next
 

@@ -51,17 +51,17 @@ class ConsistencyGate:
         self._budget_bytes = budget_bytes
         self._settings = settings
         self._through = through
-        self._held: dict[str, dict[int, WaitingPush]] = {}  # by worker id and sequence; no inner dictionary is empty
+        self._waiting: dict[str, dict[int, WaitingPush]] = {}  # by worker id and sequence; no inner dictionary is empty
         self._clocks: dict[str, int] = {}  # pushes settled since it joined, plus the slowest clock then; of the living
         self._has: dict[str, int] = {}  # the version that each of the living computes on, or an older one
         self._began = settings.quorum == 0  # whether the quorum was reached once
 
     @property
-    def held_bytes(self) -> int:
+    def waiting_bytes(self) -> int:
         """The bytes of all waiting vectors."""
-        return sum(held.size for pushes in self._held.values() for held in pushes.values())
+        return sum(push.size for pushes in self._waiting.values() for push in pushes.values())
 
-    def admit(self, held: WaitingPush, *, is_alive: Callable[[str], bool]) -> bool:
+    def admit(self, push: WaitingPush, *, is_alive: Callable[[str], bool]) -> bool:
         """
         Keep a push that is not settled; a retry replaces the push that it repeats.
 
@@ -69,13 +69,13 @@ class ConsistencyGate:
         settled next is always kept. When memory is short, pushes of dead workers are dropped first: a worker that
         comes back sends them again.
         """
-        worker = held.member.worker_id
-        if self.held_bytes + held.size > self._budget_bytes:
-            self._held = {one: pushes for one, pushes in self._held.items() if is_alive(one)}
-            is_too_much = self.held_bytes + held.size > self._budget_bytes
-            if is_too_much and not self._is_next(worker, held.message.sequence):
+        worker = push.member.worker_id
+        if self.waiting_bytes + push.size > self._budget_bytes:
+            self._waiting = {one: pushes for one, pushes in self._waiting.items() if is_alive(one)}
+            is_too_much = self.waiting_bytes + push.size > self._budget_bytes
+            if is_too_much and not self._is_next(worker, push.message.sequence):
                 return False
-        self._held.setdefault(worker, {})[held.message.sequence] = held
+        self._waiting.setdefault(worker, {})[push.message.sequence] = push
         return True
 
     def pulled(self, worker_id: str, version: int) -> None:
@@ -87,26 +87,26 @@ class ConsistencyGate:
         if push.message.weight_codec is not None:
             self._has[push.member.worker_id] = version
 
-    def holds_any(self, worker_id: str) -> bool:
+    def has_waiting(self, worker_id: str) -> bool:
         """Whether a push of this worker waits."""
-        return worker_id in self._held
+        return worker_id in self._waiting
 
-    def holds(self, worker_id: str) -> bool:
+    def waits(self, worker_id: str) -> bool:
         """Whether a push of this worker waits, and needs no other push of it to be settled."""
-        held = self._held.get(worker_id)
-        return held is not None and (self._settings.rule != "sync" or self._through(worker_id) + 1 in held)
+        waiting = self._waiting.get(worker_id)
+        return waiting is not None and (self._settings.rule != "sync" or self._through(worker_id) + 1 in waiting)
 
     def steps_of(self, worker_id: str) -> int:
         """Environment steps of this worker's waiting pushes."""
-        return sum(held.message.steps for held in self._held.get(worker_id, {}).values())
+        return sum(push.message.steps for push in self._waiting.get(worker_id, {}).values())
 
     def drop(self, worker_id: str) -> None:
         """The worker joins anew, and sends again what is not settled."""
-        self._held.pop(worker_id, None)
+        self._waiting.pop(worker_id, None)
 
     def drop_all(self) -> None:
         """The run is over."""
-        self._held.clear()
+        self._waiting.clear()
 
     def next(self, alive: Callable[[], Sequence[Member]], *, epoch: int, version: int) -> list[WaitingPush]:
         """
@@ -114,13 +114,13 @@ class ConsistencyGate:
 
         `version` of `epoch` is that of the weights.
         """
-        if not self._held:
+        if not self._waiting:
             return []
         self._began = self._began or len(alive()) >= self._settings.quorum
         if not self._began:
             return []
         if self._settings.rule == "async":
-            return [self._take(next(iter(self._held)))]
+            return [self._take(next(iter(self._waiting)))]
         living = {member.worker_id for member in alive()}
         if self._settings.rule == "ssp":
             return self._next_of_ssp(living)
@@ -129,18 +129,18 @@ class ConsistencyGate:
         return self._next_of_sync(living)
 
     def _next_of_sync(self, living: set[str]) -> list[WaitingPush]:
-        ready = {worker for worker in self._held if self.holds(worker)}
+        ready = {worker for worker in self._waiting if self.waits(worker)}
         if not living <= ready:
             return []
         # A dead worker's push that is not the next of its sequence is dropped: a worker that comes back sends it again.
         # So is a push that its worker has given up.
-        self._held = {worker: self._from(self._through(worker) + 1, self._held[worker]) for worker in ready}
+        self._waiting = {worker: self._from(self._through(worker) + 1, self._waiting[worker]) for worker in ready}
         return self._together(ready)
 
     def _next_of_ssp(self, living: set[str]) -> list[WaitingPush]:
         slowest = min((clock for worker, clock in self._clocks.items() if worker in living), default=0)
         self._clocks = {worker: self._clocks.get(worker, slowest) for worker in living}
-        for worker in self._held:
+        for worker in self._waiting:
             if worker not in living:
                 return [self._take(worker)]
             if self._clocks[worker] < slowest + self._settings.slack:
@@ -150,11 +150,11 @@ class ConsistencyGate:
 
     def _next_of_paced(self, living: set[str], epoch: int, version: int) -> list[WaitingPush]:
         self._has = {worker: has for worker, has in self._has.items() if worker in living}
-        computed_on = self._has | {worker: self._computed_on(worker, epoch, version) for worker in self._held}
+        computed_on = self._has | {worker: self._computed_on(worker, epoch, version) for worker in self._waiting}
         # After one more update these would be more than `slack` late: so they are that update.
         late = {worker for worker, base in computed_on.items() if version + 1 - base > self._settings.slack}
-        due = late or {min(self._held, key=computed_on.__getitem__)}
-        return self._together(due) if due <= self._held.keys() else []
+        due = late or {min(self._waiting, key=computed_on.__getitem__)}
+        return self._together(due) if due <= self._waiting.keys() else []
 
     def _computed_on(self, worker_id: str, epoch: int, version: int) -> int:
         oldest = self._oldest(worker_id).message
@@ -162,25 +162,25 @@ class ConsistencyGate:
 
     def _is_next(self, worker_id: str, sequence: int) -> bool:
         """Whether this push is kept already, or no other push of its worker can be settled before it."""
-        held = self._held.get(worker_id, {})
+        waiting = self._waiting.get(worker_id, {})
         in_order = sequence == self._through(worker_id) + 1
-        return sequence in held or in_order or (not held and self._settings.rule != "sync")
+        return sequence in waiting or in_order or (not waiting and self._settings.rule != "sync")
 
     def _together(self, workers: set[str]) -> list[WaitingPush]:
-        return sorted((self._take(worker) for worker in workers), key=lambda held: held.member.number)
+        return sorted((self._take(worker) for worker in workers), key=lambda push: push.member.number)
 
     def _oldest(self, worker_id: str) -> WaitingPush:
-        held = self._held[worker_id]
-        return held[min(held)]
+        waiting = self._waiting[worker_id]
+        return waiting[min(waiting)]
 
     @staticmethod
     def _from(sequence: int, pushes: dict[int, WaitingPush]) -> dict[int, WaitingPush]:
-        return {one: held for one, held in pushes.items() if one >= sequence}
+        return {one: push for one, push in pushes.items() if one >= sequence}
 
     def _take(self, worker_id: str) -> WaitingPush:
         """Remove the oldest push of a worker."""
-        held = self._held[worker_id]
-        oldest = held.pop(min(held))
-        if not held:
-            del self._held[worker_id]
+        waiting = self._waiting[worker_id]
+        oldest = waiting.pop(min(waiting))
+        if not waiting:
+            del self._waiting[worker_id]
         return oldest

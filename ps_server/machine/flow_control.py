@@ -74,13 +74,13 @@ class PushBudget:
         self._unused.pop(member.worker_id, None)
 
     def next_grants(
-        self, *, held_bytes: int = 0, holds: Callable[[str], bool] = lambda _: False, now: float
+        self, *, waiting_bytes: int = 0, has_waiting: Callable[[str], bool] = lambda _: False, now: float
     ) -> list[tuple[PeerId, int]]:
         """
         The peers that may push now, with their requests. Dead workers and penalised ones are skipped.
 
-        `held_bytes` of pushes wait for the consistency gate. A worker with a waiting push (`holds`, by its id) gets
-        credit only within the budget; the pushes of the others may be what the gate waits for.
+        `waiting_bytes` of pushes wait for the consistency gate. If it `has_waiting` ones, a worker gets credit only within
+        the budget; the pushes of the others may be what the gate waits for.
         """
         grants: list[tuple[PeerId, int]] = []
         if not self._waiting:
@@ -91,7 +91,8 @@ class PushBudget:
         for peer, (request, size) in list(self._waiting.items()):
             worker = living[peer]
             granted = sum(grant.size for other, grant in self._granted.items() if other != peer)
-            if self._must_wait(worker, now=now) or (holds(worker) and granted + held_bytes + size > self._budget_bytes):
+            is_full = granted + waiting_bytes + size > self._budget_bytes
+            if self._must_wait(worker, now=now) or (has_waiting(worker) and is_full):
                 continue
             if granted and granted + size > self._budget_bytes:
                 break

@@ -115,7 +115,7 @@ class ParameterServer:
     ) -> list[Effect]:
         """One message of a peer, and the buffers of its vector. No message raises; an illegal one is refused."""
         if (left := self.refusals.seconds_left(peer, now=now)) > 0:
-            reason = f"too many requests were refused; further ones are ignored for {left:.1f} s"
+            reason = f"too many requests were refused; further ones are refused unread for {left:.1f} s"
             return self.refusals.refuse(peer, "quarantined", reason, message.request, now=now)
         member = self.membership.heard_from(peer, now=now)
         legal = type(message) in ACCEPTS[self.phase]

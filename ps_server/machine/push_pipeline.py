@@ -70,9 +70,9 @@ class PushPipeline:
         credit = self.budget.credit(self.vector_bytes)
         return min(credit, at_most or credit)
 
-    def holds(self, member: Member) -> bool:
+    def waits(self, member: Member) -> bool:
         """Whether a push of this worker, or its request for credit, waits here and is not lost."""
-        return self.gate.holds(member.worker_id) or self.budget.waits(member.peer)
+        return self.gate.waits(member.worker_id) or self.budget.waits(member.peer)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -126,7 +126,8 @@ class PushPipeline:
 
     def grant_credit(self, *, now: float) -> list[Effect]:
         """Send CREDIT_GRANT to the next workers in the queue."""
-        grants = self.budget.next_grants(held_bytes=self.gate.held_bytes, holds=self.gate.holds_any, now=now)
+        gate = self.gate
+        grants = self.budget.next_grants(waiting_bytes=gate.waiting_bytes, has_waiting=gate.has_waiting, now=now)
         return [Send(peer, CreditGrant(request=request)) for peer, request in grants]
 
     def watch_weights(self) -> list[Effect]:

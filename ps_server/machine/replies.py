@@ -53,7 +53,7 @@ def welcome(hello: Hello, run: TrainingRun, account: Account, *, lease_seconds: 
 
 
 def alive(
-    heartbeat: Heartbeat, run: TrainingRun, account: Account, *, holding: bool, credit: int, saving: bool
+    heartbeat: Heartbeat, run: TrainingRun, account: Account, *, waiting: bool, credit: int, saving: bool
 ) -> Alive:
     """The reply to HEARTBEAT."""
     return Alive(
@@ -62,7 +62,7 @@ def alive(
         version=run.store.version if run.store else 0,
         global_steps=run.progress.global_steps,
         durable=account.durable,
-        holding=holding,
+        waiting=waiting,
         credit=credit,
         saving=saving,
     )

@@ -93,9 +93,9 @@ class WorkerRequests:
             self._checkpoints.hurry_for(member.worker_id, account)
             if self._checkpoints.waits_for_standby:
                 effects = self._replication.worker_waits(member.worker_id, now=now)
-        holding, credit = self._pushes.holds(member), self._pushes.credit()
+        waiting, credit = self._pushes.waits(member), self._pushes.credit()
         saving = not self._checkpoints.failing
-        reply = alive(heartbeat, run, account, holding=holding, credit=credit, saving=saving)
+        reply = alive(heartbeat, run, account, waiting=waiting, credit=credit, saving=saving)
         return [Send(member.peer, reply), *effects, *self._mark_stalled(member, heartbeat.stalled)]
 
     def _mark_stalled(self, member: Member, stalled: bool) -> list[Effect]:

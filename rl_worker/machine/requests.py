@@ -99,8 +99,8 @@ class Requests:
         if request is None:
             return []  # the second reply to a request that was sent twice
         # A push that the consistency gate holds has no reply yet, but is not lost.
-        is_held = isinstance(message, messages.Alive) and message.holding
-        effects: list[Effect] = [*self._outbox.resend_before(request.order)] if is_joined and not is_held else []
+        is_waiting = isinstance(message, messages.Alive) and message.waiting
+        effects: list[Effect] = [*self._outbox.resend_before(request.order)] if is_joined and not is_waiting else []
         if isinstance(message, messages.Weights) and not getattr(request.message, "target", False):
             self.newest_weights = (message.codec, vector)
         match request.message:

@@ -195,8 +195,8 @@ def test_a_push_waits_for_the_one_before_it_which_the_network_lost() -> None:
     server = a_server("sync")
     assert push(server, "a", 2, [8, 8, 8]) == []
     assert push(server, "b", 1, [4, 4, 4]) == [], "a's first push is still to come"
-    assert not server.heartbeat("a").holding, "or a would take it for safe here"
-    assert server.heartbeat("b").holding
+    assert not server.heartbeat("a").waiting, "or a would take it for safe here"
+    assert server.heartbeat("b").waiting
     assert push(server, "a", 1, [2, 2, 2]) == [("a", 1, "applied"), ("b", 1, "applied")]
 
 
@@ -247,9 +247,9 @@ def waiting(rule: str) -> Transcript:
 @each_rule
 def test_a_heartbeat_says_that_a_push_waits(rule: str) -> None:
     server = waiting(rule)
-    assert (server.heartbeat("a").holding, server.heartbeat("b").holding) == (True, False)
+    assert (server.heartbeat("a").waiting, server.heartbeat("b").waiting) == (True, False)
     push(server, "b", 1)
-    assert not server.heartbeat("a").holding
+    assert not server.heartbeat("a").waiting
 
 
 @each_rule

@@ -158,10 +158,10 @@ def test_credit_for_more_waits_while_pushes_of_the_same_worker_wait_for_the_gate
     room = room_for(25)
     room.ask(b"a", 1, 10)
     room.ask(b"b", 2, 10)
-    assert room.next_grants(held_bytes=20, holds=lambda worker: worker == "a", now=0.0) == [(b"b", 2)]
+    assert room.next_grants(waiting_bytes=20, has_waiting=lambda worker: worker == "a", now=0.0) == [(b"b", 2)]
     assert room.waits(b"a")
     arrived(room, "b")
-    assert room.next_grants(held_bytes=10, holds=lambda worker: worker == "a", now=0.0) == [(b"a", 1)]
+    assert room.next_grants(waiting_bytes=10, has_waiting=lambda worker: worker == "a", now=0.0) == [(b"a", 1)]
 
 
 @pytest.mark.parametrize("rule", ["sync", "ssp", "paced"])
@@ -179,7 +179,7 @@ def test_pushes_that_wait_for_the_gate_stay_within_the_budget_and_one_of_each_li
             told = [one.message for one in sends(server.say(worker, push, encoded([1, 1, 1])))]
             refused += sum(isinstance(one, messages.Refused) and one.code == "outside_window" for one in told)
     assert refused > 300
-    assert server.machine.pushes.gate.held_bytes <= (64 + len(pushers)) * VECTOR_BYTES
+    assert server.machine.pushes.gate.waiting_bytes <= (64 + len(pushers)) * VECTOR_BYTES
 
 
 def test_what_the_dead_have_left_at_the_gate_goes_first_when_memory_is_short() -> None:
@@ -188,7 +188,7 @@ def test_what_the_dead_have_left_at_the_gate_goes_first_when_memory_is_short() -
         server.hello(f"w{number}")
         server.say(f"w{number}", server.push_of(1), encoded([1, 1, 1]))
         server.goodbye(f"w{number}")
-    assert server.machine.pushes.gate.held_bytes <= 5 * VECTOR_BYTES
+    assert server.machine.pushes.gate.waiting_bytes <= 5 * VECTOR_BYTES
 
 
 def test_a_push_that_was_refused_for_lack_of_memory_is_applied_when_it_is_retried() -> None:
@@ -227,17 +227,17 @@ def test_a_push_that_arrives_grants_credit_to_the_next_in_the_queue() -> None:
         server.answer(messages.CreditGrant, "a", messages.CreditRequest(request=50, bytes=VECTOR_BYTES)).request == 50
     )
     assert server.say("b", messages.CreditRequest(request=60, bytes=VECTOR_BYTES)) == []
-    assert server.heartbeat("b").holding
+    assert server.heartbeat("b").waiting
     server.push("a", 1)
     assert [(send.to, send.message) for send in sends(server.effects)][1:] == [(b"b", messages.CreditGrant(request=60))]
-    assert not server.heartbeat("b").holding
+    assert not server.heartbeat("b").waiting
 
 
 def test_a_credit_request_for_more_than_any_push_of_the_run_is_refused() -> None:
     server = Transcript.seeded(receive_bytes=VECTOR_BYTES)
     refused = server.refusal("a", messages.CreditRequest(request=50, bytes=VECTOR_BYTES + 1))
     assert (refused.code, refused.request) == ("wrong_size", 50)
-    assert not server.heartbeat("a").holding
+    assert not server.heartbeat("a").waiting
 
 
 def test_a_lease_that_ends_frees_its_grant_for_the_next() -> None:
