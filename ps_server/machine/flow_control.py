@@ -79,7 +79,7 @@ class PushBudget:
         """
         The peers that may push now, with their requests. Dead workers and penalised ones are skipped.
 
-        `waiting_bytes` of pushes wait for the consistency gate. If it `has_waiting` ones, a worker gets credit only within
+        `waiting_bytes` of pushes wait for the consistency gate. A worker with a push among them gets credit only within
         the budget; the pushes of the others may be what the gate waits for.
         """
         grants: list[tuple[PeerId, int]] = []
