@@ -9,14 +9,19 @@ from common.settings.run_files import load_preset, presets, what_preset_is
 from common.settings.run_spec import Environment
 
 ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/PRESETS.md").read_text()
 SEEN_AS_PIXELS = [name for name in presets() if load_preset(name).environment.family != "gymnasium"]
 LONGEST_SENTENCE = 100  # characters: two lines of a narrow terminal
 
 
-def row_of(preset: str, path: str) -> list[str]:
-    """The cells of the first row of a table that begins with the preset's name."""
-    lines = (ROOT / path).read_text().splitlines()
+def row_of(preset: str, section: str) -> list[str]:
+    """The cells of the first row of a section's table that begins with the preset's name."""
+    lines = PAGE.split(f"## {section}\n")[1].split("\n## ")[0].splitlines()
     return next([cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith(f"| `{preset}`"))
+
+
+def protocol_of(preset: str) -> str:
+    return row_of(preset, "Measured")[5]
 
 
 def environment_of(preset: str) -> Environment:
@@ -31,8 +36,10 @@ def test_a_preset_begins_with_a_sentence_for_lists(preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", presets())
-def test_the_readme_has_a_row_for_each_preset(preset: str) -> None:
-    assert row_of(preset, "README.md")
+def test_the_page_of_presets_has_a_row_of_measurements_for_each(preset: str) -> None:
+    cells = row_of(preset, "Measured")
+    assert len(cells) == 7
+    assert all(cells)
 
 
 @pytest.mark.parametrize("preset", SEEN_AS_PIXELS)
@@ -40,7 +47,7 @@ def test_the_page_of_presets_tells_each_protocol_as_it_is(preset: str) -> None:
     environment = environment_of(preset)
     is_atari = environment.family == "ale"
     life = "ends the game for the learner" if environment.life_loss_ends_episode else "goes on"
-    assert row_of(preset, "docs/PRESETS.md") == [
+    assert row_of(preset, "Protocols") == [
         f"`{preset}`",
         f"`{environment.id}`",
         f"{environment.sticky_actions:g}" if is_atari else "–",
@@ -53,18 +60,18 @@ def test_the_page_of_presets_tells_each_protocol_as_it_is(preset: str) -> None:
 @pytest.mark.parametrize("preset", SEEN_AS_PIXELS)
 def test_beside_each_score_from_pixels_stands_its_protocol(preset: str) -> None:
     environment = environment_of(preset)
-    measured = row_of(preset, "README.md")[-1]
+    protocol = protocol_of(preset)
     if environment.family == "ale":
-        assert f"sticky actions {environment.sticky_actions:g}, " in measured
+        assert f"sticky actions {environment.sticky_actions:g}, " in protocol
     if environment.actions:
-        assert f"actions {' '.join(map(str, environment.actions))} of " in measured
+        assert f"actions {' '.join(map(str, environment.actions))} of " in protocol
 
 
 @pytest.mark.parametrize("preset", ["space-invaders-n-step-q", "space-invaders-one-step-q"])
 def test_space_invaders_is_compared_with_holding_fire(preset: str) -> None:
-    measured = row_of(preset, "README.md")[-1]
-    assert re.search(r"FIRE\b.*285", measured)
-    assert "171 ± 12" in measured
+    baseline = row_of(preset, "Measured")[-1]
+    assert re.search(r"FIRE\b.*285", baseline)
+    assert "171 ± 12" in baseline
 
 
 def test_no_preset_claims_to_be_the_original_that_it_follows() -> None:
@@ -75,4 +82,4 @@ def test_no_preset_claims_to_be_the_original_that_it_follows() -> None:
         )
         if "system" in comment or "paper's" in comment:
             assert re.search("differs|Unlike|is not the", comment), preset
-            assert f"`{preset}`" in (ROOT / "docs/PRESETS.md").read_text().split("## In what a preset differs")[1]
+            assert f"`{preset}`" in PAGE.split("## In what a preset differs")[1]

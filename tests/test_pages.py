@@ -1,0 +1,39 @@
+"""Whatever the pages for people point at is there: files, and headings of pages."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = "common|ps_server|rl_worker|tests|benchmarks|docs|docker"
+MADE_LATER = {"benchmarks/latest.json", "docker/.env"}
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/*.md", "docker/*.md", "benchmarks/*.md", "common/*.md")
+    for path in ROOT.glob(pattern)
+)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors that GitHub gives a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_path_in_a_page_exists(page: str) -> None:
+    paths = re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", (ROOT / page).read_text())
+    assert [path for path in paths if path not in MADE_LATER and not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_in_a_page_leads_somewhere(page: str) -> None:
+    here = ROOT / page
+    for target in re.findall(r"\]\(([^)\s]+)\)", here.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        there = here.parent / path if path else here
+        assert there.exists(), target
+        assert not anchor or anchor in anchors_of(there), target
