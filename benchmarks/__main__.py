@@ -1,8 +1,8 @@
 """
-`make bench`: one table, each row a ratio in the same run; also written to benchmarks/latest.json.
+`make bench`: one table, each row a ratio that was measured in one run; also written to benchmarks/latest.json.
 
-It takes less than ten minutes. With --full (`make bench-full`) also gRPC, Redis (where redis-server is installed), bare
-shared memory, and more of the others. With NAMES, of all these only the rows whose names contain one of them.
+The short table takes less than ten minutes. --full (`make bench-full`) adds gRPC, Redis (if redis-server is installed),
+bare shared memory, and more sizes. With NAMES: only those rows of the full table whose names contain one of them.
 """
 
 import shutil
@@ -33,10 +33,10 @@ HOST_SIZES = [700_000, 1_700_000, 10_000_000]
 OTHERS = {
     "grpc": "gRPC, bytes in and out, same update",
     "redis": "Redis, and a process that applies the same update",
-    "memory": "shared memory and a byte to say so, same update: the ceiling",
+    "memory": "shared memory and a byte as signal, same update: the ceiling",
 }
 SCRIPTS = Path(sys.executable).parent
-PONG = {  # by pixels of a side
+PONG = {  # by pixels per side of a frame
     42: ["--preset", "pong-a3c"],
     84: ["--preset", "pong-a3c", "--preprocessing", "atari84", "--network", "conv84", "--normalization", "none"],
 }
@@ -87,7 +87,7 @@ def _long_rows() -> dict[str, Callable[[str], Row]]:
 
 
 def same_host(size: int, clients: int, name: str) -> Row:
-    """Round trips a second with RMSProp on the server, vectors in shared memory, against PyTorch RPC."""
+    """Round trips per second with RMSProp on the server, vectors in shared memory, against PyTorch RPC."""
     with _ps_server() as server:
         ours = _clients_of(server, "ours", size, clients)
         where = f"127.0.0.1:{_free_port()}"
@@ -102,38 +102,38 @@ def same_host(size: int, clients: int, name: str) -> Row:
 
 
 def over_tcp(size: int, clients: int, name: str) -> Row:
-    """The same, by the wire, against raw pyzmq."""
+    """The same over TCP, against raw pyzmq."""
     return _against("raw", size, clients, name, ours="wire", against="raw pyzmq, same bytes and update")
 
 
 def against_others(kind: str, size: int, name: str) -> Row:
-    """As we come, on one host, against others as they come."""
+    """The same on one host with default settings, against another transport with default settings."""
     return _against(kind, size, 1, name, ours="ours", against=OTHERS[kind])
 
 
 def over_curve(size: int, name: str) -> Row:
-    """The same, both encrypted."""
+    """The same over TCP, both encrypted."""
     with _keys() as keys, _ps_server(*_locked(keys)) as server, _other_server("raw", size, keys) as raw_server:
         ours, raw = _clients_of(server, "wire", size, 1, keys), _others_of(raw_server, "raw", size, 1, keys)
         return _compared(name, ours, raw, against="raw pyzmq with CURVE, same bytes and update")
 
 
 def same_host_locked(size: int, name: str) -> Row:
-    """What a lock costs where vectors go through shared memory."""
+    """The cost of CURVE where vectors go through shared memory."""
     with _keys() as keys, _ps_server(*_locked(keys)) as locked, _ps_server() as server:
         ours, without = _clients_of(locked, "ours", size, 1, keys), _clients_of(server, "ours", size, 1)
         return _compared(name, ours, without, against="the same without CURVE")
 
 
 def kept(size: int, name: str) -> Row:
-    """What it costs to keep pushes until they are durable."""
+    """The cost of the resend buffer, which keeps pushes until they are durable."""
     with _ps_server() as server:
         ours, without = _clients_of(server, "kept", size, 1), _clients_of(server, "not-kept", size, 1)
         return _compared(name, ours, without, against="the same, none kept")
 
 
 def many(count: int, name: str) -> Row:
-    """Pushes a second of so many workers against those of eight; and whether each has as many as the others."""
+    """Pushes per second of `count` workers against those of eight; also prints how evenly they are served."""
     with _ps_server() as server, _ps_server() as other_server:
         ours, few = (
             [Measured("benchmarks.many", where, str(MANY_SIZE), str(workers))]
@@ -146,7 +146,7 @@ def many(count: int, name: str) -> Row:
 
 
 def not_modified(percentile: str, name: str) -> Row:
-    """What it takes, in microseconds, to hear that the weights that the client has are the newest."""
+    """Microseconds of a pull that is answered with NOT_MODIFIED."""
     with _ps_server() as server, _other_server("raw", 1) as raw_server:
         ours, raw = _clients_of(server, "not-modified", 1, 1), _others_of(raw_server, "raw", 1, 1)
         figure = partial(_longest, percentile, WINDOW_SECONDS)
@@ -154,7 +154,7 @@ def not_modified(percentile: str, name: str) -> Row:
 
 
 def saving(size: int, name: str) -> Row:
-    """How much longer, in microseconds, the slowest hundredth of round trips takes while checkpoints are written."""
+    """The 99th percentile of round trips, in microseconds, while checkpoints are written, against none written."""
     with _ps_server("--checkpoint-seconds", "0.2") as server, _ps_server("--checkpoint-seconds", "1e9") as without:
         ours, never = _clients_of(server, "ours", size, 2), _clients_of(without, "ours", size, 2)
         figure = partial(_longest, "p99", 3 * WINDOW_SECONDS)
@@ -162,13 +162,13 @@ def saving(size: int, name: str) -> Row:
 
 
 def against_environment(flags: list[str], pixels: int, name: str) -> Row:
-    """Steps a second of training with two workers against the same environment without a learner."""
+    """Steps per second of training with two workers, against the same environment without a learner."""
     alone = [Measured("benchmarks.training", "environment", str(pixels))]
     return _training(flags, alone, ENVIRONMENTS, name, against="AtariVectorEnv(16, 2 threads) alone")
 
 
 def against_parts(flags: list[str], name: str) -> Row:
-    """The same against two workers that act and learn and have no server: the sum of the parts."""
+    """The same, against two workers that act and learn without a server: the sum of the parts."""
     alone = [Measured("benchmarks.training", "worker", *flags) for _ in range(2)]
     return _training(flags, alone, steps_of_unroll(run_of(flags)), name, against="two workers without a server")
 
@@ -239,7 +239,7 @@ def _compared(
     unit: str = "round trips/s",
     against: str,
 ) -> Row:
-    """Measure both in turn, and end them."""
+    """Measure both in turn, then end them."""
     try:
         return in_turn(name, lambda: figure(ours), lambda: figure(alternative), turns=TURNS, unit=unit, against=against)
     finally:
@@ -261,7 +261,7 @@ def _locked(keys: str) -> list[str]:
 
 @contextmanager
 def _ps_server(*flags: str) -> Iterator[str]:
-    """A ps-server on loopback, with RMSProp unless a preset says otherwise; its HOST:PORT."""
+    """A ps-server on loopback, with RMSProp unless a preset is given; yields its HOST:PORT."""
     if "--preset" not in flags:
         flags = ("--optimizer", "rmsprop", *flags)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,10 @@
 """
-The same round trip as others make it: push a gradient, have RMSProp applied, pull the weights.
+The same round trip over other transports: push a gradient, apply RMSProp, pull the weights.
 
-As a program: `alternatives.py KIND serve PORT PARAMETERS` and `alternatives.py KIND HOST:PORT PARAMETERS`; KIND is raw
-(pyzmq with no header; a folder of keys as the last argument: over CURVE), grpc, redis (its server runs at PORT, and a
-process of ours applies what it holds) or memory (one segment a client, and a byte to say so: the ceiling). PyTorch RPC:
-`alternatives.py rpc HOST:PORT PARAMETERS RANK CLIENTS`, where rank 0 is the server.
+As a program: `alternatives.py KIND serve PORT PARAMETERS` and `alternatives.py KIND HOST:PORT PARAMETERS`. KIND is raw
+(pyzmq without a header; over CURVE if the last argument is a folder of keys), grpc, redis (redis-server runs at PORT,
+and a process of ours applies the gradients), or memory (one segment per client and a byte as signal: the ceiling).
+PyTorch RPC: `alternatives.py rpc HOST:PORT PARAMETERS RANK CLIENTS`, where rank 0 is the server.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from common.sockets.curve import ClientKeys, read_pair
 
 
 class TorchRmsProp:
-    """The update as torch passes on the live weights; no checks, no snapshot."""
+    """The update as a few torch operations on the live weights, without checks and without snapshots."""
 
     def __init__(self, size: int) -> None:
         self.weights, self._mean_square, self._root = torch.zeros(size), torch.zeros(size), torch.zeros(size)
@@ -41,7 +41,7 @@ class TorchRmsProp:
 
 
 def vectors(size: int) -> tuple[Tensor, Tensor]:
-    """The places of a client's gradient, which is filled anew each time, and of its weights."""
+    """A client's gradient, which is refilled for every push, and its weights."""
     return torch.zeros(size), torch.zeros(size)
 
 
@@ -49,7 +49,7 @@ def vectors(size: int) -> tuple[Tensor, Tensor]:
 
 
 def keys_in(folder: str) -> ClientKeys | None:
-    """One pair for both sides; "" is no folder, and no encryption."""
+    """One key pair for both sides; None, and no encryption, if `folder` is empty."""
     if not folder:
         return None
     pair = read_pair("bench", Path(folder) / "bench.key_secret")
@@ -120,8 +120,8 @@ def grpc_client(server: str, size: int, _: str = "") -> None:
     gradient, weights = vectors(size)
 
     def once() -> None:
-        answer = call(gradient.fill_(1e-3).numpy().tobytes(), wait_for_ready=True)
-        weights.numpy()[:] = np.frombuffer(answer, dtype=np.float32)
+        reply = call(gradient.fill_(1e-3).numpy().tobytes(), wait_for_ready=True)
+        weights.numpy()[:] = np.frombuffer(reply, dtype=np.float32)
 
     serve_commands(once)
 
@@ -130,7 +130,7 @@ def grpc_client(server: str, size: int, _: str = "") -> None:
 
 
 def redis_server(port: str, size: int, _: str = "") -> None:
-    """Redis, and a process that takes gradients from a list there and leaves the weights for who pushed them."""
+    """Redis, and a process that pops gradients from a list and appends the weights to a list of the pushing client."""
     import redis
 
     flags = ["--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
@@ -168,7 +168,7 @@ def redis_client(server: str, size: int, _: str = "") -> None:
     serve_commands(once)
 
 
-# -- memory that is shared, and nothing else ------------------------------------------------------------------------
+# -- shared memory alone --------------------------------------------------------------------------------------------
 
 
 def memory_of(pid: str, size: int, mode: Any) -> tuple[Tensor, Tensor]:
@@ -178,7 +178,7 @@ def memory_of(pid: str, size: int, mode: Any) -> tuple[Tensor, Tensor]:
 
 
 def memory_server(port: str, size: int, _: str = "") -> None:
-    """A client says which file it has made, and then with a byte each time that a gradient lies there."""
+    """A client sends the name of its file once, then one byte per gradient that it has written into the file."""
     server, lock = TorchRmsProp(size), threading.Lock()
 
     def serve(connection: socket.socket) -> None:
@@ -228,14 +228,14 @@ _rpc_lock = threading.Lock()
 
 
 def rpc_push_pull(gradient: Tensor) -> Tensor:
-    """What PyTorch RPC calls in the server's process."""
+    """Runs in the server's process, called over PyTorch RPC."""
     with _rpc_lock:
         _rpc_server.apply(gradient)
         return _rpc_server.weights
 
 
 def torch_rpc(server: str, size: int, number: str, clients: str) -> None:
-    """PyTorch RPC as it comes: TensorPipe, which takes shared memory on one host. Rank 0 is the server."""
+    """PyTorch RPC with its defaults: TensorPipe, which uses shared memory on one host. Rank 0 is the server."""
     from torch.distributed import rpc
 
     global _rpc_server

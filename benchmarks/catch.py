@@ -12,7 +12,7 @@ ROWS, COLUMNS = 10, 5
 
 
 class Catch(gymnasium.Env[NDArray[np.float32], np.int64]):
-    """Reward 1 for a ball that is caught, −1 for one that is not; actions: left, stay, right."""
+    """Reward 1 for a caught ball, −1 for a missed one; actions: left, stay, right."""
 
     observation_space = Box(0.0, 1.0, (ROWS * COLUMNS,), np.float32)
     action_space = Discrete(3)  # type: ignore[assignment]

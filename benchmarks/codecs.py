@@ -1,9 +1,9 @@
 """
-What a codec costs in learning: `python -m benchmarks.codecs [--seeds 3] [FLAGS of rl-cluster]`.
+The effect of each codec on learning: `python -m benchmarks.codecs [--seeds 3] [FLAGS of rl-cluster]`.
 
-The same run with each codec of gradients, seeds in turn, two workers: bytes of a gradient, the steps it took to reach
-`--until-return` or the budget's end, and the score there. Weights travel as bfloat16 or float16 where gradients do.
-Without flags: CartPole to a mean of 475, about ten minutes.
+The same run with each gradient codec and seed, two workers: bytes per element, steps until `--until-return` or the end
+of the budget, and the final score. Weights use the gradients' codec if it supports weights, otherwise float32. Without
+flags: CartPole to a mean of 475, about ten minutes.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from rich.table import Table
 from common.protocol.codecs import CODECS
 
 DEFAULT = ["--preset", "cartpole-a3c", "--until-return", "475"]
-ELEMENTS = 100_000  # of the gradient whose bytes are told
+ELEMENTS = 100_000  # of the gradient whose encoded size is measured
 
 
 def run(codec: str, seed: int, flags: Sequence[str]) -> tuple[int, float]:
@@ -34,13 +34,13 @@ def run(codec: str, seed: int, flags: Sequence[str]) -> tuple[int, float]:
         command += ["--gradient-codec", codec, "--weight-codec", weight_codec]
         command += ["--run-dir", f"{folder}/run", "--json", str(summary), *flags]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        told = json.loads(summary.read_text())
-    print(f"{codec}, seed {seed}: {told['global_steps']:,} steps, {told['mean_return_100']:.1f}", flush=True)
-    return told["global_steps"], told["mean_return_100"]
+        result = json.loads(summary.read_text())
+    print(f"{codec}, seed {seed}: {result['global_steps']:,} steps, {result['mean_return_100']:.1f}", flush=True)
+    return result["global_steps"], result["mean_return_100"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="what each codec costs in learning")
+    parser = argparse.ArgumentParser(description="the effect of each codec on learning")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--codecs", nargs="+", default=list(CODECS), choices=list(CODECS))
     arguments, flags = parser.parse_known_args()

@@ -1,4 +1,4 @@
-"""A measuring process: waits for "SECONDS" on stdin, works for so long, prints what it measured; ends with stdin."""
+"""A measuring process: for each line "SECONDS" on stdin it works for that time and prints figures."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figures:
-    """Calls a second, and what one of them took: its median and its 99th percentile, in microseconds."""
+    """Calls per second; the median and 99th percentile of one call, in microseconds."""
 
     rate: float
     p50: float
@@ -17,7 +17,7 @@ class Figures:
 
 
 def serve_commands(once: Callable[[], None]) -> None:
-    """In the measuring process: for each line, figures of how `once` was called for so long."""
+    """In the measuring process: for each line call `once` repeatedly for SECONDS and print figures."""
     once()
     print("ready", flush=True)
     for line in sys.stdin:
@@ -32,7 +32,7 @@ def serve_commands(once: Callable[[], None]) -> None:
 
 
 class Measured:
-    """In the measuring program: such a process."""
+    """In the benchmark: the handle of a measuring process."""
 
     def __init__(self, *command: str) -> None:
         self._process = subprocess.Popen(
@@ -41,7 +41,7 @@ class Measured:
         self._is_ready = False
 
     def wait(self) -> None:
-        """Until it can begin."""
+        """Wait until the process is ready to measure."""
         while not self._is_ready:
             self._is_ready = self._line() == "ready"
 
@@ -66,12 +66,12 @@ class Measured:
 
 
 def total(clients: list[Measured], seconds: float) -> float:
-    """Rates of clients that work at the same time, added up."""
+    """The sum of the rates of clients that work at the same time."""
     return sum(figures.rate for figures in figures_of(clients, seconds))
 
 
 def figures_of(clients: list[Measured], seconds: float) -> list[Figures]:
-    """Of clients that work at the same time."""
+    """Figures of clients that work at the same time."""
     for client in clients:
         client.wait()
     for client in clients:

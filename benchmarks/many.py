@@ -1,7 +1,7 @@
 """
-Many workers in one process, made of messages and sockets alone: `many.py HOST:PORT PARAMETERS COUNT`.
+Many synthetic workers in one process, made of messages and sockets alone: `many.py HOST:PORT PARAMETERS COUNT`.
 
-Each has one push under way at any time, by tcp; what is measured is the pushes of all of them together.
+Each worker has one push in flight at any time, over TCP. The figure counts the pushes of all workers together.
 """
 
 import os
@@ -19,7 +19,7 @@ from common.protocol.wire import read_to_worker, to_frames
 
 
 class Synthetic:
-    """One of them. It pushes again when it is answered."""
+    """One worker, which pushes again as soon as a reply arrives."""
 
     def __init__(self, context: zmq.Context[Any], server: str, schema: Schema, number: int) -> None:
         self._schema, self._requests, self._sequence = schema, 0, 0
@@ -29,14 +29,14 @@ class Synthetic:
         name = f"many-{os.getpid()}-{number}"
         secret = secrets.token_hex(16)
         self._send(messages.Hello(request=1, worker_id=name, secret=secret, protocols=(1, 1), proposed_run={}))
-        self._say(messages.Seed(request=2, schema=schema.specs), self._gradient)
-        while not isinstance(self._hear(), messages.Seeded):
+        self._send(messages.Seed(request=2, schema=schema.specs), self._gradient)
+        while not isinstance(self._receive(), messages.Seeded):
             pass
         self._push(messages.Weights(request=0, epoch=0, version=0, global_steps=0))
 
-    def answer(self) -> None:
-        """A reply has come."""
-        reply = self._hear()
+    def push_again(self) -> None:
+        """Receive the reply to the last push, and push."""
+        reply = self._receive()
         assert isinstance(reply, messages.Weights | messages.NotModified), reply
         self._push(reply)
 
@@ -53,12 +53,12 @@ class Synthetic:
             weight_codec="float32",
             steps=1,
         )
-        self._say(push, self._gradient)
+        self._send(push, self._gradient)
 
-    def _say(self, message: messages.ToServer, *vector: memoryview) -> None:
+    def _send(self, message: messages.ToServer, *vector: memoryview) -> None:
         self.socket.send_multipart(to_frames(message, vector), copy=False)
 
-    def _hear(self) -> messages.ToWorker:
+    def _receive(self) -> messages.ToWorker:
         return read_to_worker([frame.buffer for frame in self.socket.recv_multipart(copy=False)])[0]
 
 
@@ -76,7 +76,7 @@ def main(server: str, size: int, count: int) -> None:
     def once() -> None:
         if not ready:
             ready.extend(poller.poll())
-        by_socket[ready.pop()[0]].answer()
+        by_socket[ready.pop()[0]].push_again()
 
     serve_commands(once)
 

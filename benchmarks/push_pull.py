@@ -1,8 +1,9 @@
 """
-Push a gradient, have RMSProp applied, pull the weights: a client of our server, with a worker's own parts.
+Push a gradient, apply RMSProp, pull the weights: a client of our server, made of a worker's own parts.
 
-As a program: `push_pull.py KIND HOST:PORT PARAMETERS [KEYS]`; KIND is ours (vectors in shared memory), wire (by tcp),
-kept, not-kept or not-modified. With a folder KEYS that holds the pair of keys `bench`, it talks over CURVE.
+As a program: `push_pull.py KIND HOST:PORT PARAMETERS [KEYS]`. KIND is ours (vectors in shared memory), wire (over TCP),
+kept (with a resend buffer), not-kept or not-modified. With a folder KEYS that contains the key pair `bench`, it uses
+CURVE.
 """
 
 import os
@@ -27,7 +28,7 @@ from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.shell.remote_parameters import RemoteParameters
 from rl_worker.shell.zmq_client import ZmqClient
 
-RESEND_BYTES = 2**28  # as the default of rl-worker
+RESEND_BYTES = 2**28  # the default of rl-worker
 
 
 def our_parameters(server: str, size: int, *, resend_bytes: int, keys: str = "") -> tuple[ZmqClient, RemoteParameters]:
@@ -51,7 +52,7 @@ def our_parameters(server: str, size: int, *, resend_bytes: int, keys: str = "")
 
 
 def gradients(client: ZmqClient, size: int) -> Callable[[], Tensor]:
-    """Makes one after another as a trainer does: filled anew, where a server of this host can read it."""
+    """A source of gradients as in a trainer: each is filled anew, in memory that a server on this host can map."""
     pool = BufferPool(size, kept=None, elsewhere=client.shared_array)
     return lambda: torch.from_numpy(pool.take()).fill_(1e-3)
 
@@ -65,7 +66,7 @@ def our_client(
     by_memory: bool = False,
     resend_bytes: int = RESEND_BYTES,
 ) -> None:
-    """The same with a worker's own parts; without `push`, it asks for weights that it has."""
+    """Serve commands with one push and pull per call; without `push`, with a pull that is answered NOT_MODIFIED."""
     if not by_memory:
         shared_memory.FOLDER = "/nowhere"
     client, parameters = our_parameters(server, size, resend_bytes=resend_bytes, keys=keys)
@@ -88,7 +89,7 @@ if __name__ == "__main__":
     keep_freed_memory()
     kind, where, parameters, *more = sys.argv[1:]
     programs: dict[str, Callable[..., None]] = {
-        # What keeping costs is the business of `kept` and `not-kept`.
+        # The cost of the resend buffer is measured by `kept` and `not-kept` alone.
         "ours": partial(our_client, by_memory=True, resend_bytes=0),
         "wire": partial(our_client, resend_bytes=0),
         "kept": our_client,

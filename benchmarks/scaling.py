@@ -1,10 +1,10 @@
 """
-`make scaling`: how many steps each method needs with 1 … 16 workers, as in Table 2 of Mnih et al. 2016.
+`make scaling`: the steps that each method needs with 1 … 16 workers, as in Table 2 of Mnih et al. 2016.
 
-The paper measures time to a fixed score; on a few cores only its other factor can be seen, the steps: speed-up(n) =
-n · steps(1) / steps(n), which is n when more workers need no more steps in all. The workers are the real ones, each in
-a thread, and take turns: one unroll, one push, so that each gradient is as stale as n workers at equal speed make it,
-and a seed decides everything. The task is Catch; every method has the same learning rate for every n.
+The paper measures time to a fixed score. A few cores can show only one factor of it, the steps: speed-up(n) =
+n · steps(1) / steps(n), which is n if more workers need no more steps in total. The workers are the real ones, each in
+a thread, and take turns of one unroll and one push. So each gradient has the staleness of n workers at equal speed, and
+the seed determines every result. The task is Catch; each method has the same learning rate for every n.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def steps_to_score(method: str, workers: int, seed: int) -> int:
-    """Global steps until the mean return of 100 episodes is SOLVED; MOST_STEPS when it never is."""
+    """Global steps until the mean return of 100 episodes is SOLVED; MOST_STEPS if it never is."""
     torch.set_num_threads(1)
     run = RunSpec(
         seed=seed,
@@ -95,7 +95,7 @@ def steps_to_score(method: str, workers: int, seed: int) -> int:
 
 
 class _Cluster:
-    """A run, and whose turn it is to collect an unroll and push its gradient."""
+    """A run, and the turns in which its workers collect an unroll and push its gradient."""
 
     def __init__(self, run: RunSpec, workers: int) -> None:
         self.run = TrainingRun(run, Lineage.begun("1", secret="s", draw=0), now=0.0)
@@ -110,7 +110,7 @@ class _Cluster:
 
 
 class _Parameters:
-    """The run as one worker sees it; it holds the turn from one push to the next."""
+    """The run's parameters as one worker sees them; a turn lasts from one push to the next."""
 
     def __init__(self, cluster: _Cluster, worker: int, schema: Schema) -> None:
         self._cluster, self._worker, self._schema = cluster, worker, schema
@@ -138,7 +138,7 @@ class _Parameters:
         self._cluster.wait_for_turn(self._worker)
         if self._run.end_reason(now=0.0):
             raise RunEnded("solved, or too long")
-        return newest  # as old as a round of turns
+        return newest  # stale by one round of turns
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
         for episode in episodes:
@@ -160,7 +160,7 @@ def _work(cluster: _Cluster, run: RunSpec, worker: int) -> None:
     collector = collector_for(algorithm, environments, seed=seed)
     times = iter(range(10**9))
     try:
-        # By this clock every unroll is long, and reported on at once.
+        # A clock that advances by a second per reading: training reports after every unroll.
         train(_Parameters(cluster, worker, network.schema), network, collector, algorithm, clock=lambda: next(times))
     except RunEnded:
         cluster.end_turn(worker)
@@ -171,7 +171,7 @@ def _job(job: tuple[str, int, int]) -> int:
 
 
 def _speedups(steps: dict[tuple[str, int, int], int], method: str, seeds: int) -> tuple[list[float], float]:
-    """n · steps(1) / steps(n) for each n, with medians over the seeds; and steps(1)."""
+    """n · steps(1) / steps(n) for each n, with medians over the seeds; then steps(1)."""
     medians = [statistics.median(steps[method, n, seed] for seed in range(seeds)) for n in WORKERS]
     return [n * medians[0] / median for n, median in zip(WORKERS, medians, strict=True)], medians[0]
 

@@ -1,8 +1,8 @@
 """
-Where the time of one round trip goes, at the worker and at the server: `python -m benchmarks.stages [PARAMETERS]`.
+The time of each stage of one round trip, at the worker and at the server: `python -m benchmarks.stages [PARAMETERS]`.
 
-Functions are wrapped in a clock; inner ones are part of outer ones. Shown is the lowest tenth of each, in microseconds:
-what it takes when nobody else has the core.
+Functions are wrapped in a clock; the time of an inner one is part of the outer one's. The table shows the 10th
+percentile in microseconds, the time of an undisturbed call.
 """
 
 import json
@@ -41,8 +41,8 @@ SERVER: list[tuple[str, Any, str]] = [
     ("server: one message", ZmqServer, "_handle"),
     ("server:   header to message", zmq_server, "read_to_server"),
     ("server:   the machine", ParameterServer, "receive"),
-    ("server:     is the gradient sound", training_run, "gradient_of"),
-    ("server:     copy of the weights that somebody holds", CopyOnWriteVector, "_move"),
+    ("server:     check of the gradient", training_run, "gradient_of"),
+    ("server:     copy of weights that are in use", CopyOnWriteVector, "_move"),
     ("server:     RMSProp", WeightStore, "apply"),
     ("server:   reply", ZmqServer, "_send"),
     ("server:     weights into the slot", MappedSegments, "write_reply"),
@@ -84,7 +84,7 @@ def low(times: Times) -> dict[str, float]:
 
 
 def serve(result: str, *flags: str) -> None:
-    """In a process of its own: a ps-server that writes its times when it is ended."""
+    """In a process of its own: a ps-server that writes its times when it ends."""
     times = clock_all(SERVER)
     try:
         cli.serve(flags)
@@ -120,7 +120,7 @@ def measure(size: int, *, by_memory: bool) -> dict[str, float]:
 
 
 def main(size: int) -> None:
-    # Each in a process of its own, for what is wrapped stays wrapped.
+    # One process for each transport, because functions stay wrapped.
     columns = [
         json.loads(subprocess.check_output([sys.executable, "-m", "benchmarks.stages", way, str(size)]))
         for way in ("wire", "memory")
@@ -133,7 +133,7 @@ def main(size: int) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    keep_freed_memory()  # as both programs do
+    keep_freed_memory()  # as in both programs
     match sys.argv[1:]:
         case ["serve", result, *flags]:
             serve(result, *flags)

@@ -1,4 +1,4 @@
-"""A row of the table: ours beside the alternative, medians of several turns, and their ratio."""
+"""A row of the table: ours and the alternative, as medians of several turns, and their ratio."""
 
 import json
 import statistics
@@ -27,7 +27,7 @@ class Row:
 def in_turn(
     name: str, ours: Callable[[], float], alternative: Callable[[], float], *, turns: int, unit: str, against: str
 ) -> Row:
-    """Measure both, one after the other, so many times: the speed of a shared machine drifts, the ratio much less."""
+    """Measure both alternately, `turns` times: the speed of a shared machine drifts, the ratio drifts much less."""
     pairs = [(ours(), alternative()) for _ in range(turns)]
     ratios = [one / other for one, other in pairs]
     return Row(

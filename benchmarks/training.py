@@ -1,8 +1,8 @@
 """
-What training is measured against: a worker that learns from nobody, and ALE's vector environment alone on two threads.
+The baselines of training: a worker without a server, and ALE's vector environment alone on two threads.
 
-As a program: `training.py worker FLAGS…` acts and learns with the settings of a run, and has no server: what it does in
-a second is the limit for one that has. `training.py environment PIXELS` steps 16 games without a learner.
+As a program: `training.py worker FLAGS…` acts and learns with the settings of a run but without a server, so its speed
+is the upper bound for a worker with one. `training.py environment PIXELS` steps 16 games without a learner.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ ENVIRONMENTS = 16
 
 
 class UnrollEnded(Exception):
-    """A gradient is there."""
+    """A gradient has been computed."""
 
 
-class Nowhere:
-    """Parameters of no server: weights that stay as they are, and a gradient ends the unroll."""
+class NoServer:
+    """Parameters without a server: the weights never change, and a push ends the unroll."""
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
         return Newest(epoch=1, version=1, global_steps=0, target_version=1, weights=None)
@@ -49,7 +49,7 @@ class Nowhere:
 
 
 def run_of(flags: Sequence[str]) -> RunSpec:
-    """The settings of the run that a worker with these flags would propose."""
+    """The run that a worker with these flags would propose."""
     return parse_with_run(WorkerSettings, ["--server", "none:1", *flags], prog="rl-worker", default_preset="pong").run
 
 
@@ -58,7 +58,7 @@ def steps_of_unroll(run: RunSpec) -> int:
 
 
 def worker_alone(flags: Sequence[str]) -> None:
-    """One gradient after another, each thrown away."""
+    """Compute gradients and discard them."""
     run = run_of(flags)
     environments = make_environments(run.environment, count=run.environment.envs)
     algorithm = build_agent(run, environments, device=torch.device("cpu"), seed=0)
@@ -66,13 +66,13 @@ def worker_alone(flags: Sequence[str]) -> None:
 
     def once() -> None:
         with contextlib.suppress(UnrollEnded):
-            train(Nowhere(), network, collector, algorithm)
+            train(NoServer(), network, collector, algorithm)
 
     serve_commands(once)
 
 
 def environment_alone(pixels: int) -> None:
-    """Random actions; 16 environments on two threads, frames as the worker sees them."""
+    """Random actions in 16 environments on two threads, with frames of the worker's size."""
     env = AtariVectorEnv(
         "pong",
         num_envs=ENVIRONMENTS,
@@ -87,7 +87,7 @@ def environment_alone(pixels: int) -> None:
 
 
 def status_of(server: str) -> Status:
-    """Of a live server."""
+    """The status of a running server."""
     reply, _ = ask(server, messages.StatusRequest(request=1), timeout_seconds=30)
     assert isinstance(reply, messages.StatusReply)
     return reply.status

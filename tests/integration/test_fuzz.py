@@ -11,5 +11,5 @@ def test_lies_cost_honest_workers_nothing() -> None:
     assert (figures["crashes"], figures["lost"], figures["leaked"]) == (0, 0, 0), figures
     assert figures["rss_growth_mib"] < MOST_GROWTH_MIB, figures
     assert figures["messages"] == 4000
-    assert figures["spoilt_connections"] == 40
+    assert figures["malformed_connections"] == 40
     assert figures["refused"] > 1000, "they did not lie much"

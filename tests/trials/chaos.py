@@ -1,9 +1,10 @@
 """
-Integer chaos: small workers count in weights of their own, through a network that loses, doubles, delays and reorders,
-while they and the server are killed with −9 at moments of chance. At the end the weights must be the counts.
+Integer chaos: small workers each count in a weight of their own, over a network that loses, duplicates, delays and
+reorders messages, while workers and server are killed with SIGKILL at random moments. At the end the weights must equal
+the counts.
 
-Run it as a module, with sizes in the environment: SEED=, KILLS=, SWARM= (workers that die together). Ends with one line
-of figures, and a status that is not 0 when anything was lost or doubled.
+Run it as a module, with sizes in the environment: SEED=, KILLS=, SWARM= (workers that die together). It prints one line
+of figures and exits with a status other than 0 if a push was lost or applied twice.
 """
 
 import random
@@ -23,7 +24,7 @@ SWARMS = 3  # at a time
 
 
 class Chaos:
-    """One trial. `weights` is the number of workers that there may be."""
+    """One trial. `weights` bounds the number of workers, since each has a weight of its own."""
 
     def __init__(self, programs: Programs, *, seed: int, swarm: int, weights: int) -> None:
         self._programs = programs
@@ -37,7 +38,7 @@ class Chaos:
         wait_for(lambda: status_of(self._endpoint).version > 1, program=self._server)
 
     def disturb(self) -> None:
-        """Let it work for a moment, then kill something, or cut a connection."""
+        """Wait for some updates, cut up to two connections, then kill the server or a swarm."""
         self._grow(self._random.randrange(10, 200))
         for _ in range(self._random.randrange(3)):
             self.proxy.cut()
@@ -47,7 +48,7 @@ class Chaos:
             self._kill_swarm()
 
     def finish(self) -> dict[str, int]:
-        """What became of all pushes."""
+        """The final counts of pushes."""
         counts = self.swarms.finish(self._endpoint)
         self.proxy.close()
         return counts
@@ -59,20 +60,20 @@ class Chaos:
         rest(self._random.uniform(0, 1.5))
         run = str(self._programs.folder / "run")
         self._server, _ = self._programs.start_server("--resume", run, "--checkpoint-seconds", "2", port=port)
-        # The promise holds while the worker lives: nobody may die before it has sent again what was forgotten.
-        self.swarms.until_nothing_is_missing(self._endpoint)
+        # The guarantee holds for workers that outlive the crash: none may die before it has resent its pushes.
+        self.swarms.wait_until_resent(self._endpoint)
 
     def _kill_swarm(self) -> None:
         swarm = self._random.choice(self.swarms.alive)
         self.swarms.kill(swarm)
         self.swarm_kills += 1
         self._save()
-        # Some come back under their old names, as new incarnations.
+        # Some workers return under their old names, as new incarnations.
         again = self._random.random() < 0.3 or self.swarms.is_full
         self.swarms.start(self.proxy.endpoint, swarm.first if again else None)
 
     def _save(self) -> None:
-        """A checkpoint that was begun now."""
+        """Wait for a checkpoint that begins now."""
         try:
             ask(self._endpoint, messages.CheckpointRequest(request=1), timeout_seconds=60)
         except (RequestRefused, ServerUnreachable) as error:
@@ -103,8 +104,8 @@ def trial(*, seed: int, kills: int, swarm: int) -> dict[str, int]:
 
 
 def main() -> int:
-    told = trial(**figures.sizes(seed=0, kills=20, swarm=30))
-    return figures.told(told, broken(told))
+    found = trial(**figures.sizes(seed=0, kills=20, swarm=30))
+    return figures.report(found, broken(found))
 
 
 if __name__ == "__main__":

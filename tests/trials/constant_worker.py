@@ -1,8 +1,8 @@
 """
-Pushers and pullers of weights that are all equal: at version v each of them is v − 1.
+Pushers and pullers of weights that are all equal: at version v each weight is v − 1.
 
 Run it as a module: constant_worker push HOST:PORT NAME SIZE, until it is killed; or constant_worker pull HOST:PORT SIZE
-PULLS, which checks at least so many pulls and prints what it found, by name.
+PULLS, which checks at least PULLS pulls and prints its counts by name.
 """
 
 import itertools
@@ -20,9 +20,9 @@ from common.protocol.wire import read_to_worker, to_frames
 from tests.integration.integer_worker import joined
 
 TARGET_STEPS = 25  # pushes from one version of the target weights to the next
-UNDER_WAY = 4  # pulls of one puller
-PULLS_OF_A_VERSION = 50  # at most, in the mean
-SILENCE_MILLISECONDS = 1000  # then what is under way was lost, with a server perhaps
+IN_FLIGHT = 4  # pulls of one puller
+PULLS_OF_A_VERSION = 50  # at most, on average
+TIMEOUT_MILLISECONDS = 1000  # after it pulls in flight count as lost, perhaps with a server
 
 
 def push(server: str, name: str, size: int) -> None:
@@ -37,7 +37,7 @@ def push(server: str, name: str, size: int) -> None:
 
 
 class Puller:
-    """Pulls and checks. Every third pull is of the target weights, every fifth in half the bytes."""
+    """Pulls and checks. Every third pull is of the target weights, every fifth uses bfloat16."""
 
     def __init__(self, server: str, size: int) -> None:
         self._size = size
@@ -49,11 +49,11 @@ class Puller:
         self.found = dict.fromkeys(("pulled", "targets", "epochs", "versions", "torn", "backwards"), 0)
 
     def pull(self, pulls: int) -> None:
-        # Weights that nobody changes meanwhile cannot be torn: those who push must have had their turns.
+        # Weights that do not change cannot be torn: there must have been enough new versions among the pulls.
         while self.found["pulled"] < pulls or self.found["versions"] < pulls // PULLS_OF_A_VERSION:
-            while len(self._asked) < UNDER_WAY:
+            while len(self._asked) < IN_FLIGHT:
                 self._ask()
-            if not self._socket.poll(SILENCE_MILLISECONDS):
+            if not self._socket.poll(TIMEOUT_MILLISECONDS):
                 self._asked.clear()
                 continue
             frames = self._socket.recv_multipart(copy=False)

@@ -1,9 +1,9 @@
 """
-Swarms of counting workers, and whether what they were told is in the weights.
+Swarms of counting workers, and a comparison of their acknowledged pushes with the weights.
 
-What a killed worker had pushed and was not told of may be in the weights or not, once each. What it was told of is in a
-checkpoint before the server is killed next, and what the server forgot is sent again before its worker is killed:
-docs/GUARANTEES.md says why.
+An unacknowledged push of a killed worker may be in the weights or not, at most once. An acknowledged push of a killed
+worker is in a checkpoint before the server is killed next, and a worker is killed only after it has resent the pushes
+that a killed server lost. docs/GUARANTEES.md gives the reasons.
 """
 
 import time
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.integration.processes import Program, Programs, wait_for, weights_of
-from tests.trials.swarm import books_of
+from tests.trials.swarm import counters_in
 
 PATIENCE_SECONDS = 60.0
 
@@ -22,12 +22,12 @@ PATIENCE_SECONDS = 60.0
 @dataclass(frozen=True)
 class Swarm:
     first: int
-    books: Path
+    counters: Path
     program: Program
 
 
 class Swarms:
-    """Swarms of `size` workers each. `weights` is the number of workers that there may be."""
+    """Swarms of `size` workers each. `weights` bounds the number of workers, since each has a weight of its own."""
 
     def __init__(self, programs: Programs, *, size: int, weights: int) -> None:
         self._programs = programs
@@ -36,52 +36,52 @@ class Swarms:
         self._all: list[Swarm] = []
         self.size = size
         self.alive: list[Swarm] = []
-        self.next = 0  # worker that never was
+        self.next = 0  # the first number that no worker has had
 
     @property
     def is_full(self) -> bool:
-        """Whether only workers that were can be started."""
+        """Whether there are no weights left for new workers."""
         return self.next + self.size > self._weights
 
     def start(self, server: str, first: int | None = None, prefix: tuple[str, ...] = ()) -> Swarm:
-        """A swarm of new workers, or, as new incarnations, of those from `first` on."""
+        """A swarm of new workers; or of new incarnations of the workers from number `first` on."""
         first = self.next if first is None else first
-        books = self._programs.folder / f"books-{len(self._all)}"
-        where = [str(first), str(self.size), str(self._weights), str(books), str(self._stop)]
+        counters = self._programs.folder / f"counters-{len(self._all)}"
+        where = [str(first), str(self.size), str(self._weights), str(counters), str(self._stop)]
         program = self._programs.start("tests.trials.swarm", server, *where, prefix=prefix)
-        wait_for(lambda: books.exists() and books.stat().st_size == 16 * self.size, program=program)
+        wait_for(lambda: counters.exists() and counters.stat().st_size == 16 * self.size, program=program)
         self.next = max(self.next, first + self.size)
-        swarm = Swarm(first, books, program)
+        swarm = Swarm(first, counters, program)
         self.alive.append(swarm)
         self._all.append(swarm)
         return swarm
 
     def kill(self, swarm: Swarm) -> None:
-        """As kill −9."""
+        """Kill it with SIGKILL."""
         swarm.program.kill()
         self.alive.remove(swarm)
 
-    def until_nothing_is_missing(self, endpoint: str) -> None:
-        """The workers have sent again what a killed server forgot; or they never will."""
+    def wait_until_resent(self, endpoint: str) -> None:
+        """Wait until the weights contain every acknowledged push, at most PATIENCE_SECONDS."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
-            _, acknowledged, counted = self._books(endpoint)
+            _, acknowledged, counted = self._counters(endpoint)
             if (counted >= acknowledged).all():
                 return
             rest(0.2)
 
     def finish(self, endpoint: str) -> dict[str, int]:
-        """Pushes begun and acknowledged, and how many of them are missing in the weights, or there too often."""
+        """Pushes begun and acknowledged, and how many of them the weights lack or contain twice."""
         self._stop.touch()
 
-        def at_rest() -> bool:
-            books = [books_of(swarm.books) for swarm in self.alive]
-            return all(np.array_equal(book[:, 0], book[:, 1]) for book in books)
+        def all_acknowledged() -> bool:
+            counters = [counters_in(swarm.counters) for swarm in self.alive]
+            return all(np.array_equal(pushes[:, 0], pushes[:, 1]) for pushes in counters)
 
         for swarm in self.alive:
-            wait_for(at_rest, within_seconds=120, program=swarm.program)
-        self.until_nothing_is_missing(endpoint)
-        begun, acknowledged, counted = self._books(endpoint)
+            wait_for(all_acknowledged, within_seconds=120, program=swarm.program)
+        self.wait_until_resent(endpoint)
+        begun, acknowledged, counted = self._counters(endpoint)
         return {
             "begun": int(begun.sum()),
             "acknowledged": int(acknowledged.sum()),
@@ -89,13 +89,13 @@ class Swarms:
             "doubled": int(np.maximum(counted - begun, 0).sum()),
         }
 
-    def _books(self, endpoint: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of each worker, [WEIGHTS]: pushes begun, pushes acknowledged, and after these, what the weights say."""
+    def _counters(self, endpoint: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """[WEIGHTS] each: pushes begun, pushes acknowledged, and the counts in the weights, which are read last."""
         begun, acknowledged = np.zeros(self._weights, dtype=np.int64), np.zeros(self._weights, dtype=np.int64)
         for swarm in self._all:
-            book = books_of(swarm.books)
-            begun[swarm.first : swarm.first + self.size] += book[:, 0]
-            acknowledged[swarm.first : swarm.first + self.size] += book[:, 1]
+            pushes = counters_in(swarm.counters)
+            begun[swarm.first : swarm.first + self.size] += pushes[:, 0]
+            acknowledged[swarm.first : swarm.first + self.size] += pushes[:, 1]
         return begun, acknowledged, weights_of(endpoint, self._weights).numpy().astype(np.int64)
 
 
@@ -105,7 +105,7 @@ def rest(seconds: float) -> None:
 
 
 def broken(found: Mapping[str, float]) -> dict[str, bool]:
-    """Which of the promises about counts are, by what was promised."""
+    """Whether each guarantee about counts is broken, by guarantee."""
     return {
         "no acknowledged push is lost": found["lost"] > 0,
         "no push counts twice": found["doubled"] > 0,

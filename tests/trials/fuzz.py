@@ -1,10 +1,10 @@
 """
-A real server among liars: spoilt messages and spoilt connections, while two honest workers count.
+Fuzzing of a real server: malformed messages and connections, while two honest workers push integers.
 
-Run it as a module, with sizes in the environment: SEED=, MESSAGES=, RATE= (messages a second; 0: as fast as they go).
-At the end the server lives, has the sum of what the honest pushed, no descriptor and little memory more than before.
-How much longer the honest waited is a promise only at a rate that leaves cores idle for most of the time; so it is also
-measured while the same lies are told to a socket of nobody (sink.py).
+Run it as a module, with sizes in the environment: SEED=, MESSAGES=, RATE= (messages per second; 0: unlimited). At the
+end the server is alive, its weights are the sum of the honest pushes, it has no more descriptors than before and little
+more memory. The latency of the honest workers is bounded only at a rate that leaves the cores idle most of the time.
+For comparison it is also measured while the same messages are sent to a socket that discards them (sink.py).
 """
 
 import random
@@ -26,20 +26,19 @@ from tests.trials.junk import Junk
 from tests.trials.mutations import Mutations
 
 CONNECTIONS = 32  # at a time
-MESSAGES_EACH = 60  # of a connection; then it is closed, for who is not heard any more finds nothing
-MESSAGES_TO_JUNK = 100  # one spoilt connection for so many messages
-OVERSIZED = 20_000  # one frame that is too long for so many messages
-STRETCHES = 20  # of the lies; memory is looked at after each
-# What waits in the queues of connections that are served late, and tables that are full: both have an end, so what
-# grows in the second half must be little.
+MESSAGES_EACH = 60  # of a connection; then it is closed, because a quarantined sender finds no more faults
+MESSAGES_TO_JUNK = 100  # messages per malformed connection
+OVERSIZED = 20_000  # messages per frame that is too long
+STRETCHES = 20  # parts of the load; memory is measured after each
+# Queues of connections that are served late, and tables, are bounded. Once they are full, memory must hardly grow.
 MOST_GROWTH_MIB = 256
 MOST_LATE_GROWTH_MIB = 32
 MOST_P99_RATIO = 2.0
-QUIET_PUSHES = 500  # of each worker, before the first lie
+QUIET_PUSHES = 500  # of each worker, before the first malformed message
 
 
 class Honest:
-    """Two honest workers, and how they are served."""
+    """Two honest workers, and the latency of their pushes."""
 
     def __init__(self, programs: Programs, endpoint: str, seed: int) -> None:
         self._stop = programs.folder / "stop"
@@ -54,19 +53,19 @@ class Honest:
             wait_for(lambda p=path: p.exists() and len(times_of(p)) >= pushes, program=program)  # type: ignore[misc]
 
     def p99_seconds(self, since: float, until: float) -> float:
-        """Of the pushes answered in that time; NaN when there was none."""
+        """Of the pushes that were answered in that interval; NaN if there was none."""
         times = np.concatenate([times_of(path) for path in self._times])
         took = times[(times[:, 0] >= since) & (times[:, 0] < until), 1]
         return float(np.percentile(took, 99)) if len(took) else np.nan
 
     def finish(self) -> np.ndarray:
-        """What both have pushed, in sum."""
+        """The sum of the pushes of both."""
         self._stop.touch()
         return np.sum([wait_for(lambda p=p: told(p.output), program=p) for p in self._programs], axis=0)  # type: ignore[misc]
 
 
-class Liars:
-    """Many connections that say what should not be said."""
+class FuzzClients:
+    """Many connections that send malformed messages."""
 
     def __init__(self, endpoint: str, seed: int) -> None:
         self._endpoint = endpoint
@@ -78,10 +77,10 @@ class Liars:
         self.sent = self.connections = 0
 
     @property
-    def spoilt_connections(self) -> int:
+    def malformed_connections(self) -> int:
         return self._junk.connections
 
-    def say(self, messages: int, *, rate: int) -> None:
+    def send(self, messages: int, *, rate: int) -> None:
         began = time.monotonic()
         for number in range(messages):
             if rate and (ahead := number / rate - (time.monotonic() - began)) > 0.01:
@@ -102,7 +101,7 @@ class Liars:
             self._sockets.append((self._connected(), self._random.randrange(1, MESSAGES_EACH)))
         at = self._random.randrange(CONNECTIONS)
         socket, left = self._sockets[at]
-        socket.send_multipart(frames)  # waits when the server does not take more
+        socket.send_multipart(frames)  # blocks while the server's queue is full
         self.sent += 1
         while socket.poll(0):
             socket.recv_multipart()
@@ -131,22 +130,22 @@ def trial(*, seed: int, messages: int, rate: int) -> dict[str, float]:
         process = psutil.Process(server.process.pid)
         rss, descriptors = process.memory_info().rss, process.num_fds()
         beside = time.monotonic()
-        _lie_to_nobody(programs, seed, messages // STRETCHES, rate=rate)
+        _fuzz_sink(programs, seed, messages // STRETCHES, rate=rate)
         loud = time.monotonic()
-        liars, resident = Liars(endpoint, seed), []
+        clients, resident = FuzzClients(endpoint, seed), []
         for _ in range(STRETCHES):
-            liars.say(messages // STRETCHES, rate=rate)
+            clients.send(messages // STRETCHES, rate=rate)
             resident.append((process.memory_info().rss - rss) / 2**20)
         over = time.monotonic()
-        liars.close()
+        clients.close()
         lost = _lost(honest.finish(), endpoint)
         status = status_of(endpoint)
         return {
             "seed": seed,
-            "messages": liars.sent,
+            "messages": clients.sent,
             "seconds": over - loud,
-            "connections": liars.connections,
-            "spoilt_connections": liars.spoilt_connections,
+            "connections": clients.connections,
+            "malformed_connections": clients.malformed_connections,
             "refused": sum(status.refused.values()),
             "updates": status.updates,
             "crashes": int(server.process.poll() is not None),
@@ -161,30 +160,30 @@ def trial(*, seed: int, messages: int, rate: int) -> dict[str, float]:
         }
 
 
-def _lie_to_nobody(programs: Programs, seed: int, messages: int, *, rate: int) -> None:
-    """What the lies cost the machine, without what they cost the server."""
+def _fuzz_sink(programs: Programs, seed: int, messages: int, *, rate: int) -> None:
+    """The load of the clients on the machine, without the load on the server."""
     endpoint = programs.folder / "sink"
     sink = programs.start("tests.trials.sink", str(endpoint))
     wait_for(lambda: endpoint.exists() and endpoint.read_text(), program=sink)
-    liars = Liars(endpoint.read_text(), seed)
-    liars.say(messages, rate=rate)
-    liars.close()
+    clients = FuzzClients(endpoint.read_text(), seed)
+    clients.send(messages, rate=rate)
+    clients.close()
     sink.kill()
 
 
 def _lost(pushed: np.ndarray, endpoint: str) -> int:
-    """How far the weights are from the sum of what the honest pushed."""
+    """The distance of the weights from the sum of the honest pushes."""
     return int(np.abs(weights_of(endpoint, SCHEMA.size).numpy() + pushed).sum())
 
 
 def _late_growth(resident: Sequence[float]) -> float:
-    """From the second quarter to the last one."""
+    """Growth from the second quarter to the last one."""
     quarter = len(resident) // 4
     return float(np.median(resident[-quarter:]) - np.median(resident[quarter : 2 * quarter]))
 
 
 def _leaked(process: psutil.Process, before: int) -> int:
-    """Descriptors more than before, once the server has had time to see who is gone."""
+    """Additional descriptors, after the server has had time to notice closed connections."""
     deadline = time.monotonic() + 60
     while (more := process.num_fds() - before) > 0 and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -193,15 +192,15 @@ def _leaked(process: psutil.Process, before: int) -> int:
 
 def main() -> int:
     found = trial(**figures.sizes(seed=0, messages=1_000_000, rate=2000))
-    return figures.told(
+    return figures.report(
         found,
         {
             "the server lives": found["crashes"] > 0,
             "the sum of the honest workers is exact": found["lost"] > 0,
             "no descriptor is leaked": found["leaked"] > 0,
             f"memory grows by less than {MOST_GROWTH_MIB} MiB": found["rss_growth_mib"] >= MOST_GROWTH_MIB,
-            "and does not go on growing": found["rss_late_growth_mib"] >= MOST_LATE_GROWTH_MIB,
-            f"the honest wait less than {MOST_P99_RATIO} times as long": found["p99_ratio"] >= MOST_P99_RATIO,
+            "and does not grow on and on": found["rss_late_growth_mib"] >= MOST_LATE_GROWTH_MIB,
+            f"honest latency grows by less than {MOST_P99_RATIO} times": found["p99_ratio"] >= MOST_P99_RATIO,
         },
     )
 

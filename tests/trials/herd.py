@@ -1,9 +1,9 @@
 """
 Many short-lived workers in one process, made of sockets and messages alone, so that a few hundred cost little.
 
-Run it as a module: herd HOST:PORT FIRST COUNT NAMES SEED. COUNT workers at a time, under names from NAMES of them that
-begin at FIRST. Each joins, pushes zeros for a moment, and leaves: with GOODBYE, without a word, or after some nonsense.
-It goes on until it is killed.
+Run it as a module: herd HOST:PORT FIRST COUNT NAMES SEED. COUNT workers live at a time, under NAMES different names
+from number FIRST on. Each worker joins, pushes zeros for some seconds, and leaves: with GOODBYE, silently, or after a
+malformed message. The program runs until it is killed.
 """
 
 import contextlib
@@ -40,17 +40,17 @@ class Life:
         self._due = now + drawn.uniform(0, PUSH_SECONDS)
         run = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
         who = {"worker_id": name, "secret": secrets.token_hex(16), "protocols": [1, 1]}
-        self._say("HELLO", **who, proposed_run=run)
-        self._say("SEED", ZEROS, schema=SCHEMA.to_list())
+        self._send("HELLO", **who, proposed_run=run)
+        self._send("SEED", ZEROS, schema=SCHEMA.to_list())
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         while self.socket.poll(0):
             reply = msgpack.unpackb(self.socket.recv_multipart()[1])
             if reply["type"] in ("WEIGHTS", "NOT_MODIFIED"):
                 self._have_version, self._have_epoch = reply["version"], reply["epoch"]
 
     def live(self, now: float) -> bool:
-        """Push, if it is time. Returns whether it lives on."""
+        """Push if a push is due. Returns whether the worker lives on."""
         if now < self._due:
             return True
         self._due = now + PUSH_SECONDS
@@ -61,23 +61,23 @@ class Life:
         self._sequence += 1
         what = {"sequence": self._sequence, "computed_on": self._have_version, "epoch": self._have_epoch}
         have = {"have_version": self._have_version, "have_epoch": self._have_epoch}
-        self._say("PUSH", ZEROS, weight_codec="float32", schema_hash=SCHEMA.hash, steps=1, **what, **have)
+        self._send("PUSH", ZEROS, weight_codec="float32", schema_hash=SCHEMA.hash, steps=1, **what, **have)
         meters = {f"meter {number}": self._random.random() for number in range(10)}
-        self._say("REPORT", sequence=self._sequence, episodes=[[1.0, 10]], meters=meters)
+        self._send("REPORT", sequence=self._sequence, episodes=[[1.0, 10]], meters=meters)
         return True
 
     def _leave(self) -> None:
         how = self._random.randrange(3)
         if how == 0:
-            self._say("GOODBYE", reason="enough")
+            self._send("GOODBYE", reason="enough")
         elif how == 1:
-            self._say("NONSENSE")
+            self._send("NONSENSE")
         self.socket.close()
 
-    def _say(self, kind: str, *vector: bytes, **fields: Any) -> None:
+    def _send(self, kind: str, *vector: bytes, **fields: Any) -> None:
         self._request += 1
         header = msgpack.packb({"type": kind, "request": self._request, **fields})
-        with contextlib.suppress(zmq.Again):  # a worker that is not served says nothing more for a moment
+        with contextlib.suppress(zmq.Again):  # the queue is full: this message is dropped
             self.socket.send_multipart([PROTOCOL_TAG, header, *vector], zmq.NOBLOCK)
 
 
@@ -89,7 +89,7 @@ def main(server: str, first: int, count: int, names: int, seed: int) -> None:
     while True:
         now = time.monotonic()
         for life in lives:
-            life.hear()
+            life.receive()
             if not life.live(now):
                 free.append(life.name)
         lives = [life for life in lives if not life.socket.closed]

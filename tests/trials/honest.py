@@ -1,9 +1,9 @@
 """
-An honest worker that writes down how long the server took for each push.
+An honest worker that records the latency of each push.
 
-Run it as a module: honest HOST:PORT NAME SEED TIMES STOP. Pushes integers until the file STOP is there, then prints the
-sum of them and stays. TIMES is a file of float64 pairs: when a push was answered (of the clock time.monotonic), and the
-seconds that this took.
+Run it as a module: honest HOST:PORT NAME SEED TIMES STOP. It pushes integers until the file STOP exists, then prints
+their sum and stays alive. TIMES is a file of float64 pairs: the time of a reply (time.monotonic) and its latency in
+seconds.
 """
 
 import signal
@@ -16,11 +16,11 @@ import torch
 
 from tests.integration.integer_worker import SCHEMA, joined
 
-PAUSE_SECONDS = 0.002  # between two pushes: latency is measured, not how much the server can take
+PAUSE_SECONDS = 0.002  # between two pushes: latency is measured, not throughput
 
 
 def times_of(path: Path) -> np.ndarray:
-    """What a worker has written so far: when, and seconds, [N, 2]."""
+    """The pairs that a worker has written so far, [N, 2]."""
     data = path.read_bytes()
     return np.frombuffer(data[: len(data) // 16 * 16], dtype=np.float64).reshape(-1, 2)
 

@@ -26,7 +26,7 @@ class Host:
 
 
 class Hosts:
-    """Hosts on one bridge, which lives in a namespace of its own so that the machine stays untouched. Needs root."""
+    """Hosts on one bridge; the bridge has a namespace of its own, so the machine's network is unchanged. Needs root."""
 
     def __init__(self, count: int) -> None:
         self._bridge = f"psbr{os.getpid()}"
@@ -53,15 +53,15 @@ class Hosts:
         ip("-n", self._bridge, "link", "set", host.link, "down")
 
     def heal(self, host: Host) -> None:
-        """Plug it in again."""
+        """Plug its cable in again."""
         ip("-n", self._bridge, "link", "set", host.link, "up")
 
     def mute(self, host: Host, towards: Host) -> None:
-        """What one sends to the other is lost; what comes from there arrives."""
+        """Drop all packets from `host` to `towards`; the other direction still works."""
         ip("-n", host.name, "neigh", "replace", towards.address, "lladdr", NOBODY, "dev", "eth0", "nud", "permanent")
 
     def unmute(self, host: Host, towards: Host) -> None:
-        """Let it be heard again."""
+        """Undo `mute`."""
         ip("-n", host.name, "neigh", "del", towards.address, "dev", "eth0")
 
     def remove(self) -> None:
@@ -71,7 +71,7 @@ class Hosts:
 
 @contextmanager
 def inside(host: Host) -> Iterator[None]:
-    """This thread, and those that it starts, open their sockets on that host."""
+    """Sockets of this thread, and of threads and processes that it starts, are opened on that host."""
     with open("/proc/thread-self/ns/net") as here, open(f"/var/run/netns/{host.name}") as there:
         _enter(there.fileno())
         try:

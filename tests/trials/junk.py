@@ -1,6 +1,6 @@
 """
-TCP connections that are no ZeroMQ, or stop being it: handshakes with turned bits, halves of them, byte by byte, frames
-of impossible sizes, cut at any moment. Sockets never block; what the server says is not read.
+TCP connections that violate ZMTP: handshakes with flipped bits, cut short, or sent byte by byte; frames of impossible
+sizes; connections closed at any moment. Sockets never block, and the server's bytes are not read.
 """
 
 import contextlib
@@ -17,18 +17,18 @@ RESET = struct.pack("ii", 1, 0)  # for SO_LINGER: close with RST
 
 
 class Junk:
-    """Keeps up to `most` such connections, some for long."""
+    """Keeps up to `most` such connections open, some of them for long."""
 
     def __init__(self, endpoint: str, seed: int, *, most: int = 50) -> None:
         host, _, port = endpoint.rpartition(":")
         self._address = host, int(port)
         self._random = random.Random(seed)
         self._most = most
-        self._open: list[tuple[socket.socket, bytes]] = []  # and what is still to be sent, byte by byte
+        self._open: list[tuple[socket.socket, bytes]] = []  # with the bytes that are still to be sent, one by one
         self.connections = 0
 
     def one_more(self) -> None:
-        """Another connection; every connection that trickles sends its next byte."""
+        """Open another connection; slow connections send their next byte."""
         self._open = [(sock, _trickle(sock, rest)) for sock, rest in self._open]
         if len(self._open) >= self._most:
             self._cut(self._open.pop(self._random.randrange(len(self._open)))[0])
@@ -58,7 +58,7 @@ class Junk:
 
 
 def _send(sock: socket.socket, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # the server has hung up, or does not read: both are its right
+    with contextlib.suppress(OSError):  # the server may close the connection or stop reading
         sock.send(data)
 
 
@@ -73,14 +73,14 @@ def _half(drawn: random.Random) -> bytes:
 
 
 def _impossible_frame(drawn: random.Random) -> bytes:
-    """Whole up to here; then a frame that says it is very long, or a command that is none."""
+    """A sound handshake, then a frame header with a very large size, or an unknown command."""
     size = drawn.choice([0, 2**16, 2**24, 2**24 + 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1])
     flags = drawn.choice([0x02, 0x03, 0x06, 0x07, 0xFF])  # long, and: more to come, a command, reserved
     return GREETING + READY + bytes([flags]) + struct.pack(">Q", size) + drawn.randbytes(drawn.randrange(64))
 
 
 def _endless_message(drawn: random.Random) -> bytes:
-    """Frames that each promise another one, and then nothing."""
+    """Frames whose "more" bit announces another one, which never comes."""
     return GREETING + READY + b"\x01\x07ps-rl/1" + b"\x01\x01x" * drawn.randrange(1000)
 
 

@@ -1,8 +1,8 @@
 """
-Messages as they should not be, by a seed: frames of the protocol, spoilt in every way that we could think of.
+Malformed messages, drawn by a seed: frames of the protocol, mutated in every way that we could think of.
 
-Whatever comes out moves no weight: a gradient is 0 wherever the server could take the message for a sound one. Nothing
-here stops the run or takes an honest worker's name, which without keys anybody may.
+No mutation changes a weight: gradients are 0 in every message that the server could accept. No mutation stops the run
+or uses an honest worker's name, although without keys any peer could do both.
 """
 
 import random
@@ -24,11 +24,11 @@ ODD: Sequence[Any] = (
 )  # fmt: skip
 SEQUENCES = (1, 2, 3, 63, 64, 65, 66, 1000, 2**31, 2**32, 2**53)
 WRONG_VALUES = (float("nan"), float("inf"), float("-inf"), 3e38)
-NAMES = 500  # that workers who are none go by
+NAMES = 500  # of fake workers
 
 
 class Mutations:
-    """Endless spoilt messages to a run of `schema`."""
+    """An endless source of malformed messages to a run of `schema`."""
 
     def __init__(self, schema: Schema, seed: int) -> None:
         self._schema = schema
@@ -45,11 +45,11 @@ class Mutations:
         return self._random.choice(self._ways)()
 
     def hello(self) -> Frames:
-        """A worker that is none introduces itself; what it pushes is looked at from now on."""
+        """A fake worker joins, so that the server processes its pushes from then on."""
         return _framed(self._fields("HELLO"))
 
     def sound(self) -> Frames:
-        """As it should be, of a stranger or of somebody who has said HELLO, for the first time or once more."""
+        """A sound message, from a joined or an unknown sender, new or a duplicate."""
         kinds = ["HELLO", "PULL", "PUSH", "PUSH", "REPORT", "HEARTBEAT", "GOODBYE", "STATUS_REQUEST", "SEED"]
         rare = "CHECKPOINT_REQUEST" if self._random.random() < 0.05 else "PUSH"
         fields = self._fields(self._random.choice([*kinds, rare]))
@@ -80,7 +80,7 @@ class Mutations:
     # -- the ways ---------------------------------------------------------------------------------------------------
 
     def _flipped(self) -> Frames:
-        """Bits of the header turned over."""
+        """Flipped bits in the header."""
         tag, header, *rest = self.sound()
         return [tag, flipped(header, self._random, most=8), *rest]
 
@@ -121,7 +121,7 @@ class Mutations:
         """Lists in lists, or maps in maps, thousands deep; sometimes as the value of a field."""
         opening = self._random.choice([b"\x91", b"\x81\xa1a"])
         deep = opening * self._random.choice([10, 500, 1100, 20_000]) + b"\xc0"
-        head = b"\x83\xa4type\xa5HELLO\xa7request\x01\xa8proposal"
+        head = b"\x83\xa4type\xa5HELLO\xa7request\x01\xacproposed_run"
         return [PROTOCOL_TAG, self._random.choice([deep, head + deep])]
 
     def _key_twice(self) -> Frames:
@@ -150,7 +150,7 @@ class Mutations:
         return _framed(self._push(), vector.tobytes())
 
     def _wrong_sequence(self) -> Frames:
-        """Sent again, sent too early, or with a promise about older ones."""
+        """A duplicate, a push far ahead of its predecessors, or one with a random `oldest`."""
         sequence, oldest = self._random.choice(SEQUENCES), self._random.choice(SEQUENCES)
         return _framed(self._push(sequence=sequence, oldest=oldest), self._zeros)
 
@@ -165,12 +165,12 @@ class Mutations:
 
 
 def flipped(data: bytes, drawn: random.Random, *, most: int) -> bytes:
-    """1 to `most` bits of it turned over."""
-    spoilt = bytearray(data)
+    """A copy with 1 to `most` bits flipped."""
+    mutated = bytearray(data)
     for _ in range(drawn.randrange(1, most + 1)):
-        at = drawn.randrange(8 * len(spoilt))
-        spoilt[at // 8] ^= 1 << at % 8
-    return bytes(spoilt)
+        at = drawn.randrange(8 * len(mutated))
+        mutated[at // 8] ^= 1 << at % 8
+    return bytes(mutated)
 
 
 def _framed(fields: Fields, *vector: bytes) -> Frames:

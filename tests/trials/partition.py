@@ -1,9 +1,10 @@
 """
-Workers on hosts of their own that count, while cables are pulled, one direction goes silent, hosts vanish without a
-FIN, processes are paused, and the server is killed. At the end the weights must be the counts, as in chaos.py.
+Counting workers on virtual hosts, while cables are pulled, one direction is blocked, hosts vanish without a FIN,
+processes are paused, and the server is killed. At the end the weights must equal the counts, as in chaos.py.
 
-Run it as root, as a module, with sizes in the environment: SEED=, EVENTS=, SWARM= (workers of a host). The leases of
-the dead end in time, and no others. (Loss and delay: chaos.py, whose proxy needs no modules of the kernel.)
+Run it as root, as a module, with sizes in the environment: SEED=, EVENTS=, SWARM= (workers per host). Leases of dead
+workers must expire in time, and leases of undisturbed workers must not. (chaos.py covers loss and delay: its proxy
+needs no kernel modules.)
 """
 
 import random
@@ -22,15 +23,15 @@ from tests.trials.counting import Swarm, Swarms, broken, rest
 from tests.trials.hosts import Host, Hosts, inside
 
 LEASE_SECONDS = 2.0
-MOST_LEASE_SECONDS = 3.0  # from a worker's end to that of its lease
-LONGEST_SECONDS = 4.0  # of a cut or a pause: some outlast the lease, some do not
+MOST_LEASE_SECONDS = 3.0  # from a worker's death to the expiry of its lease
+LONGEST_SECONDS = 4.0  # of a cut or a pause: some last longer than the lease, some do not
 WORKER_HOSTS = 3
 SILENT = re.compile(r"worker-(\d+) has been silent")
 FLAGS = ("--checkpoint-seconds", "2", "--lease-seconds", str(LEASE_SECONDS))
 
 
 class Partitions:
-    """One trial: the first host has the server, each of the others a swarm."""
+    """One trial: the first host runs the server, each of the others a swarm."""
 
     def __init__(self, programs: Programs, links: Hosts, *, seed: int, swarm: int, weights: int) -> None:
         self._programs = programs
@@ -42,12 +43,12 @@ class Partitions:
         self._on: dict[str, Swarm] = {host.name: self._started_on(host) for host in self._hosts}
         self.events: dict[str, int] = {}
         self.longest_lease_seconds = 0.0
-        self.ended_alive = 0  # leases of workers that nothing was done to
-        self._touched: set[int] = set()  # workers that something was done to in the last event
-        self._until_all_are_there()
+        self.ended_alive = 0  # expired leases of undisturbed workers
+        self._touched: set[int] = set()  # workers that the last event disturbed
+        self._wait_for_all_workers()
 
     def event(self) -> None:
-        """Something happens to a host, or to the server, and is over."""
+        """One failure of a host or of the server, and its recovery."""
         of_hosts = (self._cut, self._mute, self._deafen, self._vanish, self._pause_workers)
         host = self._random.choice(self._hosts)
         happens = self._random.choice((*of_hosts, self._pause_server, self._kill_server))
@@ -55,19 +56,19 @@ class Partitions:
         self.events[name] = self.events.get(name, 0) + 1
         swarm = self._on[host.name]
         numbers = range(swarm.first, swarm.first + self._swarms.size) if happens in of_hosts else range(0)
-        # TCP is still getting over what happened before: after a cut it sends again in pauses of seconds.
+        # TCP may still be recovering from the event before: after a cut it retransmits at intervals of seconds.
         touched, self._touched = {*numbers, *self._touched}, {*numbers}
-        server, heard = self._server, len(self._server.output)
+        server, logged = self._server, len(self._server.output)
         happens(host)
-        self._until_all_are_there()
-        self._swarms.until_nothing_is_missing(self._endpoint)
-        told = self._server.output[heard if self._server is server else 0 :]
-        self.ended_alive += sum(int(number) not in touched for number in SILENT.findall(told))
+        self._wait_for_all_workers()
+        self._swarms.wait_until_resent(self._endpoint)
+        log = self._server.output[logged if self._server is server else 0 :]
+        self.ended_alive += sum(int(number) not in touched for number in SILENT.findall(log))
 
     def finish(self) -> dict[str, int]:
         return self._swarms.finish(self._endpoint)
 
-    # -- what may happen ----------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------------
 
     def _cut(self, host: Host) -> None:
         self._links.cut(host)
@@ -75,11 +76,11 @@ class Partitions:
         self._links.heal(host)
 
     def _mute(self, host: Host) -> None:
-        """The server does not hear it any more."""
+        """Block packets from the host to the server."""
         self._one_way(host, self._head)
 
     def _deafen(self, host: Host) -> None:
-        """It does not hear the server any more."""
+        """Block packets from the server to the host."""
         self._one_way(self._head, host)
 
     def _one_way(self, host: Host, towards: Host) -> None:
@@ -88,14 +89,14 @@ class Partitions:
         self._links.unmute(host, towards)
 
     def _vanish(self, host: Host) -> None:
-        """As if its plug was pulled: what it held is gone, and no FIN tells of it."""
+        """Power off: the workers' memory is lost, and no FIN is sent."""
         others = self._swarms.size * (len(self._hosts) - 1)
         self._links.cut(host)
         self._swarms.kill(self._on[host.name])
         began = time.monotonic()
         wait_for(lambda: self._alive() <= others, program=self._server)
         self.longest_lease_seconds = max(self.longest_lease_seconds, time.monotonic() - began)
-        # What it was told of has to be on disk before the server may be killed.
+        # Its acknowledged pushes must be durable before the server may be killed.
         ask(self._endpoint, messages.CheckpointRequest(request=1), timeout_seconds=60)
         self._links.heal(host)
         first = self._on[host.name].first if self._swarms.is_full or self._random.random() < 0.3 else None
@@ -118,7 +119,7 @@ class Partitions:
         rest(self._random.uniform(0, 1.5))
         self._server, _ = self._start_server("--resume", str(self._programs.folder / "run"), port=port)
 
-    # -- how ----------------------------------------------------------------------------------------------------------
+    # -- helpers of the events ----------------------------------------------------------------------------------------
 
     def _start_server(self, *flags: str, port: int = 0) -> tuple[Program, str]:
         return self._programs.start_server(*flags, *FLAGS, host=self._head.address, port=port, prefix=self._head.prefix)
@@ -132,7 +133,7 @@ class Partitions:
     def _alive(self) -> int:
         return status_of(self._endpoint).workers_alive
 
-    def _until_all_are_there(self) -> None:
+    def _wait_for_all_workers(self) -> None:
         everybody = self._swarms.size * len(self._hosts)
         wait_for(lambda: self._alive() == everybody, within_seconds=120, program=self._server)
 
@@ -163,13 +164,13 @@ def trial(*, seed: int, events: int, swarm: int) -> dict[str, float]:
 
 
 def main() -> int:
-    told = trial(**figures.sizes(seed=0, events=200, swarm=5))
-    return figures.told(
-        told,
+    found = trial(**figures.sizes(seed=0, events=200, swarm=5))
+    return figures.report(
+        found,
         {
-            **broken(told),
-            f"the dead are gone within {MOST_LEASE_SECONDS:g} s": told["lease_seconds"] > MOST_LEASE_SECONDS,
-            "the living are not": told["ended_alive"] > 0,
+            **broken(found),
+            f"leases of the dead expire within {MOST_LEASE_SECONDS:g} s": found["lease_seconds"] > MOST_LEASE_SECONDS,
+            "leases of undisturbed workers do not expire": found["ended_alive"] > 0,
         },
     )
 

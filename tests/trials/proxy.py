@@ -1,4 +1,4 @@
-"""Between workers and a server: loses, doubles, delays and so reorders whole messages, and cuts connections."""
+"""A proxy between workers and a server: drops, duplicates, delays and so reorders messages, and cuts connections."""
 
 import heapq
 import itertools
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 
 import zmq
 
-MOST_CONNECTIONS = 10_000  # workers that die never say so here
+MOST_CONNECTIONS = 10_000  # connections of dead workers are never closed
 
 
 @dataclass(frozen=True)
 class Faults:
-    """Shares of messages, and the longest delay of one."""
+    """Shares of messages, and the longest delay of a message."""
 
     drop: float = 0.05
     duplicate: float = 0.05
-    delay: float = 0.2  # of those that are delayed at all
+    delay: float = 0.2
     longest_delay_seconds: float = 0.1
 
 
 class Proxy:
-    """Listens on `endpoint`, passes on to the server. Runs in a thread of its own until `close`."""
+    """Listens on `endpoint` and forwards to the server, in a thread of its own, until `close`."""
 
     def __init__(self, server: str, faults: Faults, seed: int) -> None:
         self._faults = faults
@@ -43,7 +43,7 @@ class Proxy:
         self._thread.start()
 
     def cut(self) -> None:
-        """Cut one connection, chosen by chance: the server sees the worker come back on another."""
+        """Cut a random connection to the server: its worker appears there on a new one."""
         self._cuts += 1
 
     def close(self) -> None:
@@ -99,4 +99,4 @@ class Proxy:
         try:
             to.send_multipart(message, zmq.NOBLOCK)
         except zmq.ZMQError:
-            self.dropped += 1  # full, or the worker is gone
+            self.dropped += 1  # the queue is full, or the worker is gone

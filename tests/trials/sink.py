@@ -1,7 +1,7 @@
 """
-A socket that takes everything and answers nothing: what it costs to lie, when nobody is lied to.
+A socket that receives everything and never replies: the baseline for the load of fuzzing clients.
 
-Run it as a module: sink ENDPOINT; the file gets its HOST:PORT.
+Run it as a module: sink ENDPOINT; its HOST:PORT is written to that file.
 """
 
 import sys

@@ -1,12 +1,12 @@
 """
-Does the server grow? Workers join and leave all the time, and its memory and its descriptors are watched.
+Does the server leak? Workers join and leave all the time, while its memory and its descriptors are sampled.
 
-Run it as a module, with sizes in the environment: SEED=, MINUTES=, WORKERS= (at a time), NAMES= (that they go by).
-They leave with GOODBYE, without a word, after nonsense, or because the process they live in is killed with −9. The
-first third of the time fills the tables that have an end; after it, memory grows by less than a mebibyte an hour.
+Run it as a module, with sizes in the environment: SEED=, MINUTES=, WORKERS= (at a time), NAMES= (of workers). Workers
+leave with GOODBYE, silently, after a malformed message, or because their process is killed with SIGKILL. Bounded tables
+fill in the first third of the time; after it, memory must grow by less than a mebibyte an hour.
 
-Resident memory follows what is in use only where the allocator gives back what is free: it is told to. On a machine
-that is busy with other things messages queue up, which shows as growth when more of them do than ever before.
+Resident memory follows memory in use only if the allocator returns free memory to the kernel, which GIVE_BACK enforces.
+On a busy machine messages queue up; a queue longer than ever before shows as growth.
 """
 
 import os
@@ -31,7 +31,7 @@ GIVE_BACK = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMA
 
 
 class Herds:
-    """The processes of the workers; each has names of its own."""
+    """The processes of the workers; each uses different names."""
 
     def __init__(self, programs: Programs, endpoint: str, *, seed: int, workers: int, names: int) -> None:
         self._programs = programs
@@ -68,7 +68,7 @@ def trial(*, seed: int, minutes: float, workers: int, names: int) -> dict[str, f
         server, endpoint = programs.start_server("--checkpoint-seconds", "5", "--lease-seconds", "2")
         process = psutil.Process(server.process.pid)
         herds = Herds(programs, endpoint, seed=seed, workers=workers, names=names)
-        # An answer with weights starts pyzmq's thread that frees what it sends, with descriptors of its own.
+        # The first reply with weights starts pyzmq's garbage-collector thread, which has descriptors of its own.
         wait_for(lambda: status_of(endpoint).updates >= workers, program=server)
         descriptors = _without_connections(process, herds, endpoint)
         herds.start()
@@ -92,7 +92,7 @@ def trial(*, seed: int, minutes: float, workers: int, names: int) -> dict[str, f
 
 
 def _without_connections(process: psutil.Process, herds: Herds, endpoint: str) -> int:
-    """Its descriptors once every worker is gone; their segments are unmapped with their leases."""
+    """The server's descriptors after all workers are gone, and with their leases their mapped segments."""
     herds.end()
     wait_for(lambda: status_of(endpoint).workers_alive == 0)
     wait_for(lambda: all(one.status == psutil.CONN_LISTEN for one in process.net_connections(kind="tcp")))
@@ -100,7 +100,7 @@ def _without_connections(process: psutil.Process, herds: Herds, endpoint: str) -
 
 
 def _watched(process: psutil.Process, herds: Herds, *, seconds: float) -> list[tuple[float, float, int]]:
-    """For so long, (seconds since the beginning, resident MiB, descriptors); processes are killed meanwhile."""
+    """Samples (seconds since the beginning, resident MiB, descriptors), while herds are killed."""
     began, kill_due, samples = time.monotonic(), KILL_SECONDS, []
     while (passed := time.monotonic() - began) < seconds:
         samples.append((passed, process.memory_info().rss / 2**20, process.num_fds()))
@@ -112,19 +112,19 @@ def _watched(process: psutil.Process, herds: Herds, *, seconds: float) -> list[t
 
 
 def slope(samples: Sequence[tuple[float, float, int]]) -> float:
-    """Mebibytes a second: the median of the slopes between all pairs (Theil 1950, Sen 1968); outliers do not count."""
+    """Mebibytes per second: the median slope of all pairs (Theil 1950, Sen 1968), which is robust to outliers."""
     seconds, mib = np.array(samples)[:: 1 + len(samples) // 1000, :2].T
     one, other = np.triu_indices(len(seconds), k=1)
     return float(np.median((mib[other] - mib[one]) / (seconds[other] - seconds[one])))
 
 
 def main() -> int:
-    told = trial(**figures.sizes(seed=0, minutes=60, workers=200, names=2000))
-    return figures.told(
-        told,
+    found = trial(**figures.sizes(seed=0, minutes=60, workers=200, names=2000))
+    return figures.report(
+        found,
         {
-            f"memory grows by less than {MOST_GROWTH_MIB} MiB an hour": told["rss_mib_per_hour"] >= MOST_GROWTH_MIB,
-            "no descriptor is leaked": told["leaked"] > 0,
+            f"memory grows by less than {MOST_GROWTH_MIB} MiB an hour": found["rss_mib_per_hour"] >= MOST_GROWTH_MIB,
+            "no descriptor is leaked": found["leaked"] > 0,
         },
     )
 

@@ -1,8 +1,8 @@
 """
-Many small workers in one process, each counting in a weight of its own. Their books lie in a file that outlives them.
+Many small workers in one process, each counting in a weight of its own. A file of counters outlives the process.
 
-Run it as a module: swarm HOST:PORT FIRST COUNT WEIGHTS BOOKS STOP. Worker FIRST + k adds 1 to weight FIRST + k, again
-and again, until the file STOP is there; BOOKS holds two numbers for each, the pushes begun and the pushes acknowledged.
+Run it as a module: swarm HOST:PORT FIRST COUNT WEIGHTS COUNTERS STOP. Worker FIRST + k adds 1 to weight FIRST + k,
+again and again, until the file STOP exists. COUNTERS contains two numbers per worker: pushes begun and acknowledged.
 """
 
 import os
@@ -21,34 +21,34 @@ def schema_of(weights: int) -> Schema:
     return Schema([TensorSpec("counts", (weights,))])
 
 
-def books_of(path: Path) -> np.ndarray:
+def counters_in(path: Path) -> np.ndarray:
     """Pushes begun, pushes acknowledged: [COUNT, 2]."""
     return np.fromfile(path, dtype=np.int64).reshape(-1, 2)
 
 
-def work(server: str, number: int, schema: Schema, book: np.ndarray, stop: Path) -> None:
+def work(server: str, number: int, schema: Schema, counter: np.ndarray, stop: Path) -> None:
     parameters, newest = joined(server, f"worker-{number}", schema)
     one = torch.zeros(schema.size)
     one[number] = -1.0
     while not stop.exists():
-        book[0] += 1
+        counter[0] += 1
         newest = parameters.push_pull(one, computed_on=newest, steps=1)
         assert newest.settled is not None
         assert newest.settled.verdict in ("applied", "duplicate"), newest.settled
-        book[1] += 1
-    # It stays: what a server that is killed now would forget, it still has.
+        counter[1] += 1
+    # The connection stays open: if the server is killed now, it needs the pushes of the resend buffer.
 
 
-def main(server: str, first: int, count: int, weights: int, books: Path, stop: Path) -> None:
-    np.zeros((count, 2), dtype=np.int64).tofile(books)
-    book = np.memmap(books, dtype=np.int64, mode="r+", shape=(count, 2))
+def main(server: str, first: int, count: int, weights: int, counters: Path, stop: Path) -> None:
+    np.zeros((count, 2), dtype=np.int64).tofile(counters)
+    mapped = np.memmap(counters, dtype=np.int64, mode="r+", shape=(count, 2))
     torch.set_num_threads(1)
     threading.excepthook = lambda failed: (sys.excepthook(*failed[:3]), os._exit(1))  # type: ignore[arg-type,misc]
     for k in range(count):
-        threading.Thread(target=work, args=(server, first + k, schema_of(weights), book[k], stop)).start()
+        threading.Thread(target=work, args=(server, first + k, schema_of(weights), mapped[k], stop)).start()
     threading.Event().wait()
 
 
 if __name__ == "__main__":
-    server, first, count, weights, books, stop = sys.argv[1:]
-    main(server, int(first), int(count), int(weights), Path(books), Path(stop))
+    server, first, count, weights, counters, stop = sys.argv[1:]
+    main(server, int(first), int(count), int(weights), Path(counters), Path(stop))

@@ -1,9 +1,9 @@
 """
-Snapshots under load: all weights are always equal, so one that is torn shows.
+Snapshots under load: all weights are always equal, so a torn snapshot is visible.
 
-Each push takes −1 from each weight, with sgd and a learning rate of 1: at version v they are all v − 1, and so are
-target weights of version v. Pushers push as fast as they are served, pullers check each pull; the server is killed
-with −9 and resumed meanwhile.
+Each push is a gradient of −1, with SGD and a learning rate of 1: at version v all weights are v − 1, and so are target
+weights of version v. Pushers push as fast as possible, pullers check each pull, and meanwhile the server is killed with
+SIGKILL and resumed.
 
 Run it as a module, with sizes in the environment: PULLS= (in all), SIZE= (of the vector), KILLS= (of the server).
 """
@@ -17,7 +17,7 @@ from tests.integration.processes import Program, programs_in, status_of, wait_fo
 from tests.trials import figures
 
 PUSHERS, PULLERS = 2, 3
-# Shorter vectors than 64 KiB are copied into the message, by pyzmq; then nothing could be torn.
+# pyzmq copies vectors shorter than 64 KiB into the message; such a snapshot could not be torn.
 SIZE = 20_000
 HOURS = 3 * 3600.0
 
@@ -44,16 +44,16 @@ def trial(*, pulls: int, size: int, kills: int) -> dict[str, float]:
 
 
 def _found(puller: Program) -> dict[str, int]:
-    """What a puller has counted, once it is through."""
+    """The counts of a puller, after it has ended."""
     assert puller.wait(HOURS) == 0, puller.output
     return {name: int(value) for name, value in (field.split("=") for field in puller.output.split())}
 
 
 def main() -> int:
-    told = trial(**figures.sizes(pulls=1_000_000, size=SIZE, kills=5))
-    return figures.told(
-        told,
-        {"no pull is torn": told["torn"] > 0, "no version is before one that was seen": told["backwards"] > 0},
+    found = trial(**figures.sizes(pulls=1_000_000, size=SIZE, kills=5))
+    return figures.report(
+        found,
+        {"no pull is torn": found["torn"] > 0, "versions never decrease": found["backwards"] > 0},
     )
 
 
