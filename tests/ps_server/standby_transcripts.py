@@ -1,4 +1,4 @@
-"""A server machine whose standby follows it, in one thread; between the two go the bytes of life, or nothing."""
+"""A server machine and its standby in one thread; what passes between them are the bytes of the wire."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ TAKEOVER_SECONDS = 1.0
 
 
 class WithStandby(Transcript):
-    """The standby hears what it is sent at once, unless the cable is cut. `told` holds its own effects."""
+    """Every message reaches the standby at once, unless the cable is cut. `told` holds the effects of the standby."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -39,7 +39,7 @@ class WithStandby(Transcript):
 
     @classmethod
     def following(cls, *, workers: Sequence[str] = ("a", "b"), **sections: Any) -> "WithStandby":
-        """A seeded run, and a standby that has its state and our word."""
+        """A seeded run, and a standby in sync."""
         server = cls.seeded(workers=workers, **sections)
         assert isinstance(server, WithStandby)
         server.pass_time(1.0)
@@ -54,14 +54,14 @@ class WithStandby(Transcript):
         return effects
 
     def to_standby(self, effects: Sequence[Effect]) -> None:
-        """What of this is for the standby arrives there."""
+        """Deliver the messages for the standby."""
         for effect in effects:
             if isinstance(effect, Send) and effect.to == PEER.encode() and not self.is_cut:
                 frames = [bytes(frame) for frame in to_frames(effect.message, effect.vector)]
                 self.from_standby(self.standby.receive_from_primary(*read_to_worker(frames), now=self.now))
 
     def from_standby(self, effects: Sequence[Effect]) -> None:
-        """What the standby does; what it tells arrives here."""
+        """Carry out effects of the standby: its messages reach the primary."""
         self.told += effects
         for effect in effects:
             if isinstance(effect, SendToPrimary) and not self.is_cut:
@@ -71,7 +71,7 @@ class WithStandby(Transcript):
                 self.effects = kept
 
     def pass_time(self, seconds: float) -> None:
-        """Both look at the clock, again and again."""
+        """Let time pass in small steps, with a tick of both after each."""
         for _ in range(round(seconds / TICK_SECONDS)):
             self.to_standby(self.after(TICK_SECONDS))
             self.from_standby(self.standby.tick(now=self.now))
@@ -84,7 +84,7 @@ class WithStandby(Transcript):
             self.from_standby(self.standby.tick(now=self.now))
 
     def ask_standby(self, message: ToServer, buffers: Sequence[Buffer] = (), *, peer: str = "a") -> list[Effect]:
-        """A worker speaks to the standby."""
+        """A message of a worker to the standby."""
         effects = self.standby.receive(peer.encode(), message, buffers, now=self.now)
         self.told += effects
         return effects

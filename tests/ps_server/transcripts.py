@@ -59,14 +59,14 @@ def later(epoch: int = EPOCH + 1, run_id: str = RUN_ID) -> dict[str, Any]:
 
 
 def restored_run(vectors: dict[str, Tensor], record: dict[str, Any], *, epoch: int, now: float = START) -> TrainingRun:
-    """What a checkpoint keeps, in this epoch."""
+    """The lineage that a checkpoint keeps, in this epoch."""
     run = TrainingRun.restored(vectors, record, now=now)
     run.lineage = a_lineage(epoch)
     return run
 
 
 def secret_of(worker: str, process: int = 1) -> str:
-    """What one process of a worker shows."""
+    """The secret of one process of a worker."""
     return f"secret-of-process-{process}-of-{len(worker)}-{worker.encode().hex()}"[:100]
 
 
@@ -119,7 +119,7 @@ class Transcript:
         return self.machine.run
 
     def check(self) -> None:
-        """T and the version are exactly those of the pushes that were said to be applied in this epoch."""
+        """T and the version are exactly those of the pushes that replies called applied in this epoch."""
         if self.machine.run is None or self.machine.run.store is None:
             assert self.applied == []
             return
@@ -191,7 +191,7 @@ class Transcript:
         return self.ask(peer, messages.Pull(request=request, have_version=have, have_epoch=have_epoch, target=target))
 
     def report(self, worker: str, sequence: int, *returns: float, peer: str = "", **meters: float) -> messages.Noted:
-        """Games of ten steps, which the worker's pushes have told."""
+        """Report games of ten steps, which the worker's pushes have counted."""
         account = self.run.ledger.accounts[worker]
         account.unplayed = max(account.unplayed, 10 * len(returns))
         episodes = tuple(Episode(value, 10) for value in returns)
@@ -206,7 +206,7 @@ class Transcript:
         return self.answer(messages.Alive, worker, messages.Heartbeat(request=self.next_request(), **fields))
 
     def weights(self) -> list[float]:
-        """The newest weights, as a stranger who has none is given them."""
+        """The newest weights, as a peer without any pulls them."""
         return received(self.pull("a reader"))
 
     # -- what time and the shell do -----------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class Transcript:
         return self.effects
 
     def save(self) -> SaveCheckpoint:
-        """A checkpoint, as the shell is told to write it; it is not complete yet."""
+        """A checkpoint that the shell is to write; it is not complete yet."""
         return only(SaveCheckpoint, self.machine.save(now=self.now))
 
     def save_and_complete(self) -> SaveCheckpoint:
