@@ -1,4 +1,4 @@
-"""Who plays how much by chance, and when."""
+"""The ε of each environment at each global step."""
 
 import pytest
 import torch

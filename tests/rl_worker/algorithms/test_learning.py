@@ -1,4 +1,4 @@
-"""What each method must be able to learn, on tasks whose best possible score is known. In one thread, seeds fixed."""
+"""Each method learns tasks whose best possible score is known. In one thread, with fixed seeds."""
 
 from typing import Any
 

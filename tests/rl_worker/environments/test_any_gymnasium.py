@@ -1,4 +1,4 @@
-"""What Gymnasium's many environments see and do, made one array and one action space."""
+"""Observations and actions of any Gymnasium environment become one array and one action space."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What only ALE games have: lives, true scores, and a screen that is not what the agent sees."""
+"""Features of ALE games alone: lives, true scores, and a screen that differs from the observation."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""ALE and classic control behind the one interface: the games are real, the claims are those of the interface."""
+"""The promises of the environments' interface, checked with real games of ALE and of classic control."""
 
 import gymnasium
 import numpy as np

@@ -1,4 +1,4 @@
-"""The last reward of a lost game, for the learner only."""
+"""--lost-game-reward replaces the last reward of a lost game, for the learner only."""
 
 import numpy as np
 import torch

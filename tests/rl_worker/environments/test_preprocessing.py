@@ -1,4 +1,4 @@
-"""What each scheme makes of a frame, against a slow one written out; and the stack, in games that end."""
+"""Each preprocessing scheme against a slow one written out; and the frame stack at the ends of games."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What an environment has started, after the process that played it was killed, or has left."""
+"""Child processes of an environment end with the process that steps it, whether it is killed or exits."""
 
 import os
 import signal
@@ -67,7 +67,7 @@ def test_children_and_their_children_end_with_the_process(tmp_path: Path, how: s
         started = [int(process.stdout.readline()) for _ in range(2)]
         (guard,) = guards_of(process.pid)
         assert all(map(is_running, started))
-        assert MARK not in guard.environ(), "it does not end itself"
+        assert MARK not in guard.environ(), "the guard would kill itself"
         process.send_signal(how)
         process.wait()
         wait_until(lambda: not any(map(is_running, [*started, guard.pid])), "they have ended, and so has the guard")

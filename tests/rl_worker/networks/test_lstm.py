@@ -1,4 +1,4 @@
-"""What an LSTM remembers: within an episode, across unrolls, and nothing beyond."""
+"""The state of an LSTM lasts within an episode and across unrolls, and not beyond the episode."""
 
 from typing import Any
 

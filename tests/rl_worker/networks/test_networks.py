@@ -1,4 +1,4 @@
-"""Which network is built for which observations, how it begins, and that it begins alike for all workers of a run."""
+"""The network for given observations, and its initial weights, which are the same for all workers of a run."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""The scale that observations are brought to."""
+"""Normalization of observations, by random play and by running statistics."""
 
 import numpy as np
 import pytest

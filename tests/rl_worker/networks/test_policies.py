@@ -1,4 +1,4 @@
-"""Distributions over actions against those of torch, and where they are hard."""
+"""Distributions over actions against those of torch, extreme parameters included."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Full games with trained weights: which games count, what the numbers are, and whose weights may play."""
+"""Full games with trained weights: which games count, the figures, and which weights are accepted."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A GIF of any game is right in its colours, as long as the game, and never too large."""
+"""A GIF of any game has the right colours and duration, and is never too large."""
 
 import io
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""When worker 0 makes a GIF, with which weights, and what a broken disk does to training."""
+"""When the first worker records a GIF, with which weights; and that training survives a broken disk."""
 
 from pathlib import Path
 from typing import Any

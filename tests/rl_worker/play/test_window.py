@@ -1,4 +1,4 @@
-"""A window without a display: SDL's dummy driver keeps what would be seen."""
+"""The window, drawn by SDL's dummy driver, which needs no display."""
 
 from collections.abc import Iterator
 from typing import Any, cast
