@@ -96,7 +96,7 @@ def test_a_server_ends_though_the_last_checkpoint_cannot_be_written(
     server.push("a", 1)
     shell = ZmqServer(server.machine, CheckpointWriter(tmp_path), host="127.0.0.1", port=0)
     assert not shell.close()
-    assert "the disk does not take the last checkpoint" in caplog.text
+    assert "the disk does not accept the last checkpoint" in caplog.text
     goes_on.set()
 
 
