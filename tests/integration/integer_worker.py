@@ -5,6 +5,7 @@ Run it as a module: integer_worker HOST:PORT[,HOST:PORT] NAME UPDATES SEED [PARA
 that it has pushed, and stays: what the server may still lose, it has. With a USER (a number) it runs as that one.
 """
 
+import encodings.idna  # noqa: F401  (resolving a name loads it, and another user may not be able to read the library)
 import os
 import secrets
 import signal

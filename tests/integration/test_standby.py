@@ -109,7 +109,7 @@ def test_both_started_again_unchanged_after_a_takeover_go_on_with_what_the_stand
     assert f"ps-server --standby-of {where}" in primary.output
     after = status_of(where)
     assert (after.run_id, after.phase, after.version) == (before.run_id, "serving", before.version)
-    assert f"was taken over from {pair.addresses[0]}, and goes on here" in standby.output
+    assert f"was taken over from {pair.addresses[0]} and continues here" in standby.output
 
 
 def test_a_primary_that_was_paused_stops_when_it_goes_on(pair: Pair) -> None:
