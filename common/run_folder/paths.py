@@ -26,6 +26,7 @@ NEWEST, MILESTONES = "checkpoint-*.safetensors", "episodes-*.safetensors"  # pat
 WRITING = ".writing"  # the folder, beside the checkpoints, of files that are not whole yet
 ASIDE = ".aside"  # added to the name of a checkpoint that cannot be used
 GIFS = "gifs"
+GAME_GIFS = f"game-{'[0-9]' * 12}.gif"  # pattern of `gif_name`
 GAME_GIF = "game.gif"  # that the user is advised to record
 CURVE = "curve.png"
 SERVER_LOG = "server.log"

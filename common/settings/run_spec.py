@@ -311,9 +311,9 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Files of a run beside its metrics and newest checkpoints."""
 
-    summaries: Literal["none", "perf", "model"] = "none"
+    summaries: Literal["none", "perf", "model"] = "perf"
     """names of TensorBoard summaries; perf: Perf/Reward, Losses/Value Loss, ...; model: model/loss,
-    environment/episode_reward, ... of the first worker"""
+    environment/episode_reward, ... of the first worker; none: no summaries"""
     summary_every_updates: Positive = 100
     """updates between two points of the summaries"""
     gif_every_episodes: NotNegative = 0

@@ -52,6 +52,7 @@ class Reported:
     first_episode: int  # the number in the run, from 1, of the first episode below
     episodes: tuple[Episode, ...]
     meters: dict[str, float]
+    staleness: tuple[int, ...]  # of each update since the previous report of any worker; of the newest of many
 
 
 @dataclass(frozen=True)

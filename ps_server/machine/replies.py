@@ -224,4 +224,5 @@ def count_report(run: TrainingRun, worker_id: str, report: Report, *, is_first: 
         first_episode=run.progress.episodes - len(report.episodes) + 1,
         episodes=report.episodes,
         meters=dict(report.meters),
+        staleness=run.progress.take_staleness(),
     )

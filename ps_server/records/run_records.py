@@ -19,7 +19,7 @@ from common.settings.run_spec import RunSpec
 from ps_server.machine.effects import Reported
 from ps_server.records.episodes import EpisodesFile
 from ps_server.records.metrics import MetricsFiles
-from ps_server.records.tensorboard import STYLES, SummaryFile, SummaryPoints
+from ps_server.records.tensorboard import Summaries
 
 MOST_WAITING = 100_000  # games and rows in the queue: ten to thirty MiB
 CLOSE_SECONDS = 5.0  # for the queue when the server exits
@@ -48,7 +48,7 @@ class RunRecords:
     def reported(self, report: Reported) -> None:
         """Record the report of a worker."""
         self._note_spec()
-        self._do(partial(self._files.add_report, report), size=1 + len(report.episodes))
+        self._do(partial(self._files.add_report, report), size=1 + len(report.episodes) + len(report.staleness) // 16)
 
     def close(self, status: Status) -> bool:
         """Write the last rows and remove the endpoint. Returns whether everything was written in time."""
@@ -82,7 +82,8 @@ class _RecordFiles:
         self._folder = folder
         self._metrics = MetricsFiles(folder)
         self._episodes = EpisodesFile(folder)
-        self._summaries: _Summaries | None = None
+        self._spec: RunSpec | None = None
+        self._summaries: Summaries | None = None
         (folder / ENDPOINT).write_text(endpoint + "\n")
 
     def add_status(self, status: Status, now: float, time_of_day: float) -> None:
@@ -96,9 +97,20 @@ class _RecordFiles:
     def note_spec(self, spec: RunSpec) -> None:
         try:
             (self._folder / SETTINGS).write_text(spec.to_toml())
-            self._summaries = _Summaries(self._folder, spec) if spec.records.summaries != "none" else None
+            self._begin_summaries(spec)
         except OSError as error:
             log.warning("%s: cannot be written, the run goes on without it: %s", error.filename, error.strerror)
+
+    def _begin_summaries(self, spec: RunSpec) -> None:
+        """A change of other settings leaves the event file as it is. Raises OSError."""
+        before, self._spec = self._spec, spec
+        if before is not None and (before.records, before.environment) == (spec.records, spec.environment):
+            return
+        if self._summaries is not None:
+            self._summaries.close()
+            self._summaries = None
+        if spec.records.summaries != "none":
+            self._summaries = Summaries(self._folder, spec)
 
     def close(self, status: Status, time_of_day: float) -> None:
         self._metrics.close(status, time_of_day=time_of_day)
@@ -106,27 +118,3 @@ class _RecordFiles:
         if self._summaries is not None:
             self._summaries.close()
         (self._folder / ENDPOINT).unlink(missing_ok=True)
-
-
-class _Summaries:
-    """Summaries for TensorBoard: points made of reports, and their file."""
-
-    def __init__(self, folder: Path, spec: RunSpec) -> None:
-        self._points = SummaryPoints(
-            STYLES[spec.records.summaries],
-            every_updates=spec.records.summary_every_updates,
-            frames_per_step=spec.environment.frames_per_step,
-        )
-        self._file = SummaryFile(folder)
-        self._global_steps = 0  # at the last report
-
-    def add(self, report: Reported) -> None:
-        self._global_steps = report.global_steps
-        if point := self._points.add(report):
-            self._file.add(point, global_steps=report.global_steps)
-
-    def close(self) -> None:
-        """Add a point of the last reports: a short run may have no other."""
-        if point := self._points.rest():
-            self._file.add(point, global_steps=self._global_steps)
-        self._file.close()

@@ -2,25 +2,27 @@
 Summaries of a run for TensorBoard: which numbers, under which tags, how often.
 
 A style is a scheme of tags. The x axis is T, the environment steps of all workers. A point is the mean of the values
-reported since the previous point; a number without reports has no point.
+reported since the previous point; a number without reports has no point. Histograms of returns and staleness, and the
+newest GIF of a game, are added more seldom.
 """
 
-import struct
-import time
-from collections import defaultdict
+import contextlib
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.proto.summary_pb2 import Summary
-from tensorboardX.record_writer import masked_crc32c
-
-from common.run_folder.paths import TENSORBOARD
+from common.run_folder.paths import GAME_GIFS, GIFS
+from common.settings.run_spec import RunSpec
 from ps_server.machine.effects import Reported
-from ps_server.records.bounded_file import AppendedFile
+from ps_server.records.event_file import EventFile, Point
 
 SHORTEST_MINUTES = 2 / 60  # between two points
+HISTOGRAM_MINUTES = 0.5  # between two histograms
+GIF_MINUTES = 60.0  # between two GIFs, which take megabytes
+MOST_GIF_BYTES = 8 * 2**20
+MOST_VALUES = 10_000  # of a histogram: the newest
+RETURNS, STALENESS, GAME = "Histograms/Returns", "Histograms/Staleness", "Game"
 
 
 @dataclass(frozen=True)
@@ -103,36 +105,89 @@ class SummaryPoints:
         return point
 
 
-class SummaryFile:
-    """
-    An event file in RUN_DIR/tensorboard; a resumed run begins another, which TensorBoard joins to the first.
+class SummaryHistograms:
+    """Makes histograms of the returns and the staleness of reports, at most two a minute: a week takes about 20 MB."""
 
-    A full disk is reported once and does not end the run. (In the libraries' own writers it kills a thread, whose queue
-    then fills up.)
-    """
+    def __init__(self) -> None:
+        self._due_minutes: float | None = None
+        self._returns: deque[float] = deque(maxlen=MOST_VALUES)
+        self._staleness: deque[float] = deque(maxlen=MOST_VALUES)
+
+    def add(self, report: Reported) -> dict[str, list[float]]:
+        """Add a report. Returns the values of each histogram that is due, by tag."""
+        self._returns.extend(episode.episode_return for episode in report.episodes)
+        self._staleness.extend(report.staleness)
+        if self._due_minutes is None:
+            self._due_minutes = report.minutes + HISTOGRAM_MINUTES
+        if report.minutes < self._due_minutes:
+            return {}
+        self._due_minutes = report.minutes + HISTOGRAM_MINUTES
+        return self.rest()
+
+    def rest(self) -> dict[str, list[float]]:
+        """The values since the last histograms, by tag; empty without any."""
+        seen = {RETURNS: list(self._returns), STALENESS: list(self._staleness)}
+        self._returns.clear()
+        self._staleness.clear()
+        return {tag: values for tag, values in seen.items() if values}
+
+
+class GameGifs:
+    """Finds the newest GIF that a worker has left in the run folder, at most one an hour."""
 
     def __init__(self, run_folder: Path) -> None:
-        """Raises OSError."""
-        folder = run_folder / TENSORBOARD
-        folder.mkdir(exist_ok=True)
-        # TensorBoard recognises its files by the middle of the name, and orders them by the time at its end.
-        path = folder / f"events.out.tfevents.{time.time_ns()}"
-        self._file = AppendedFile(path.open("ab", buffering=0), TENSORBOARD)
-        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        self._folder = run_folder / GIFS
+        self._due_minutes = 0.0
+        self._last = ""
 
-    def add(self, point: Mapping[str, float], *, global_steps: int) -> None:
-        """Append a point, by tag."""
-        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in point.items()]
-        self._write(Event(wall_time=time.time(), step=global_steps, summary=Summary(value=values)))
+    def due(self, *, minutes: float) -> dict[str, bytes]:
+        """The newest GIF, by tag, if the last one is an hour old."""
+        if minutes < self._due_minutes:
+            return {}
+        if found := self.rest():
+            self._due_minutes = minutes + GIF_MINUTES
+        return found
+
+    def rest(self) -> dict[str, bytes]:
+        """The newest GIF, by tag, unless it is the last one or not complete yet."""
+        newest = max(self._folder.glob(GAME_GIFS), default=None)
+        if newest is None or newest.name == self._last:
+            return {}
+        with contextlib.suppress(OSError):
+            gif = newest.read_bytes()
+            if gif.startswith(b"GIF8") and gif.endswith(b";") and len(gif) <= MOST_GIF_BYTES:
+                self._last = newest.name
+                return {GAME: gif}
+        return {}
+
+
+class Summaries:
+    """The summaries of one run, from its reports to the event file."""
+
+    def __init__(self, folder: Path, spec: RunSpec) -> None:
+        """Raises OSError."""
+        self._points = SummaryPoints(
+            STYLES[spec.records.summaries],
+            every_updates=spec.records.summary_every_updates,
+            frames_per_step=spec.environment.frames_per_step,
+        )
+        self._histograms = SummaryHistograms()
+        self._gifs = GameGifs(folder) if spec.records.gif_every_episodes else None
+        self._file = EventFile(folder)
+        self._global_steps = 0  # at the last report
+
+    def add(self, report: Reported) -> None:
+        self._global_steps = report.global_steps
+        scalars = self._points.add(report)
+        gifs = self._gifs.due(minutes=report.minutes) if self._gifs is not None and scalars else {}
+        self._write(Point(scalars, self._histograms.add(report), gifs))
 
     def close(self) -> None:
+        """Add a point of the last reports: a short run may have no other."""
+        gifs = self._gifs.rest() if self._gifs is not None else {}
+        self._write(Point(self._points.rest(), self._histograms.rest(), gifs))
         self._file.close()
 
-    def _write(self, event: Event) -> None:
-        self._file.add(_framed(event.SerializeToString()))
-
-
-def _framed(data: bytes) -> bytes:
-    """A TFRecord: length, checksum of the length, data, checksum of the data."""
-    length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))
+    def _write(self, point: Point) -> None:
+        if point:
+            self._file.add(point, global_steps=self._global_steps)

@@ -8,6 +8,7 @@ from common.protocol.messages import Episode
 from common.settings.run_spec import Budget
 
 EPISODES_IN_MEAN = 100
+MOST_STALENESS = 256  # values between two reports
 
 
 class Progress:
@@ -26,6 +27,7 @@ class Progress:
         self.minutes_to_target: float | None = None
         self.staleness_sum = 0
         self.recent_staleness = RollingMean(200)
+        self._staleness: deque[int] = deque(maxlen=MOST_STALENESS)  # since the last report
         self.gradient_norm = RollingMean(200)
         self.step_rate = Rate()
         self.update_rate = Rate()
@@ -39,7 +41,14 @@ class Progress:
         self.updates += 1
         self.staleness_sum += staleness
         self.recent_staleness.add(staleness)
+        self._staleness.append(staleness)
         self.gradient_norm.add(gradient_norm)
+
+    def take_staleness(self) -> tuple[int, ...]:
+        """The staleness of each update since the last call, or of the newest of many."""
+        taken = tuple(self._staleness)
+        self._staleness.clear()
+        return taken
 
     def episode_finished(self, episode: Episode, budget: Budget, *, now: float) -> None:
         """Count a full game that a worker reported."""

@@ -21,7 +21,18 @@ def test_a_report_is_handed_on_with_where_the_run_is(server: Transcript) -> None
         first_episode=2,
         episodes=(Episode(3.0, 10), Episode(4.0, 10)),
         meters={"entropy": 0.5},
+        staleness=(),  # the first report has it
     )
+
+
+def test_a_report_carries_the_staleness_of_each_update_since_the_last(server: Transcript) -> None:
+    version = server.machine.version
+    for sequence in (1, 2, 3):
+        server.push("a", sequence, computed_on=version)
+    server.report("b", 1)
+    assert only(Reported, server.effects).staleness == (0, 1, 2)
+    server.report("a", 1)
+    assert only(Reported, server.effects).staleness == ()
 
 
 def test_a_repeated_report_is_handed_on_once(server: Transcript) -> None:

@@ -23,6 +23,7 @@ def a_report(**fields: Any) -> Reported:
         "first_episode": 1,
         "episodes": (),
         "meters": {},
+        "staleness": (),
     }
     return Reported(**(known | fields))
 

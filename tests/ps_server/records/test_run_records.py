@@ -8,21 +8,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from common.protocol.messages import Episode
 from common.run_folder.jsonl import last_row
 from common.run_folder.paths import METRICS
 from common.run_folder.run_rows import MetricsRow
-from common.settings.run_spec import Records, RunSpec
+from common.settings.run_spec import Records, RunSpec, Schedule
 from ps_server.records import bounded_file, run_records
 from ps_server.records.episodes import read_episodes
 from ps_server.records.run_records import RunRecords
 from tests.ps_server.records.test_episodes import a_report
+from tests.ps_server.records.test_event_file import events_in, loaded, scalars_of
 from tests.ps_server.records.test_metrics import a_status
-from tests.ps_server.records.test_tensorboard import events_in, values
 
 PATIENCE_SECONDS = 20.0
+REWARDS = ("Perf/Reward", "environment/episode_reward")
 PERF = RunSpec(preset="pong", records=Records(summaries="perf", summary_every_updates=10))
 
 
@@ -34,9 +36,9 @@ def test_a_run_leaves_its_settings_its_episodes_and_its_summaries(tmp_path: Path
     records.close(a_status())
     assert tomllib.loads((tmp_path / "run.toml").read_text())["preset"] == "pong"
     assert [row.episode_return for row in read_episodes(tmp_path)] == [3.0]
-    event = events_in(tmp_path)[-1]
+    event = events_in(tmp_path)[1]
     assert event.step == 900
-    assert values(event) == {"Perf/Reward": 3.0, "Perf/Length": 10.0, "Losses/Entropy": 1.0}
+    assert scalars_of(event) == {"Perf/Reward": 3.0, "Perf/Length": 10.0, "Losses/Entropy": 1.0}
     assert not (tmp_path / "endpoint").exists()
 
 
@@ -45,14 +47,40 @@ def test_a_run_that_ends_before_a_point_is_due_has_one(tmp_path: Path) -> None:
     records.reported(a_report(updates=9, global_steps=80, meters={"entropy": 0.5}))
     records.close(a_status())
     event = events_in(tmp_path)[-1]
-    assert (event.step, values(event)) == (80, {"Losses/Entropy": 0.5})
+    assert (event.step, scalars_of(event)) == (80, {"Losses/Entropy": 0.5})
 
 
 def test_a_run_without_summaries_has_no_event_file(tmp_path: Path) -> None:
-    records = RunRecords(tmp_path, RunSpec, endpoint="host:5555")
+    none = RunSpec(records=Records(summaries="none"))
+    records = RunRecords(tmp_path, lambda: none, endpoint="host:5555")
     records.reported(a_report())
     records.close(a_status())
     assert not (tmp_path / "tensorboard").exists()
+
+
+def test_a_run_has_an_event_file_unless_its_settings_forbid_it(tmp_path: Path) -> None:
+    spec = RunSpec()
+    records = RunRecords(tmp_path, lambda: spec, endpoint="host:5555")
+    records.reported(a_report(episodes=(Episode(3.0, 10),), staleness=(0, 2)))
+    records.close(a_status())
+    tags = loaded(tmp_path).Tags()
+    assert tags["scalars"] == ["Perf/Reward", "Perf/Length"]
+    assert tags["histograms"] == ["Histograms/Returns", "Histograms/Staleness"]
+
+
+def test_a_change_of_other_settings_leaves_the_event_file_as_it_is(tmp_path: Path) -> None:
+    specs = [PERF]
+    records = RunRecords(tmp_path, lambda: specs[-1], endpoint="host:5555")
+    for schedule in (Schedule(learning_rate=1e-4), Schedule(learning_rate=1e-5)):
+        records.reported(a_report(episodes=(Episode(3.0, 10),)))
+        specs.append(msgspec.structs.replace(PERF, schedule=schedule))
+    specs.append(msgspec.structs.replace(PERF, records=Records(summaries="model")))
+    records.reported(a_report(episodes=(Episode(4.0, 10),)))
+    records.close(a_status())
+    files = list((tmp_path / "tensorboard").iterdir())
+    assert len(files) == 2, "one for each style"
+    points = {tag: [point.value for point in loaded(tmp_path).Scalars(tag)] for tag in REWARDS}
+    assert points == {"Perf/Reward": [3.0], "environment/episode_reward": [4.0]}, "nothing of the first is lost"
 
 
 def test_settings_are_written_as_soon_as_a_worker_has_decided_them(tmp_path: Path) -> None:

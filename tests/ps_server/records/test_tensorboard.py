@@ -1,18 +1,27 @@
-"""Points for TensorBoard: made of the right reports, under the right names, and readable by its own formats."""
+"""Summaries for TensorBoard: made of the right reports, under the right tags, and no more often than a week allows."""
 
-import struct
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.record_writer import masked_crc32c
 
 from common.protocol.messages import Episode
-from common.run_folder.paths import TENSORBOARD
-from ps_server.records.tensorboard import STYLES, SummaryFile, SummaryPoints
-from tests.ps_server.records.test_episodes import a_report
+from common.run_folder.paths import GIFS, TENSORBOARD, gif_name
+from common.settings.run_spec import Records, RunSpec
+from ps_server.records.tensorboard import (
+    GAME,
+    GIF_MINUTES,
+    MOST_GIF_BYTES,
+    RETURNS,
+    STALENESS,
+    STYLES,
+    GameGifs,
+    Summaries,
+    SummaryHistograms,
+    SummaryPoints,
+)
+from tests.ps_server.records.test_episodes import a_report, some
+from tests.ps_server.records.test_event_file import a_gif, loaded
 
 METERS = {
     "loss": 1.0, "policy_loss": 2.0, "value_loss": 3.0, "entropy": 4.0, "value": 5.0,
@@ -22,25 +31,6 @@ METERS = {
 
 def points(style: str, **fields: Any) -> SummaryPoints:
     return SummaryPoints(STYLES[style], **({"every_updates": 10, "frames_per_step": 4} | fields))
-
-
-def events_in(folder: Path) -> list[Event]:
-    """Read by hand as TFRecords: length, checksum, data, checksum."""
-    events = []
-    for path in sorted((folder / TENSORBOARD).glob("*tfevents*")):
-        content = path.read_bytes()
-        while content:
-            (length,) = struct.unpack("<Q", content[:8])
-            data = content[12 : 12 + length]
-            checksums = struct.unpack("<I", content[8:12]) + struct.unpack("<I", content[12 + length : 16 + length])
-            assert checksums == (masked_crc32c(content[:8]), masked_crc32c(data))
-            events.append(Event.FromString(data))
-            content = content[16 + length :]
-    return events
-
-
-def values(event: Event) -> dict[str, float]:
-    return {value.tag: value.simple_value for value in event.summary.value}
 
 
 def test_the_style_perf_has_these_names() -> None:
@@ -114,33 +104,63 @@ def test_the_style_model_counts_the_first_worker_and_the_style_perf_all() -> Non
         assert made.add(a_report(updates=10, meters={"entropy": 1.0})) == {tag: mean}
 
 
-def test_the_file_is_an_event_file(tmp_path: Path) -> None:
-    file = SummaryFile(tmp_path)
-    file.add({"Perf/Reward": 1.5, "Perf/Length": 7.0}, global_steps=2**40)
-    first, second = events_in(tmp_path)  # before it is closed
-    assert first.file_version == "brain.Event:2"
-    assert (second.step, values(second)) == (2**40, {"Perf/Reward": 1.5, "Perf/Length": 7.0})
-    assert 0 <= second.wall_time - first.wall_time < 60
-    file.close()
+def test_histograms_have_every_return_and_staleness_since_the_last() -> None:
+    made = SummaryHistograms()
+    assert made.add(a_report(minutes=7.0, episodes=some(1.0, 2.0), staleness=(1, 2))) == {}
+    assert made.add(a_report(is_first=False, minutes=7.25, episodes=some(3.0))) == {}
+    assert made.add(a_report(minutes=7.5, staleness=(3,))) == {RETURNS: [1.0, 2.0, 3.0], STALENESS: [1, 2, 3]}
+    assert made.add(a_report(minutes=7.75, episodes=some(4.0))) == {}
+    assert made.add(a_report(minutes=8.0)) == {RETURNS: [4.0]}
+    assert made.add(a_report(minutes=9.0)) == {}
+    assert made.rest() == {}
 
 
-def test_a_resumed_run_adds_a_file(tmp_path: Path) -> None:
-    for step in (1, 2):
-        file = SummaryFile(tmp_path)
-        file.add({"Perf/Reward": 0.0}, global_steps=step)
-        file.close()
-    assert [event.step for event in events_in(tmp_path) if event.summary.value] == [1, 2]
+def left_gif(folder: Path, global_steps: int, content: bytes | None = None) -> bytes:
+    (folder / GIFS).mkdir(exist_ok=True)
+    gif = a_gif(width=global_steps) if content is None else content
+    (folder / GIFS / gif_name(global_steps)).write_bytes(gif)
+    return gif
 
 
-def test_a_full_disk_is_reported_once_and_ends_no_run(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time, "time_ns", lambda: 1)
-    (tmp_path / TENSORBOARD).mkdir()
-    (tmp_path / TENSORBOARD / "events.out.tfevents.1").symlink_to("/dev/full")
-    file = SummaryFile(tmp_path)
-    for step in range(10):
-        file.add({"Perf/Reward": 0.0}, global_steps=step)
-    file.close()
-    (warning,) = caplog.records
-    assert warning.getMessage() == "tensorboard: cannot be written, the run goes on without it: No space left on device"
+def test_the_newest_gif_is_added_once_an_hour(tmp_path: Path) -> None:
+    gifs = GameGifs(tmp_path)
+    assert gifs.due(minutes=0.0) == {}
+    left_gif(tmp_path, 9)
+    second = left_gif(tmp_path, 10)
+    assert gifs.due(minutes=1.0) == {GAME: second}
+    third = left_gif(tmp_path, 11)
+    assert gifs.due(minutes=1.0 + GIF_MINUTES / 2) == {}
+    assert gifs.due(minutes=1.0 + GIF_MINUTES) == {GAME: third}
+    assert gifs.due(minutes=1.0 + 2 * GIF_MINUTES) == {}, "no newer one"
+    assert gifs.rest() == {}
+
+
+@pytest.mark.parametrize("content", [b"", b"GIF8", a_gif()[:-1], b"not a GIF;", b"GIF8" + bytes(MOST_GIF_BYTES) + b";"])
+def test_a_gif_that_is_incomplete_or_huge_waits(tmp_path: Path, content: bytes) -> None:
+    gifs = GameGifs(tmp_path)
+    left_gif(tmp_path, 9, content)
+    assert gifs.due(minutes=0.0) == {}
+    complete = left_gif(tmp_path, 9)
+    assert gifs.due(minutes=0.1) == {GAME: complete}
+
+
+def test_a_run_without_gifs_looks_for_none(tmp_path: Path) -> None:
+    for every, tags in ((0, []), (5, [GAME])):
+        folder = tmp_path / str(every)
+        folder.mkdir()
+        left_gif(folder, 9)
+        summaries = Summaries(folder, RunSpec(records=Records(gif_every_episodes=every)))
+        summaries.close()
+        assert loaded(folder).Tags()["images"] == tags
+
+
+def test_a_week_takes_no_more_than_150_megabytes_without_gifs(tmp_path: Path) -> None:
+    """An hour of reports, ten a second, each with everything."""
+    summaries = Summaries(tmp_path, RunSpec(records=Records(summary_every_updates=1)))
+    for tick in range(36_000):
+        summaries.add(
+            a_report(updates=tick, minutes=tick / 600, meters=METERS, episodes=some(tick % 21), staleness=(tick % 7,))
+        )
+    summaries.close()
+    written = sum(path.stat().st_size for path in (tmp_path / TENSORBOARD).iterdir())
+    assert written * 24 * 7 < 150e6

@@ -1,0 +1,120 @@
+"""Event files, read by TensorBoard's own reader and by hand."""
+
+import io
+import struct
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import (
+    COMPRESSED_HISTOGRAMS,
+    HISTOGRAMS,
+    IMAGES,
+    SCALARS,
+    TENSORS,
+    EventAccumulator,
+)
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.record_writer import masked_crc32c
+
+from common.run_folder.paths import TENSORBOARD
+from ps_server.records.event_file import EventFile, Point
+
+EVERYTHING = {SCALARS: 0, HISTOGRAMS: 0, COMPRESSED_HISTOGRAMS: 0, IMAGES: 0, TENSORS: 0}
+
+
+def loaded(run_folder: Path) -> EventAccumulator:
+    """What TensorBoard shows of a run."""
+    reader = EventAccumulator(str(run_folder / TENSORBOARD), size_guidance=EVERYTHING)
+    reader.Reload()
+    return reader
+
+
+def events_in(folder: Path) -> list[Event]:
+    """Read by hand as TFRecords: length, checksum, data, checksum."""
+    events = []
+    for path in sorted((folder / TENSORBOARD).glob("*tfevents*")):
+        content = path.read_bytes()
+        while content:
+            (length,) = struct.unpack("<Q", content[:8])
+            data = content[12 : 12 + length]
+            checksums = struct.unpack("<I", content[8:12]) + struct.unpack("<I", content[12 + length : 16 + length])
+            assert checksums == (masked_crc32c(content[:8]), masked_crc32c(data))
+            events.append(Event.FromString(data))
+            content = content[16 + length :]
+    return events
+
+
+def scalars_of(event: Event) -> dict[str, float]:
+    return {value.tag: value.simple_value for value in event.summary.value if value.HasField("simple_value")}
+
+
+def a_gif(*, width: int = 30, height: int = 20) -> bytes:
+    pictures = [Image.new("RGB", (width, height), colour) for colour in ("red", "green", "blue")]
+    with io.BytesIO() as file:
+        pictures[0].save(file, "GIF", save_all=True, append_images=pictures[1:], duration=100)
+        return file.getvalue()
+
+
+def test_tensorboard_loads_scalars_histograms_and_gifs(tmp_path: Path) -> None:
+    file = EventFile(tmp_path)
+    file.add(Point({"Perf/Reward": 1.5, "Perf/Length": 7.0}), global_steps=10)
+    file.add(Point({"Perf/Reward": 2.5}, {"Returns": [1.0, 2.0, 4.0, 4.0]}, {"Game": a_gif()}), global_steps=2**40)
+    reader = loaded(tmp_path)  # before it is closed
+    assert [(point.step, point.value) for point in reader.Scalars("Perf/Reward")] == [(10, 1.5), (2**40, 2.5)]
+    (point,) = reader.Histograms("Returns")
+    histogram = point.histogram_value
+    assert (point.step, histogram.min, histogram.max, histogram.num, histogram.sum) == (2**40, 1.0, 4.0, 4, 11.0)
+    assert sum(histogram.bucket) == 4
+    assert histogram.bucket[-1] == 2
+    (game,) = reader.Images("Game")
+    assert (game.step, game.width, game.height) == (2**40, 30, 20)
+    with Image.open(io.BytesIO(game.encoded_image_string)) as gif:
+        assert gif.n_frames == 3
+    file.close()
+
+
+@pytest.mark.parametrize(
+    "values", [[0.0], [5.0] * 9, [1e12, 1e12 + 1e-3], [-1e12, 1e12], [1e-300, 2e-300], range(10_000)]
+)
+def test_a_histogram_counts_every_value(tmp_path: Path, values: Sequence[float]) -> None:
+    file = EventFile(tmp_path)
+    file.add(Point(histograms={"Returns": values}), global_steps=1)
+    file.close()
+    (point,) = loaded(tmp_path).Histograms("Returns")
+    assert sum(point.histogram_value.bucket) == len(values)
+    assert point.histogram_value.bucket_limit == sorted(set(point.histogram_value.bucket_limit))
+
+
+def test_the_file_is_an_event_file(tmp_path: Path) -> None:
+    file = EventFile(tmp_path)
+    file.add(Point({"Perf/Reward": 1.5, "Perf/Length": 7.0}), global_steps=2**40)
+    first, second = events_in(tmp_path)  # before it is closed
+    assert first.file_version == "brain.Event:2"
+    assert (second.step, scalars_of(second)) == (2**40, {"Perf/Reward": 1.5, "Perf/Length": 7.0})
+    assert 0 <= second.wall_time - first.wall_time < 60
+    file.close()
+
+
+def test_a_resumed_run_adds_a_file(tmp_path: Path) -> None:
+    for step in (1, 2):
+        file = EventFile(tmp_path)
+        file.add(Point({"Perf/Reward": 0.0}), global_steps=step)
+        file.close()
+    assert [point.step for point in loaded(tmp_path).Scalars("Perf/Reward")] == [1, 2]
+
+
+def test_a_full_disk_is_reported_once_and_ends_no_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 1)
+    (tmp_path / TENSORBOARD).mkdir()
+    (tmp_path / TENSORBOARD / "events.out.tfevents.1").symlink_to("/dev/full")
+    file = EventFile(tmp_path)
+    for step in range(10):
+        file.add(Point({"Perf/Reward": 0.0}), global_steps=step)
+    file.close()
+    (warning,) = caplog.records
+    assert warning.getMessage() == "tensorboard: cannot be written, the run goes on without it: No space left on device"
