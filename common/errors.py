@@ -11,6 +11,7 @@ PsRlError
     RunEnded               the run is over; not a failure
     CheckpointError        a checkpoint that cannot be written or read
         DamagedCheckpoint  a file whose content is not what was written
+    ReceiptError           a receipt that is not one, or whose games differ in a replay
     Fenced                 another server has taken over the run
 """
 
@@ -58,6 +59,10 @@ class CheckpointError(PsRlError):
 
 class DamagedCheckpoint(CheckpointError):
     """A file whose content is not what was written; the file itself can be read."""
+
+
+class ReceiptError(PsRlError):
+    """A receipt that cannot be written or read, or whose games differ in a replay."""
 
 
 class Fenced(PsRlError):

@@ -1,10 +1,11 @@
-"""How an agent plays without learning: one step after another, with its recurrent state."""
+"""How an agent plays without learning: one decision after another, with its recurrent state."""
 
 import numpy as np
 import torch
 
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.interface import Environments, Stepped
+from rl_worker.rollouts import Decision
 
 
 class Player:
@@ -14,15 +15,17 @@ class Player:
         self._agent = agent
         self._environments = environments
         self._greedy = greedy
-        self._observations = environments.reset(seed)
+        self._observations = torch.from_numpy(environments.reset(seed))
         self._state = agent.initial_state(environments.count)
-        self._starts = np.ones(environments.count, dtype=np.bool_)
+        self._starts = torch.ones(environments.count, dtype=torch.bool)
 
-    def step(self) -> Stepped:
-        """Choose actions and step every environment once."""
-        observations, starts = torch.from_numpy(self._observations), torch.from_numpy(self._starts)
-        decision = self._agent.act(observations, self._state, starts, greedy=self._greedy)
+    def decide(self) -> Decision:
+        """Actions for the observations of now."""
+        return self._agent.act(self._observations, self._state, self._starts, greedy=self._greedy)
+
+    def take(self, decision: Decision) -> Stepped:
+        """Step every environment once."""
         stepped = self._environments.step(decision.actions.cpu().numpy())
-        self._observations, self._state = stepped.observations, decision.state
-        self._starts = stepped.terminated | stepped.truncated
+        self._observations, self._state = torch.from_numpy(stepped.observations), decision.state
+        self._starts = torch.from_numpy(np.logical_or(stepped.terminated, stepped.truncated))
         return stepped

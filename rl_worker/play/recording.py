@@ -55,6 +55,6 @@ def _game(
     player = Player(agent, environments, greedy=greedy, seed=seed)
     for _ in range(most_steps):
         yield environments.screen()
-        stepped = player.step()
+        stepped = player.take(player.decide())
         if stepped.terminated[0] or stepped.truncated[0]:
             return

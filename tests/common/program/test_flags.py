@@ -17,7 +17,7 @@ from common.settings.run_settings import flag_of, flat_settings, with_settings
 from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec, SgdSettings
 from ps_server.settings import ServerSettings
 from rl_worker.local.cluster import ClusterSettings
-from rl_worker.play.evaluation import EvaluationSettings
+from rl_worker.play.settings import EvaluationSettings
 from rl_worker.settings import WorkerSettings
 
 

@@ -11,7 +11,7 @@ from common.protocol.codecs import CODECS
 from common.settings.run_settings import run_from_dict
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.interface import ActionSpace, DiscreteActions, Environments, Stepped
-from rl_worker.play.evaluation import play
+from rl_worker.play.games import play
 from tests.rl_worker.scripted_environments import Game, OneState, Target
 from tests.simulation.one_thread import OneThread, train_to_the_end
 
@@ -148,7 +148,7 @@ def test_a_maze_that_needs_a_memory_is_solved_with_one_and_cannot_be_without(lst
     agent = learned(
         TMaze(16), steps=16 * 6 * 300, learning_rate=0.01, algorithm=algorithm, network={"hidden": [8], "lstm": lstm}
     )
-    scores = list(play(agent, TMaze(10), episodes=100, greedy=True, seed=0))
+    scores = [game.score for game in play(agent, TMaze(10), episodes=100, greedy=True, seed=0)]
     if solves:
         assert np.mean(scores) == 1.0
     else:
@@ -168,6 +168,7 @@ def test_the_best_of_all_real_actions_is_found(goal: list[float], separate: bool
     agent = learned(
         Target(goal, count=16), steps=16 * 4 * 400, learning_rate=0.015, algorithm=algorithm, network=network
     )
-    assert np.mean(list(play(agent, Target(goal, count=4), episodes=4, greedy=True, seed=0))) > -0.02
-    sampled = list(play(agent, Target(goal, count=100), episodes=100, greedy=False, seed=0))
+    best = [game.score for game in play(agent, Target(goal, count=4), episodes=4, greedy=True, seed=0)]
+    assert np.mean(best) > -0.02
+    sampled = [game.score for game in play(agent, Target(goal, count=100), episodes=100, greedy=False, seed=0)]
     assert np.mean(sampled) > -0.15 * len(goal)

@@ -12,7 +12,7 @@ from common.settings.run_spec import Network, RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.algorithms import a3c
 from rl_worker.networks.networks import PolicyValueNetwork
-from rl_worker.play.evaluation import play
+from rl_worker.play.games import play
 from rl_worker.rollouts import Decision, RolloutCollector, State, Trajectory
 from tests.rl_worker.scripted_environments import Game, OneState, ScriptedEnvironments
 

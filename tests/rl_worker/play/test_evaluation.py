@@ -20,7 +20,9 @@ from common.settings.run_spec import RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.environments.make import make_environments
 from rl_worker.networks.flat_network import flatten
-from rl_worker.play.evaluation import EvaluationSettings, evaluate, play, summary
+from rl_worker.play.evaluation import evaluate, summary
+from rl_worker.play.games import play
+from rl_worker.play.settings import EvaluationSettings
 from rl_worker.rollouts import Decision, State
 from tests.rl_worker.loopback_server import Polite, Reply, serving
 from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
@@ -87,7 +89,7 @@ def games(length: int, *, end: Any = "terminated") -> list[Game]:
 def test_each_environment_plays_its_share_however_short_its_games(episodes: int, scores: list[float]) -> None:
     environments = ScriptedEnvironments(games(2), games(5), games(7, end="truncated"))
     player: Any = Player()
-    played = list(play(player, environments, episodes=episodes, greedy=True, seed=9))
+    played = [game.score for game in play(player, environments, episodes=episodes, greedy=True, seed=9)]
     assert sorted(played) == scores
     assert player.greedy == {True}
     assert environments.seeds == [9]
@@ -96,7 +98,7 @@ def test_each_environment_plays_its_share_however_short_its_games(episodes: int,
 def test_scores_are_of_whole_games_whatever_the_learner_may_clip() -> None:
     environments = ScriptedEnvironments([Game((100.0, -3.0, 0.5), "terminated", lives_lost=(0,))])
     player: Any = Player()
-    assert list(play(player, environments, episodes=2, greedy=False, seed=0)) == [97.5, 97.5]
+    assert [game.score for game in play(player, environments, episodes=2, greedy=False, seed=0)] == [97.5, 97.5]
     assert player.greedy == {False}
 
 
@@ -334,8 +336,11 @@ def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ({}, "give either --checkpoint PATH or --server HOST:PORT"),
-        ({"checkpoint": Path("x"), "server": "a:1"}, "give either --checkpoint PATH or --server HOST:PORT"),
+        ({}, "give one of --checkpoint PATH, --server HOST:PORT and --verify RECEIPT"),
+        (
+            {"checkpoint": Path("x"), "server": "a:1"},
+            "give one of --checkpoint PATH, --server HOST:PORT and --verify RECEIPT",
+        ),
         ({"server": "a"}, "--server a: must be HOST:PORT"),
         ({"server": "a:1", "episodes": 0}, "--episodes 0: must be 1 to 1000000000"),
     ],

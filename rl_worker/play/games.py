@@ -1,0 +1,89 @@
+"""
+Full games: how an agent plays them, and how their actions are replayed without the agent.
+
+Each environment draws its random numbers from its own seed, so one environment's games can be replayed alone.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.environments.interface import Actions, BoxActions, DiscreteActions, Environments
+from rl_worker.play.player import Player
+
+Action = int | list[float]  # of DiscreteActions, of BoxActions
+
+
+class Game(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One full game."""
+
+    environment: int  # the number of the environment that played it
+    score: float  # true, unclipped
+    actions: list[Action]
+
+
+def shares(episodes: int, count: int) -> NDArray[np.int64]:
+    """[count]: the number of games that each environment plays. Short games, which end first, would be too many."""
+    share = np.full(count, episodes // count)
+    share[: episodes % count] += 1
+    return share
+
+
+def play(agent: Algorithm, environments: Environments, *, episodes: int, greedy: bool, seed: int) -> Iterator[Game]:
+    """`episodes` full games, as they end. Each environment plays its share of them."""
+    share = shares(episodes, environments.count)
+    returns = np.zeros(environments.count)
+    actions: list[list[Action]] = [[] for _ in range(environments.count)]
+    player = Player(agent, environments, greedy=greedy, seed=seed)
+    while share.any():
+        decision = player.decide()
+        for taken, action in zip(actions, decision.actions.tolist(), strict=True):
+            taken.append(action)
+        stepped = player.take(decision)
+        returns += stepped.rewards
+        for row in np.flatnonzero(stepped.terminated | stepped.truncated):
+            if share[row]:
+                share[row] -= 1
+                yield Game(environment=int(row), score=float(returns[row]), actions=actions[row])
+            returns[row], actions[row] = 0.0, []
+
+
+class Replay:
+    """Games of one environment, played again by their actions, in their order."""
+
+    def __init__(self, environments: Environments, *, seed: int) -> None:
+        """`seed` is that of the one environment."""
+        assert environments.count == 1, "environments are replayed one by one"
+        self.environments = environments
+        environments.reset(seed)
+
+    def steps(self, actions: Sequence[Action]) -> Iterator[tuple[float, bool]]:
+        """Take the actions of one game; the score after each, and whether the game has ended, which is the last."""
+        score, ended = 0.0, False
+        for action in actions:
+            stepped = self.environments.step(self._array(action))
+            score += float(stepped.rewards[0])
+            ended = bool(stepped.terminated[0] or stepped.truncated[0])
+            yield score, ended
+            if ended:
+                return
+
+    def refusal(self, actions: Sequence[Action]) -> str:
+        """A sentence that names the first action that the environment does not have; otherwise ""."""
+        space = self.environments.actions
+        for number, action in enumerate(actions, start=1):
+            if not _is_in(space, action):
+                return f"its action {number} is {action}, which this environment does not have"
+        return ""
+
+    def _array(self, action: Action) -> Actions:
+        return np.array([action], np.float32 if isinstance(self.environments.actions, BoxActions) else np.int64)
+
+
+def _is_in(space: DiscreteActions | BoxActions, action: Action) -> bool:
+    if isinstance(space, DiscreteActions):
+        return isinstance(action, int) and 0 <= action < space.count
+    return isinstance(action, list) and len(action) == len(space.low)

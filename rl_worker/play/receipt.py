@@ -1,0 +1,173 @@
+"""
+The receipt of evaluated games: what is needed to play them again, action by action, without the weights.
+
+A replay must reach each score after as many actions. Checksums name the parts that were edited since; they are no
+protection against forgery, but a forger has to find actions that reach the scores.
+"""
+
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import xxhash
+
+from common.errors import ReceiptError
+from common.settings.run_spec import Environment
+from rl_worker.environments.interface import Environments
+from rl_worker.environments.make import make_environments
+from rl_worker.play.games import Game, Replay, shares
+from rl_worker.play.settings import MOST_EPISODES, MOST_SEED
+from rl_worker.play.trained import Trained
+
+FORMAT = "ps-rl receipt 1"
+MOST_ENVIRONMENTS = 16  # in lockstep
+PACKAGES = ("ps-rl", "gymnasium", "ale-py", "torch", "numpy", "vizdoom", "MinAtar", "mujoco")
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Evaluated games, and everything that decided them."""
+
+    format: str
+    checkpoint: str  # the checkpoint or server
+    checkpoint_sha256: str  # of the checkpoint file; of the weights of a live server
+    environment: Environment  # the settings: frame skip, sticky actions, the subset of actions, …
+    card: dict[str, Any]  # the settings in effect, in words
+    greedy: bool  # the most probable actions; otherwise they were sampled
+    seed: Annotated[int, msgspec.Meta(ge=0, le=MOST_SEED)]  # environment k is seeded with seed + k
+    episodes: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPISODES)]
+    environments: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENVIRONMENTS)]  # each plays a fixed share of the games
+    versions: dict[str, str]
+    games: list[Game]  # in the order of their ends
+    checksums: dict[str, str] = {}  # of each part, by its name
+
+
+def receipt_of(games: list[Game], trained: Trained, environments: Environments, *, greedy: bool, seed: int) -> Receipt:
+    """The receipt of all games that were played in these environments."""
+    receipt = Receipt(
+        format=FORMAT,
+        checkpoint=trained.origin,
+        checkpoint_sha256=trained.sha256,
+        environment=trained.run.environment,
+        card=_card(environments),
+        greedy=greedy,
+        seed=seed,
+        episodes=len(games),
+        environments=environments.count,
+        versions=_versions(),
+        games=games,
+    )
+    return msgspec.structs.replace(receipt, checksums=_checksums(receipt))
+
+
+def write_receipt(path: Path, receipt: Receipt) -> None:
+    """Raises ReceiptError."""
+    try:
+        path.write_bytes(msgspec.json.encode(receipt) + b"\n")
+    except OSError as error:
+        raise ReceiptError(f"--receipt {path}: cannot be written: {error.strerror}") from error
+
+
+def read_receipt(path: Path) -> Receipt:
+    """Raises ReceiptError."""
+    try:
+        receipt = msgspec.json.decode(path.read_bytes(), type=Receipt)
+    except OSError as error:
+        raise ReceiptError(f"--verify {path}: cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ReceiptError(f"--verify {path}: is not a receipt of rl-eval: {error}") from error
+    if receipt.format != FORMAT:
+        raise ReceiptError(f"--verify {path}: is not a {FORMAT}")
+    return receipt
+
+
+def verify(receipt: Receipt, *, source: str) -> None:
+    """Replay every game. Raises ReceiptError, which says what differs."""
+    differences = [_missing_games(receipt) or _first_difference(receipt)]
+    edited = [name for name, checksum in _checksums(receipt).items() if receipt.checksums.get(name) != checksum]
+    if edited:
+        differences.append(f"it was edited after it was written: {', '.join(edited)}")
+    differences = [sentence for sentence in differences if sentence]
+    if differences:
+        raise ReceiptError(f"{source}: does not verify: {'; '.join([*differences, *_other_versions(receipt)])}")
+
+
+def _missing_games(receipt: Receipt) -> str:
+    """A sentence if some environment has more or fewer games than its share; otherwise ""."""
+    for environment, share in enumerate(shares(receipt.episodes, receipt.environments).tolist()):
+        games = sum(game.environment == environment for game in receipt.games)
+        if games != share:
+            return f"environment {environment} has {games} games, and its share of {receipt.episodes} is {share}"
+    others = len(receipt.games) - receipt.episodes
+    return f"{others} games are of environments that it does not have" if others else ""
+
+
+def _first_difference(receipt: Receipt) -> str:
+    """A sentence on the first difference between the receipt and its replay; "" if there is none."""
+    numbered = list(enumerate(receipt.games, start=1))
+    for environment in range(receipt.environments):
+        environments = make_environments(receipt.environment, count=1)
+        try:
+            if sentence := _other_card(receipt.card, _card(environments)):
+                return sentence
+            replay = Replay(environments, seed=receipt.seed + environment)
+            for number, game in numbered:
+                if game.environment == environment and (sentence := _difference(game, replay)):
+                    return f"game {number} of {len(numbered)}: {sentence}"
+        finally:
+            environments.close()
+    return ""
+
+
+def _difference(game: Game, replay: Replay) -> str:
+    """Play the game again; a sentence if it differs from what is written, otherwise ""."""
+    if refusal := replay.refusal(game.actions):
+        return refusal
+    played = list(replay.steps(game.actions))
+    score, ended = played[-1] if played else (0.0, False)
+    steps = len(played)
+    if not ended:
+        return f"it has not ended after its {steps} actions in the replay, with a score of {score:g}"
+    if steps < len(game.actions):
+        return f"it has {len(game.actions)} actions, and ends after {steps} in the replay, with a score of {score:g}"
+    if score != game.score:
+        return f"its score is {game.score:g}, and {score:g} in the replay"
+    return ""
+
+
+def _other_card(written: dict[str, Any], here: dict[str, Any]) -> str:
+    different = [name for name in {**written, **here} if written.get(name) != here.get(name)]
+    return "; ".join(
+        f"environment card: {name} is {written.get(name)}, and {here.get(name)} here" for name in different
+    )
+
+
+def _other_versions(receipt: Receipt) -> Iterator[str]:
+    """Sentences that may explain a difference."""
+    here = _versions()
+    for name in {**receipt.versions, **here}:
+        if (written := receipt.versions.get(name)) != here.get(name):
+            yield f"it was written with {name} {written}, this is {here.get(name)}"
+
+
+def _card(environments: Environments) -> dict[str, Any]:
+    card: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(environments.description, enc_hook=str))
+    return card
+
+
+def _versions() -> dict[str, str]:
+    """Versions of the packages that decide a game, as far as they are installed."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def _checksums(receipt: Receipt) -> dict[str, str]:
+    parts = {name: getattr(receipt, name) for name in Receipt.__struct_fields__ if name not in ("games", "checksums")}
+    parts |= {f"game {number}": game for number, game in enumerate(receipt.games, start=1)}
+    return {name: xxhash.xxh3_64_hexdigest(msgspec.json.encode(part)) for name, part in parts.items()}
