@@ -1,8 +1,12 @@
 """Numbers that move with the global step counter T."""
 
 
-def linear(global_steps: int, *, initial: float, final: float, over: int) -> float:
-    """A straight line from `initial` at T = 0 to `final` at T = `over`, then `final`. `over` 0: always `initial`."""
-    if over == 0:
+def linear(global_steps: int, *, initial: float, final: float, over: int, start: int = 0) -> float:
+    """
+    `initial` until T = `start`, a straight line to `final` at T = `over`, then `final`. `over` 0: always `initial`.
+    """
+    if over == 0 or global_steps <= start < over:
         return initial
-    return initial + (final - initial) * min(global_steps / over, 1.0)
+    if global_steps >= over:
+        return final
+    return initial + (final - initial) * ((global_steps - start) / (over - start))

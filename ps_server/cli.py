@@ -87,7 +87,7 @@ def _serve(
         log.warning(UNLOCKED)
     records = _records(machine, shell, storage.folder, endpoint=address)
     try:
-        shell.serve(until=stop.is_set, on_tick=records.tick, on_report=records.reported)
+        shell.serve(until=stop.is_set, on_tick=records.tick, on_record=records.add)
     finally:
         is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
         if not is_written:

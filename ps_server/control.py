@@ -1,35 +1,37 @@
-"""`ps-ctl`: show the status of a running server, let it save or stop, make keys, and plot learning curves."""
+"""`ps-ctl`: watch and steer a running server, let it save or stop, make keys, and plot learning curves."""
 
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import msgspec
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from tyro.conf import arg
 from tyro.extras import SubcommandApp
 
-from common.errors import SettingsError
+from common.errors import RequestRefused, SettingsError
 from common.program.flags import print_version, typed_flags
+from common.program.progress_display import ProgressDisplay
 from common.program.run_program import run_program
 from common.protocol import messages
 from common.protocol.addresses import check_address
-from common.protocol.messages import ToServer, ToWorker
-from common.protocol.status import Status, speed_of
+from common.protocol.messages import Event, Stop, Subscribed, ToServer, ToWorker
+from common.protocol.names import as_text
+from common.protocol.status import Status
 from common.run_folder.paths import CURVE
+from common.settings.adjustable import settings_in
+from common.settings.run_settings import typed
 from common.sockets.curve import CurveFlags
 from common.sockets.request import ask
+from common.sockets.subscription import subscription
 from ps_server.shell.keys import add_keys, make_keys
+from ps_server.status_text import change_in, print_status
 
 PROGRAM = "ps-ctl"
 REPLY_SECONDS = 10.0
 SAVE_SECONDS = 60.0  # until a checkpoint is on disk
-PIPE_WIDTH = 200  # characters; enough for the longest worker id, which a terminal may cut off
 
 app = SubcommandApp()
 
@@ -72,7 +74,102 @@ def status(*, server: Asked, json: bool = False) -> None:
     if json:
         _print_json(reply.status)
     else:
-        _print_status(reply.status)
+        print_status(reply.status)
+
+
+@app.command
+def top(*, server: Asked) -> None:
+    """
+    Watch the run: curve, numbers, workers and events, as rl-cluster shows them. Ctrl-C ends.
+
+    It goes on by itself after the server was restarted. In a pipe it prints a line every ten seconds.
+    """
+    status: Status | None = None
+    with ProgressDisplay() as display:
+        try:
+            for message in subscription(server.server, keys=server.client_keys()):
+                match message:
+                    case messages.StatusUpdate():
+                        status = message.status
+                        display.show(status, minutes=status.minutes)
+                    case Event(kind="checkpoint"):
+                        pass
+                    case Event():
+                        display.print_line(_line_of(message))
+                if isinstance(message, Event) and message.kind == "end":
+                    break
+        except KeyboardInterrupt:
+            pass
+        if status is not None:
+            display.finish(status, minutes=status.minutes)
+
+
+@app.command
+def events(*, server: Asked, follow: bool = True, json: bool = False) -> None:
+    """
+    Print the newest events of the run, then each as it happens, until the run ends.
+
+    Args:
+        follow: go on after the events so far; --no-follow ends there
+        json: print one JSON object a line instead of text
+    """
+    newest: int | None = None
+    for message in subscription(server.server, keys=server.client_keys()):
+        if isinstance(message, Subscribed) and newest is None:
+            newest = message.event
+        if isinstance(message, Event):
+            if json:
+                _print_json(message)
+            else:
+                missed = f"({message.missed} events before this one are missing)\n" if message.missed else ""
+                print(f"{missed}{_line_of(message)}", flush=True)
+        number = message.number if isinstance(message, Event) else 0
+        is_last = not follow and newest is not None and number >= newest
+        if is_last or (isinstance(message, Event) and message.kind == "end"):
+            return
+
+
+@app.command(name="set")
+def set_(settings: tuple[str, ...], /, *, server: Asked, json: bool = False) -> None:
+    """
+    Change settings while the run runs: all of those given, or none.
+
+    Examples: ps-ctl set learning_rate=1e-4 --server HOST:5555
+    ps-ctl set max_minutes=0 until_return=20 --server HOST:5555
+
+    The change is part of the run: checkpoints, the standby and ps-server --resume keep it. A learning rate or entropy
+    weight holds from now on, and goes on from there to the end of its schedule.
+
+    Args:
+        settings: SETTING=VALUE: learning_rate, entropy_weight, final_epsilon, max_steps, max_minutes, until_return (or
+            none), checkpoint_seconds, paused (true or false)
+        json: print one JSON object instead of text
+    """
+    if not settings:
+        raise SettingsError("set: name what to change, such as learning_rate=1e-4")
+    _adjust(server, settings_in(settings), json=json)
+
+
+@app.command
+def pause(*, server: Asked, json: bool = False) -> None:
+    """
+    Pause the run: gradients wait, minutes do not count, workers stay. A paused run may be saved, stopped and resumed.
+
+    Args:
+        json: print one JSON object instead of text
+    """
+    _adjust(server, {"paused": True}, json=json)
+
+
+@app.command
+def resume(*, server: Asked, json: bool = False) -> None:
+    """
+    Go on with a paused run.
+
+    Args:
+        json: print one JSON object instead of text
+    """
+    _adjust(server, {"paused": False}, json=json)
 
 
 @app.command
@@ -145,61 +242,28 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
 
 def _ask(server: Server, message: ToServer, timeout_seconds: float) -> ToWorker:
     keys = server.client_keys()
-    return ask(server.server, message, timeout_seconds=timeout_seconds, keys=keys)[0]
+    reply = ask(server.server, message, timeout_seconds=timeout_seconds, keys=keys)[0]
+    if isinstance(reply, Stop):
+        raise RequestRefused("over", f"the run is over: {reply.reason}")
+    return reply
+
+
+def _adjust(server: Server, settings: Mapping[str, Any], *, json: bool) -> None:
+    by = as_text(f"ps-ctl at {socket.gethostname()}")
+    reply = _ask(server, messages.Adjust(request=1, settings=dict(settings), by=by), REPLY_SECONDS)
+    assert isinstance(reply, messages.Adjusted)
+    if json:
+        _print_json(reply)
+        return
+    for adjustment in reply.adjustments:
+        print(f"{adjustment.setting}: {change_in(adjustment)}")
+    for setting in settings.keys() - {adjustment.setting for adjustment in reply.adjustments}:
+        print(f"{setting}: is {typed(settings[setting]).lower()} already")
+
+
+def _line_of(event: Event) -> str:
+    return f"{event.minutes:8.1f} min  T {event.global_steps:<11,d} {event.kind:<10}  {event.text}"
 
 
 def _print_json(value: msgspec.Struct) -> None:
     print(msgspec.json.encode(value).decode())
-
-
-def _print_status(status: Status) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console.width = PIPE_WIDTH
-    console.print(_text_of(status))
-    console.print(_workers_of(status))
-
-
-def _text_of(status: Status) -> Text:
-    """The run in words. Text, not markup: the names of workers and presets come from peers."""
-    scores = (status.mean_return_100, status.best_mean_return_100, status.until_return)
-    returns, best, target = ("-" if score is None else f"{score:.2f}" for score in scores)
-    text = Text(status.preset or "undecided", style="bold")
-    text.append(
-        f"{status.environment and ' on '}{status.environment} is {status.phase}, version {status.version}, "
-        f"{status.parameters} parameters, {status.minutes:.1f} minutes\n"
-        f"T {status.global_steps}   {status.steps_per_second:.0f} steps/s   "
-        f"{status.updates_per_second:.1f} updates/s   learning rate {status.learning_rate:.3g}\n"
-        f"{status.episodes} episodes   mean return of the last 100: {returns}   best: {best}   target: {target}\n"
-        f"staleness {status.staleness_recent:.2f} now, {status.staleness_mean:.2f} over the run   "
-        f"gradient norm {status.gradient_norm:.3g}\n"
-        f"run {status.run_id or '-'}   checkpoint at version {status.checkpoint_version}, "
-        f"{status.checkpoint_failures} failed   duplicates {status.duplicates}   refused {dict(status.refused) or 0}",
-        style="not bold",
-    )
-    if (standby := status.standby) is not None:
-        text.append(
-            f"\nstandby {standby.address} is {standby.phase}, {standby.lag_updates} updates "
-            f"({standby.lag_bytes / 2**20:.1f} MiB, {standby.lag_seconds:.1f} s) behind; dropped {standby.drops} times",
-            style="not bold",
-        )
-    return text
-
-
-def _workers_of(status: Status) -> Table:
-    columns = ("worker", "no.", "envs", "alive", "silent s", "pushes", "refused", "steps", "stale", "steps/s")
-    table = Table(*columns, box=SIMPLE_HEAD)
-    for worker in status.workers:
-        table.add_row(
-            Text(worker.worker_id),
-            str(worker.number),
-            str(worker.environments),
-            "stalled" if worker.stalled else "yes" if worker.alive else "no",
-            f"{worker.silent_seconds:.1f}",
-            str(worker.pushes),
-            str(sum(worker.refused.values())),
-            str(worker.steps),
-            f"{worker.staleness:.2f}",
-            f"{speed_of(worker):.0f}",
-        )
-    return table

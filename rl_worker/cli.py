@@ -143,7 +143,8 @@ def _train(
         if gifs is not None and machine.is_first:
             gifs.add(episodes, network.weights, global_steps=newest.global_steps)
 
-    train(parameters, network, collector, algorithm, on_episodes=on_episodes)
+    adjusted = parameters.adjusted_algorithm
+    train(parameters, network, collector, algorithm, on_episodes=on_episodes, adjusted=adjusted)
 
 
 def _log_start(environments: Environments, network: FlatNetwork, welcome: Welcome, *, count: int, seed: int) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from common.protocol.messages import Episode
+from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Algorithm, Loss
 from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.networks.normalization import observe
@@ -37,13 +38,19 @@ def train(
     algorithm: Algorithm,
     *,
     on_episodes: Callable[[Sequence[Episode], Newest], None] = lambda _episodes, _newest: None,
+    adjusted: Callable[[], run_spec.Algorithm | None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> NoReturn:
-    """Train until a call raises. `on_episodes` gets the episodes that ended in each unroll, and the newest version."""
+    """
+    Train until a call raises. `on_episodes` gets the episodes that ended in each unroll, and the newest version.
+    `adjusted` returns the algorithm's settings if they were adjusted since its last call.
+    """
     target = None if algorithm.target_network is None else Target(parameters, algorithm.target_network)
     newest = _load_newest(network, parameters.pull())
     reporter = Reporter(parameters, clock)
     while True:
+        if (settings := adjusted()) is not None:
+            algorithm.adjust(settings)
         algorithm.begin_unroll(newest.global_steps)
         with reporter.time("collect"):
             trajectory = collector.collect()

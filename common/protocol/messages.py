@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from common.protocol.names import LONGEST_TEXT, Address, Name, Sentence, Text, is_text
-from common.protocol.status import Status
+from common.protocol.status import Adjustment, Status
 from common.protocol.tensors import TensorSpec
 
 MOST = 2**53  # a double holds every integer up to here, and some languages have no other numbers
@@ -29,6 +29,7 @@ Run = dict[str, Setting | Settings]
 NO_LIMIT = MOST  # bytes
 MOST_ENVIRONMENTS = 4096  # of one worker: they bound the steps that its pushes may count
 MOST_EPISODES = 500  # in one report
+MOST_ADJUSTED = 16  # settings in one message
 PROTOCOL_VERSION = 1  # of the messages; the framing has a version of its own in wire.py
 
 
@@ -145,6 +146,12 @@ class CreditRequest(Struct, frozen=True, kw_only=True, tag="CREDIT_REQUEST"):
     bytes: Count
 
 
+class RunRequest(Struct, frozen=True, kw_only=True, tag="RUN_REQUEST"):
+    """What are the settings now? Answered by RUN."""
+
+    request: Count
+
+
 class Goodbye(Struct, frozen=True, kw_only=True, tag="GOODBYE"):
     """Leave on purpose. Answered by FAREWELL."""
 
@@ -159,6 +166,29 @@ class StatusRequest(Struct, frozen=True, kw_only=True, tag="STATUS_REQUEST"):
     """Request the run's status. Answered by STATUS."""
 
     request: Count
+
+
+class Subscribe(Struct, frozen=True, kw_only=True, tag="SUBSCRIBE"):
+    """
+    For one lease, send the status once a second and events as they happen. Answered by SUBSCRIBED or REFUSED.
+
+    Sent again before the lease ends, it renews the lease.
+    """
+
+    request: Count
+    events_after: Count = 0  # of the events so far, those with a higher number are sent too
+    epoch: Count = 0  # in which `events_after` was counted; 0: in this one
+
+
+class Adjust(Struct, frozen=True, kw_only=True, tag="ADJUST"):
+    """Change settings of the running run: all of them, or none. Answered by ADJUSTED or REFUSED."""
+
+    request: Count
+    settings: Annotated[Settings, msgspec.Meta(min_length=1, max_length=MOST_ADJUSTED)]  # by dotted name
+    by: Text = ""  # what the sender calls itself
+
+    def __post_init__(self) -> None:
+        _check_run("settings", self.settings)
 
 
 class CheckpointRequest(Struct, frozen=True, kw_only=True, tag="CHECKPOINT_REQUEST"):
@@ -225,6 +255,7 @@ class Welcome(Struct, frozen=True, kw_only=True, tag="WELCOME"):
     codecs: tuple[Name, ...]
     memory: Text = ""  # the proof in the segment that the worker offers, if the server can map it
     credit: int = NO_LIMIT  # bytes of vectors of unanswered pushes that need no CREDIT_REQUEST
+    settings_version: int = 0  # of `run`: one more with each adjustment
 
     def __post_init__(self) -> None:
         _check_run("run", self.run)
@@ -250,6 +281,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     staleness: int = 0
     durable: int = 0  # every push of this worker up to this sequence is inside a completed checkpoint
     credit: int = NO_LIMIT  # as in WELCOME, from now on
+    settings_version: int = 0  # of the run's settings; when it is not that of the newest RUN or WELCOME, ask for RUN
     code: Text = ""  # of a discarded push: why
     reason: Sentence = ""
 
@@ -306,12 +338,24 @@ class Alive(Struct, frozen=True, kw_only=True, tag="ALIVE"):
     waiting: bool = False  # a push or credit request of this worker has arrived and waits
     credit: int = NO_LIMIT  # as in WELCOME, from now on
     saving: bool = True  # False: the newest checkpoint could not be written; do not wait for the next
+    settings_version: int = 0  # as in a settlement
 
 
 class CreditGrant(Struct, frozen=True, kw_only=True, tag="CREDIT_GRANT"):
     """The reply to CREDIT_REQUEST: the push may be sent now."""
 
     request: int
+
+
+class RunReply(Struct, frozen=True, kw_only=True, tag="RUN"):
+    """The answer to RUN_REQUEST: the run with all that was adjusted."""
+
+    request: int
+    settings_version: int
+    run: Run
+
+    def __post_init__(self) -> None:
+        _check_run("run", self.run)
 
 
 class Farewell(Struct, frozen=True, kw_only=True, tag="FAREWELL"):
@@ -345,6 +389,45 @@ class StatusReply(Struct, frozen=True, kw_only=True, tag="STATUS"):
 
     def __post_init__(self) -> None:
         _check_run("run", self.run)
+
+
+class Subscribed(Struct, frozen=True, kw_only=True, tag="SUBSCRIBED"):
+    """The answer to SUBSCRIBE: STATUS_UPDATE and EVENT come until the lease ends."""
+
+    request: int
+    lease_seconds: float
+    event: int  # number of the newest event
+    epoch: int  # in which events are counted so
+
+
+class StatusUpdate(Struct, frozen=True, kw_only=True, tag="STATUS_UPDATE"):
+    """To a subscriber, once a second."""
+
+    status: Status
+    request: int = 0
+
+
+EventKind = Literal["note", "warning", "checkpoint", "adjustment", "end"]
+
+
+class Event(Struct, frozen=True, kw_only=True, tag="EVENT"):
+    """To a subscriber: something happened that a person watching the run wants to know."""
+
+    number: int  # 1, 2, 3, … in this epoch
+    kind: EventKind
+    text: Sentence
+    worker_id: Text = ""  # of the worker that it is about; "" when it is about none
+    global_steps: int  # T when it happened
+    minutes: float
+    missed: int = 0  # events before this one that the subscriber was too slow for
+    request: int = 0
+
+
+class Adjusted(Struct, frozen=True, kw_only=True, tag="ADJUSTED"):
+    """The answer to ADJUST: what was changed; settings that had their value already are left out."""
+
+    request: int
+    adjustments: tuple[Adjustment, ...]
 
 
 class CheckpointSaved(Struct, frozen=True, kw_only=True, tag="CHECKPOINT_SAVED"):
@@ -385,15 +468,15 @@ class Opened(Struct, frozen=True, kw_only=True, tag="OPENED"):
 
 class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     """
-    One change of the run: OPENED, or a worker's PUSH (with its vector) or REPORT.
+    One change of the run: OPENED, a worker's PUSH (with its vector) or REPORT, or ADJUSTED.
 
     Answered by FOLLOWED.
     """
 
     request: int  # of FOLLOW
     number: int  # one more with each
-    worker_id: Name
-    message: Opened | Push | Report
+    worker_id: Text  # "" of ADJUSTED
+    message: Opened | Push | Report | Adjusted
     together: bool = False  # a push that is settled as one with that of the next number
 
 
@@ -408,12 +491,13 @@ class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
 
 
 ToServer = (
-    Hello | Seed | Pull | Push | Report | Heartbeat | CreditRequest | Goodbye
-    | StatusRequest | CheckpointRequest | StopRequest | Follow | Followed | Fence
+    Hello | Seed | Pull | Push | Report | Heartbeat | CreditRequest | RunRequest | Goodbye
+    | StatusRequest | Subscribe | Adjust | CheckpointRequest | StopRequest | Follow | Followed | Fence
 )  # fmt: skip
 ToWorker = (
-    Welcome | Seeded | Settled | Weights | NotModified | Noted | Alive | CreditGrant | Farewell | Stop | Refused
-    | StatusReply | CheckpointSaved | Stopping | State | Update | Leading
+    Welcome | Seeded | Settled | Weights | NotModified | Noted | Alive | CreditGrant | RunReply | Farewell | Stop
+    | Refused | StatusReply | Subscribed | StatusUpdate | Event | Adjusted | CheckpointSaved | Stopping
+    | State | Update | Leading
 )  # fmt: skip
 Message = ToServer | ToWorker
 

@@ -4,6 +4,8 @@ import msgspec
 
 from common.protocol.names import Name, Sentence, Text
 
+AdjustedValue = bool | int | float | tuple[float, ...] | None
+
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One worker, alive or not."""
@@ -39,6 +41,17 @@ class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     drops: int = 0  # of standbys
 
 
+class Adjustment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One setting that was changed while the run ran."""
+
+    setting: Name  # dotted: schedule.learning_rate
+    before: AdjustedValue  # its value at that moment
+    after: AdjustedValue
+    by: Text  # who
+    global_steps: int  # T
+    minutes: float  # of training
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The run at one moment. Rates are over about the last ten seconds."""
 
@@ -53,6 +66,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_minutes: float = 0.0  # likewise
     until_return: float | None = None  # the target of the budget; None: none
     ending: Sentence = ""  # why the run is over; "" before
+    paused: bool = False  # pushes wait, and minutes do not count
     version: int = 0
     parameters: int = 0
     snapshots: int = 0  # copies that were made of the weights to send them
@@ -76,4 +90,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     checkpoint_failures: int
     standby: StandbyStatus | None = None  # None: none has followed this server
     workers_alive: int
+    checkpoint_seconds: float = 0.0  # between two checkpoints
+    settings_version: int = 0  # of the run's settings: one more with each adjustment
+    adjustments: tuple[Adjustment, ...] = ()  # the newest, in order
     workers: tuple[WorkerStatus, ...] = ()  # up to 200, the living first

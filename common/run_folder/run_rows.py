@@ -11,6 +11,19 @@ class MetricsRow(Status, frozen=True, kw_only=True, forbid_unknown_fields=False)
     time: float  # seconds since 1970
 
 
+class EventRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that happened in the run. Numbers begin at 1 in each epoch of the server."""
+
+    time: float  # seconds since 1970
+    epoch: int
+    number: int
+    kind: str  # note, warning, checkpoint, adjustment, end
+    text: str
+    worker_id: str = ""
+    global_steps: int
+    minutes: float
+
+
 class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     One full game, or consecutive games as their mean: long runs keep older games so.

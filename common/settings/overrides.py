@@ -6,7 +6,7 @@ is recorded. The weights, the optimizer's slots and the scores so far were made 
 value they would mean something else, or fit nothing. Overrides are flat: {"algorithm.unroll_length": 20}.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from common.errors import SettingsError
@@ -19,11 +19,15 @@ SECTIONS_KEPT_BY_A_RESUME = {"environment", "network"}
 CHANGED_BY_A_RESUME = {"environment.envs"}  # of these sections
 
 
-def contradiction(run: RunSpec, overrides: Mapping[str, Any]) -> str:
-    """One sentence on the first override of a worker that the run does not allow; "" when all agree."""
+def contradiction(run: RunSpec, overrides: Mapping[str, Any], *, adjusted: Collection[str] = ()) -> str:
+    """
+    One sentence on the first override of a worker that the run does not allow; "" when all agree.
+
+    Settings that were `adjusted` while the run ran contradict nobody.
+    """
     settings = flat_settings(run.to_dict())
     for key, value in overrides.items():
-        if key in CHOSEN_BY_EACH_WORKER:
+        if key in CHOSEN_BY_EACH_WORKER or key in adjusted:
             continue
         if key not in settings:
             return f"{flag_of(key)} is not a setting of this run ({run.preset}); leave it out"

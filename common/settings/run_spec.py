@@ -14,6 +14,7 @@ import tomli_w
 import tyro
 
 from common.protocol.names import Text
+from common.schedules import linear
 
 # Every number has two bounds: an integer beyond 64 bits cannot travel, and Inf or NaN would pass an open end.
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
@@ -107,9 +108,11 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     entropy_weight: Amount = 0.01
     """weight of the entropy bonus (beta)"""
     final_entropy_weight: Amount | None = None
-    """the entropy weight moves to this over entropy_anneal_steps global steps; constant when not given"""
+    """the entropy weight moves to this until entropy_anneal_steps global steps; constant when not given"""
+    entropy_anneal_start: NotNegative = 0
+    """global steps at which the entropy weight begins to move"""
     entropy_anneal_steps: NotNegative = 0
-    """global steps over which the entropy weight moves; 0: constant"""
+    """global steps at which the entropy weight has arrived; 0: constant"""
     gradient_clip: Amount = 40.0
     """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
     loss: Literal["sum", "mean"] = "sum"
@@ -124,6 +127,16 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """passes over each trajectory"""
     minibatches: Passes = 1
     """minibatches in a pass, each one push and pull; whole environments where the network has a memory"""
+
+    def entropy_weight_at(self, global_steps: int) -> float:
+        """The entropy weight at this T."""
+        return linear(
+            global_steps,
+            initial=self.entropy_weight,
+            final=self.entropy_weight if self.final_entropy_weight is None else self.final_entropy_weight,
+            over=self.entropy_anneal_steps,
+            start=self.entropy_anneal_start,
+        )
 
 
 class ActionValuesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
@@ -250,11 +263,23 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The learning rate as a function of the global step counter T."""
 
     learning_rate: Amount = 7e-4
-    """step size of the optimizer at T = 0"""
+    """step size of the optimizer until T = anneal_start"""
     final_learning_rate: Amount = 0.0
     """step size from T = anneal_steps on"""
+    anneal_start: NotNegative = 0
+    """global steps at which the learning rate begins to move"""
     anneal_steps: NotNegative = 0
-    """global steps over which the learning rate moves in a straight line; 0: constant"""
+    """global steps at which the learning rate has arrived, in a straight line; 0: constant"""
+
+    def learning_rate_at(self, global_steps: int) -> float:
+        """The learning rate at this T, before staleness damps it."""
+        return linear(
+            global_steps,
+            initial=self.learning_rate,
+            final=self.final_learning_rate,
+            over=self.anneal_steps,
+            start=self.anneal_start,
+        )
 
 
 class Staleness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

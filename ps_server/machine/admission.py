@@ -53,7 +53,8 @@ def admit(hello: Hello, *, run: TrainingRun | None, lineage: Lineage, overrides:
     if run and hello.worker_id not in run.ledger.accounts and len(run.ledger.accounts) >= MAX_WORKERS:
         raise Denied("too_many_workers", f"this run has seen {MAX_WORKERS} workers; start one under a name it knows")
     spec = run.spec if run else _decide(hello, overrides)
-    if sentence := contradiction(spec, hello.overrides):
+    adjusted = run.adjustments.settings if run else ()
+    if sentence := contradiction(spec, hello.overrides, adjusted=adjusted):
         raise Denied("contradiction", sentence)
     return spec
 
@@ -125,7 +126,11 @@ class Admission:
         # One vector at first: other workers may join at once, and the first reply brings the even share.
         credit = self._pushes.credit(at_most=self._pushes.vector_bytes)
         reply = welcome(hello, run, account, lease_seconds=self._membership.lease_seconds, credit=credit)
-        effects: list[Effect] = [Send(peer, reply), Note(f"{worker} {'is back' if is_back else 'joined'}")]
+        effects: list[Effect] = [
+            Send(peer, reply),
+            Note(f"{worker} {'is back' if is_back else 'joined'}", worker_id=worker),
+        ]
         if lost:
-            effects.append(Note(f"{worker} has dropped {lost} pushes that this server lacks", warning=True))
+            sentence = f"{worker} has dropped {lost} pushes that this server lacks"
+            effects.append(Note(sentence, warning=True, worker_id=worker))
         return effects + self._replication.forward(worker, opened, now=now)

@@ -36,6 +36,7 @@ class _Content:
 
     version: int
     episodes: int
+    settings: int
     accounts: dict[str, Any]
     number: int
 
@@ -50,9 +51,10 @@ class CheckpointSchedule:
         self.is_stalled = False  # writing takes too long
         self.saved_version = saved_version  # of the newest completed checkpoint; 0 before the first
         self.saved_episodes = episodes  # in it
+        self.saved_settings = 0  # their version in it
         self._asked: dict[PeerId, int] = {}  # requests for a checkpoint that is not begun yet
         self._waiting: dict[PeerId, int] = {}  # requests for the one that is being written
-        self._every_seconds = every_seconds
+        self.every_seconds = every_seconds
         self._due = now + every_seconds
         self._hurried = False  # a worker needs one before it is due
         self._hurry_due = now
@@ -73,6 +75,11 @@ class CheckpointSchedule:
         """Whether a checkpoint is complete, and the standby lacks some of its pushes."""
         return bool(self._unreleased)
 
+    def lacks(self, run: TrainingRun) -> bool:
+        """Whether the run has an update, a game or an adjustment that the newest checkpoint lacks."""
+        version, saved = run.store.version if run.store else 0, (self.saved_version, self.saved_episodes)
+        return (version, run.progress.episodes) != saved or run.adjustments.version != self.saved_settings
+
     def ask(self, peer: PeerId, request: int) -> None:
         """
         A peer requests a checkpoint that begins now or later; one that is being written is older. A retry changes
@@ -86,6 +93,11 @@ class CheckpointSchedule:
     def hurry(self) -> None:
         """The next checkpoint is needed before it is due."""
         self._hurried = True
+
+    def change_interval(self, every_seconds: float, *, now: float) -> None:
+        """From now on, so many seconds are between two checkpoints."""
+        if every_seconds != self.every_seconds:
+            self.every_seconds, self._due = every_seconds, now + every_seconds
 
     def hurry_for(self, worker_id: str, account: Account) -> None:
         """
@@ -122,6 +134,7 @@ class CheckpointSchedule:
         *,
         now: float,
         episodes: int = 0,
+        settings: int = 0,
         milestone: int | None = None,
         number: int = 0,
     ) -> None:
@@ -131,13 +144,13 @@ class CheckpointSchedule:
         """
         if milestone is not None:
             self._milestone = milestone
-        self._writing = _Content(version, episodes, accounts, number)
+        self._writing = _Content(version, episodes, settings, accounts, number)
         self._begun, self._age_seconds = now, 0.0
         self._waiting, self._asked = self._asked, {}
-        self._due = now + self._every_seconds
+        self._due = now + self.every_seconds
         self._hurried = False
         self._hurry_due = now + HURRY_SECONDS
-        self._best_due = now + self._every_seconds * BEST_SHARE
+        self._best_due = now + self.every_seconds * BEST_SHARE
 
     def stalls(self, *, now: float) -> bool:
         """Whether the one that is being written has become stalled since the last tick."""
@@ -159,6 +172,7 @@ class CheckpointSchedule:
         """It is on disk; its pushes are durable once it is released. Returns the requests for it."""
         assert self._writing is not None, "the shell completed a checkpoint that was not started"
         self.saved_version, self.saved_episodes = self._writing.version, self._writing.episodes
+        self.saved_settings = self._writing.settings
         self._unreleased.append(self._writing)
         self.release(ledger, followed=followed)
         self.failing = False
@@ -227,9 +241,14 @@ class Saving:
         best, milestone = run.progress.save_as_best(), self._milestone(run)
         record = run.record(now=now)
         number = self._replication.number
-        episodes = run.progress.episodes
         self._schedule.started(
-            run.store.version, record["ledger"], episodes=episodes, milestone=milestone, number=number, now=now
+            run.store.version,
+            record["ledger"],
+            episodes=run.progress.episodes,
+            settings=run.adjustments.version,
+            milestone=milestone,
+            number=number,
+            now=now,
         )
         if not run.store.is_sound():  # useless checkpoints must not replace sound ones
             return [*self.failed(run, "the weights, or what the optimizer remembers, hold NaN or Inf"), Recall()]
@@ -240,7 +259,8 @@ class Saving:
         """The checkpoint is on disk."""
         requests = self._schedule.completed(run.ledger, followed=self._replication.followed)
         version, where = self._schedule.saved_version, as_text(path, LONGEST_SENTENCE)
-        return [Send(peer, CheckpointSaved(request=request, path=where, version=version)) for peer, request in requests]
+        replies = [Send(peer, CheckpointSaved(request=one, path=where, version=version)) for peer, one in requests]
+        return [*replies, Note(f"version {version} saved as {where}", kind="checkpoint")]
 
     def failed(self, run: TrainingRun, reason: str) -> list[Effect]:
         """The checkpoint could not be written. Training goes on; the next one is tried when it is due."""

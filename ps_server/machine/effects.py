@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
-from common.protocol.messages import Episode, ToServer, ToWorker
+from common.protocol.messages import Episode, Event, ToServer, ToWorker
 from common.protocol.wire import Buffer
 from ps_server.machine.membership import PeerId
 from ps_server.state.weight_store import Snapshot
@@ -57,10 +57,20 @@ class Reported:
 
 @dataclass(frozen=True)
 class Note:
-    """One line for the log."""
+    """One line for the log. Then call `noted`."""
 
     text: str
     warning: bool = False
+    kind: Literal["", "checkpoint", "adjustment", "end"] = ""
+    worker_id: str = ""  # of the worker that it is about
+
+
+@dataclass(frozen=True)
+class Happened:
+    """A note has become an event of the run: write it down."""
+
+    event: Event
+    epoch: int  # in which events are numbered so
 
 
 @dataclass(frozen=True)
@@ -77,4 +87,4 @@ class SendToPrimary:
     message: ToServer
 
 
-Effect = SendToPrimary | Send | SaveCheckpoint | Recall | Reported | Note | Exit
+Effect = SendToPrimary | Send | SaveCheckpoint | Recall | Reported | Note | Happened | Exit

@@ -23,10 +23,11 @@ from ps_server.machine.effects import Effect, Exit, Note, Send
 from ps_server.machine.fencing import advice, is_fenced_by
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.membership import Member, Membership, PeerId
-from ps_server.machine.phases import ACCEPTS, ADMINS_ONLY, ANYBODY, FROM_ANYBODY, Phase, Sender
+from ps_server.machine.operator_requests import OperatorRequests
+from ps_server.machine.phases import ACCEPTS, ANYBODY, Phase, Sender, check_sender
 from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.machine.refusals import Refusals
-from ps_server.machine.replies import renewed, status_of, status_reply
+from ps_server.machine.replies import renewed, status_of
 from ps_server.machine.worker_requests import WorkerRequests
 from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied
@@ -63,9 +64,9 @@ class ParameterServer:
         self.refusals = Refusals(self.membership)
         self.replication = Replication()
         episodes = run.progress.episodes if run else 0
-        self.checkpoints = CheckpointSchedule(
-            limits.checkpoint_seconds, saved_version=self.version, episodes=episodes, now=now
-        )
+        every_seconds = (run and run.adjustments.checkpoint_seconds) or limits.checkpoint_seconds
+        self.checkpoints = CheckpointSchedule(every_seconds, saved_version=self.version, episodes=episodes, now=now)
+        self.checkpoints.saved_settings = run.adjustments.version if run else 0
         soundness = Soundness()
         self._saving = Saving(self.checkpoints, self.replication, self.refusals, soundness)
         self.pushes = PushPipeline(
@@ -73,6 +74,7 @@ class ParameterServer:
         )
         self._admission = Admission(self.membership, self.replication, self.pushes)
         self._requests = WorkerRequests(self.membership, self.pushes, self.replication, self.checkpoints, self._saving)
+        self._operators = OperatorRequests(self.pushes, self.replication, self.checkpoints, self._saving, self.status)
         self.fenced = ""  # why this server has ended, though the run goes on elsewhere
         self._overrides = overrides
         self._is_draining = False
@@ -122,10 +124,7 @@ class ParameterServer:
         try:
             if not legal and self.phase is Phase.DRAINING:
                 return [Send(peer, messages.Stop(reason=self._end_reason, request=message.request))]
-            if member is None and type(message) not in FROM_ANYBODY:
-                raise Denied("unknown_worker", "send HELLO first, on this connection")
-            if not sender.is_admin and type(message) in ADMINS_ONLY:
-                raise Denied("not_admin", "saving, stopping and following the run takes an admin's key")
+            check_sender(message, sender, is_member=member is not None)
             if is_fenced_by(message, self.run):
                 later = "the run is served in a later epoch"
                 refusal = self.refusals.refuse(peer, "fenced", later, message.request, now=now)
@@ -151,7 +150,7 @@ class ParameterServer:
         effects: list[Effect] = []
         for member in self.membership.expire(now=now):
             why = f"has been silent for {now - member.last_heard:.1f} s and is gone"
-            effects.append(Note(f"{member.worker_id} {why}", warning=True))
+            effects.append(Note(f"{member.worker_id} {why}", warning=True, worker_id=member.worker_id))
         effects += self.replication.tick(now=now)
         if self.run is not None:
             self.run.progress.tick(now=now)
@@ -165,7 +164,11 @@ class ParameterServer:
         if self.phase is Phase.DRAINING and not self._exited and (not self.membership.alive() or now >= self._exit_due):
             self._exited = True
             effects.append(Exit(self._end_reason))
-        return effects
+        return effects + self._operators.tick(now=now)
+
+    def noted(self, note: Note, *, now: float) -> list[Effect]:
+        """A note is in the log; now it becomes an event, for subscribers and the run's records."""
+        return self._operators.noted(note, self.run, now=now)
 
     def renewed(self, send: Send, *, target: bool) -> Send:
         """A reply with weights (or target weights) that waited to be sent, with the newest ones instead."""
@@ -178,9 +181,8 @@ class ParameterServer:
 
     @property
     def has_unsaved(self) -> bool:
-        """Whether the run has an update, or a game, that the newest checkpoint lacks."""
-        episodes = 0 if self.run is None else self.run.progress.episodes
-        return (self.version, episodes) != (self.checkpoints.saved_version, self.checkpoints.saved_episodes)
+        """Whether the run has an update, a game or an adjustment that the newest checkpoint lacks."""
+        return self.run is not None and self.checkpoints.lacks(self.run)
 
     def save(self, *, now: float) -> list[Effect]:
         """Write a checkpoint now, unless there are no weights, one is being written, or this server is fenced."""
@@ -220,10 +222,8 @@ class ParameterServer:
                 return self._hello(peer, message, key=key, now=now)
             case messages.Pull():
                 return [self.pushes.pull(peer, member, message, epoch=self.epoch)]
-            case messages.StatusRequest():
-                return [status_reply(peer, message, self.run, self.status(now=now))]
-            case messages.CheckpointRequest():
-                return self._saving.ask(self.run, peer, message.request, now=now)
+            case messages.StatusRequest() | messages.Subscribe() | messages.Adjust() | messages.CheckpointRequest():
+                return self._operators.reply(self.run, peer, message, epoch=self.epoch, key=key, now=now)
             case messages.Fence():
                 run_id = self.lineage.run_id
                 return [Send(peer, messages.Leading(request=message.request, run_id=run_id, epoch=self.epoch))]
@@ -267,6 +267,7 @@ class ParameterServer:
             not_modified=self.pushes.not_modified,
             checkpoint_version=self.checkpoints.saved_version,
             checkpoint_failures=self.checkpoints.failures,
+            checkpoint_seconds=self.checkpoints.every_seconds,
             standby=self.replication.status(now=now),
             now=now,
         )
@@ -285,7 +286,7 @@ class ParameterServer:
         self._end_reason, self._exit_due = reason, now + DRAIN_SECONDS
         self.pushes.gate.drop_all()
         stops = [Send(member.peer, messages.Stop(reason=reason)) for member in self.membership.alive()]
-        note = Note(f"the run is over: {reason}")
+        note = Note(f"the run is over: {reason}", kind="end")
         return [note, *stops, *self.replication.end(reason), *self.save(now=now)]
 
     def fence(self, address: str, *, epoch: int) -> list[Effect]:

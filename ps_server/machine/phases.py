@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from common.protocol import messages
 from common.protocol.messages import ToServer
+from ps_server.state.guards import Denied
 
 
 class Phase(enum.Enum):
@@ -14,11 +15,15 @@ class Phase(enum.Enum):
     FENCED = "fenced"  # another server has taken over the run: this one neither changes nor saves it
 
 
-_ADMIN: set[type[ToServer]] = {messages.StatusRequest, messages.CheckpointRequest, messages.StopRequest}
+_ADMIN: set[type[ToServer]] = {
+    messages.StatusRequest, messages.Subscribe, messages.CheckpointRequest, messages.StopRequest
+}  # fmt: skip
 _FOLLOWING: set[type[ToServer]] = {messages.Follow, messages.Followed}
 _STANDBY: set[type[ToServer]] = {messages.Fence, *_FOLLOWING}
 _ALWAYS: set[type[ToServer]] = {messages.Pull, messages.Report, messages.Goodbye, messages.Fence, *_ADMIN}
-_SEEDING: set[type[ToServer]] = {messages.Hello, messages.Heartbeat, messages.Seed, *_ALWAYS}
+_SEEDING: set[type[ToServer]] = {
+    messages.Hello, messages.Heartbeat, messages.Seed, messages.RunRequest, messages.Adjust, *_ALWAYS
+}  # fmt: skip
 
 # Every other request is refused; in DRAINING its reply is STOP. SEED is legal in SERVING, because two workers may both
 # try to seed: the later one learns that its weights were not needed.
@@ -30,10 +35,12 @@ ACCEPTS: dict[Phase, set[type[ToServer]]] = {
 }
 
 # Requests that need no HELLO: those of admins and standbys, and reading the weights.
-FROM_ANYBODY: set[type[ToServer]] = {messages.Hello, messages.Pull, *_ADMIN, *_STANDBY}
+FROM_ANYBODY: set[type[ToServer]] = {messages.Hello, messages.Pull, messages.Adjust, *_ADMIN, *_STANDBY}
 
 # Requests that need an admin's key, where keys are asked for.
-ADMINS_ONLY: set[type[ToServer]] = {messages.CheckpointRequest, messages.StopRequest, *_STANDBY}
+ADMINS_ONLY: set[type[ToServer]] = {
+    messages.Adjust, messages.CheckpointRequest, messages.StopRequest, *_STANDBY
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -45,3 +52,11 @@ class Sender:
 
 
 ANYBODY = Sender()
+
+
+def check_sender(message: ToServer, sender: Sender, *, is_member: bool) -> None:
+    """Raises Denied when this sender may not say that, whatever the phase."""
+    if not is_member and type(message) not in FROM_ANYBODY:
+        raise Denied("unknown_worker", "send HELLO first, on this connection")
+    if not sender.is_admin and type(message) in ADMINS_ONLY:
+        raise Denied("not_admin", "adjusting, saving, stopping and following the run takes an admin's key")

@@ -113,10 +113,10 @@ class PushPipeline:
     # -- settlement ---------------------------------------------------------------------------------------------------
 
     def settle_ready(self, *, now: float) -> list[Effect]:
-        """Settle the pushes that the gate lets through, until none is left or the run is over."""
+        """Settle the pushes that the gate lets through, until none is left or the run is over; none while paused."""
         effects: list[Effect] = []
         run = self._run
-        if run is None or run.store is None:
+        if run is None or run.store is None or run.adjustments.paused:
             return effects
         while together := self.gate.next(self._membership.moving, epoch=run.epoch, version=run.store.version):
             effects += self._settle(run, together, now=now)
@@ -158,7 +158,7 @@ class PushPipeline:
             self._soundness.pushed(push.member.worker_id)
         elif settled.verdict == "discarded":
             self._refusals.count(push.peer, settled.code, now=now)
-        settled = msgspec.structs.replace(settled, credit=self.credit())
+        settled = msgspec.structs.replace(settled, credit=self.credit(), settings_version=run.adjustments.version)
         message = push.message
         if message.weight_codec is not None:
             return self._newest(push.peer, message, codec=message.weight_codec, settled=settled, epoch=run.epoch)

@@ -52,7 +52,7 @@ class Refusals:
         member = self._membership.known_at(peer)
         if member is not None and member.refused[code] in LOGGED:
             times = f"{member.worker_id} was refused {member.refused[code]} times ({code})"
-            effects.append(Note(f"{times}: {reason}", warning=True))
+            effects.append(Note(f"{times}: {reason}", warning=True, worker_id=member.worker_id))
         if member is None and code in NOT_ADMITTED and self.counts[code] in {1, *LOGGED}:
             effects.append(Note(f"not admitted ({code}, {self.counts[code]} so far): {reason}", warning=True))
         return effects

@@ -49,6 +49,7 @@ def welcome(hello: Hello, run: TrainingRun, account: Account, *, lease_seconds: 
         lease_seconds=lease_seconds,
         codecs=tuple(CODECS),
         credit=credit,
+        settings_version=run.adjustments.version,
     )
 
 
@@ -65,6 +66,7 @@ def alive(
         waiting=waiting,
         credit=credit,
         saving=saving,
+        settings_version=run.adjustments.version,
     )
 
 
@@ -111,7 +113,7 @@ def status_reply(peer: PeerId, request: messages.StatusRequest, run: TrainingRun
 
 # A status has to fit into one header of 1 MiB with the run and the schema, however long the workers make their names.
 MAX_WORKERS = 200
-MAX_WORKERS_BYTES = 800_000
+MAX_WORKERS_BYTES = 700_000
 
 
 def status_of(run: TrainingRun | None, members: list[Member], *, now: float, **fields: Any) -> Status:
@@ -155,6 +157,9 @@ def _run_fields(run: TrainingRun, *, now: float) -> dict[str, Any]:
         "staleness_recent": progress.recent_staleness.mean,
         "gradient_norm": progress.gradient_norm.mean,
         "duplicates": run.duplicates,
+        "paused": run.adjustments.paused,
+        "settings_version": run.adjustments.version,
+        "adjustments": run.adjustments.history,
     }
 
 

@@ -1,5 +1,5 @@
 """
-The requests of the members of a run: SEED, PUSH, CREDIT_REQUEST, HEARTBEAT, REPORT and GOODBYE.
+The requests of the members of a run: SEED, PUSH, CREDIT_REQUEST, HEARTBEAT, REPORT, RUN_REQUEST and GOODBYE.
 
 parameter_server.py has admitted the member and found the request legal. Pushes go on to push_pipeline.py.
 """
@@ -14,6 +14,8 @@ from common.protocol.messages import (
     Noted,
     Push,
     Report,
+    RunReply,
+    RunRequest,
     Seed,
     Seeded,
 )
@@ -27,7 +29,7 @@ from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied, seed_of
 from ps_server.state.training_run import TrainingRun
 
-WorkerRequest = Seed | Push | CreditRequest | Heartbeat | Report | Goodbye
+WorkerRequest = Seed | Push | CreditRequest | Heartbeat | Report | RunRequest | Goodbye
 
 
 class WorkerRequests:
@@ -64,11 +66,19 @@ class WorkerRequests:
                 return self._heartbeat(run, member, request, now=now)
             case Report():
                 return self._report(run, member, request, now=now)
+            case RunRequest():
+                settings = run.adjustments.version
+                reply = RunReply(request=request.request, settings_version=settings, run=run.spec.to_dict())
+                return [Send(member.peer, reply)]
             case Goodbye(reason=reason):
                 self._membership.leave(member)
                 why = f": {reason}" if reason else ""
                 farewell = Send(member.peer, Farewell(request=request.request))
-                return [farewell, Note(f"{member.worker_id} left{why}"), *self._pushes.settle_ready(now=now)]
+                return [
+                    farewell,
+                    Note(f"{member.worker_id} left{why}", worker_id=member.worker_id),
+                    *self._pushes.settle_ready(now=now),
+                ]
 
     def _seed(
         self, run: TrainingRun, member: Member, seed: Seed, vector: Sequence[Buffer], *, now: float
@@ -104,7 +114,7 @@ class WorkerRequests:
             return []
         member.stalled = stalled
         now_what = "has made no step for much longer than ever before; nobody waits for it" if stalled else "goes on"
-        return [Note(f"{member.worker_id} {now_what}", warning=stalled)]
+        return [Note(f"{member.worker_id} {now_what}", warning=stalled, worker_id=member.worker_id)]
 
     def _report(self, run: TrainingRun, member: Member, report: Report, *, now: float) -> list[Effect]:
         worker = member.worker_id

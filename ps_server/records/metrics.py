@@ -45,7 +45,7 @@ class MetricsFiles:
 
     def _add_run(self, status: Status, time_of_day: float) -> None:
         row = msgspec.structs.asdict(status) | {"time": time_of_day}
-        del row["workers"]
+        del row["workers"], row["adjustments"]  # they are in files of their own
         self._run.add([row])
 
     def _add_workers(self, status: Status, time_of_day: float) -> None:

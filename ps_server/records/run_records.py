@@ -1,6 +1,6 @@
 """
-The records of a run in its folder, beside checkpoints: settings, metrics, episodes, summaries, and the endpoint while
-the run is served.
+The records of a run in its folder, beside checkpoints: settings, metrics, episodes, events, summaries, and the endpoint
+while the run is served.
 
 The serving thread hands over immutable values to a writer thread, so it never waits for the disk. When the disk does
 not keep up, records are dropped and counted.
@@ -16,8 +16,9 @@ from common.protocol.status import Status
 from common.run_folder.paths import ENDPOINT, SETTINGS
 from common.run_folder.writer_thread import WriterThread
 from common.settings.run_spec import RunSpec
-from ps_server.machine.effects import Reported
+from ps_server.machine.effects import Happened, Reported
 from ps_server.records.episodes import EpisodesFile
+from ps_server.records.events import EventsFile
 from ps_server.records.metrics import MetricsFiles
 from ps_server.records.tensorboard import Summaries
 
@@ -45,6 +46,13 @@ class RunRecords:
         self._note_spec()
         self._do(partial(self._files.add_status, status, time.monotonic(), time.time()), size=1 + len(status.workers))
 
+    def add(self, record: Reported | Happened) -> None:
+        """A report of a worker, or an event of the run."""
+        if isinstance(record, Reported):
+            self.reported(record)
+        else:
+            self._do(partial(self._files.add_event, record, time.time()))
+
     def reported(self, report: Reported) -> None:
         """Record the report of a worker."""
         self._note_spec()
@@ -62,7 +70,7 @@ class RunRecords:
     def _note_spec(self) -> None:
         """Record the settings when they are decided or have changed."""
         spec = self._spec()
-        if spec is not None and spec is not self._written:
+        if spec is not None and spec != self._written:
             self._written = spec
             self._do(partial(self._files.note_spec, spec))
 
@@ -82,6 +90,7 @@ class _RecordFiles:
         self._folder = folder
         self._metrics = MetricsFiles(folder)
         self._episodes = EpisodesFile(folder)
+        self._events = EventsFile(folder)
         self._spec: RunSpec | None = None
         self._summaries: Summaries | None = None
         (folder / ENDPOINT).write_text(endpoint + "\n")
@@ -94,12 +103,17 @@ class _RecordFiles:
         if self._summaries is not None:
             self._summaries.add(report)
 
+    def add_event(self, happened: Happened, time_of_day: float) -> None:
+        self._events.add(happened, time_of_day=time_of_day)
+
     def note_spec(self, spec: RunSpec) -> None:
         try:
-            (self._folder / SETTINGS).write_text(spec.to_toml())
+            beside = self._folder / f".{SETTINGS}.tmp"  # a reader finds the old file or the new one
+            beside.write_text(spec.to_toml())
+            beside.replace(self._folder / SETTINGS)
             self._begin_summaries(spec)
         except OSError as error:
-            log.warning("%s: cannot be written, the run goes on without it: %s", error.filename, error.strerror)
+            log.warning("%s: cannot be written, the run goes on without it: %s", SETTINGS, error.strerror)
 
     def _begin_summaries(self, spec: RunSpec) -> None:
         """A change of other settings leaves the event file as it is. Raises OSError."""
@@ -115,6 +129,7 @@ class _RecordFiles:
     def close(self, status: Status, time_of_day: float) -> None:
         self._metrics.close(status, time_of_day=time_of_day)
         self._episodes.close()
+        self._events.close()
         if self._summaries is not None:
             self._summaries.close()
         (self._folder / ENDPOINT).unlink(missing_ok=True)

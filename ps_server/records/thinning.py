@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from common.run_folder.jsonl import rows_of
-from common.run_folder.run_rows import EpisodeRow
+from common.run_folder.run_rows import EpisodeRow, EventRow
 
 
 class _Stamp(msgspec.Struct):
@@ -34,6 +34,15 @@ def evenly_in_time(lines: Sequence[bytes]) -> list[bytes]:
             newest[stamp.worker_id] = interval
             kept.append(line)
     return kept
+
+
+def newest_events(lines: Sequence[bytes]) -> list[bytes]:
+    """Half of the lines: the newest adjustments and ends of a run first, then the newest of the others."""
+    kinds = [(number, row.kind) for number, line in enumerate(lines) for row in rows_of([line], EventRow)]
+    lasting = [number for number, kind in kinds if kind in ("adjustment", "end")]
+    others = [number for number, kind in kinds if kind not in ("adjustment", "end")]
+    kept = sorted([*others, *lasting][-(len(lines) // 2) :]) if len(lines) > 1 else []
+    return [lines[number] for number in kept]
 
 
 def means_of_games(lines: Sequence[bytes]) -> list[bytes]:

@@ -14,7 +14,18 @@ pause, which doubles with each drop.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.protocol.messages import Follow, Followed, Leading, Opened, Push, Refused, Report, Stop, Update
+from common.protocol.messages import (
+    Adjusted,
+    Follow,
+    Followed,
+    Leading,
+    Opened,
+    Push,
+    Refused,
+    Report,
+    Stop,
+    Update,
+)  # fmt: skip
 from common.protocol.status import StandbyStatus
 from common.protocol.wire import Buffer
 from ps_server.machine.effects import Effect, Note, Send
@@ -123,7 +134,7 @@ class Replication:
     def forward(
         self,
         worker_id: str,
-        message: Opened | Push | Report,
+        message: Opened | Push | Report | Adjusted,
         vector: Sequence[Buffer] = (),
         *,
         together: bool = False,

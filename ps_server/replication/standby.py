@@ -204,6 +204,8 @@ class Standby:
         match message:
             case messages.Opened():
                 self.run.join(worker, message)
+            case messages.Adjusted():
+                self.run.repeat_adjustments(message.adjustments, now=now)
             case messages.Report():
                 is_first = self._first_reporter.is_first(self.run.ledger.accounts[worker].number, now=now)
                 if (reported := count_report(self.run, worker, message, is_first=is_first, now=now)) is not None:

@@ -2,24 +2,27 @@
 The send queue: replies to peers that read slowly, or not at all.
 
 ZeroMQ accepts a few whole messages for each peer. Further replies wait here, in order, so that a peer that reads in
-bursts gets a reply to every push. Weights do not wait: a reply leaves with the newest weights. A peer that reads
-nothing costs what ZeroMQ accepted and some small messages.
+bursts gets a reply to every push. Weights do not wait: a reply leaves with the newest weights. A status does not wait
+either: the next one is newer. Of the events of a slow subscriber the oldest are dropped, and the next one counts them.
+A peer that reads nothing costs what ZeroMQ accepted and some small messages.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
+import msgspec
 import zmq
 
-from common.protocol.messages import StatusReply
+from common.protocol.messages import Event, StatusReply, StatusUpdate, ToWorker
 from common.protocol.wire import Buffer, Places, chunks, to_frames, with_places
 from ps_server.machine.effects import Send
 from ps_server.machine.membership import PeerId
 from ps_server.state.weight_store import Snapshot
 
 MOST_WAITING = 128  # messages for one peer; a worker has up to 64 pushes in flight, and some other requests
+MOST_EVENTS_WAITING = 250  # likewise: more than a new subscriber is sent at once
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.002, 0.25  # between two attempts; doubles while the peer reads nothing
 
 
@@ -39,6 +42,15 @@ class _Queue:
     due: float
     pause: float = FIRST_PAUSE_SECONDS
     waiting: deque[_Reply] = field(default_factory=deque)
+    events: deque[Event] = field(default_factory=deque)  # sent after these
+
+    def add_event(self, event: Event) -> None:
+        """Where too many events wait, the oldest is dropped; the one after it counts those that are missing."""
+        self.events.append(event)
+        if len(self.events) > MOST_EVENTS_WAITING:
+            oldest = self.events.popleft()
+            missed = self.events[0].missed + oldest.missed + 1
+            self.events[0] = msgspec.structs.replace(self.events[0], missed=missed)
 
 
 class SendQueue:
@@ -59,6 +71,7 @@ class SendQueue:
         self._place = place
         self._renewed = renewed
         self._queues: dict[PeerId, _Queue] = {}
+        self._shared: tuple[ToWorker, list[zmq.Frame]] | None = None  # the newest message to all subscribers
         self._frames: WeakKeyDictionary[Snapshot, list[zmq.Frame]] = WeakKeyDictionary()
 
     def send(self, send: Send, *, now: float) -> None:
@@ -66,10 +79,12 @@ class SendQueue:
         reply = _Reply(send, self._place(send))
         if send.to not in self._queues and self._is_taken(reply):
             return
-        if isinstance(send.message, StatusReply):
-            return  # too large to wait: the peer repeats its request
+        if isinstance(send.message, StatusReply | StatusUpdate):
+            return  # too large to wait: the peer repeats its request, or gets the next status
         queue = self._queues.setdefault(send.to, _Queue(due=now + FIRST_PAUSE_SECONDS))
-        if len(queue.waiting) < MOST_WAITING:
+        if isinstance(send.message, Event):
+            queue.add_event(send.message)
+        elif len(queue.waiting) < MOST_WAITING:
             carries = reply.places is None and send.snapshot is not None
             target = send.snapshot.target if send.snapshot is not None and carries else None
             queue.waiting.append(_Reply(replace(send, snapshot=None), reply.places, target))
@@ -77,13 +92,15 @@ class SendQueue:
     def send_waiting(self, *, now: float) -> None:
         """Send the replies that peers have room for now."""
         for peer, queue in [(peer, queue) for peer, queue in self._queues.items() if now >= queue.due]:
-            before = len(queue.waiting)
+            before = len(queue.waiting) + len(queue.events)
             while queue.waiting and self._is_taken(self._with_weights(queue.waiting[0])):
                 queue.waiting.popleft()
-            moved = len(queue.waiting) < before
+            while not queue.waiting and queue.events and self._is_taken(_Reply(Send(peer, queue.events[0]), None)):
+                queue.events.popleft()
+            moved = len(queue.waiting) + len(queue.events) < before
             queue.pause = FIRST_PAUSE_SECONDS if moved else min(2 * queue.pause, LONGEST_PAUSE_SECONDS)
             queue.due = now + queue.pause
-            if not queue.waiting:
+            if not queue.waiting and not queue.events:
                 del self._queues[peer]
 
     def next_due(self) -> float | None:
@@ -96,7 +113,7 @@ class SendQueue:
     def _is_taken(self, reply: _Reply) -> bool:
         """Whether ZeroMQ accepted the reply, or the peer is gone."""
         send = reply.send
-        frames: list[Buffer | zmq.Frame] = [send.to, *to_frames(send.message, send.vector)]
+        frames: list[Buffer | zmq.Frame] = [send.to, *self._header_of(send)]
         if reply.places is not None:
             frames[1:] = with_places(to_frames(send.message), reply.places)
         elif send.snapshot is not None:
@@ -110,6 +127,14 @@ class SendQueue:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
         return True
+
+    def _header_of(self, send: Send) -> Sequence[Buffer | zmq.Frame]:
+        """The frames of a message. One to all subscribers is encoded once, and its bytes are theirs in common."""
+        if not isinstance(send.message, StatusUpdate | Event):
+            return to_frames(send.message, send.vector)
+        if self._shared is None or self._shared[0] is not send.message:
+            self._shared = (send.message, [zmq.Frame(frame, copy=False) for frame in to_frames(send.message)])
+        return self._shared[1]
 
     def _frames_of(self, snapshot: Snapshot) -> list[zmq.Frame]:
         """The snapshot as frames, made once: sending a frame again costs a reference, not a copy."""

@@ -18,10 +18,20 @@ import zmq
 from common.errors import CheckpointError, SettingsError, WireError
 from common.protocol.messages import Hello, Refused, Welcome
 from common.protocol.status import Status
-from common.protocol.wire import MAX_FRAME_BYTES, Places, read_to_server, take_places
+from common.protocol.wire import Places, read_to_server, take_places
 from common.sockets.curve import ClientKeys
 from common.sockets.zmq_sockets import bind, receive_frames
-from ps_server.machine.effects import Effect, Exit, Note, Recall, Reported, SaveCheckpoint, Send, SendToPrimary
+from ps_server.machine.effects import (
+    Effect,
+    Exit,
+    Happened,
+    Note,
+    Recall,
+    Reported,
+    SaveCheckpoint,
+    Send,
+    SendToPrimary,
+)
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.membership import PeerId
 from ps_server.machine.parameter_server import ParameterServer
@@ -33,13 +43,12 @@ from ps_server.shell.connections import Connections
 from ps_server.shell.mapped_segments import MappedSegments
 from ps_server.shell.noted_lines import NotedLines
 from ps_server.shell.primary_link import PrimaryLink
+from ps_server.shell.router_socket import router
 from ps_server.shell.send_queue import SendQueue
 
 TICK_SECONDS = 0.25
 AWAY_SECONDS = 0.5  # a tick later than this: messages of workers may have waited meanwhile
 BURST = 64  # messages between two readings of the clock
-RECEIVE_HIGH_WATER = 16  # whole messages of one peer, received and not yet handled
-SEND_HIGH_WATER = 8  # whole messages for one peer, not yet taken by its connection
 SAVE_SECONDS = 60.0  # for the last checkpoint, at least
 SLOWER = 4.0  # times the longest checkpoint so far, where that is more
 LINGER_MILLISECONDS = 500  # for the last replies when the server exits
@@ -69,7 +78,7 @@ class ZmqServer:
         self._server = server
         self._writer = writer
         self._context = zmq.Context()
-        self._socket = _router(self._context)
+        self._socket = router(self._context)
         self._access_control = access_control
         if access_control is not None:
             access_control.install(self._context, self._socket)
@@ -78,7 +87,7 @@ class ZmqServer:
         self._lines = NotedLines()
         self._replies = SendQueue(self._socket, place=self._place, renewed=self._renewed)
         self._exit = False
-        self._on_report: Callable[[Reported], None] | None = None
+        self._on_record: Callable[[Reported | Happened], None] | None = None
         self.host, self.port = self._bind(host, port)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
@@ -97,10 +106,10 @@ class ZmqServer:
         *,
         until: Callable[[], bool],
         on_tick: Callable[[Status], None],
-        on_report: Callable[[Reported], None],
+        on_record: Callable[[Reported | Happened], None],
     ) -> None:
-        """Serve until the run ends or `until`. `on_tick` gets the status at each tick, `on_report` each report."""
-        self._on_report = on_report
+        """Serve until the run ends or `until`. `on_tick` gets each status, `on_record` reports and events."""
+        self._on_record = on_record
         next_tick = time.monotonic()
         while not self._exit and not until():
             due = min(next_tick, self._replies.next_due() or next_tick, self._connections.next_look)
@@ -226,11 +235,13 @@ class ZmqServer:
                     self._writer.write(effect)
                 case Recall():
                     self._do(self._recall())
-                case Reported():
-                    assert self._on_report is not None, "reports come while it serves"
-                    self._on_report(effect)
+                case Reported() | Happened():
+                    if self._on_record is not None:
+                        self._on_record(effect)
                 case Note():
                     self._lines.add(effect, now=time.monotonic())
+                    if self.served is not None:
+                        self._do(self.served.noted(effect, now=time.monotonic()))
                 case Exit():
                     self._exit = True
 
@@ -272,26 +283,4 @@ class ZmqServer:
         if written.error:
             self._do(self.served.checkpoint_failed(written.error))
         else:
-            log.debug("saved %s", written.path)
             self._do(self.served.checkpoint_saved(str(written.path)))
-
-
-def _router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-    """A ROUTER whose options are set on purpose, before bind."""
-    socket = context.socket(zmq.ROUTER)
-    # Else ZeroMQ silently drops replies to a connection that is gone or full.
-    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-    # In whole messages of one peer; the defaults of 1000 would be gigabytes of weights.
-    socket.setsockopt(zmq.RCVHWM, RECEIVE_HIGH_WATER)
-    socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER)
-    # A larger frame disconnects its sender before memory is allocated.
-    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
-    # Many workers may start at the same moment.
-    socket.setsockopt(zmq.BACKLOG, 1024)
-    # Frees the connection of a host that vanished without FIN after two minutes. (ZeroMQ's own heartbeats would cut a
-    # large frame on a slow link.)
-    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 60)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 10)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 6)
-    return socket

@@ -32,7 +32,7 @@ class Progress:
         self.step_rate = Rate()
         self.update_rate = Rate()
         self._returns: deque[float] = deque(maxlen=EPISODES_IN_MEAN)
-        self._started = now
+        self._running_since: float | None = now  # None while the run is paused
         self._minutes_before = 0.0
 
     def update_applied(self, *, steps: int, staleness: int, gradient_norm: float) -> None:
@@ -71,8 +71,15 @@ class Progress:
         self.update_rate.mark(self.updates, now=now)
 
     def minutes(self, *, now: float) -> float:
-        """Minutes of training, through all epochs."""
-        return self._minutes_before + (now - self._started) / 60
+        """Minutes of training, through all epochs; those in which the run was paused are none."""
+        running = 0.0 if self._running_since is None else now - self._running_since
+        return self._minutes_before + running / 60
+
+    def pause(self, paused: bool, *, now: float) -> None:
+        """Whether the run is paused from now on."""
+        if paused != (self._running_since is None):
+            self._minutes_before = self.minutes(now=now)
+            self._running_since = None if paused else now
 
     @property
     def mean_return(self) -> float | None:

@@ -4,8 +4,7 @@ One run: its specification, weights, ledger and progress, which are what a check
 This file decides what a push does. It knows nothing of connections and messages in flight.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,13 +13,15 @@ from torch import Tensor
 
 from common.errors import CheckpointError, SchemaMismatch
 from common.protocol.messages import Opened, Push, Report, Settlement, Verdict
+from common.protocol.status import Adjustment
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
-from common.schedules import linear
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import ActionValuesSettings, RunSpec
+from ps_server.state.adjustments import Adjustments, adjustments_for
 from ps_server.state.claims import check_games, check_steps
 from ps_server.state.guards import Denied, gradient_of, is_sane
+from ps_server.state.judged_pushes import Sound, Unsound, mean
 from ps_server.state.ledger import Account, Ledger
 from ps_server.state.lineage import Lineage
 from ps_server.state.optimizers import optimizer_for
@@ -44,6 +45,7 @@ class TrainingRun:
         self.lineage = lineage
         self.ledger = Ledger(PUSH_WINDOW)
         self.progress = Progress(now=now)
+        self.adjustments = Adjustments()
         self.store: WeightStore | None = None
         self.standby = ""  # HOST:PORT of the newest standby of this server
         self.primary = ""  # HOST:PORT of the server that this one took over from
@@ -66,6 +68,8 @@ class TrainingRun:
             run._keep_for_late_gradients()
             run.ledger.restore(record["ledger"])
             run.progress.restore(record["progress"])
+            run.adjustments.restore(record["adjustments"])
+            run.progress.pause(run.adjustments.paused, now=now)
             run.progress.judge(run.spec.budget, now=now)  # the target may have been reached, or changed
         except (KeyError, RuntimeError, SchemaMismatch, msgspec.ValidationError) as error:
             raise CheckpointError(f"the checkpoint is of another version of ps-rl: {error!r}") from error
@@ -83,6 +87,7 @@ class TrainingRun:
             "schema": self.weights.schema.to_list(),
             "ledger": self.ledger.to_dict(),
             "progress": self.progress.to_dict(now=now),
+            "adjustments": self.adjustments.to_dict(),
         }
 
     @property
@@ -99,9 +104,7 @@ class TrainingRun:
     @property
     def learning_rate(self) -> float:
         """The learning rate of the next update, before staleness damps it."""
-        schedule = self.spec.schedule
-        initial, final = schedule.learning_rate, schedule.final_learning_rate
-        return linear(self.progress.global_steps, initial=initial, final=final, over=schedule.anneal_steps)
+        return self.spec.schedule.learning_rate_at(self.progress.global_steps)
 
     def seed(self, schema: Schema, weights: Tensor) -> None:
         """Begin with these weights [P]."""
@@ -144,11 +147,11 @@ class TrainingRun:
         Statistics are summed instead. A push that fails a check is discarded, with a reason.
         """
         judged = [self._judge(*one) for one in pushes]
-        if sound := [one for one in judged if isinstance(one, _Sound)]:
-            self._apply(sound[0] if len(sound) == 1 else _mean(sound, self.weights.schema))
+        if sound := [one for one in judged if isinstance(one, Sound)]:
+            self._apply(sound[0] if len(sound) == 1 else mean(sound, self.weights.schema))
         return [self._settlement(worker, push, one) for (worker, push, _), one in zip(pushes, judged, strict=True)]
 
-    def _judge(self, worker_id: str, push: Push, vector: Sequence[Buffer]) -> "_Sound | _Unsound":
+    def _judge(self, worker_id: str, push: Push, vector: Sequence[Buffer]) -> Sound | Unsound:
         """Settle a push, and decide whether it is applied."""
         self.ledger.settle(worker_id, push.sequence)
         account = self.ledger.accounts[worker_id]
@@ -161,11 +164,11 @@ class TrainingRun:
             gradient, norm = gradient_of(push, vector, self.weights.schema)
             if self.spec.staleness.rule == "delay_compensated" and staleness > 0:
                 gradient = self._compensated(gradient, staleness)
-            return _Sound(staleness, push.steps, gradient, norm, damping(staleness, self.spec.staleness))
+            return Sound(staleness, push.steps, gradient, norm, damping(staleness, self.spec.staleness))
         except Denied as denied:
-            return _Unsound(staleness, denied)
+            return Unsound(staleness, denied)
 
-    def _apply(self, one: "_Sound") -> None:
+    def _apply(self, one: Sound) -> None:
         steps_before = self.progress.global_steps
         self.weights.apply(one.gradient, self.learning_rate * one.damping)
         self._keep_for_late_gradients()
@@ -226,13 +229,39 @@ class TrainingRun:
             self.progress.episode_finished(episode, self.spec.budget, now=now)
         return True
 
+    def adjust(
+        self, settings: Mapping[str, Any], *, by: str, checkpoint_seconds: float, now: float
+    ) -> tuple[Adjustment, ...]:
+        """
+        Change settings while the run runs: all of them, or none. Settings that have their value already are left out.
+
+        `checkpoint_seconds` is how often checkpoints are written now. Raises Denied that names the setting.
+        """
+        adjustments = adjustments_for(
+            settings,
+            self.spec,
+            self.progress,
+            self.adjustments,
+            by=by,
+            checkpoint_seconds=checkpoint_seconds,
+            now=now,
+        )
+        self.repeat_adjustments(adjustments, now=now)
+        return tuple(adjustments)
+
+    def repeat_adjustments(self, adjustments: Sequence[Adjustment], *, now: float) -> None:
+        """Change what these have changed, at a standby."""
+        for adjustment in adjustments:
+            self.spec = self.adjustments.apply(adjustment, self.spec)
+        self.progress.pause(self.adjustments.paused, now=now)
+
     def end_reason(self, *, now: float) -> str:
         """Why the run is over; "" while it is not."""
         return self.progress.end_of(self.spec.budget, now=now)
 
-    def _settlement(self, worker_id: str, push: Push, judged: "_Sound | _Unsound | None") -> Settlement:
+    def _settlement(self, worker_id: str, push: Push, judged: Sound | Unsound | None) -> Settlement:
         """The settlement of a push; `judged` is None for a duplicate."""
-        denied = judged.reason if isinstance(judged, _Unsound) else None
+        denied = judged.reason if isinstance(judged, Unsound) else None
         verdict: Verdict = "duplicate" if judged is None else "discarded" if denied else "applied"
         return Settlement(
             sequence=push.sequence,
@@ -243,37 +272,3 @@ class TrainingRun:
             code=denied.code if denied else "",
             reason=str(denied) if denied else "",
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _Sound:
-    """A gradient [P] to apply, the norm of its part for weights, and its factor on the learning rate."""
-
-    staleness: int
-    steps: int
-    gradient: Tensor
-    norm: float
-    damping: float
-
-
-@dataclass(frozen=True, eq=False)
-class _Unsound:
-    """A push that is discarded."""
-
-    staleness: int
-    reason: Denied
-
-
-def _mean(sound: Sequence[_Sound], schema: Schema) -> _Sound:
-    """The mean for weights, the sum for statistics, always in the order of the pushes."""
-    total = torch.zeros(schema.size)
-    for one in sound:
-        total[: schema.weights].add_(one.gradient[: schema.weights], alpha=one.damping / len(sound))
-        total[schema.weights :] += one.gradient[schema.weights :]
-    return _Sound(
-        staleness=max(one.staleness for one in sound),
-        steps=sum(one.steps for one in sound),
-        gradient=total,
-        norm=float(torch.linalg.vector_norm(total[: schema.weights])),
-        damping=1.0,
-    )

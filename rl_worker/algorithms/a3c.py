@@ -20,7 +20,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from common.schedules import linear
 from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Loss
 from rl_worker.algorithms.returns import Steps, lambda_returns, vtrace
@@ -72,15 +71,12 @@ class A3C:
         self._random = torch.Generator(device).manual_seed(seed)
         self._entropy_weight = settings.entropy_weight
 
+    def adjust(self, settings: run_spec.Algorithm) -> None:
+        assert isinstance(settings, run_spec.A3CSettings), "a run keeps its algorithm"
+        self._settings = settings
+
     def begin_unroll(self, global_steps: int) -> None:
-        settings = self._settings
-        if settings.final_entropy_weight is not None:
-            self._entropy_weight = linear(
-                global_steps,
-                initial=settings.entropy_weight,
-                final=settings.final_entropy_weight,
-                over=settings.entropy_anneal_steps,
-            )
+        self._entropy_weight = self._settings.entropy_weight_at(global_steps)
 
     def initial_state(self, count: int) -> State:
         return self.network.initial_state(count, self._device)

@@ -46,6 +46,12 @@ class ActionValueLearner:
         self._global_steps = 0
         self._epsilons: EpsilonSchedule | None = None  # one ε per environment, from `initial_state` on
 
+    def adjust(self, settings: run_spec.Algorithm) -> None:
+        assert isinstance(settings, run_spec.ActionValuesSettings), "a run keeps its algorithm"
+        self._settings = settings
+        if self._epsilons is not None:
+            self.initial_state(self._epsilons.count)
+
     def begin_unroll(self, global_steps: int) -> None:
         self._global_steps = global_steps
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from common.settings import run_spec
 from rl_worker.rollouts import Decision, State, Trajectory
 
 
@@ -31,6 +32,10 @@ class Algorithm(Protocol):
     learns_with_newest: bool  # it corrects for off-policy data, so the newest weights are pulled before learning
     discount: float
     gradient_clip: float  # greatest norm of a gradient; 0: no clipping
+
+    def adjust(self, settings: run_spec.Algorithm) -> None:
+        """The settings of the run were adjusted; what follows is played and learned with these."""
+        ...
 
     def begin_unroll(self, global_steps: int) -> None:
         """Set T, on which schedules are annealed, for the next unroll."""

@@ -28,7 +28,7 @@ class EpsilonSchedule:
         generator: torch.Generator,
     ) -> None:
         """Every `redraw_steps` global steps all environments draw a new final ε; 0: never."""
-        self._count = count
+        self.count = count
         self._finals = torch.tensor(finals)
         self._probabilities = torch.tensor(probabilities)
         self._anneal_steps = anneal_steps
@@ -43,10 +43,10 @@ class EpsilonSchedule:
         if drawing != self._drawing:
             self._drawn, self._drawing = self._draw(), drawing
         chance = linear(global_steps, initial=1.0, final=0.0, over=self._anneal_steps) if self._anneal_steps else 0.0
-        return torch.lerp(self._drawn, torch.ones(self._count), chance)
+        return torch.lerp(self._drawn, torch.ones(self.count), chance)
 
     def _draw(self) -> Tensor:
-        rows = torch.multinomial(self._probabilities, self._count, replacement=True, generator=self._generator)
+        rows = torch.multinomial(self._probabilities, self.count, replacement=True, generator=self._generator)
         return self._finals[rows]
 
 

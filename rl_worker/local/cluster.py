@@ -22,6 +22,7 @@ from common.program.flags import Parsed, parse_with_run
 from common.program.number_flags import LEAST_SECONDS, MOST_PORT, MOST_SECONDS, MOST_WORKERS, check_number
 from common.program.output import never_wait_for_output
 from common.program.output_file import check_output
+from common.program.progress_display import ProgressDisplay
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
 from common.protocol.addresses import is_loopback, split_address
@@ -35,7 +36,6 @@ from common.settings.run_settings import flags_for
 from common.settings.run_spec import RunSpec
 from rl_worker.environments.imports import check_module
 from rl_worker.local.local_cluster import LocalCluster
-from rl_worker.local.progress_display import ProgressDisplay
 from rl_worker.local.run_check import check_apart, check_listening
 from rl_worker.local.run_ending import how_it_ended, what_next
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from common.protocol import messages
 from common.protocol.codecs import CODECS
-from common.protocol.messages import Hello, Welcome
+from common.protocol.messages import Hello, Run, Welcome
 from common.protocol.tensors import Schema
+from common.settings.adjustable import TAKEN_OVER
 from common.settings.run_settings import flag_of, flat_settings
 
 BUILT_FROM = ("environment", "algorithm", "network", "wire")  # the sections of a run that a worker is built from
@@ -85,8 +86,14 @@ class Identity:
         self._proposed_run = welcome.run
         return is_another
 
+    def adjusted(self, run: Run) -> Run:
+        """The settings of the run were adjusted to these, which are returned."""
+        self._proposed_run = run
+        return run
+
 
 def _changed_setting(before: dict[str, Any], after: dict[str, Any]) -> str:
     """The flag of the first setting that a worker is built from and that has changed; "" when there is none."""
     old, new = (flat_settings({section: run.get(section) for section in BUILT_FROM}) for run in (before, after))
-    return next((flag_of(key) for key in old | new if old.get(key) != new.get(key)), "")
+    changed = [key for key in old | new if old.get(key) != new.get(key) and key not in TAKEN_OVER]
+    return flag_of(changed[0]) if changed else ""

@@ -73,6 +73,10 @@ class Outbox:
                 return None
         return message
 
+    def has(self, kind: type[ToServer]) -> bool:
+        """Whether a request of this kind has no reply yet."""
+        return any(isinstance(one.message, kind) for one in (*self._pending.values(), *self._in_flight.values()))
+
     def has_credit(self) -> bool:
         """Whether the credit suffices for the request that `next` has returned."""
         size = self._next_bytes()
@@ -80,8 +84,7 @@ class Outbox:
 
     def credit_to_request(self) -> int:
         """Bytes of the request that `next` has returned, if credit for it must be requested now; else 0."""
-        is_requested = any(isinstance(request.message, CreditRequest) for request in self._in_flight.values())
-        return 0 if is_requested or self._next_bytes() <= self.credit else self._next_bytes()
+        return 0 if self.has(CreditRequest) or self._next_bytes() <= self.credit else self._next_bytes()
 
     def credit_granted(self, size: int) -> None:
         """The server has granted a push of so many bytes."""

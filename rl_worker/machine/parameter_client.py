@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from common.errors import PsRlError, RequestRefused, RunEnded, SchemaMismatch
 from common.protocol import messages
-from common.protocol.messages import Episode, ToServer, ToWorker, Welcome
+from common.protocol.messages import Episode, Run, ToServer, ToWorker, Welcome
 from common.protocol.names import as_text
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
@@ -50,6 +50,7 @@ class ParameterClient:
         self.phase = Phase.JOINING
         self.error: PsRlError | None = None  # why the conversation is over
         self.is_first = False  # whether this worker does what one worker alone does; other threads may read it
+        self.adjusted_run: Run | None = None  # when its settings have changed since the first WELCOME; likewise
         self._identity = identity
         self._handshake = Handshake(has_standby=addresses > 1, now=now)
         self._heartbeats = Heartbeats(now=now)
@@ -203,6 +204,8 @@ class ParameterClient:
             return self._end(SchemaMismatch(why))
         if before is None:
             self.is_first = welcome.number == 0  # until the first NOTED
+        elif before.run != welcome.run:
+            self.adjusted_run = welcome.run
         self.phase = Phase.JOINED
         self._handshake.completed()
         is_another_run = self._identity.accept(welcome)
@@ -251,6 +254,8 @@ class ParameterClient:
         """A reply. What is sent because of it goes first: a caller that gets its reply sends more at once."""
         if isinstance(message, messages.Noted):
             self.is_first = message.first
+        elif isinstance(message, messages.RunReply):
+            self.adjusted_run = self._identity.adjusted(message.run)
         try:
             effects = self._requests.received(message, vector, is_joined=self.phase is Phase.JOINED)
         except PsRlError as error:
@@ -290,7 +295,6 @@ class ParameterClient:
         """The conversation is over."""
         if self.phase is Phase.OVER:
             return []
-        self.phase = Phase.OVER
-        self.error = error
+        self.phase, self.error = Phase.OVER, error
         self._requests.clear()
         return [Fail(0, error)]

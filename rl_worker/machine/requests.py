@@ -25,6 +25,7 @@ class Requests:
         self.last_ticket = 0
         self.pushes = 0
         self.newest_weights: tuple[str, Sequence[Buffer]] | None = None  # codec and bytes
+        self._settings_version = self._newest_settings = 0  # of the settings here; of those at the server
         self._outbox = Outbox(lambda: self.oldest)
         self._resend_buffer = ResendBuffer(resend_bytes)
         self._refusal_loop = RefusalLoop()
@@ -71,6 +72,8 @@ class Requests:
     def send_pending(self) -> list[Effect]:
         """Send the pending requests that may go now. The worker has joined."""
         effects: list[Effect] = []
+        if self._settings_version != self._newest_settings and not self._outbox.has(messages.RunRequest):
+            effects.append(self.send_now(messages.RunRequest(request=self.next_ticket())))
         while (message := self._outbox.next()) is not None:
             if isinstance(message, messages.Push) and not self._resend_buffer.admit(message.sequence):
                 break
@@ -84,6 +87,7 @@ class Requests:
     def joined(self, welcome: Welcome, *, is_another_run: bool, is_another_epoch: bool) -> None:
         """All requests without a reply are pending again, and so are the pushes that the server has lost."""
         self._outbox.credit = welcome.credit
+        self._settings_version = self._newest_settings = welcome.settings_version
         if is_another_run:
             self._resend_buffer.drop_replied()  # the weights that another run continues with contain them
         self._outbox.start_over(self._resend_buffer.lost_after(welcome.settled_through) if is_another_epoch else ())
@@ -104,7 +108,7 @@ class Requests:
         if isinstance(message, messages.Weights) and not getattr(request.message, "target", False):
             self.newest_weights = (message.codec, vector)
         match request.message:
-            case messages.Heartbeat():
+            case messages.Heartbeat() | messages.RunRequest():
                 return effects
             case messages.CreditRequest(bytes=size):
                 self._outbox.credit_granted(size)
@@ -134,10 +138,14 @@ class Requests:
         self._resend_buffer.clear()
 
     def _update_from(self, message: ToWorker) -> None:
-        """What replies say of durability and credit."""
+        """What replies say of durability, credit and settings."""
         if isinstance(message, messages.Alive):
             self._resend_buffer.durable_through(message.durable, checkpoints_succeed=message.saving)
             self._outbox.credit = message.credit
+            self._newest_settings = message.settings_version
+        elif isinstance(message, messages.RunReply):
+            self._settings_version = message.settings_version
         elif (settled := settlement_of(message)) is not None:
             self._resend_buffer.durable_through(settled.durable)
             self._outbox.credit = settled.credit
+            self._newest_settings = settled.settings_version

@@ -10,9 +10,10 @@ from torch import Tensor
 from common.errors import RequestRefused
 from common.protocol import messages
 from common.protocol.codecs import CODECS, codec_named
-from common.protocol.messages import MOST_EPISODES, Episode, Settlement
+from common.protocol.messages import MOST_EPISODES, Episode, Run, Settlement
 from common.protocol.tensors import Schema
-from common.settings.run_spec import Wire
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import Algorithm, Wire
 from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.shell.error_feedback import GradientEncoder
 from rl_worker.shell.reply_future import ReplyFuture
@@ -47,6 +48,7 @@ class RemoteParameters:
         self._prefetch = wire.prefetch
         self._in_flight: deque[ReplyFuture[Reply]] = deque()  # of pushes, the oldest first
         self._discarded = 0
+        self._adjusted_run: Run | None = None
 
     def seed(self, weights: Tensor) -> None:
         """Offer first weights [P]; the server takes those of the first worker."""
@@ -86,6 +88,13 @@ class RemoteParameters:
             is_outdated = reply.epoch == newest.epoch and reply.version < newest.version
             newest = replace(newest, settled=reply.settled) if is_outdated else reply
         return newest
+
+    def adjusted_algorithm(self) -> Algorithm | None:
+        """The algorithm's settings when they were adjusted since this was called last, else None."""
+        if (run := self._machine.adjusted_run) is self._adjusted_run or run is None:
+            return None
+        self._adjusted_run = run
+        return run_from_dict(run, source="the server").algorithm
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
         """Report episodes and meters to the server, without waiting."""

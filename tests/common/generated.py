@@ -56,7 +56,8 @@ def _values(info: inspect.Type) -> st.SearchStrategy[Any]:
         case inspect.VarTupleType():
             return st.lists(_values(info.item_type), max_size=3).map(tuple)
         case inspect.DictType():
-            return st.dictionaries(_values(info.key_type), _values(info.value_type), max_size=3)
+            keys, values, least = _values(info.key_type), _values(info.value_type), info.min_length or 0
+            return st.dictionaries(keys, values, min_size=least, max_size=3)
         case inspect.StructType():
             parts = {field.name: _values(field.type) for field in info.fields}
             if issubclass(info.cls, ActionValuesSettings):  # each ε has its probability

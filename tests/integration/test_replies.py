@@ -21,8 +21,9 @@ from common.settings.run_settings import run_from_dict
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.replication.backlog import OVERHEAD_BYTES, SMALL_WINDOW_BYTES
 from ps_server.shell.checkpoint_writer import CheckpointWriter
+from ps_server.shell.router_socket import SEND_HIGH_WATER
 from ps_server.shell.send_queue import MOST_WAITING
-from ps_server.shell.zmq_server import SEND_HIGH_WATER, ZmqServer
+from ps_server.shell.zmq_server import ZmqServer
 from ps_server.state.training_run import PUSH_WINDOW, TrainingRun
 from tests.integration.processes import DEADLINE_SECONDS, wait_for
 from tests.ps_server.transcripts import a_lineage, secret_of
@@ -92,7 +93,7 @@ def here(tmp_path: Path) -> Iterator[Here]:
     shell = ZmqServer(machine, CheckpointWriter(tmp_path), host="127.0.0.1", port=0)
     over = threading.Event()
     ignore = lambda _: None  # noqa: E731
-    serve = threading.Thread(target=shell.serve, kwargs={"until": over.is_set, "on_tick": ignore, "on_report": ignore})
+    serve = threading.Thread(target=shell.serve, kwargs={"until": over.is_set, "on_tick": ignore, "on_record": ignore})
     serve.start()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     here = Here(machine, shell, context)

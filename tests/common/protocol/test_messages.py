@@ -27,6 +27,9 @@ LEAST: dict[str, dict[str, Any]] = {
     "GOODBYE": {},
     "STATUS_REQUEST": {},
     "CHECKPOINT_REQUEST": {},
+    "SUBSCRIBE": {},
+    "ADJUST": {"settings": {"paused": True}},
+    "RUN_REQUEST": {},
     "STOP_REQUEST": {},
     "FOLLOW": {"address": "a:1"},
     "FOLLOWED": {"follow": 1, "number": 0},
@@ -47,6 +50,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "REPORT": {"episodes": (), "meters": {}},
     "GOODBYE": {"reason": ""},
+    "SUBSCRIBE": {"events_after": 0, "epoch": 0},
+    "ADJUST": {"by": ""},
 }  # fmt: skip
 
 WELCOME = {
@@ -69,7 +74,7 @@ NAMES = ["a", "x" * 100, "_host.example:5555/a@b+c-1"]
 UNSAFE = ["a\0", "a\n", "\x1b[2J", "two\nlines", "\x7f", "\x9b", "a\u202eb", "a\u2066b", "a\u200bb", "a\u2028b"]
 UNSAFE += ["\u00ad", "\ufeff", "\ue000", "\U000e0041", "\U0010ffff", "\u0430"]
 NO_NAMES = ["", "x" * 101, b"a", 1, None, "a b", "-rf", ".hidden", "a'b", *UNSAFE]
-CHECKED_APART = {"overrides", "proposed_run", "run"}  # by the test after that of all the others
+CHECKED_APART = {"overrides", "proposed_run", "run", "settings"}  # by the test after that of all the others
 TEXTS = ["", "x" * 200, ' !~ it\'s <100 % (of it) \\ ["a"]']
 NO_TEXTS = ["x" * 201, b"", None, *UNSAFE]
 
@@ -100,6 +105,9 @@ def fields_of(kind: type[Message]) -> list[str]:
         ("HELLO", "host", TEXTS, NO_TEXTS),
         ("HELLO", "memory", TEXTS, NO_TEXTS),
         ("HELLO", "overrides", [{text: text} for text in TEXTS], [*({"a": bad} for bad in UNSAFE), {UNSAFE[7]: 1}]),
+        ("ADJUST", "settings", [{text: text} for text in TEXTS], [{}, *({"a": bad} for bad in UNSAFE), {UNSAFE[7]: 1}]),
+        ("ADJUST", "by", TEXTS, NO_TEXTS),
+        ("SUBSCRIBE", "events_after", COUNTS, NO_COUNTS),
         ("HELLO", "proposed_run", [{"preset": "a"}], [{"environment": {"id": bad}} for bad in UNSAFE]),
         ("HELLO", "protocols", [[0, 2**53]], [[], [1], [1, 1, 1], [1, -1], 1, None]),
         ("HELLO", "codecs", [[], ["float32"] * 32], [["float32"] * 33, [""], "float32", None]),

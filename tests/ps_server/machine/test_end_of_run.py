@@ -199,7 +199,8 @@ def test_a_checkpoint_request_is_answered_when_the_checkpoint_is_on_disk(server:
     effects = server.say("admin", messages.CheckpointRequest(request=9))
     assert [type(effect) for effect in effects] == [SaveCheckpoint]
     assert server.machine.checkpoint_saved("runs/x.safetensors") == [
-        Send(b"admin", CheckpointSaved(request=9, path="runs/x.safetensors", version=2))
+        Send(b"admin", CheckpointSaved(request=9, path="runs/x.safetensors", version=2)),
+        Note("version 2 saved as runs/x.safetensors", kind="checkpoint"),
     ]
 
 
@@ -208,7 +209,7 @@ def test_a_checkpoint_request_during_a_write_is_answered_by_the_next_checkpoint(
     server.save()
     server.push("a", 2)
     assert server.say("admin", messages.CheckpointRequest(request=9)) == []
-    assert server.machine.checkpoint_saved("older.safetensors") == []
+    assert sends(server.machine.checkpoint_saved("older.safetensors")) == []
     assert only(SaveCheckpoint, server.after(0.25)).record["version"] == 3
     (answer,) = sends(server.machine.checkpoint_saved("newer.safetensors"))
     assert answer.message == CheckpointSaved(request=9, path="newer.safetensors", version=3)
@@ -218,7 +219,7 @@ def test_a_retried_checkpoint_request_writes_nothing_more(server: Transcript) ->
     asked = messages.CheckpointRequest(request=9)
     server.say("admin", asked)
     assert server.say("admin", asked) == []
-    assert len(server.machine.checkpoint_saved("here.safetensors")) == 1
+    assert len(sends(server.machine.checkpoint_saved("here.safetensors"))) == 1
     assert server.after(0.25) == []
 
 
@@ -237,7 +238,9 @@ def test_a_failed_checkpoint_is_reported_to_the_requester_and_training_goes_on(s
 def test_there_is_nothing_to_save_before_the_seed(empty: Transcript) -> None:
     empty.hello("a")
     assert empty.refusal("admin", messages.CheckpointRequest(request=9)).code == "no_weights"
-    assert empty.after(CHECKPOINT_SECONDS) == [Note("a has been silent for 30.0 s and is gone", warning=True)]
+    assert empty.after(CHECKPOINT_SECONDS) == [
+        Note("a has been silent for 30.0 s and is gone", warning=True, worker_id="a")
+    ]
     stop(empty)
     assert empty.refusal("admin", messages.CheckpointRequest(request=10)).code == "no_weights"
 

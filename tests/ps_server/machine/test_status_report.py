@@ -6,7 +6,7 @@ import pytest
 from common.protocol import messages
 from common.protocol.status import Status
 from ps_server.machine.replies import MAX_WORKERS, MAX_WORKERS_BYTES
-from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, encoded, received
+from tests.ps_server.transcripts import CHECKPOINT_SECONDS, EPOCH, RUN_ID, Transcript, encoded, received
 
 
 def status_of(server: Transcript) -> Status:
@@ -22,6 +22,7 @@ def test_before_anybody_came_all_is_zero(empty: Transcript) -> None:
         not_modified=0,
         checkpoint_version=0,
         checkpoint_failures=0,
+        checkpoint_seconds=CHECKPOINT_SECONDS,
         workers_alive=0,
         workers=(),
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rl_worker.local.run_ending import how_it_ended, what_next
-from tests.rl_worker.local.test_progress_display import status
+from tests.common.program.test_progress_display import status
 
 
 def ended(**changes: Any) -> str:

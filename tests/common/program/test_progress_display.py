@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from common.program import progress_display
+from common.program.progress_display import LINE_SECONDS, MOST_WORKERS, ProgressDisplay
 from common.protocol.status import Status, WorkerStatus
-from rl_worker.local import progress_display
-from rl_worker.local.progress_display import LINE_SECONDS, MOST_WORKERS, ProgressDisplay
 
 
 class Clock:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl_worker.local.text_curve import LABEL_WIDTH, MOST_POINTS, TextCurve
+from common.program.text_curve import LABEL_WIDTH, MOST_POINTS, TextCurve
 
 
 def curve(*points: tuple[float, float]) -> TextCurve:

@@ -14,8 +14,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from common.program.text_curve import TextCurve
 from common.protocol.status import Status, WorkerStatus, speed_of
-from rl_worker.local.text_curve import TextCurve
 
 LINE_SECONDS = 10.0  # between two lines in a pipe
 COLUMNS = (4, 2, 1)  # of facts in the panel: the most that fit
@@ -74,7 +74,7 @@ class ProgressDisplay:
             for first in range(0, len(cells), columns):
                 grid.add_row(*cells[first : first + columns])
         title = Text(status.preset or "undecided", style="bold").append(f"  {status.environment}", style="not bold")
-        state = Text(f"the run is over: {status.ending}" if status.ending else PHASES.get(status.phase, status.phase))
+        state = Text(f"the run is over: {status.ending}" if status.ending else _phase(status))
         return Panel(Group(*self._curve_lines(status), grid), title=title, title_align="left", subtitle=state)
 
     def _curve_lines(self, status: Status) -> list[RenderableType]:
@@ -85,6 +85,11 @@ class ProgressDisplay:
         width = self._console.width - FRAME_WIDTH
         lines = self._curve.lines(width, rows, target=status.until_return)
         return [Text(line, style="cyan", no_wrap=True) for line in lines]
+
+
+def _phase(status: Status) -> str:
+    """What the run does, in words."""
+    return "paused; ps-ctl resume goes on" if status.paused else PHASES.get(status.phase, status.phase)
 
 
 def _facts(status: Status, minutes: float) -> list[Text]:

@@ -1,0 +1,83 @@
+"""A subscription to a server: its status once a second and its events, for as long as the caller listens."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import zmq
+
+from common.errors import RequestRefused, ServerUnreachable, WireError
+from common.protocol.messages import Event, Refused, StatusUpdate, Subscribe, Subscribed
+from common.protocol.wire import read_to_worker, to_frames
+from common.sockets.curve import ClientKeys
+from common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
+
+FIRST_REPLY_SECONDS = 10.0  # until a server that has never replied counts as unreachable
+SILENCE_SECONDS = 2.5  # without a message: the server may have been restarted, and knows no subscriber
+RETRY_SECONDS = 0.5  # between two requests to a silent server
+TURN_SECONDS = 0.25
+RENEWALS_IN_A_LEASE = 3
+
+
+def subscription(
+    server: str, *, keys: ClientKeys | None = None, events_after: int = 0
+) -> Iterator[Subscribed | StatusUpdate | Event | None]:
+    """
+    What HOST:PORT sends: each Event once, those after `events_after` first; None now and then while it is silent.
+
+    A restarted server is subscribed to anew. Raises ServerUnreachable if no server has ever replied, RequestRefused.
+    """
+    with _connected(server, keys) as socket:
+        began = heard = time.monotonic()
+        request, epoch, renew_at = 0, 0, 0.0
+        while True:
+            now = time.monotonic()
+            if now >= renew_at:
+                request, renew_at = request + 1, now + RETRY_SECONDS
+                _send(socket, Subscribe(request=request, events_after=events_after, epoch=epoch))
+            if not socket.poll(int(1000 * TURN_SECONDS)):
+                if epoch == 0 and now - began > FIRST_REPLY_SECONDS:
+                    raise ServerUnreachable(f"{server} sent no reply within {FIRST_REPLY_SECONDS:g} s")
+                if now - heard > SILENCE_SECONDS:
+                    renew_at = min(renew_at, now + RETRY_SECONDS)
+                    yield None
+                continue
+            message = _receive(socket)
+            heard = time.monotonic()
+            match message:
+                case Refused():
+                    raise RequestRefused(message.code, message.reason)
+                case Subscribed():
+                    renew_at = heard + message.lease_seconds / RENEWALS_IN_A_LEASE
+                    events_after = events_after if epoch in (0, message.epoch) else 0
+                    epoch = message.epoch
+                    yield message
+                case StatusUpdate():
+                    yield message
+                case Event() if message.number > events_after:
+                    events_after = message.number
+                    yield message
+
+
+@contextmanager
+def _connected(server: str, keys: ClientKeys | None) -> Iterator[zmq.Socket[bytes]]:
+    if why := why_no_address(server):
+        raise ServerUnreachable(f"{server}: {why}")
+    with zmq.Context() as context, dealer(context, keys) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        connect(socket, server)
+        yield socket
+
+
+def _send(socket: zmq.Socket[bytes], message: Subscribe) -> None:
+    try:
+        socket.send_multipart(to_frames(message), zmq.NOBLOCK)
+    except zmq.Again:
+        return  # there is no connection yet; the next attempt may find one
+
+
+def _receive(socket: zmq.Socket[bytes]) -> object:
+    try:
+        return read_to_worker([frame.buffer for frame in receive_frames(socket)])[0]
+    except (WireError, zmq.Again):
+        return None

@@ -1,0 +1,90 @@
+"""
+The requests of people who watch and steer a run: STATUS_REQUEST, SUBSCRIBE, ADJUST and CHECKPOINT_REQUEST.
+
+An adjustment is in the next checkpoint, at the standby, and in the log. Which settings a run lets change, and what that
+does, is in ps_server/state/adjustments.py.
+"""
+
+from collections.abc import Callable
+
+from common.protocol.messages import Adjust, Adjusted, CheckpointRequest, StatusRequest, Subscribe
+from common.protocol.status import Adjustment, Status
+from common.settings.run_settings import typed
+from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
+from ps_server.machine.effects import Effect, Note, Send
+from ps_server.machine.membership import PeerId
+from ps_server.machine.push_pipeline import PushPipeline
+from ps_server.machine.replies import status_reply
+from ps_server.machine.subscriptions import Subscriptions
+from ps_server.replication.replication import Replication
+from ps_server.state.guards import Denied
+from ps_server.state.training_run import TrainingRun
+
+KEY_DIGITS = 8  # of an admin's key, in the history
+
+
+OperatorRequest = StatusRequest | Subscribe | Adjust | CheckpointRequest
+
+
+class OperatorRequests:
+    """One server's replies to operators, and what it sends to those who subscribe."""
+
+    def __init__(
+        self,
+        pushes: PushPipeline,
+        replication: Replication,
+        checkpoints: CheckpointSchedule,
+        saving: Saving,
+        status: Callable[..., Status],
+    ) -> None:
+        """`status` takes `now`."""
+        self._subscriptions = Subscriptions()
+        self._pushes = pushes
+        self._replication = replication
+        self._checkpoints = checkpoints
+        self._saving = saving
+        self._status = status
+
+    def reply(
+        self, run: TrainingRun | None, peer: PeerId, message: OperatorRequest, *, epoch: int, key: str, now: float
+    ) -> list[Effect]:
+        """The reply; that to CHECKPOINT_REQUEST comes when it is on disk. `key` is the sender's. Raises Denied."""
+        match message:
+            case StatusRequest():
+                return [status_reply(peer, message, run, self._status(now=now))]
+            case Subscribe():
+                return self._subscriptions.subscribe(peer, message, epoch=epoch, now=now)
+            case Adjust():
+                return self._adjust(run, peer, message, key=key, now=now)
+            case CheckpointRequest():
+                return self._saving.ask(run, peer, message.request, now=now)
+
+    def tick(self, *, now: float) -> list[Effect]:
+        """Time has passed: subscribers are sent the status."""
+        return self._subscriptions.tick(lambda: self._status(now=now), now=now)
+
+    def noted(self, note: Note, run: TrainingRun | None, *, now: float) -> list[Effect]:
+        """A note is in the log; now it becomes an event, for subscribers and the run's records."""
+        return self._subscriptions.add(note, run, now=now)
+
+    def _adjust(self, run: TrainingRun | None, peer: PeerId, adjust: Adjust, *, key: str, now: float) -> list[Effect]:
+        """Change all of these settings, or raise Denied that names the first bad one."""
+        if run is None:
+            raise Denied("no_weights", "there is nothing to adjust yet: no worker has joined")
+        by = " ".join(filter(None, [adjust.by or "an admin", f"(key {key[:KEY_DIGITS]}...)" if key else ""]))
+        every = self._checkpoints.every_seconds
+        adjustments = run.adjust(adjust.settings, by=by[:200], checkpoint_seconds=every, now=now)
+        effects: list[Effect] = [Send(peer, Adjusted(request=adjust.request, adjustments=adjustments))]
+        if not adjustments:
+            return effects
+        if run.adjustments.checkpoint_seconds is not None:
+            self._checkpoints.change_interval(run.adjustments.checkpoint_seconds, now=now)
+        self._checkpoints.hurry()
+        effects += [Note(_sentence(one), kind="adjustment") for one in adjustments]
+        effects += self._replication.forward("", Adjusted(request=0, adjustments=adjustments), now=now)
+        return effects + self._pushes.settle_ready(now=now)
+
+
+def _sentence(adjustment: Adjustment) -> str:
+    change = f"from {typed(adjustment.before)} to {typed(adjustment.after)}"
+    return f"{adjustment.by} has set {adjustment.setting} {change}"

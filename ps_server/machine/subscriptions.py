@@ -1,0 +1,86 @@
+"""
+The subscribers of a server: each has a lease, and is sent the status once a second and events as they happen.
+
+An event is a line for a person who watches the run; the newest ones are kept for whoever subscribes later. Nothing is
+computed while nobody subscribes. What a slow subscriber does not read, the shell's send queue drops.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from common.protocol.messages import Event, EventKind, StatusUpdate, Subscribe, Subscribed
+from common.protocol.names import as_text
+from common.protocol.status import Status
+from common.rate_limit import RateLimit
+from ps_server.machine.effects import Effect, Happened, Note, Send
+from ps_server.machine.membership import PeerId
+from ps_server.state.guards import Denied
+from ps_server.state.training_run import TrainingRun
+
+SUBSCRIPTION_SECONDS = 10.0  # the lease
+STATUS_SECONDS = 1.0  # between two statuses
+MOST_SUBSCRIBERS = 100
+MOST_EVENTS = 200  # kept
+LONGEST_EVENT = 1000  # characters
+# Any peer can cause notes and warnings without end ("joined", "is back"); those beyond this are in the log alone.
+NOTES_AT_ONCE, NOTES_PER_SECOND = 100, 1.0
+
+
+class Subscriptions:
+    """The subscribers and the events of one server in one epoch. `now` is seconds of any monotonic clock."""
+
+    def __init__(self) -> None:
+        self._number = 0  # of the newest event
+        self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self._until: dict[PeerId, float] = {}  # the end of each lease
+        self._status_due = 0.0
+        self._limits: dict[EventKind, RateLimit] = {
+            kind: RateLimit(at_once=NOTES_AT_ONCE, per_second=NOTES_PER_SECOND) for kind in ("note", "warning")
+        }
+
+    def subscribe(self, peer: PeerId, subscribe: Subscribe, *, epoch: int, now: float) -> list[Effect]:
+        """Begin or renew a lease; a new subscriber is sent the events that it lacks. Raises Denied."""
+        self._end_leases(now=now)
+        is_new = peer not in self._until
+        if is_new and len(self._until) >= MOST_SUBSCRIBERS:
+            raise Denied("too_many_subscribers", f"this server has {MOST_SUBSCRIBERS} subscribers, the most it takes")
+        self._until[peer] = now + SUBSCRIPTION_SECONDS
+        subscribed = Subscribed(
+            request=subscribe.request, lease_seconds=SUBSCRIPTION_SECONDS, event=self._number, epoch=epoch
+        )
+        after = subscribe.events_after if subscribe.epoch in (0, epoch) else 0
+        lacking = [event for event in self._events if is_new and event.number > after]
+        return [Send(peer, subscribed), *(Send(peer, event) for event in lacking)]
+
+    def add(self, note: Note, run: TrainingRun | None, *, now: float) -> list[Effect]:
+        """A note becomes an event, for the run's records and every subscriber."""
+        kind: EventKind = note.kind or ("warning" if note.warning else "note")
+        if kind in self._limits and not self._limits[kind].allows(now=now):
+            return []
+        self._number += 1
+        event = Event(
+            number=self._number,
+            kind=kind,
+            text=as_text(note.text, LONGEST_EVENT),
+            worker_id=as_text(note.worker_id),
+            global_steps=run.progress.global_steps if run else 0,
+            minutes=run.progress.minutes(now=now) if run else 0.0,
+        )
+        self._events.append(event)
+        self._end_leases(now=now)
+        return [Happened(event, run.epoch if run else 0), *(Send(peer, event) for peer in self._until)]
+
+    def tick(self, status: Callable[[], Status], *, now: float) -> list[Effect]:
+        """Time has passed. `status` is asked only when a subscriber is to be sent it."""
+        self._end_leases(now=now)
+        if not self._until or now < self._status_due:
+            return []
+        self._status_due += STATUS_SECONDS
+        if self._status_due <= now:
+            self._status_due = now + STATUS_SECONDS
+        update = StatusUpdate(status=status())
+        return [Send(peer, update) for peer in self._until]
+
+    def _end_leases(self, *, now: float) -> None:
+        for peer in [peer for peer, until in self._until.items() if now > until]:
+            del self._until[peer]

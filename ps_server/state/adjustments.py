@@ -1,0 +1,158 @@
+"""
+What was adjusted in a run while it ran: who changed which setting, at which T, from what to what.
+
+An adjustment changes the run specification itself, which checkpoints, a standby and workers are given; the history
+stands beside it. A learning rate (an entropy weight) that is adjusted holds from that T on, and goes on from there in a
+straight line to the end of its schedule.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from common.errors import SettingsError
+from common.protocol.status import AdjustedValue, Adjustment
+from common.settings import adjustable
+from common.settings.run_settings import with_settings
+from common.settings.run_spec import A3CSettings, ActionValuesSettings, RunSpec
+from ps_server.state.guards import Denied
+from ps_server.state.progress import Progress
+
+MOST_ADJUSTMENTS = 100  # of the history, the newest
+
+
+class Adjustments:
+    """
+    The adjustments of one run, and what of them is no part of its specification.
+
+    `version` counts all that were ever made; `settings` are those of the specification that were changed.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.paused = False
+        self.checkpoint_seconds: float | None = None  # None: as the server's flags say
+        self.settings: set[str] = set()
+        self._history: deque[Adjustment] = deque(maxlen=MOST_ADJUSTMENTS)
+
+    @property
+    def history(self) -> tuple[Adjustment, ...]:
+        """The newest, in order."""
+        return tuple(self._history)
+
+    def apply(self, adjustment: Adjustment, spec: RunSpec) -> RunSpec:
+        """The run specification after an adjustment, which is remembered."""
+        self.version += 1
+        self._history.append(adjustment)
+        match adjustment.setting, adjustment.after:
+            case adjustable.PAUSED, bool(paused):
+                self.paused = paused
+            case adjustable.CHECKPOINT_SECONDS, float(seconds):
+                self.checkpoint_seconds = seconds
+        changes = _changes(spec, adjustment.setting, adjustment.after, global_steps=adjustment.global_steps)
+        self.settings |= changes.keys()
+        return with_settings(spec, changes, source="adjustment")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as a checkpoint keeps them."""
+        return {
+            "version": self.version,
+            "paused": self.paused,
+            "checkpoint_seconds": self.checkpoint_seconds,
+            "settings": sorted(self.settings),
+            "history": msgspec.to_builtins(self.history),
+        }
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        """Back to what a checkpoint kept."""
+        self.version, self.paused = kept["version"], kept["paused"]
+        self.checkpoint_seconds = kept["checkpoint_seconds"]
+        self.settings = set(kept["settings"])
+        self._history.extend(msgspec.convert(kept["history"], list[Adjustment]))
+
+
+def adjustments_for(
+    settings: Mapping[str, Any],
+    spec: RunSpec,
+    progress: Progress,
+    made: Adjustments,
+    *,
+    by: str,
+    checkpoint_seconds: float,
+    now: float,
+) -> list[Adjustment]:
+    """
+    What ADJUST changes in this run, not applied yet; settings that have their value already are left out.
+
+    Raises Denied that names the first setting that this run cannot have so, and what is allowed.
+    """
+    try:
+        wanted = adjustable.checked(settings)
+    except SettingsError as error:
+        raise Denied("bad_setting", str(error)) from error
+    before: dict[str, AdjustedValue] = _values(spec, progress.global_steps)
+    before |= {adjustable.PAUSED: made.paused, adjustable.CHECKPOINT_SECONDS: checkpoint_seconds}
+    for setting, after in wanted.items():
+        if setting not in before:
+            method = spec.algorithm.__struct_config__.tag
+            raise Denied("bad_setting", f"{setting}: {method} has none; this run has {', '.join(before)}")
+        _check_not_passed(setting, after, progress, now=now)
+    minutes, steps = progress.minutes(now=now), progress.global_steps
+    return [
+        Adjustment(setting=setting, before=before[setting], after=after, by=by, global_steps=steps, minutes=minutes)
+        for setting, after in wanted.items()
+        if after != before[setting]
+    ]
+
+
+def _values(spec: RunSpec, global_steps: int) -> dict[str, AdjustedValue]:
+    """The settings of this run that may be adjusted, as they are at this T."""
+    budget = spec.budget
+    values: dict[str, AdjustedValue] = {adjustable.LEARNING_RATE: spec.schedule.learning_rate_at(global_steps)}
+    if isinstance(spec.algorithm, A3CSettings):
+        values[adjustable.ENTROPY_WEIGHT] = spec.algorithm.entropy_weight_at(global_steps)
+    elif isinstance(spec.algorithm, ActionValuesSettings):
+        finals = spec.algorithm.final_epsilons
+        values[adjustable.FINAL_EPSILON] = finals[0] if len(finals) == 1 else finals
+    return values | {
+        adjustable.MAX_STEPS: budget.max_steps,
+        adjustable.MAX_MINUTES: budget.max_minutes,
+        adjustable.UNTIL_RETURN: budget.until_return,
+    }
+
+
+def _check_not_passed(setting: str, after: AdjustedValue, progress: Progress, *, now: float) -> None:
+    """Raises Denied when a limit of the budget is behind the run already: a slip would end it."""
+    reached: dict[str, float | None] = {
+        adjustable.MAX_STEPS: progress.global_steps,
+        adjustable.MAX_MINUTES: progress.minutes(now=now),
+        adjustable.UNTIL_RETURN: progress.best_mean,
+    }
+    behind = reached.get(setting)
+    is_limit = after is not None and (after != 0 or setting == adjustable.UNTIL_RETURN)
+    if behind is not None and is_limit and isinstance(after, int | float) and after <= behind:
+        allowed = f"above {behind:.10g}, where the run is, or {'none' if setting == adjustable.UNTIL_RETURN else 0}"
+        raise Denied("bad_setting", f"{setting}: {after:g} is not allowed; it may be {allowed}. ps-ctl stop ends a run")
+
+
+def _changes(spec: RunSpec, setting: str, after: AdjustedValue, *, global_steps: int) -> dict[str, Any]:
+    """What an adjustment changes in the specification, flat."""
+    match setting:
+        case adjustable.PAUSED | adjustable.CHECKPOINT_SECONDS:
+            return {}
+        case adjustable.LEARNING_RATE:
+            is_over = global_steps >= spec.schedule.anneal_steps
+            schedule = {"anneal_start": 0, "anneal_steps": 0} if is_over else {"anneal_start": global_steps}
+            return {setting: after} | {f"schedule.{name}": value for name, value in schedule.items()}
+        case adjustable.ENTROPY_WEIGHT:
+            assert isinstance(spec.algorithm, A3CSettings), "checked before the adjustment was made"
+            is_over = global_steps >= spec.algorithm.entropy_anneal_steps
+            names = ("entropy_anneal_start", "entropy_anneal_steps")
+            moves = dict.fromkeys(names, 0) if is_over else {"entropy_anneal_start": global_steps}
+            return {setting: after} | {f"algorithm.{name}": value for name, value in moves.items()}
+        case adjustable.FINAL_EPSILON:
+            return {"algorithm.final_epsilons": (after,), "algorithm.epsilon_probabilities": (1.0,)}
+        case _:
+            return {setting: after}

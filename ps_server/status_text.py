@@ -1,0 +1,74 @@
+"""The status of a run as text: what ps-ctl status prints."""
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from common.protocol.status import Adjustment, Status, speed_of
+from common.settings.run_settings import typed
+
+MOST_ADJUSTMENTS = 5  # of the history, the newest
+PIPE_WIDTH = 200  # characters; enough for the longest worker id, which a terminal may cut off
+
+
+def print_status(status: Status) -> None:
+    """Print it, for a terminal or a pipe."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    console.print(_text_of(status))
+    console.print(_workers_of(status))
+
+
+def _text_of(status: Status) -> Text:
+    """The run in words. Text, not markup: the names of workers and presets come from peers."""
+    scores = (status.mean_return_100, status.best_mean_return_100, status.until_return)
+    returns, best, target = ("-" if score is None else f"{score:.2f}" for score in scores)
+    text = Text(status.preset or "undecided", style="bold")
+    phase = "paused" if status.paused else status.phase
+    text.append(
+        f"{status.environment and ' on '}{status.environment} is {phase}, version {status.version}, "
+        f"{status.parameters} parameters, {status.minutes:.1f} minutes\n"
+        f"T {status.global_steps}   {status.steps_per_second:.0f} steps/s   "
+        f"{status.updates_per_second:.1f} updates/s   learning rate {status.learning_rate:.3g}\n"
+        f"{status.episodes} episodes   mean return of the last 100: {returns}   best: {best}   target: {target}\n"
+        f"staleness {status.staleness_recent:.2f} now, {status.staleness_mean:.2f} over the run   "
+        f"gradient norm {status.gradient_norm:.3g}\n"
+        f"run {status.run_id or '-'}   checkpoint at version {status.checkpoint_version}, "
+        f"{status.checkpoint_failures} failed   duplicates {status.duplicates}   refused {dict(status.refused) or 0}",
+        style="not bold",
+    )
+    if (standby := status.standby) is not None:
+        text.append(
+            f"\nstandby {standby.address} is {standby.phase}, {standby.lag_updates} updates "
+            f"({standby.lag_bytes / 2**20:.1f} MiB, {standby.lag_seconds:.1f} s) behind; dropped {standby.drops} times",
+            style="not bold",
+        )
+    for one in status.adjustments[-MOST_ADJUSTMENTS:]:
+        text.append(f"\n{one.setting} {change_in(one)}, by {one.by}", style="not bold")
+    return text
+
+
+def _workers_of(status: Status) -> Table:
+    columns = ("worker", "no.", "envs", "alive", "silent s", "pushes", "refused", "steps", "stale", "steps/s")
+    table = Table(*columns, box=SIMPLE_HEAD)
+    for worker in status.workers:
+        table.add_row(
+            Text(worker.worker_id),
+            str(worker.number),
+            str(worker.environments),
+            "stalled" if worker.stalled else "yes" if worker.alive else "no",
+            f"{worker.silent_seconds:.1f}",
+            str(worker.pushes),
+            str(sum(worker.refused.values())),
+            str(worker.steps),
+            f"{worker.staleness:.2f}",
+            f"{speed_of(worker):.0f}",
+        )
+    return table
+
+
+def change_in(adjustment: Adjustment) -> str:
+    """What an adjustment changed, and from when on."""
+    return f"{typed(adjustment.before)} -> {typed(adjustment.after)}, from T {adjustment.global_steps} on"

@@ -1,0 +1,56 @@
+"""Settings of a running run as people type them."""
+
+from typing import Any
+
+import pytest
+
+from common.errors import SettingsError
+from common.settings.adjustable import ADJUSTABLE, settings_in
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "value"),
+    [
+        ("learning_rate=1e-4", "schedule.learning_rate", 1e-4),
+        ("learning-rate=1", "schedule.learning_rate", 1.0),
+        ("schedule.learning_rate = 0.5", "schedule.learning_rate", 0.5),
+        ("entropy_weight=0", "algorithm.entropy_weight", 0.0),
+        ("final_epsilon=0.05", "algorithm.final_epsilon", 0.05),
+        ("max_steps=1e6", "budget.max_steps", 1_000_000),
+        ("max_steps=1_000", "budget.max_steps", 1000),
+        ("until_return=none", "budget.until_return", None),
+        ("until_return=-19.5", "budget.until_return", -19.5),
+        ("paused=yes", "paused", True),
+        ("paused=off", "paused", False),
+    ],
+)
+def test_a_setting_is_named_in_short_and_has_its_own_type(text: str, setting: str, value: Any) -> None:
+    settings = settings_in([text])
+    assert settings == {setting: value}
+    assert type(settings[setting]) is type(value)
+
+
+def test_every_setting_has_a_short_name() -> None:
+    short = [setting.rpartition(".")[2] for setting in ADJUSTABLE]
+    assert len(set(short)) == len(short)
+
+
+@pytest.mark.parametrize(
+    ("texts", "advice"),
+    [
+        (["learning_rate"], "must be SETTING=VALUE; settings are schedule.learning_rate, "),
+        (["learning_rate=nan"], "schedule.learning_rate: nan is not allowed; it may be a number from 0 to 1e+12"),
+        (["learning_rate=inf"], "inf is not allowed"),
+        (["learning_rate=fast"], "fast is not allowed"),
+        (["learning_rate=1", "schedule.learning_rate=2"], "is given twice"),
+        (["lerning_rate=1"], "did you mean schedule.learning_rate"),
+        (["paused=2"], "paused: 2 is not allowed; it may be true or false"),
+        (["max_steps=\x1b[2J"], "is not allowed; it may be a whole number"),
+        (["=1"], "cannot be adjusted"),
+    ],
+)
+def test_a_mistake_is_told_with_what_is_allowed(texts: list[str], advice: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        settings_in(texts)
+    assert advice in str(error.value)
+    assert "\x1b" not in str(error.value)

@@ -1,0 +1,142 @@
+"""SUBSCRIBE: a status a second, events as they happen, and an end to both with the lease."""
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.protocol import messages
+from common.protocol.messages import Event, StatusUpdate, Subscribed
+from ps_server.machine.effects import Effect, Happened, Note
+from ps_server.machine.subscriptions import MOST_EVENTS, MOST_SUBSCRIBERS, SUBSCRIPTION_SECONDS
+from tests.ps_server.transcripts import EPOCH, Transcript, sends
+
+
+def subscribe(server: Transcript, peer: str = "watcher", **fields: Any) -> list[Event]:
+    """The events that a subscriber is sent at once."""
+    effects = server.say(peer, messages.Subscribe(request=server.next_request(), **fields))
+    subscribed, *events = [send.message for send in sends(effects)]
+    assert isinstance(subscribed, Subscribed)
+    assert (subscribed.lease_seconds, subscribed.epoch) == (SUBSCRIPTION_SECONDS, EPOCH)
+    return [event for event in events if isinstance(event, Event)]
+
+
+def noted(server: Transcript, *notes: Note) -> list[Effect]:
+    """What the shell does with notes."""
+    return [effect for note in notes for effect in server.machine.noted(note, now=server.now)]
+
+
+def statuses(effects: list[Effect]) -> dict[bytes, StatusUpdate]:
+    return {send.to: send.message for send in sends(effects) if isinstance(send.message, StatusUpdate)}
+
+
+def events(effects: list[Effect]) -> list[tuple[bytes, Event]]:
+    return [(send.to, send.message) for send in sends(effects) if isinstance(send.message, Event)]
+
+
+def test_a_subscriber_is_sent_the_status_once_a_second(server: Transcript) -> None:
+    subscribe(server)
+    times = [round(0.25 * tick, 2) for tick in range(1, 33) if statuses(server.after(0.25))]
+    assert len(times) == 8
+    assert {round(later - earlier, 2) for earlier, later in itertools.pairwise(times)} == {1.0}
+
+
+def test_subscribers_share_one_status(server: Transcript) -> None:
+    for peer in ("x", "y"):
+        subscribe(server, peer)
+    updates = statuses(server.after(1.0))
+    assert updates.keys() == {b"x", b"y"}
+    assert updates[b"x"] is updates[b"y"]
+    assert updates[b"x"].status == server.machine.status(now=server.now)
+
+
+def test_nothing_is_computed_while_nobody_subscribes(server: Transcript, monkeypatch: pytest.MonkeyPatch) -> None:
+    def status(**_: Any) -> None:
+        raise AssertionError("a status was computed")
+
+    monkeypatch.setattr(server.machine._operators, "_status", status)
+    server.after(1.0)
+    subscribe(server)
+    server.after(SUBSCRIPTION_SECONDS + 0.1)
+    server.after(1.0)
+
+
+def test_a_lease_ends_unless_it_is_renewed(server: Transcript) -> None:
+    subscribe(server, "renews")
+    subscribe(server, "forgets")
+    for _ in range(3):
+        server.after(SUBSCRIPTION_SECONDS / 2)
+        subscribe(server, "renews")
+    assert statuses(server.after(1.0)).keys() == {b"renews"}
+    server.after(SUBSCRIPTION_SECONDS)
+    assert noted(server, Note("unheard"))[1:] == []
+
+
+def test_notes_become_events_of_their_kind(server: Transcript) -> None:
+    subscribe(server)
+    server.push("a", 1)
+    effects = noted(
+        server,
+        Note("a joined", worker_id="a"),
+        Note("odd", warning=True),
+        Note("version 2 saved", kind="checkpoint"),
+        Note("rate", kind="adjustment"),
+        Note("over", kind="end"),
+    )
+    seen = [event for _, event in events(effects)]
+    kinds = ["note", "warning", "checkpoint", "adjustment", "end"]
+    assert [(event.number, event.kind) for event in seen] == list(enumerate(kinds, start=1))
+    assert (seen[0].text, seen[0].worker_id, seen[0].global_steps) == ("a joined", "a", 20)
+    assert [one.event for one in effects if isinstance(one, Happened)] == seen
+
+
+def test_a_new_subscriber_is_sent_the_newest_events_after_its_number(server: Transcript) -> None:
+    for number in range(1, MOST_EVENTS + 51):
+        noted(server, Note(f"note {number}", kind="adjustment"))
+    assert [event.number for event in subscribe(server, "new")] == list(range(51, MOST_EVENTS + 51))
+    assert [event.number for event in subscribe(server, "again", events_after=MOST_EVENTS + 48)] == [249, 250]
+    assert subscribe(server, "again") == [], "it renews"
+
+
+def test_numbers_of_another_epoch_count_nothing(server: Transcript) -> None:
+    noted(server, Note("first", kind="end"))
+    assert len(subscribe(server, "x", events_after=77, epoch=EPOCH - 1)) == 1
+    assert len(subscribe(server, "y", events_after=77, epoch=EPOCH)) == 0
+    assert len(subscribe(server, "z", events_after=0, epoch=EPOCH)) == 1
+
+
+def test_there_are_so_many_subscribers_and_no_more(server: Transcript) -> None:
+    for number in range(MOST_SUBSCRIBERS):
+        subscribe(server, f"watcher {number}")
+    refused = server.refusal("one more", messages.Subscribe(request=server.next_request()))
+    assert refused.code == "too_many_subscribers"
+    subscribe(server, "watcher 0")
+    server.after(SUBSCRIPTION_SECONDS / 2)
+    subscribe(server, "watcher 0")
+    server.after(SUBSCRIPTION_SECONDS / 2 + 0.1)
+    subscribe(server, "one more")
+
+
+def test_a_peer_that_causes_notes_without_end_pushes_out_nothing_that_matters(server: Transcript) -> None:
+    noted(server, Note("rate", kind="adjustment"))
+    for _ in range(10_000):
+        noted(server, Note("a is back"))
+        noted(server, Note("a was refused", warning=True))
+    kept = subscribe(server)
+    assert kept[0].kind == "adjustment" or len(kept) == MOST_EVENTS
+    assert sum(event.kind == "note" for event in kept) <= 100
+
+
+def test_a_subscriber_needs_no_run_and_no_hello() -> None:
+    server = Transcript()
+    subscribe(server)
+    ((_, update),) = statuses(server.after(1.0)).items()
+    assert update.status.phase == "empty"
+
+
+def test_a_note_of_any_text_is_an_event_that_can_be_read(server: Transcript) -> None:
+    subscribe(server)
+    ((_, event),) = events(noted(server, Note("caf\u00e9 \x1b[2J" + 5000 * "x", warning=True)))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(event), type=Event) == event
+    assert len(event.text) == 1000

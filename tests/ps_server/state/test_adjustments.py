@@ -1,0 +1,212 @@
+"""Settings that are changed while a run runs: what may be, what it does, and what a checkpoint keeps of it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.protocol.messages import Episode
+from ps_server.state.guards import Denied
+from ps_server.state.training_run import TrainingRun
+from tests.ps_server.transcripts import SCHEMA, a_lineage, a_run, vector
+
+NOW = 500.0
+ANNEALED = {"learning_rate": 1.0, "final_learning_rate": 0.2, "anneal_steps": 1000}
+Q_LEARNING = {"name": "n_step_q", "final_epsilons": [0.1, 0.5], "epsilon_probabilities": [0.5, 0.5]}
+
+
+def a_training_run(*, global_steps: int = 0, **sections: Any) -> TrainingRun:
+    run = TrainingRun(a_run(**sections), a_lineage(), now=NOW)
+    run.seed(SCHEMA, vector(0, 0, 0))
+    run.progress.global_steps = global_steps
+    return run
+
+
+def adjust(run: TrainingRun, *, now: float = NOW, **settings: Any) -> list[tuple[str, Any, Any]]:
+    """(setting, before, after) of each adjustment; in names a double underscore stands for the dot."""
+    wanted = {name.replace("__", "."): value for name, value in settings.items()}
+    adjustments = run.adjust(wanted, by="me", checkpoint_seconds=30.0, now=now)
+    assert all(one.by == "me" and one.global_steps == run.progress.global_steps for one in adjustments)
+    return [(one.setting, one.before, one.after) for one in adjustments]
+
+
+def again(run: TrainingRun, *, now: float = NOW) -> TrainingRun:
+    """The run that a checkpoint of this one keeps."""
+    record = msgspec.json.decode(msgspec.json.encode(run.record(now=now)))
+    return TrainingRun.restored(run.weights.vectors(), record, now=now)
+
+
+# -- what an adjustment does ------------------------------------------------------------------------------------------
+
+
+def test_an_adjusted_learning_rate_holds_from_then_on() -> None:
+    run = a_training_run(global_steps=100)
+    assert adjust(run, schedule__learning_rate=0.25) == [("schedule.learning_rate", 1.0, 0.25)]
+    assert run.learning_rate == 0.25
+    run.progress.global_steps = 10**9
+    assert run.learning_rate == 0.25
+
+
+def test_an_adjusted_learning_rate_goes_on_to_the_end_of_its_schedule() -> None:
+    run = a_training_run(global_steps=500, schedule=ANNEALED)
+    assert adjust(run, schedule__learning_rate=0.4) == [("schedule.learning_rate", pytest.approx(0.6), 0.4)]
+    rates = {}
+    for steps in (500, 750, 1000, 2000):
+        run.progress.global_steps = steps
+        rates[steps] = run.learning_rate
+    assert rates == pytest.approx({500: 0.4, 750: 0.3, 1000: 0.2, 2000: 0.2})
+
+
+def test_a_learning_rate_that_is_adjusted_after_its_schedule_stays() -> None:
+    run = a_training_run(global_steps=1000, schedule=ANNEALED)
+    assert adjust(run, schedule__learning_rate=0.4) == [("schedule.learning_rate", 0.2, 0.4)]
+    run.progress.global_steps = 5000
+    assert run.learning_rate == 0.4
+
+
+def test_an_adjusted_entropy_weight_goes_on_to_the_end_of_its_schedule() -> None:
+    settings = {"name": "a3c", "entropy_weight": 0.02, "final_entropy_weight": 0.0, "entropy_anneal_steps": 1000}
+    run = a_training_run(global_steps=500, algorithm=settings)
+    assert adjust(run, algorithm__entropy_weight=0.1) == [("algorithm.entropy_weight", 0.01, 0.1)]
+    algorithm: Any = run.spec.algorithm
+    assert [algorithm.entropy_weight_at(steps) for steps in (500, 750, 1000)] == pytest.approx([0.1, 0.05, 0.0])
+
+
+def test_an_adjusted_epsilon_is_that_of_every_environment() -> None:
+    run = a_training_run(algorithm=Q_LEARNING)
+    assert adjust(run, algorithm__final_epsilon=0.02) == [("algorithm.final_epsilon", (0.1, 0.5), 0.02)]
+    algorithm: Any = run.spec.algorithm
+    assert (algorithm.final_epsilons, algorithm.epsilon_probabilities) == ((0.02,), (1.0,))
+    assert adjust(run, algorithm__final_epsilon=0.03) == [("algorithm.final_epsilon", 0.02, 0.03)]
+
+
+def test_a_raised_budget_lets_the_run_go_on() -> None:
+    run = a_training_run(global_steps=990, budget={"max_steps": 1000, "max_minutes": 1.0})
+    adjust(run, budget__max_steps=2000, budget__max_minutes=0)
+    run.progress.global_steps = 1500
+    assert run.end_reason(now=NOW + 3600) == ""
+    run.progress.global_steps = 2000
+    assert run.end_reason(now=NOW) == "max_steps 2000 reached"
+
+
+def test_a_target_may_be_set_moved_and_taken_away() -> None:
+    run = a_training_run()
+    assert adjust(run, budget__until_return=5) == [("budget.until_return", None, 5.0)]
+    assert adjust(run, budget__until_return=-3.5) == [("budget.until_return", 5.0, -3.5)]
+    assert adjust(run, budget__until_return=None) == [("budget.until_return", -3.5, None)]
+
+
+def test_minutes_do_not_count_while_the_run_is_paused() -> None:
+    run = a_training_run()
+    assert adjust(run, paused=True, now=NOW + 60) == [("paused", False, True)]
+    assert run.progress.minutes(now=NOW + 6000) == 1.0
+    assert again(run, now=NOW + 6000).progress.minutes(now=NOW + 9000) == 1.0
+    assert adjust(run, paused=False, now=NOW + 6000) == [("paused", True, False)]
+    assert run.progress.minutes(now=NOW + 6060) == 2.0
+
+
+def test_settings_that_have_their_value_already_are_left_out() -> None:
+    run = a_training_run()
+    assert adjust(run, schedule__learning_rate=1.0, paused=False, checkpoint_seconds=30) == []
+    assert run.adjustments.version == 0
+
+
+# -- what a checkpoint keeps ------------------------------------------------------------------------------------------
+
+
+def test_a_restored_run_keeps_what_was_adjusted_and_its_history() -> None:
+    run = a_training_run(global_steps=500, schedule=ANNEALED, algorithm=Q_LEARNING)
+    adjust(run, schedule__learning_rate=0.4, algorithm__final_epsilon=0.02, checkpoint_seconds=7, paused=True)
+    restored = again(run)
+    assert restored.spec == run.spec
+    assert restored.learning_rate == 0.4
+    assert restored.adjustments.history == run.adjustments.history
+    assert len(restored.adjustments.history) == restored.adjustments.version == 4
+    assert (restored.adjustments.paused, restored.adjustments.checkpoint_seconds) == (True, 7.0)
+    assert "schedule.learning_rate" in restored.adjustments.settings
+    assert restored.record(now=NOW) == run.record(now=NOW)
+
+
+def test_a_run_that_repeats_adjustments_is_the_same_run() -> None:
+    run, other = a_training_run(global_steps=500, schedule=ANNEALED), a_training_run(schedule=ANNEALED)
+    adjust(run, schedule__learning_rate=0.4, budget__max_steps=900, paused=True)
+    other.repeat_adjustments(run.adjustments.history, now=NOW + 9)
+    assert other.spec == run.spec
+    assert other.adjustments.to_dict() == run.adjustments.to_dict()
+
+
+def test_the_history_is_bounded() -> None:
+    run = a_training_run()
+    for number in range(1, 300):
+        adjust(run, checkpoint_seconds=30 + number)
+    assert (len(run.adjustments.history), run.adjustments.version) == (100, 299)
+    assert run.adjustments.history[-1].after == 329.0
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("setting", "values", "allowed"),
+    [
+        ("schedule.learning_rate", [NAN, INF, -INF, -0.1, 2e12, True, "0.1", None, (0.1,)], "0 to 1e+12"),
+        ("algorithm.entropy_weight", [NAN, INF, -0.1, "", False, None], "0 to 1e+12"),
+        ("budget.max_steps", [NAN, INF, -1, 0.5, 2**54, True, None], "a whole number from 0"),
+        ("budget.max_minutes", [NAN, INF, -1, 2e12, None], "a number from 0"),
+        ("budget.until_return", [NAN, INF, -INF, 2e12, True, "none"], "-1e+12 to 1e+12, or none"),
+        ("paused", [0, 1, "true", None, NAN], "true or false"),
+        ("checkpoint_seconds", [NAN, 0, -1, 0.01, 2e9, None], "0.1 to 1e+09"),
+    ],
+)
+def test_what_is_out_of_range_is_refused_with_what_is_allowed(setting: str, values: list[Any], allowed: str) -> None:
+    run = a_training_run()
+    before = run.record(now=NOW)
+    for value in values:
+        with pytest.raises(Denied, match=setting) as denied:
+            run.adjust({setting: value}, by="me", checkpoint_seconds=30.0, now=NOW)
+        assert denied.value.code == "bad_setting"
+        assert allowed in str(denied.value)
+    assert run.record(now=NOW) == before
+
+
+@pytest.mark.parametrize("value", [NAN, -0.1, 1.1, True, None, (0.1, 0.2)])
+def test_an_epsilon_is_a_share(value: Any) -> None:
+    run = a_training_run(algorithm=Q_LEARNING)
+    with pytest.raises(Denied, match=r"final_epsilon: .* a number from 0 to 1"):
+        run.adjust({"algorithm.final_epsilon": value}, by="me", checkpoint_seconds=30.0, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("setting", "advice"),
+    [
+        ("schedule.learning_rte", "did you mean schedule.learning_rate"),
+        ("environment.id", "there are schedule.learning_rate, "),
+        ("algorithm.unroll_length", "cannot be adjusted while a run runs"),
+        ("algorithm.final_epsilon", "a3c has none; this run has schedule.learning_rate, algorithm.entropy_weight"),
+    ],
+)
+def test_a_setting_that_cannot_be_adjusted_is_refused_with_those_that_can(setting: str, advice: str) -> None:
+    with pytest.raises(Denied, match=setting) as denied:
+        a_training_run().adjust({setting: 1}, by="me", checkpoint_seconds=30.0, now=NOW)
+    assert advice in str(denied.value)
+
+
+def test_of_several_settings_all_are_adjusted_or_none() -> None:
+    run = a_training_run()
+    before = run.record(now=NOW)
+    with pytest.raises(Denied, match=r"budget\.max_steps"):
+        adjust(run, schedule__learning_rate=0.5, paused=True, budget__max_steps=-1)
+    assert run.record(now=NOW) == before
+
+
+def test_a_limit_that_the_run_has_passed_is_refused() -> None:
+    run = a_training_run(global_steps=500)
+    for _ in range(100):
+        run.progress.episode_finished(Episode(3.0, 10), run.spec.budget, now=NOW)
+    passed = {"budget.max_steps": 500, "budget.max_minutes": 1.5, "budget.until_return": 3.0}
+    for setting, value in passed.items():
+        with pytest.raises(Denied, match=rf"{setting}: .* where the run is.*ps-ctl stop"):
+            run.adjust({setting: value}, by="me", checkpoint_seconds=30.0, now=NOW + 120)
+    assert run.end_reason(now=NOW + 120) == ""
