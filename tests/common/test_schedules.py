@@ -24,3 +24,12 @@ def test_a_linear_schedule_at_some_steps(step: int, value: float) -> None:
 @pytest.mark.parametrize("step", [0, 1, 10**18])
 def test_a_schedule_over_no_steps_stays_where_it_began(step: int) -> None:
     assert linear(step, initial=7e-4, final=0.0, over=0) == 7e-4
+
+
+def test_a_line_may_begin_later() -> None:
+    values = [linear(steps, initial=1.0, final=0.0, over=300, start=100) for steps in (0, 100, 200, 300, 400)]
+    assert values == [1.0, 1.0, 0.5, 0.0, 0.0]
+
+
+def test_a_line_without_length_is_a_step() -> None:
+    assert [linear(steps, initial=1.0, final=0.0, over=100, start=200) for steps in (0, 99, 100, 300)] == [1, 1, 0, 0]

@@ -1,7 +1,7 @@
 """`ps-ctl`: its requests, its output and its errors. The server is a function."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError
 from common.protocol import messages
 from common.protocol.messages import ToServer, ToWorker
-from common.protocol.status import StandbyStatus, WorkerStatus
+from common.protocol.status import Adjustment, StandbyStatus, WorkerStatus
 from common.sockets.curve import ClientKeys
 from ps_server import control
 from tests.ps_server.records.test_metrics import a_status
@@ -187,6 +187,110 @@ def test_what_stop_sets_in_motion_is_told(server: Answering, capsys: Printed) ->
     server(messages.Stopping(request=1))
     control.control(["stop", "--server", SERVER])
     assert "the run is ending" in capsys.readouterr().out
+
+
+CHANGE = Adjustment(setting="schedule.learning_rate", before=1e-3, after=1e-4, by="me", global_steps=1234, minutes=5.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        (
+            ["set", "learning_rate=1e-4", "until_return=none"],
+            {"schedule.learning_rate": 1e-4, "budget.until_return": None},
+        ),
+        (["pause"], {"paused": True}),
+        (["resume"], {"paused": False}),
+    ],
+)
+def test_what_is_typed_becomes_one_adjustment(server: Answering, words: list[str], settings: dict[str, Any]) -> None:
+    asked = server(messages.Adjusted(request=1, adjustments=()))
+    control.control([*words, "--server", SERVER])
+    ((_, question),) = asked.questions
+    assert isinstance(question, messages.Adjust)
+    assert question.settings == settings
+    assert question.by.startswith("ps-ctl at ")
+
+
+def test_an_adjustment_is_printed_with_what_it_has_changed(server: Answering, capsys: Printed) -> None:
+    server(messages.Adjusted(request=1, adjustments=(CHANGE,)))
+    control.control(["set", "learning_rate=1e-4", "paused=false", "--server", SERVER])
+    assert capsys.readouterr().out.splitlines() == [
+        "schedule.learning_rate: 0.001 -> 0.0001, from T 1234 on",
+        "paused: is false already",
+    ]
+
+
+def test_the_status_as_text_shows_adjustments_and_a_pause(server: Answering, capsys: Printed) -> None:
+    status = msgspec.structs.replace(STATUS, paused=True, adjustments=(CHANGE,))
+    server(msgspec.structs.replace(STATUS_REPLY, status=status))
+    control.control(["status", "--server", SERVER])
+    printed = capsys.readouterr().out
+    assert "pong is paused, version 341" in printed
+    assert "schedule.learning_rate 0.001 -> 0.0001, from T 1234 on, by me" in printed
+
+
+@pytest.mark.parametrize("words", [[], ["learning_rate"], ["learning_rate=nan"], ["lerning_rate=1"], ["envs=3"]])
+def test_a_setting_that_cannot_be_is_told_before_the_server_is_asked(server: Answering, words: list[str]) -> None:
+    asked = server(messages.Adjusted(request=1, adjustments=()))
+    with pytest.raises(SettingsError):
+        control.control(["set", *words, "--server", SERVER])
+    assert asked.questions == []
+
+
+def test_a_run_that_is_over_is_told_as_that(server: Answering) -> None:
+    server(messages.Stop(request=1, reason="max_steps 5 reached"))
+    with pytest.raises(RequestRefused, match="the run is over: max_steps 5 reached"):
+        control.control(["pause", "--server", SERVER])
+
+
+def an_event(number: int, kind: messages.EventKind = "note", **fields: Any) -> messages.Event:
+    return messages.Event(number=number, kind=kind, text=f"event {number}", global_steps=12, minutes=1.5, **fields)
+
+
+@pytest.fixture
+def hears(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Stands for a subscription: these messages, and then the test fails."""
+
+    def hearing(*heard: Any) -> None:
+        def subscription(server: str, *, keys: ClientKeys | None) -> Iterator[Any]:
+            assert (server, keys) == (SERVER, None)
+            yield from heard
+            raise AssertionError("it listens on")
+
+        monkeypatch.setattr(control, "subscription", subscription)
+
+    return hearing
+
+
+SUBSCRIBED = messages.Subscribed(request=1, lease_seconds=10.0, event=2, epoch=1)
+
+
+def test_events_are_printed_until_the_run_ends(hears: Callable[..., None], capsys: Printed) -> None:
+    hears(SUBSCRIBED, an_event(1), an_event(2), None, an_event(5, "warning", missed=2), an_event(6, "end"))
+    control.control(["events", "--server", SERVER])
+    printed = capsys.readouterr().out
+    assert [line.split()[-1] for line in printed.splitlines()] == ["1", "2", "missing)", "5", "6"]
+    assert "(2 events before this one are missing)" in printed
+    assert "1.5 min  T 12" in printed
+
+
+def test_without_following_events_end_at_the_newest(hears: Callable[..., None], capsys: Printed) -> None:
+    hears(SUBSCRIBED, an_event(1), an_event(2))
+    control.control(["events", "--no-follow", "--json", "--server", SERVER])
+    assert [json.loads(line)["number"] for line in capsys.readouterr().out.splitlines()] == [1, 2]
+    hears(msgspec.structs.replace(SUBSCRIBED, event=0))
+    control.control(["events", "--no-follow", "--server", SERVER])
+    assert capsys.readouterr().out == ""
+
+
+def test_top_shows_statuses_and_events_until_the_run_ends(hears: Callable[..., None], capsys: Printed) -> None:
+    hears(SUBSCRIBED, messages.StatusUpdate(status=STATUS), an_event(1, "checkpoint"), an_event(2, "end"))
+    control.control(["top", "--server", SERVER])
+    printed = capsys.readouterr().out
+    assert "T 98,765" in printed
+    assert "event 2" in printed
+    assert "event 1" not in printed
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------

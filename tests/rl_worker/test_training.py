@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from common.errors import RunEnded
 from common.protocol.messages import Episode
+from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Loss
 from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.rollouts import Decision, RolloutCollector, State, Trajectory
@@ -45,6 +46,8 @@ class Trial:
     learned_with: list[Tensor] = field(default_factory=list)  # weights at each loss
     acted_with: list[Tensor] = field(default_factory=list)  # weights at the beginning of each unroll
     global_steps: list[int] = field(default_factory=list)  # at the beginning of each unroll
+    adjusted: dict[int, run_spec.Algorithm] = field(default_factory=dict)  # settings, by the unroll that begins then
+    learned_as: list[tuple[int, run_spec.Algorithm]] = field(default_factory=list)  # unrolls begun, settings
     ended: list[tuple[int, int]] = field(default_factory=list)  # games that ended in each unroll, T after it
 
     def run(self) -> "TrialParameters":
@@ -57,7 +60,15 @@ class Trial:
         environments = ScriptedEnvironments(games, games, games)
         collector = RolloutCollector(environments, algorithm, unroll_length=UNROLL, discount=0.9, seed=0)
         with pytest.raises(RunEnded, match="that was all"):
-            train(parameters, flat, collector, algorithm, on_episodes=self.on_episodes, clock=self.clock)
+            train(
+                parameters,
+                flat,
+                collector,
+                algorithm,
+                on_episodes=self.on_episodes,
+                adjusted=lambda: self.adjusted.get(len(self.global_steps)),
+                clock=self.clock,
+            )
         return parameters
 
     def on_episodes(self, episodes: Sequence[Episode], newest: Newest) -> None:
@@ -108,6 +119,9 @@ class TrialAlgorithm(ScriptedActor):
         self._trial = trial
         self._flat = flat
 
+    def adjust(self, settings: run_spec.Algorithm) -> None:
+        self._trial.learned_as.append((len(self._trial.global_steps), settings))
+
     def begin_unroll(self, global_steps: int) -> None:
         self._trial.acted_with.append(self._flat.weights.clone())
         self._trial.global_steps.append(global_steps)
@@ -125,6 +139,13 @@ class TrialAlgorithm(ScriptedActor):
         self._trial.passes(SECONDS_PER_LOSS)
         total = self.network(batch).sum()
         return Loss(total, {"sum": total.detach()})
+
+
+def test_adjusted_settings_are_the_algorithms_before_the_next_unroll() -> None:
+    settings = run_spec.A3CSettings(entropy_weight=0.5)
+    trial = Trial(adjusted={2: settings})
+    trial.run()
+    assert trial.learned_as == [(2, settings)]
 
 
 def equal(some: list[Tensor], others: list[Tensor]) -> bool:

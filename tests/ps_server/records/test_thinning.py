@@ -13,7 +13,7 @@ from common.run_folder.run_rows import EpisodeRow
 from ps_server.records import episodes as episodes_module
 from ps_server.records.bounded_file import BoundedLinesFile
 from ps_server.records.episodes import EpisodesFile, read_episodes
-from ps_server.records.thinning import evenly_in_time, means_of_games
+from ps_server.records.thinning import evenly_in_time, means_of_games, newest_events
 from tests.ps_server.records.test_episodes import a_report
 
 MOST_BYTES = 40_000
@@ -161,3 +161,24 @@ def test_a_line_that_was_written_meanwhile_is_not_lost(tmp_path: Path) -> None:
         assert json.loads(path.read_bytes().splitlines()[-1])["n"] == number
     file.close()
     assert list(rows_in(path, EpisodeRow)) == []
+
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+def an_event(number: int, kind: str) -> dict[str, Any]:
+    return {"time": 1.0, "epoch": 1, "number": number, "kind": kind, "text": "x", "global_steps": 0, "minutes": 0.0}
+
+
+def test_of_old_events_adjustments_stay_longest() -> None:
+    lines = lines_of(*(an_event(number, "adjustment" if number % 10 == 0 else "note") for number in range(100)))
+    kept = [json.loads(line)["number"] for line in newest_events(lines)]
+    assert len(kept) == 50
+    assert set(range(0, 100, 10)) <= set(kept)
+    assert kept == sorted(kept)
+    assert 99 in kept
+
+
+def test_adjustments_without_end_are_thinned_too() -> None:
+    lines = lines_of(*(an_event(number, "adjustment") for number in range(100)))
+    assert [json.loads(line)["number"] for line in newest_events(lines)] == list(range(50, 100))

@@ -1,0 +1,84 @@
+"""The worker's machine when settings of the run were adjusted: it asks for them, once, however often it is told."""
+
+from typing import Any
+
+import msgspec
+
+from common.protocol import messages
+from rl_worker.machine.parameter_client import Phase
+from tests.rl_worker.client_transcripts import (
+    LEASE_SECONDS,
+    RUN,
+    alive,
+    join,
+    joined_client,
+    push,
+    sent,
+    unknown_worker,
+    weights,
+)
+
+ADJUSTED: dict[str, Any] = RUN | {"algorithm": {"name": "a3c", "entropy_weight": 0.5}}
+
+
+def settled(request: int, sequence: int, *, settings: int) -> messages.Weights:
+    settlement = messages.Settlement(sequence=sequence, verdict="applied", version=2, settings_version=settings)
+    return msgspec.structs.replace(weights(request), settled=settlement)
+
+
+def run_requests(effects: Any) -> list[messages.RunRequest]:
+    return [message for message in sent_of(effects) if isinstance(message, messages.RunRequest)]
+
+
+def sent_of(effects: Any) -> list[Any]:
+    return [effect.message for effect in effects if hasattr(effect, "message")]
+
+
+def test_a_settlement_with_newer_settings_is_followed_by_a_request_for_them() -> None:
+    client = joined_client()
+    ticket, _ = push(client, 1, 1)
+    (asked,) = run_requests(client.receive(settled(ticket, 1, settings=1), now=0.1))
+    ticket, effects = push(client, 1, 1)
+    again = client.receive(settled(ticket, 2, settings=1), now=0.2)
+    assert len(run_requests(again)) == 1, "the reply to a later request proves the first lost"
+    assert client.adjusted_run is None
+    client.receive(messages.RunReply(request=asked.request, settings_version=1, run=ADJUSTED), now=0.3)
+    assert client.adjusted_run == ADJUSTED
+    ticket, _ = push(client, 1, 1)
+    assert run_requests(client.receive(settled(ticket, 3, settings=1), now=0.4)) == []
+
+
+def test_a_heartbeat_tells_of_newer_settings_too() -> None:
+    client = joined_client()
+    (heartbeat,) = sent(client.tick(now=LEASE_SECONDS))
+    told = msgspec.structs.replace(alive(heartbeat.request), settings_version=3)
+    (asked,) = run_requests(client.receive(told, now=LEASE_SECONDS))
+    client.receive(messages.RunReply(request=asked.request, settings_version=3, run=ADJUSTED), now=LEASE_SECONDS)
+    assert client.adjusted_run == ADJUSTED
+
+
+def test_a_server_that_comes_back_with_adjusted_settings_is_gone_on_with() -> None:
+    client = joined_client(settings_version=1)
+    ticket, _ = push(client, 1, 1)
+    client.receive(unknown_worker(ticket), now=1.0)
+    join(client, now=1.0, epoch=2, run=ADJUSTED, settings_version=2)
+    assert client.phase is Phase.JOINED
+    assert client.adjusted_run == ADJUSTED
+
+
+def test_a_server_that_comes_back_with_another_network_ends_the_worker() -> None:
+    client = joined_client()
+    ticket, _ = push(client, 1, 1)
+    client.receive(unknown_worker(ticket), now=1.0)
+    join(client, now=1.0, epoch=2, run=ADJUSTED | {"network": {"name": "conv84"}})
+    assert client.phase is Phase.OVER
+    assert "another --network" in str(client.error)
+
+
+def test_a_refused_request_for_settings_harms_nothing() -> None:
+    client = joined_client()
+    ticket, _ = push(client, 1, 1)
+    (asked,) = run_requests(client.receive(settled(ticket, 1, settings=1), now=0.1))
+    refused = messages.Refused(request=asked.request, code="not_admin", reason="no")
+    assert all(not hasattr(effect, "ticket") for effect in client.receive(refused, now=0.2))
+    assert client.phase is Phase.JOINED
