@@ -21,8 +21,7 @@ from common.protocol.messages import Event, Stop, Subscribed, ToServer, ToWorker
 from common.protocol.names import as_text
 from common.protocol.status import Status
 from common.run_folder.paths import CURVE
-from common.settings.adjustable import settings_in
-from common.settings.run_settings import typed
+from common.settings.adjustable import settings_in, shown
 from common.sockets.curve import CurveFlags
 from common.sockets.request import ask
 from common.sockets.subscription import subscription
@@ -258,7 +257,7 @@ def _adjust(server: Server, settings: Mapping[str, Any], *, json: bool) -> None:
     for adjustment in reply.adjustments:
         print(f"{adjustment.setting}: {change_in(adjustment)}")
     for setting in settings.keys() - {adjustment.setting for adjustment in reply.adjustments}:
-        print(f"{setting}: is {typed(settings[setting]).lower()} already")
+        print(f"{setting}: is {shown(settings[setting])} already")
 
 
 def _line_of(event: Event) -> str:

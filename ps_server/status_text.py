@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from common.protocol.status import Adjustment, Status, speed_of
-from common.settings.run_settings import typed
+from common.settings.adjustable import shown
 
 MOST_ADJUSTMENTS = 5  # of the history, the newest
 PIPE_WIDTH = 200  # characters; enough for the longest worker id, which a terminal may cut off
@@ -71,4 +71,4 @@ def _workers_of(status: Status) -> Table:
 
 def change_in(adjustment: Adjustment) -> str:
     """What an adjustment changed, and from when on."""
-    return f"{typed(adjustment.before)} -> {typed(adjustment.after)}, from T {adjustment.global_steps} on"
+    return f"{shown(adjustment.before)} -> {shown(adjustment.after)}, from T {adjustment.global_steps} on"

@@ -97,6 +97,21 @@ def settings_in(texts: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
+def shown(value: Any) -> str:
+    """A value as people read it: none, true, 0.000372, 0.1 0.5."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:.6g}"
+        case tuple() | list():
+            return " ".join(map(shown, value))
+        case _:
+            return str(value)
+
+
 def _checked(setting: str, value: Any) -> Any:
     if setting not in ADJUSTABLE:
         near = difflib.get_close_matches(setting, ADJUSTABLE, n=1, cutoff=0.6)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from common.protocol.messages import Adjust, Adjusted, CheckpointRequest, StatusRequest, Subscribe
 from common.protocol.status import Adjustment, Status
-from common.settings.run_settings import typed
+from common.settings.adjustable import shown
 from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
 from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.membership import PeerId
@@ -86,5 +86,5 @@ class OperatorRequests:
 
 
 def _sentence(adjustment: Adjustment) -> str:
-    change = f"from {typed(adjustment.before)} to {typed(adjustment.after)}"
+    change = f"from {shown(adjustment.before)} to {shown(adjustment.after)}"
     return f"{adjustment.by} has set {adjustment.setting} {change}"

@@ -32,8 +32,8 @@ def test_what_was_adjusted_is_seen_by_others_and_kept_when_the_server_is_killed(
     programs.start("tests.integration.integer_worker", endpoint, "w", "1000000", "1")
     wait_for(lambda: status_of(endpoint).version > 50, program=server)
     told = ps_ctl("set", "learning_rate=1e-4", "max_minutes=600", "--server", endpoint)
-    assert "schedule.learning_rate: 1.0 -> 0.0001, from T" in told
-    assert "paused: False -> True" in ps_ctl("pause", "--server", endpoint)
+    assert "schedule.learning_rate: 1 -> 0.0001, from T" in told
+    assert "paused: false -> true" in ps_ctl("pause", "--server", endpoint)
     wait_for(lambda: (tmp_path / "run" / EVENTS).read_text().count("checkpoint") >= 2, program=server)
     before = status_of(endpoint)
     assert (before.learning_rate, before.max_minutes, before.paused) == (1e-4, 600.0, True)
@@ -51,7 +51,7 @@ def test_what_was_adjusted_is_seen_by_others_and_kept_when_the_server_is_killed(
     kinds = [row.kind for row in rows_in(tmp_path / "run" / EVENTS, EventRow)]
     assert kinds.count("adjustment") == 4
     printed = ps_ctl("events", "--no-follow", "--server", endpoint)
-    assert "has set paused from True to False" in printed
+    assert "has set paused from true to false" in printed
     with pytest.raises(RequestRefused, match=r"schedule\.learning_rate: nan is not allowed"):
         ask(
             endpoint,

@@ -36,7 +36,7 @@ def test_an_adjustment_needs_no_hello_and_the_next_update_has_it(server: Transcr
 
 def test_an_adjustment_is_noted_and_saved_soon(server: Transcript) -> None:
     adjust(server, schedule__learning_rate=0.5, budget__until_return=None)
-    assert notes(server.effects) == ["me has set schedule.learning_rate from 1.0 to 0.5"]
+    assert notes(server.effects) == ["me has set schedule.learning_rate from 1 to 0.5"]
     checkpoint = only(SaveCheckpoint, server.after(0.3))
     assert restored_run(checkpoint.vectors, checkpoint.record, epoch=EPOCH + 1).learning_rate == 0.5
 

@@ -38,7 +38,7 @@ def test_a_settlement_with_newer_settings_is_followed_by_a_request_for_them() ->
     client = joined_client()
     ticket, _ = push(client, 1, 1)
     (asked,) = run_requests(client.receive(settled(ticket, 1, settings=1), now=0.1))
-    ticket, effects = push(client, 1, 1)
+    ticket, _ = push(client, 1, 1)
     again = client.receive(settled(ticket, 2, settings=1), now=0.2)
     assert len(run_requests(again)) == 1, "the reply to a later request proves the first lost"
     assert client.adjusted_run is None
