@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from common.settings import run_spec
-from rl_worker.algorithms.algorithm import Loss
+from rl_worker.algorithms.algorithm import Loss, Outlook
 from rl_worker.algorithms.returns import Steps, lambda_returns, vtrace
 from rl_worker.networks.networks import PolicyValueNetwork
 from rl_worker.networks.policies import Policy
@@ -88,6 +88,13 @@ class A3C:
         actions = self._policy.mode(parameters) if greedy else self._policy.sample(parameters, self._random)
         logs = self._policy.log_probability(parameters, actions)
         return Decision(actions[0], state, {"values": values[0], "log_probabilities": logs[0]})
+
+    @torch.no_grad()
+    def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
+        """V(s) and π(·|s)."""
+        parameters, values, _ = self._forward(observations.unsqueeze(0), state, starts.unsqueeze(0))
+        probabilities = self._policy.probabilities(parameters)
+        return Outlook(values[0].cpu(), None if probabilities is None else probabilities[0].cpu())
 
     def batches(self, trajectory: Trajectory) -> Iterator[Batch]:
         """The whole unroll, or shuffled minibatches of it, for each epoch."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from common.settings import run_spec
-from rl_worker.algorithms.algorithm import Loss
+from rl_worker.algorithms.algorithm import Loss, Outlook
 from rl_worker.algorithms.exploration import EpsilonSchedule, epsilon_greedy
 from rl_worker.networks.networks import ActionValueNetwork
 from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
@@ -73,6 +74,14 @@ class ActionValueLearner:
         values = self.network(observations.to(self._device)).cpu()
         actions = values.argmax(-1) if greedy else epsilon_greedy(values, self.epsilons(), self._random)
         return Decision(actions, (), {})
+
+    @torch.no_grad()
+    def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
+        """The greatest Q(s, a), and the probabilities of the ε-greedy policy."""
+        values = self.network(observations.to(self._device)).cpu()
+        epsilons = self.epsilons().unsqueeze(-1)
+        best = functional.one_hot(values.argmax(-1), values.shape[-1])
+        return Outlook(values.amax(-1), (1 - epsilons) * best + epsilons / values.shape[-1])
 
     def epsilons(self) -> Tensor:
         """[B]: each environment's current probability of a random action."""

@@ -18,6 +18,14 @@ class Loss:
     meters: dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """What an algorithm expects of B observations, for display."""
+
+    values: Tensor  # [B] the expected return
+    probabilities: Tensor | None  # [B, A] of the actions when it explores; None for actions of real numbers
+
+
 class Algorithm(Protocol):
     """Any object with these members can be trained; there is no base class. An algorithm also acts in its rollouts."""
 
@@ -47,6 +55,10 @@ class Algorithm(Protocol):
 
     def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
         """Choose actions for observations [B, ...]; without gradients."""
+        ...
+
+    def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
+        """What `act` decides by for the same arguments; without gradients, and without effect on later decisions."""
         ...
 
     def batches(self, trajectory: Trajectory) -> Iterator[Any]:

@@ -47,8 +47,10 @@ class AtariEnvironments:
             self._env = AtariVectorEnv(game, num_envs=count, **WHOLE_FRAMES, **emulation)
             self._stack = FrameStack(scheme, settings.frame_stack)
         self.count = count
-        self._table = action_table(settings, len(self._env.ale.get_action_set()))
-        self.actions: ActionSpace = DiscreteActions(len(self._table))
+        joystick = self._env.ale.get_action_set()
+        self._table = action_table(settings, len(joystick))
+        names = tuple(joystick[action].name for action in self._table)
+        self.actions: ActionSpace = DiscreteActions(len(self._table), names)
         self.observation_shape = self._stack.shape if self._stack else (settings.frame_stack, *scheme.shape)
         self.observation_dtype: np.dtype[Any] = np.dtype(scheme.dtype)
         self.steps_per_second = FRAMES_PER_SECOND / settings.frame_skip

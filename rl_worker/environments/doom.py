@@ -53,16 +53,17 @@ class DoomEnvironments:
             )
         self.count = count
         self._table = action_table(settings, int(actions.n))
-        self.actions: ActionSpace = DiscreteActions(len(self._table))
         self.steps_per_second = TICS_PER_SECOND / settings.frame_skip
         self.observation_shape = self._stack.shape
         self.observation_dtype = self._stack.dtype
         first = self._env.envs[0].unwrapped
+        names = tuple(_pressed(first, action) for action in self._table)
+        self.actions: ActionSpace = DiscreteActions(len(self._table), names)
         limit = self._env.get_attr("spec")[0].max_episode_steps
         self.description: dict[str, Any] = {
             "scenario": settings.id,
             "observation": described(scheme, settings.frame_stack),
-            "actions": ", ".join(_pressed(first, action) for action in self._table),
+            "actions": ", ".join(names),
             "frame skip": f"{settings.frame_skip} tics",
             "time limit": limit or "none",
         }

@@ -4,7 +4,7 @@ The interface of B environments in lockstep, the same for every family.
 An environment whose episode ends is reset in the same step (SAME_STEP), so the policy can act on every row.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ class DiscreteActions:
     """One of the actions 0 … count − 1."""
 
     count: int
+    names: tuple[str, ...] = field(default=(), compare=False)  # of the actions, where the environment has names
 
     def sample(self, random: np.random.Generator, size: int) -> Actions:
         """`size` random actions."""

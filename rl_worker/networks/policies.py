@@ -29,6 +29,10 @@ class Policy(Protocol):
         """The most probable action for each observation."""
         ...
 
+    def probabilities(self, parameters: Tensor) -> Tensor | None:
+        """π(·|s) [..., A]; None for continuous actions, which have densities."""
+        ...
+
     def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
         """log π(a|s) [...]; a log density for continuous actions."""
         ...
@@ -51,6 +55,9 @@ class Categorical:
 
     def mode(self, parameters: Tensor) -> Tensor:
         return parameters.argmax(-1)
+
+    def probabilities(self, parameters: Tensor) -> Tensor:
+        return parameters.softmax(-1)
 
     def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
         return parameters.log_softmax(-1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
@@ -77,6 +84,9 @@ class Gaussian:
 
     def mode(self, parameters: Tensor) -> Tensor:
         return self._split(parameters)[0]
+
+    def probabilities(self, parameters: Tensor) -> None:
+        return None
 
     def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
         mean, variance = self._split(parameters)

@@ -24,6 +24,7 @@ from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.imports import import_modules
 from rl_worker.environments.make import make_environments
+from rl_worker.play.contact_sheet import write_contact_sheet
 from rl_worker.play.games import Game, play
 from rl_worker.play.receipt import MOST_ENVIRONMENTS, read_receipt, receipt_of, verify, write_receipt
 from rl_worker.play.recording import record_game, record_gif
@@ -113,7 +114,7 @@ def _play(trained: Trained, settings: EvaluationSettings) -> Algorithm:
     console = Console(stderr=True)
     is_silent = not console.is_terminal
     shown = track(played, "games", settings.episodes, console=console, transient=True, disable=is_silent)
-    has_actions = settings.receipt is not None
+    has_actions = settings.receipt is not None or settings.contact_sheet is not None
     games = [game if has_actions else msgspec.structs.replace(game, actions=[]) for game in shown]
     environments.close()
     result = _summary(games, environment.id, greedy=settings.greedy)
@@ -124,16 +125,20 @@ def _play(trained: Trained, settings: EvaluationSettings) -> Algorithm:
         receipt = receipt_of(games, trained, environments, greedy=settings.greedy, seed=settings.seed)
         write_receipt(settings.receipt, receipt)
         print(f"receipt: {settings.receipt}")
+    if settings.contact_sheet is not None:
+        write_contact_sheet(settings.contact_sheet, environment, games, seed=settings.seed)
+        print(f"contact sheet: {settings.contact_sheet}")
     return agent
 
 
 def _record(agent: Algorithm, run: RunSpec, settings: EvaluationSettings) -> None:
     """Record the games that are shown."""
+    greedy, seed, overlay = settings.greedy, settings.seed, settings.overlay
     if settings.video is not None:
-        record_game(agent, run.environment, settings.video, greedy=settings.greedy, seed=settings.seed)
+        record_game(agent, run.environment, settings.video, greedy=greedy, seed=seed, overlay=overlay)
         print(f"video: {settings.video}")
     if settings.gif is not None:
-        _write_gif(settings.gif, agent, run, greedy=settings.greedy, seed=settings.seed)
+        _write_gif(settings.gif, agent, run, greedy=greedy, seed=seed, overlay=overlay)
         print(f"GIF: {settings.gif}")
 
 
@@ -156,10 +161,10 @@ def _write(path: Path, result: Result) -> None:
         raise SettingsError(f"--json {path}: cannot be written: {error.strerror}") from error
 
 
-def _write_gif(path: Path, agent: Algorithm, run: RunSpec, *, greedy: bool, seed: int) -> None:
+def _write_gif(path: Path, agent: Algorithm, run: RunSpec, *, greedy: bool, seed: int, overlay: bool) -> None:
     environments = make_environments(run.environment, count=1, with_screen=True)
     try:
-        record_gif(agent, environments, path, greedy=greedy, seed=seed)
+        record_gif(agent, environments, path, greedy=greedy, seed=seed, overlay=overlay)
     except OSError as error:
         raise SettingsError(f"--gif {path}: cannot be written: {error.strerror or error}") from error
     finally:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rl_worker.environments.interface import Screen
+from rl_worker.play.screens import reduced
 
 MOST_SECONDS = 60.0  # of play
 MOST_FRAMES_PER_SECOND = 20.0  # viewers slow down GIFs above 50 frames per second, and 20 look smooth
@@ -43,7 +44,7 @@ class GifFile:
     def add(self, screen: Screen) -> None:
         """Add the screen [height, width, 3] of the next step."""
         if self._steps % self._every == 0 and not self.is_full:
-            self._frames.append(self._palette.indices(_reduced(screen, -(-max(screen.shape[:2]) // MOST_SIDE))))
+            self._frames.append(self._palette.indices(reduced(screen, -(-max(screen.shape[:2]) // MOST_SIDE))))
         self._steps += 1
 
     def encode(self) -> bytes:
@@ -73,16 +74,6 @@ class GifFile:
         file = io.BytesIO()
         images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False)
         return file.getvalue()
-
-
-def _reduced(screen: Screen, times: int) -> Screen:
-    """Means of squares of `times` by `times` pixels: thin lines fade instead of vanishing."""
-    if times == 1:
-        return screen
-    height, width = (side // times * times for side in screen.shape[:2])
-    squares = screen[:height, :width].reshape(height // times, times, width // times, times, -1)
-    means: Screen = squares.mean(axis=(1, 3)).astype(np.uint8)
-    return means
 
 
 class _Palette:

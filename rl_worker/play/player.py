@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.algorithms.algorithm import Algorithm, Outlook
 from rl_worker.environments.interface import Environments, Stepped
 from rl_worker.rollouts import Decision
 
@@ -22,6 +22,10 @@ class Player:
     def decide(self) -> Decision:
         """Actions for the observations of now."""
         return self._agent.act(self._observations, self._state, self._starts, greedy=self._greedy)
+
+    def outlook(self) -> Outlook:
+        """What the agent expects of the observations of now."""
+        return self._agent.outlook(self._observations, self._state, self._starts)
 
     def take(self, decision: Decision) -> Stepped:
         """Step every environment once."""

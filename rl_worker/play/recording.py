@@ -16,12 +16,15 @@ from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.interface import Environments, Screen
 from rl_worker.environments.make import make_environments
 from rl_worker.play.gif_file import GifFile
+from rl_worker.play.overlay import with_overlay
 from rl_worker.play.player import Player
 
 MOST_SCREENS = 20_000  # a game that never ends must not fill the disk
 
 
-def record_game(agent: Algorithm, settings: Environment, path: Path, *, greedy: bool, seed: int) -> None:
+def record_game(
+    agent: Algorithm, settings: Environment, path: Path, *, greedy: bool, seed: int, overlay: bool = False
+) -> None:
     """Record one full game to an MP4 file. Raises SettingsError if the file cannot be written."""
     environments = make_environments(settings, count=1, with_screen=True)
     try:
@@ -29,7 +32,7 @@ def record_game(agent: Algorithm, settings: Environment, path: Path, *, greedy: 
         # imageio's stubs give `get_writer` the type of a reader.
         video: Any
         with imageio.v2.get_writer(path, fps=environments.steps_per_second, macro_block_size=2) as video:
-            for screen in _game(agent, environments, greedy=greedy, seed=seed, most_steps=MOST_SCREENS):
+            for screen in game_screens(agent, environments, greedy=greedy, seed=seed, overlay=overlay):
                 video.append_data(screen)
     except OSError as error:
         raise SettingsError(f"--video {path}: cannot be written: {error}") from error
@@ -37,10 +40,12 @@ def record_game(agent: Algorithm, settings: Environment, path: Path, *, greedy: 
         environments.close()
 
 
-def record_gif(agent: Algorithm, environments: Environments, path: Path, *, greedy: bool, seed: int) -> None:
+def record_gif(
+    agent: Algorithm, environments: Environments, path: Path, *, greedy: bool, seed: int, overlay: bool = False
+) -> None:
     """Record one game of the first of `environments`, which need a screen, to a GIF file. Raises OSError."""
     gif = GifFile(environments.steps_per_second)
-    for screen in _game(agent, environments, greedy=greedy, seed=seed, most_steps=MOST_SCREENS):
+    for screen in game_screens(agent, environments, greedy=greedy, seed=seed, overlay=overlay):
         gif.add(screen)
         if gif.is_full:
             break
@@ -48,13 +53,19 @@ def record_gif(agent: Algorithm, environments: Environments, path: Path, *, gree
     path.write_bytes(gif.encode())
 
 
-def _game(
-    agent: Algorithm, environments: Environments, *, greedy: bool, seed: int, most_steps: int
+def game_screens(
+    agent: Algorithm, environments: Environments, *, greedy: bool, seed: int, overlay: bool
 ) -> Iterator[Screen]:
-    """The screens of one game, one before each step."""
+    """The screens of one game of the first environment, one before each step."""
     player = Player(agent, environments, greedy=greedy, seed=seed)
-    for _ in range(most_steps):
-        yield environments.screen()
-        stepped = player.take(player.decide())
+    score = 0.0
+    for _ in range(MOST_SCREENS):
+        screen, decision = environments.screen(), player.decide()
+        if overlay:
+            outlook = player.outlook()
+            screen = with_overlay(screen, environments.actions, score=score, outlook=outlook, decision=decision)
+        yield screen
+        stepped = player.take(decision)
+        score += float(stepped.rewards[0])
         if stepped.terminated[0] or stepped.truncated[0]:
             return

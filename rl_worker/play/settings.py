@@ -43,6 +43,10 @@ class EvaluationSettings(CurveFlags):
     """file for an MP4 of one more whole game"""
     gif: Path | None = None
     """file for a GIF of the first minute of one more game"""
+    overlay: bool = False
+    """draw the score, the value estimate and the action probabilities beside the frames of --video and --gif"""
+    contact_sheet: Path | None = None
+    """file for a PNG with pictures of the best game"""
     json: Path | None = None
     """file for the result"""
 
@@ -50,6 +54,10 @@ class EvaluationSettings(CurveFlags):
         given = [source for source in (self.checkpoint, self.server, self.verify) if source is not None]
         if len(given) != 1:
             raise SettingsError("give one of --checkpoint PATH, --server HOST:PORT and --verify RECEIPT")
+        if self.verify is not None and any((self.receipt, self.video, self.gif, self.contact_sheet, self.json)):
+            raise SettingsError("--verify: replays games and writes no files; leave the flags of files out")
+        if self.overlay and self.video is None and self.gif is None:
+            raise SettingsError("--overlay: draws into recordings; add --video FILE or --gif FILE")
         if self.server is not None:
             check_address("--server", self.server)
         check_number("--episodes", self.episodes, least=1, most=MOST_EPISODES)
@@ -60,4 +68,5 @@ class EvaluationSettings(CurveFlags):
         check_output("--receipt", self.receipt)
         check_output("--video", self.video, suffix=".mp4")
         check_output("--gif", self.gif, suffix=".gif")
+        check_output("--contact-sheet", self.contact_sheet, suffix=".png")
         check_output("--json", self.json)

@@ -1,0 +1,59 @@
+"""The contact sheet shows the best game, which is replayed for it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from common.errors import SettingsError
+from common.settings.run_spec import RunSpec
+from rl_worker.environments.make import make_environments
+from rl_worker.play import contact_sheet
+from rl_worker.play.contact_sheet import write_contact_sheet
+from rl_worker.play.evaluation import evaluate
+from rl_worker.play.games import Game
+from tests.rl_worker.play.test_evaluation import CARTPOLE, checkpoint
+from tests.rl_worker.play.test_receipt import PONG
+
+
+@pytest.mark.parametrize(("run", "width"), [(CARTPOLE, 200), (PONG, 160)], ids=["CartPole", "Pong"])
+def test_the_sheet_has_pictures_of_a_whole_game(run: RunSpec, width: int, tmp_path: Path) -> None:
+    path, sheet = checkpoint(tmp_path / "some.safetensors", run), tmp_path / "sheet.png"
+    assert evaluate(["--checkpoint", str(path), "--episodes", "3", "--contact-sheet", str(sheet)]) == 0
+    with Image.open(sheet) as picture:
+        assert picture.format == "PNG"
+        assert picture.width >= contact_sheet.COLUMNS * width
+        first = np.asarray(picture)[contact_sheet.LINE_HEIGHT + 2 * contact_sheet.MARGIN :, contact_sheet.MARGIN :]
+    assert first[:100, :width].std() > 5
+
+
+def test_the_best_game_is_shown_from_its_first_to_its_last_step(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Environment 1 plays two games of all left, which last about ten steps; the second is made the best."""
+    environments = make_environments(CARTPOLE.environment, count=2)
+    environments.reset(5)
+    lengths, started = [], 0
+    for step in range(1, 40):
+        stepped = environments.step(np.zeros(2, dtype=np.int64))
+        if stepped.terminated[1]:
+            lengths.append(step - started)
+            started = step
+    environments.close()
+    games = [
+        Game(environment=1, score=score, actions=[0] * length) for score, length in zip((1, 2), lengths, strict=False)
+    ]
+    shown: list[str] = []
+    monkeypatch.setattr(
+        contact_sheet,
+        "_sheet",
+        lambda title, pictures: (shown.extend(text for text, _ in pictures), Image.new("L", (1, 1)))[1],
+    )
+    write_contact_sheet(tmp_path / "sheet.png", CARTPOLE.environment, games, seed=5)
+    assert shown == [f"step {step}: {step}" for step in range(lengths[1])]
+
+
+def test_a_sheet_that_cannot_be_written_is_said_before_a_game_is_played(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"^--contact-sheet .*: must name a file that ends in \.png"):
+        evaluate(["--checkpoint", "nowhere", "--contact-sheet", str(tmp_path / "sheet.jpg")])

@@ -1,0 +1,155 @@
+"""The panel beside a game: what it shows, and that recordings have it on request."""
+
+from pathlib import Path
+
+import imageio.v3
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from common.errors import SettingsError
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import RunSpec
+from rl_worker.agent import build_agent
+from rl_worker.algorithms.algorithm import Outlook
+from rl_worker.environments.interface import ActionSpace, BoxActions, DiscreteActions, Screen
+from rl_worker.environments.make import make_environments
+from rl_worker.networks.flat_network import FlatNetwork
+from rl_worker.play import overlay
+from rl_worker.play.evaluation import evaluate
+from rl_worker.play.overlay import BAR, PANEL_WIDTH, TAKEN, with_overlay
+from rl_worker.play.player import Player
+from rl_worker.rollouts import Decision
+from tests.rl_worker.play.test_evaluation import CARTPOLE, checkpoint
+from tests.rl_worker.play.test_receipt import PENDULUM, PONG
+from tests.rl_worker.play.test_recording import screens_of
+
+SCREEN = np.full((210, 160, 3), 7, dtype=np.uint8)
+
+
+def panel(
+    probabilities: list[float] | None, action: int | list[float], actions: ActionSpace, *, value: float = 1.0
+) -> Screen:
+    shares = None if probabilities is None else torch.tensor([probabilities])
+    outlook, decision = Outlook(torch.tensor([value]), shares), Decision(torch.tensor([action]), (), {})
+    frame = with_overlay(SCREEN, actions, score=3.0, outlook=outlook, decision=decision)
+    assert (frame[:420, :320] == 7).all(), "the game itself is enlarged and otherwise as it was"
+    assert frame.shape[1] == 320 + PANEL_WIDTH
+    return frame[:, 320:]
+
+
+def blue_by_row(frame: Screen) -> list[int]:
+    """The pixels of bars in each row that has some."""
+    return [int(count) for count in (frame == BAR).all(axis=2).sum(axis=1) if count]
+
+
+def test_the_bars_are_as_long_as_the_probabilities() -> None:
+    rows = blue_by_row(panel([0.25, 0.75, 0.0], 1, DiscreteActions(3)))
+    widest = [max(rows[:11]), max(rows[11:22])]
+    assert widest[1] / widest[0] == pytest.approx(3, rel=0.15)
+    assert blue_by_row(panel([1.0, 0.0], 0, DiscreteActions(2))) != blue_by_row(
+        panel([0.5, 0.5], 0, DiscreteActions(2))
+    )
+
+
+def test_the_taken_action_is_bright() -> None:
+    heights = [
+        np.flatnonzero(
+            (panel([0.4, 0.6], action, DiscreteActions(2, ("LEFT", "RIGHT"))) == TAKEN).all(axis=2).any(axis=1)
+        )
+        for action in (0, 1)
+    ]
+    assert heights[0].max() < heights[1].min()
+
+
+def test_score_value_and_names_are_drawn() -> None:
+    one = panel([0.5, 0.5], 0, DiscreteActions(2))
+    assert (one != panel([0.5, 0.5], 0, DiscreteActions(2), value=-2.5)).any()
+    assert (one != panel([0.5, 0.5], 0, DiscreteActions(2, ("A_NAME_LONGER_THAN_THE_PANEL_IS_WIDE", "B")))).any()
+
+
+def test_of_many_actions_the_most_probable_are_shown() -> None:
+    many = torch.arange(100.0).softmax(0).tolist()
+    assert panel(many, 3, DiscreteActions(100)).shape[0] == 420
+
+
+def test_actions_of_real_numbers_are_shown_as_numbers() -> None:
+    box = BoxActions(np.full(2, -1, np.float32), np.full(2, 1, np.float32))
+    assert (panel(None, [0.5, -0.25], box) != panel(None, [0.5, 0.25], box)).any()
+
+
+Q = run_from_dict(CARTPOLE.to_dict() | {"algorithm": {"name": "one_step_q"}}, source="test")
+
+
+@pytest.mark.parametrize("run", [CARTPOLE, Q], ids=["A3C", "Q"])
+def test_the_outlook_has_the_probabilities_by_which_actions_are_drawn(run: RunSpec) -> None:
+    environments = make_environments(run.environment, count=2000)
+    agent = build_agent(run, environments, device=torch.device("cpu"), seed=0)
+    FlatNetwork(agent.network).weights.mul_(3)
+    agent.begin_unroll(10**9)
+    observations: Tensor = torch.from_numpy(environments.reset(1))[:1].expand(2000, -1)
+    starts, state = torch.ones(2000, dtype=torch.bool), agent.initial_state(2000)
+    outlook = agent.outlook(observations, state, starts)
+    taken = agent.act(observations, state, starts).actions
+    environments.close()
+    assert outlook.values.shape == (2000,)
+    assert outlook.probabilities is not None
+    assert outlook.probabilities.sum(-1) == pytest.approx(1, abs=1e-5)
+    assert float(taken.float().mean()) == pytest.approx(float(outlook.probabilities[:, 1].mean()), abs=0.05)
+
+
+def test_looking_changes_no_game() -> None:
+    def actions(look: bool) -> list[list[int]]:
+        environments = make_environments(CARTPOLE.environment, count=2)
+        agent = build_agent(CARTPOLE, environments, device=torch.device("cpu"), seed=0)
+        player = Player(agent, environments, greedy=False, seed=1)
+        taken = []
+        for _ in range(20):
+            decision = player.decide()
+            if look:
+                player.outlook()
+            player.take(decision)
+            taken.append(decision.actions.tolist())
+        return taken
+
+    assert actions(True) == actions(False)
+
+
+def test_atari_names_its_actions() -> None:
+    environments = make_environments(PONG.environment, count=1)
+    assert isinstance(environments.actions, DiscreteActions)
+    assert environments.actions.names == ("NOOP", "RIGHT", "LEFT")
+    environments.close()
+
+
+@pytest.mark.parametrize(
+    ("run", "height", "width"),
+    [(CARTPOLE, 200, 460), (PONG, 420, 480), (PENDULUM, 250, 410)],
+    ids=["pole", "pong", "box"],
+)
+def test_recordings_have_the_panel_on_request(run: RunSpec, height: int, width: int, tmp_path: Path) -> None:
+    path, video, gif = checkpoint(tmp_path / "some.safetensors", run), tmp_path / "game.mp4", tmp_path / "game.gif"
+    flags = [
+        "--checkpoint",
+        path,
+        "--episodes",
+        1,
+        "--overlay",
+        "--video",
+        video,
+        "--gif",
+        gif,
+        "--receipt",
+        tmp_path / "r",
+    ]
+    assert evaluate([str(flag) for flag in flags]) == 0
+    frames = screens_of(video, height=height, width=width)
+    assert 7 <= len(frames) <= run.environment.max_episode_steps
+    assert all(frame[:, -overlay.PANEL_WIDTH :].std() > 5 for frame in frames), "a panel is empty"
+    assert imageio.v3.imread(gif).shape[1:] == (height, width, 3)
+
+
+def test_an_overlay_needs_a_recording() -> None:
+    with pytest.raises(SettingsError, match=r"^--overlay: .*add --video FILE or --gif FILE"):
+        evaluate(["--checkpoint", "x", "--overlay"])
