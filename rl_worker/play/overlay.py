@@ -33,6 +33,7 @@ def with_overlay(screen: Screen, actions: ActionSpace, *, score: float, outlook:
     picture = Image.new("RGB", (game.shape[1] + PANEL_WIDTH, height + height % 2), PAPER)  # videos have even sides
     picture.paste(Image.fromarray(game), (0, 0))
     draw = ImageDraw.Draw(picture)
+    draw.fontmode = "1"  # smooth edges would take the colours of a GIF's palette from the game
     left, top = game.shape[1] + MARGIN, MARGIN
     for text in (f"score {score:g}", f"value {float(outlook.values[0]):.3f}"):
         draw.text((left, top), text, fill=INK, font=font())

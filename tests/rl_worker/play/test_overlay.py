@@ -18,7 +18,7 @@ from rl_worker.environments.make import make_environments
 from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.play import overlay
 from rl_worker.play.evaluation import evaluate
-from rl_worker.play.overlay import BAR, PANEL_WIDTH, TAKEN, with_overlay
+from rl_worker.play.overlay import BAR, INK, PANEL_WIDTH, PAPER, TAKEN, with_overlay
 from rl_worker.play.player import Player
 from rl_worker.rollouts import Decision
 from tests.rl_worker.play.test_evaluation import CARTPOLE, checkpoint
@@ -67,6 +67,11 @@ def test_score_value_and_names_are_drawn() -> None:
     one = panel([0.5, 0.5], 0, DiscreteActions(2))
     assert (one != panel([0.5, 0.5], 0, DiscreteActions(2), value=-2.5)).any()
     assert (one != panel([0.5, 0.5], 0, DiscreteActions(2, ("A_NAME_LONGER_THAN_THE_PANEL_IS_WIDE", "B")))).any()
+
+
+def test_the_panel_takes_few_colours_from_the_palette_of_a_gif() -> None:
+    drawn = panel([0.3, 0.7], 1, DiscreteActions(2, ("NOOP", "FIRE")))
+    assert {tuple(colour) for colour in drawn.reshape(-1, 3).tolist()} == {INK, TAKEN, PAPER, BAR}
 
 
 def test_of_many_actions_the_most_probable_are_shown() -> None:
