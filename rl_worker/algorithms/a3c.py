@@ -131,6 +131,7 @@ class A3C:
                 "policy_loss": policy_loss.detach().mean(),
                 "value_loss": value_loss.detach().mean(),
                 "entropy": entropy.detach().mean(),
+                "entropy_weight": torch.tensor(self._entropy_weight),
                 "value": values.detach().mean(),
             },
         )

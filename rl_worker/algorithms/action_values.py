@@ -120,4 +120,5 @@ class ActionValueLearner:
         values = self.network(batch.observations).gather(-1, batch.actions.unsqueeze(-1)).squeeze(-1)
         each = 0.5 * (batch.targets - values).square()
         total = each.sum() if self._settings.loss == "sum" else each.mean()
-        return Loss(total, {"value_loss": each.detach().mean(), "value": values.detach().mean()})
+        meters = {"value_loss": each.detach().mean(), "value": values.detach().mean()}
+        return Loss(total, meters if self._epsilons is None else meters | {"epsilon": self.epsilons().mean()})

@@ -75,3 +75,16 @@ def test_a_subscription_goes_on_when_the_server_was_restarted(programs: Programs
     assert again.status.run_id == first.status.run_id
     event = next(one for one in heard if isinstance(one, messages.Event))
     assert event.number >= 1
+
+
+@pytest.mark.timeout(300)
+def test_a_real_worker_trains_on_with_the_adjusted_entropy_weight(programs: Programs) -> None:
+    server, endpoint = programs.start_server("--preset", "cartpole", "--entropy-weight", "0.01", "--envs", "2")
+    programs.start("rl-worker", "--server", endpoint)
+
+    def entropy_weight() -> float | None:
+        return next((worker.meters.get("entropy_weight") for worker in status_of(endpoint).workers), None)
+
+    wait_for(lambda: entropy_weight() == pytest.approx(0.01), program=server)
+    ps_ctl("set", "entropy_weight=0.25", "--server", endpoint)
+    wait_for(lambda: entropy_weight() == pytest.approx(0.25, abs=0.001), program=server)

@@ -59,9 +59,12 @@ def test_a_worker_with_a_key_trains_and_an_admin_ends_the_run(programs: Programs
     wait_for(has_trained, program=worker)
     evaluation = ["--server", endpoint, "--episodes", "1", *flags_of(folder, "worker")]
     assert programs.start("rl-eval", *evaluation).wait() == 0
-    refused = programs.start("ps-ctl", "stop", "--server", endpoint, *flags_of(folder, "worker"))
-    assert refused.wait() != 0
-    assert "not_admin" in refused.output
+    for command in (["stop"], ["set", "learning_rate=1"], ["pause"]):
+        refused = programs.start("ps-ctl", *command, "--server", endpoint, *flags_of(folder, "worker"))
+        assert refused.wait() != 0
+        assert "not_admin" in refused.output
+    adjusted = programs.start("ps-ctl", "set", "learning_rate=1e-5", "--server", endpoint, *flags_of(folder, "admin"))
+    assert adjusted.wait() == 0
     assert programs.start("ps-ctl", "checkpoint", "--server", endpoint, *flags_of(folder, "admin")).wait() == 0
     assert programs.start("ps-ctl", "stop", "--server", endpoint, *flags_of(folder, "admin")).wait() == 0
     assert (server.wait(), worker.wait()) == (0, 0)

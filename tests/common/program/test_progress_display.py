@@ -184,6 +184,10 @@ def test_the_panel_draws_the_score_from_the_lowest_to_the_target(screens: Screen
     assert rows[-1].endswith("█")
 
 
+def test_the_panel_of_a_paused_run_says_how_it_goes_on(screens: Screens) -> None:
+    assert "paused; ps-ctl resume goes on" in screens(status(paused=True), width=100)
+
+
 @pytest.mark.parametrize(("height", "rows"), [(24, 3), (50, 6)])
 def test_a_low_terminal_gets_a_lower_curve(screens: Screens, height: int, rows: int) -> None:
     shown = screens(status(workers_alive=0), status(workers_alive=0), width=80, height=height)

@@ -23,6 +23,9 @@ def test_an_adjusted_entropy_weight_is_that_of_the_next_gradient() -> None:
     learner = algorithm(entropy_weight=0.01)
     gradient_of(learner, unroll_of(GOES_ON))
     learner.adjust(run_spec.A3CSettings(**PAPER | {"entropy_weight": 0.3}))  # type: ignore[arg-type]
+    learner.begin_unroll(0)
+    (batch,) = learner.batches(unroll_of(GOES_ON))
+    assert float(learner.loss(batch).meters["entropy_weight"]) == pytest.approx(0.3)
     expected = algorithm_s3(MODEL, GOES_ON, value_weight=0.5, entropy_weight=0.3)
     assert_gradient(gradient_of(learner, unroll_of(GOES_ON)), expected)
 
