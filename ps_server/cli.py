@@ -16,6 +16,7 @@ from common.program.log_lines import log_as
 from common.program.output import never_wait_for_output
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
+from common.program.web_page import web_page
 from common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
 from common.run_folder.paths import make_run_folder, standby_folder
 from common.settings.run_settings import flag_of
@@ -35,6 +36,7 @@ from ps_server.starting import machine_for
 PROGRAM = "ps-server"
 # The run that a first worker proposes by default; here it only gives the flags their defaults.
 DEFAULT_PRESET = "pong"
+PAGE_SECONDS = 10.0  # for the page to be served
 
 UNLOCKED = (
     "anybody who reaches this port can read the weights and push gradients, and nothing is encrypted. To lock it: "
@@ -63,7 +65,10 @@ def serve(argv: Sequence[str] | None = None) -> int:
     storage = _storage(flags)
     try:
         machine = machine_for(flags, storage, keys=_peer_keys(settings), now=time.monotonic())
-        _serve(machine, storage, settings, access_control, stop)
+        with web_page(storage.folder, port=settings.web_port, secret_key=settings.curve_secret) as page:
+            if page is not None:
+                print(page.first_line(within_seconds=PAGE_SECONDS), flush=True)
+            _serve(machine, storage, settings, access_control, stop)
     finally:
         storage.close()
     return 0

@@ -64,11 +64,14 @@ class ServerSettings:
     """the server's secret key, made by `ps-ctl keygen`: traffic is encrypted, and only authorised keys may connect"""
     authorized_keys: Path | None = None
     """folder of public keys that may connect; those in its subfolder admins may also save and stop the run"""
+    web_port: int | None = None
+    """show the run in a browser on this port of the loopback interface; 0: a free one"""
     threads: int = 1
     """threads of the optimizer; 1 is best unless cores are idle and the network is large"""
 
     def __post_init__(self) -> None:
         check_number("--port", self.port, least=0, most=MOST_PORT)
+        check_number("--web-port", self.web_port or 0, least=0, most=MOST_PORT)
         check_number("--checkpoint-seconds", self.checkpoint_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
         check_number("--lease-seconds", self.lease_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
         check_number("--takeover-seconds", self.takeover_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)

@@ -14,6 +14,7 @@ MAY_IMPORT = {
     "common": {"common"},
     "ps_server": {"ps_server", "common"},
     "rl_worker": {"rl_worker", "common"},
+    "ps_web": {"ps_web", "common"},
 }
 # Decisions without side effects: a whole cluster of these runs in one thread. Files of the folder itself, not below it.
 PURE_FOLDERS = [
@@ -29,12 +30,12 @@ IMPURE = {
     "asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "queue", "random", "secrets", "select",
     "shutil", "signal", "socket", "subprocess", "tempfile", "threading", "time", "zmq",
 }  # fmt: skip
-SHELL_FOLDERS = {"common/sockets", "ps_server/shell", "rl_worker/shell"}  # the only ones that may know ZeroMQ
+SHELL_FOLDERS = {"common/sockets", "ps_server/shell", "ps_web", "rl_worker/shell"}  # the only ones that may know ZeroMQ
 # The launcher, for its children; and a setting that has no flag because the C library reads it.
 MAY_USE_THE_ENVIRONMENT = {
     "common/program/allocator.py",
     "rl_worker/environments/process_guard.py",
-    "rl_worker/local/child_processes.py",
+    "common/program/child_processes.py",
 }
 MOST_FILES, MOST_LINES, MOST_FUNCTION_LINES = 16, 300, 40
 TABLES = {"common/protocol/messages.py", "common/settings/run_spec.py"}

@@ -25,6 +25,7 @@ from common.program.output_file import check_output
 from common.program.progress_display import ProgressDisplay
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
+from common.program.web_page import web_page
 from common.protocol.addresses import is_loopback, split_address
 from common.protocol.status import Status
 from common.run_folder.jsonl import last_row
@@ -41,6 +42,7 @@ from rl_worker.local.run_ending import how_it_ended, what_next
 
 PROGRAM = "rl-cluster"
 DEFAULT_PRESET = "pong"
+PAGE_SECONDS = 10.0  # for the page to be served, counted from when the server listens
 PS_CTL = [sys.executable, "-P", "-c", "from ps_server.__main__ import control; control()"]
 
 
@@ -75,6 +77,10 @@ class ClusterSettings:
     """address to listen on; 0.0.0.0 is every interface: workers on other machines can help"""
     port: int = 0
     """TCP port to listen on; 0: a free one"""
+    web: bool = True
+    """show the run in a browser: its address is among the first lines"""
+    web_port: int = 0
+    """port of that page, on the loopback interface; 0: a free one"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules that workers import first, because they register environments"""
     render: bool = False
@@ -91,6 +97,7 @@ class ClusterSettings:
         if self.workers != "auto":
             check_number("--workers", self.workers, least=1, most=MOST_WORKERS)
         check_number("--port", self.port, least=0, most=MOST_PORT)
+        check_number("--web-port", self.web_port, least=0, most=MOST_PORT)
         check_number("--stall-seconds", self.stall_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
         if self.resume is not None and self.run_dir is not None:
             raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
@@ -116,15 +123,19 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     stop = StopSignal()
     if flags.remark:
         print(flags.remark)
-    cluster, folder = _start(flags)
-    start_minutes = (time.monotonic() - started) / 60
-    try:
-        with ProgressDisplay() as display:
-            deaths = _watch(cluster, display, stop, start_minutes)
-            status = _last_status(folder)
-            display.finish(status, minutes=status.minutes + start_minutes)
-    finally:
-        cluster.end()
+    folder, server_flags = _prepare(flags)
+    with web_page(folder, port=flags.program.web_port if flags.program.web else None) as page:
+        cluster = _start(flags, folder, server_flags)
+        start_minutes = (time.monotonic() - started) / 60
+        try:
+            if page is not None:
+                print(page.first_line(within_seconds=PAGE_SECONDS), flush=True)
+            with ProgressDisplay() as display:
+                deaths = _watch(cluster, display, stop, start_minutes)
+                status = _last_status(folder)
+                display.finish(status, minutes=status.minutes + start_minutes)
+        finally:
+            cluster.end()
     _report(flags, status, folder, start_minutes=start_minutes, deaths=deaths)
     if status.episodes:
         return subprocess.run([*PS_CTL, "plot", str(folder)], check=False).returncode
@@ -148,17 +159,20 @@ def _named_modules(flags: Parsed[ClusterSettings]) -> list[str]:
     return [*flags.program.imports, *filter(None, [flags.module])]
 
 
-def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
-    """Start the run's processes. Returns them and the run folder; the server listens then."""
+def _prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:
+    """The run folder, with the settings of a new run in it, and the flags that the server gets."""
+    settings, run = flags.program, flags.run
+    if settings.resume is not None:
+        return settings.resume, ["--resume", str(settings.resume), *flags_for(flags.overrides)]
+    folder = _run_folder(settings, run)
+    (folder / SETTINGS).write_text(run.to_toml())
+    return folder, ["--config", str(folder / SETTINGS), "--run-dir", str(folder)]
+
+
+def _start(flags: Parsed[ClusterSettings], folder: Path, server_flags: Sequence[str]) -> LocalCluster:
+    """Start the run's processes; the server listens then."""
     settings, run = flags.program, flags.run
     workers = len(os.sched_getaffinity(0)) if settings.workers == "auto" else settings.workers
-    if settings.resume is None:
-        folder = _run_folder(settings, run)
-        (folder / SETTINGS).write_text(run.to_toml())
-        server_flags = ["--config", str(folder / SETTINGS), "--run-dir", str(folder)]
-    else:
-        folder = settings.resume
-        server_flags = ["--resume", str(folder), *flags_for(flags.overrides)]
     worker_flags = ["--device", settings.device, *(["--render"] if settings.render else [])]
     if modules := _named_modules(flags):
         worker_flags += ["--import", *modules]
@@ -176,7 +190,7 @@ def _start(flags: Parsed[ClusterSettings]) -> tuple[LocalCluster, Path]:
     if cluster.endpoint is not None and not is_loopback(split_address(cluster.endpoint)[0]):
         print(f"workers on other machines can help: rl-worker --server {cluster.endpoint}")
         print("every host that reaches this port can read the weights and push gradients; ps-server alone takes keys")
-    return cluster, folder
+    return cluster
 
 
 def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: StopSignal, start_minutes: float) -> int:

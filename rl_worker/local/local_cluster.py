@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from common.errors import PsRlError, RequestRefused, ServerUnreachable
+from common.program.child_processes import Child
 from common.protocol import messages
 from common.protocol.addresses import EVERY_INTERFACE, bare_host
 from common.protocol.status import Status
 from common.run_folder.paths import ENDPOINT, GIFS, SERVER_LOG, worker_log
 from common.sockets.request import ask
-from rl_worker.local.child_processes import Child
 
 POLL_SECONDS = 0.5  # between two status requests
 REPLY_SECONDS = 2.0  # until a request has failed

@@ -21,11 +21,11 @@ from typing import NoReturn
 import numpy as np
 
 from common.errors import PsRlError, SettingsError
+from common.program.child_processes import die_with_parent, how_it_ended
 from common.protocol.addresses import bare_host
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 from rl_worker.environments.imports import import_named
-from rl_worker.local.child_processes import die_with_parent, how_it_ended
 
 REFUSED_STATUS = 3  # exit status of the checking process when it has printed why
 FIRST_SEED = 0

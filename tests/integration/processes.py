@@ -81,12 +81,12 @@ class Programs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._started: list[Program] = []
+        self.started: list[Program] = []
 
     def start(self, name: str, *flags: str, **how: Any) -> Program:
         """`how`: what else Program takes."""
-        program = Program(name, *flags, log=self.folder / f"{len(self._started)}-{name}.log", **how)
-        self._started.append(program)
+        program = Program(name, *flags, log=self.folder / f"{len(self.started)}-{name}.log", **how)
+        self.started.append(program)
         return program
 
     def start_server(
@@ -108,7 +108,7 @@ class Programs:
         return program, endpoint.read_text().strip()
 
     def end_all(self) -> None:
-        for program in self._started:
+        for program in self.started:
             program.kill()
 
 

@@ -125,6 +125,7 @@ EXTREMES = {
     "--receive-mib": (LEAST_MIB, MOST_MIB),
     "--threads": (1, MOST_THREADS),
     "--port": (0, 0),
+    "--web-port": (0, 0),
 }
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from rl_worker.environments.process_guard import MARK
-from tests.rl_worker.local.test_child_processes import is_running
+from tests.common.program.test_child_processes import is_running
 from tests.rl_worker.loopback_server import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a /proc on Linux alone")

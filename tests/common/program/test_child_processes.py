@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from rl_worker.local.child_processes import Child
+from common.program.child_processes import Child
 from tests.rl_worker.loopback_server import wait_until
 
 SOON_SECONDS = 20.0
@@ -25,7 +25,7 @@ PROGRAMS = {
     "writes_errors": "import sys\nprint('to the log'); print('on stderr', file=sys.stderr)",
     "writes_threads": "import os\nprint(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'], os.getsid(0))",
     "is_a_parent": (
-        "import pathlib, signal, sys\nfrom rl_worker.local.child_processes import Child\n"
+        "import pathlib, signal, sys\nfrom common.program.child_processes import Child\n"
         "child = Child('waits', [], pathlib.Path(sys.argv[1]))\nprint(child.pid, flush=True)\nsignal.pause()"
     ),
 }

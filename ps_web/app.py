@@ -1,0 +1,179 @@
+"""The routes of the page."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from common.errors import PsRlError
+from common.protocol.messages import (
+    Adjust,
+    Adjusted,
+    CheckpointRequest,
+    CheckpointSaved,
+    Settings,
+    StatusReply,
+    StatusRequest,
+    StopRequest,
+    ToServer,
+    ToWorker,
+)
+from common.protocol.status import Status
+from common.sockets.request import ask
+from ps_web.access import HEADERS, Access
+from ps_web.prometheus import exposition
+from ps_web.run import WatchedRun
+from ps_web.viewers import TooManyViewers, Viewers, encoded
+
+ANSWER_SECONDS = 5.0
+SAVE_SECONDS = 60.0  # until a checkpoint is on disk
+PING_SECONDS = 15.0  # proxies close connections on which nothing is sent
+STATIC = {"app.js": "text/javascript", "charts.js": "text/javascript", "style.css": "text/css"} | {
+    "uPlot.iife.min.js": "text/javascript",
+    "uPlot.min.css": "text/css",
+}
+
+
+def static_folder() -> Path:
+    return Path(str(resources.files("ps_web") / "static"))
+
+
+def make_app(runs: Sequence[WatchedRun], viewers: Viewers, access: Access) -> web.Application:
+    """`runs` in the order of the page."""
+    page = Page(runs, viewers, access)
+    app = web.Application(middlewares=[access.middleware], client_max_size=2**16)
+    app.router.add_get("/", page.index)
+    app.router.add_get("/static/{name}", page.static)
+    app.router.add_get("/api/stream", page.stream)
+    app.router.add_post("/api/runs/{number}/checkpoint", page.checkpoint)
+    app.router.add_post("/api/runs/{number}/adjust", page.adjust)
+    app.router.add_post("/api/runs/{number}/stop", page.stop)
+    app.router.add_get("/metrics", page.metrics)
+    app.router.add_get("/healthz", page.healthz)
+    app.router.add_get("/readyz", page.readyz)
+    app.cleanup_ctx.append(page.follow_runs)
+    return app
+
+
+class Page:
+    """The handlers."""
+
+    def __init__(self, runs: Sequence[WatchedRun], viewers: Viewers, access: Access) -> None:
+        self._runs = runs
+        self._viewers = viewers
+        self._access = access
+
+    async def follow_runs(self, _: web.Application) -> AsyncIterator[None]:
+        """Each run has a task while the program runs."""
+        tasks = [asyncio.create_task(run.watch()) for run in self._runs]
+        yield
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def index(self, _: web.Request) -> web.Response:
+        return web.Response(text=(static_folder() / "index.html").read_text(), content_type="text/html")
+
+    async def static(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in STATIC:
+            raise web.HTTPNotFound
+        return web.Response(body=(static_folder() / name).read_bytes(), content_type=STATIC[name], charset="utf-8")
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events: first everything, then what is new."""
+        response = web.StreamResponse(
+            headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+        )
+        await response.prepare(request)
+        messages = self._viewers.stream()
+        try:
+            next_message = asyncio.ensure_future(anext(messages))
+            await asyncio.sleep(0)  # the queue exists from now on: nothing is missed between the state and the news
+            await response.write(
+                encoded("hello", {"steering": self._access.may_steer(request), "runs": len(self._runs)})
+            )
+            for run in self._runs:
+                run.read_folder()
+                await response.write(encoded("run", run.whole()))
+            while True:
+                done, _ = await asyncio.wait({next_message}, timeout=PING_SECONDS)
+                if not done:
+                    await response.write(b": nothing new\n\n")
+                    continue
+                await response.write(next_message.result())
+                next_message = asyncio.ensure_future(anext(messages))
+        except (StopAsyncIteration, TooManyViewers, ConnectionError):
+            return response
+        finally:
+            next_message.cancel()
+            with contextlib.suppress(BaseException):
+                await next_message
+            await messages.aclose()
+
+    async def checkpoint(self, request: web.Request) -> web.Response:
+        reply = await self._ask(self._run(request), CheckpointRequest(request=1), SAVE_SECONDS)
+        assert isinstance(reply, CheckpointSaved), "a checkpoint is acknowledged when it is on disk"
+        return _json({"version": reply.version, "path": reply.path})
+
+    async def adjust(self, request: web.Request) -> web.Response:
+        try:
+            settings = msgspec.json.decode(await request.read(), type=Settings)
+        except msgspec.DecodeError as error:
+            raise web.HTTPBadRequest(text=f"the body must be an object of settings: {error}\n") from error
+        reply = await self._ask(self._run(request), Adjust(request=1, settings=settings, by="ps-web"), ANSWER_SECONDS)
+        assert isinstance(reply, Adjusted), "an adjustment is acknowledged with what has changed"
+        return _json({"adjustments": reply.adjustments})
+
+    async def stop(self, request: web.Request) -> web.Response:
+        await self._ask(self._run(request), StopRequest(request=1), ANSWER_SECONDS)
+        return _json({})
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        """Asks each server anew, so that a scrape needs no open page."""
+        found = await asyncio.gather(*(self._status(run) for run in self._runs))
+        text = exposition(zip((run.name for run in self._runs), found, strict=True))
+        return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(self, _: web.Request) -> web.Response:
+        """Whether each run can be shown: its folder is there, or its server answers."""
+        for run in self._runs:
+            if (run.folder is None or not run.folder.is_dir()) and await self._status(run) is None:
+                raise web.HTTPServiceUnavailable(text=f"{run.name}: no server answers\n")
+        return web.Response(text="ok\n")
+
+    def _run(self, request: web.Request) -> WatchedRun:
+        number = request.match_info["number"]
+        if not number.isdecimal() or int(number) >= len(self._runs):
+            raise web.HTTPNotFound
+        return self._runs[int(number)]
+
+    async def _status(self, run: WatchedRun) -> Status | None:
+        with contextlib.suppress(web.HTTPException):
+            reply = await self._ask(run, StatusRequest(request=1), ANSWER_SECONDS)
+            return reply.status if isinstance(reply, StatusReply) else None
+        return None
+
+    async def _ask(self, run: WatchedRun, message: ToServer, seconds: float) -> ToWorker:
+        """The reply of the run's server. Raises web.HTTPException with the sentence that it says."""
+        why = f"{run.name}: no server is known"
+        for address in run.addresses():
+            try:
+                reply, _ = await asyncio.to_thread(ask, address, message, timeout_seconds=seconds, keys=run.keys)
+            except PsRlError as error:
+                why = str(error)
+                continue
+            return reply
+        raise web.HTTPBadGateway(text=f"{why}\n")
+
+
+def _json(content: Any) -> web.Response:
+    return web.Response(body=msgspec.json.encode(content), content_type="application/json")

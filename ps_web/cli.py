@@ -1,0 +1,150 @@
+"""`ps-web`: the page of runs that are live or over, and the metrics that Prometheus scrapes."""
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import tyro
+from aiohttp import web
+
+from common.errors import SettingsError
+from common.program.flags import parse_program
+from common.program.run_program import run_program
+from common.program.stop_signals import StopSignal
+from common.protocol.addresses import bare_host, check_address, is_loopback, join_address
+from common.run_folder.paths import ENDPOINT, METRICS, SETTINGS
+from common.sockets.curve import ClientKeys, CurveFlags
+from ps_web.access import Access
+from ps_web.app import make_app
+from ps_web.run import WatchedRun
+from ps_web.viewers import Viewers
+
+PROGRAM = "ps-web"
+MOST_RUNS = 50
+STOP_SECONDS = 0.1  # between two looks for a signal
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebSettings(CurveFlags):
+    """
+    Shows runs in a browser: curves, workers, events; with the token also checkpoints and adjustments.
+
+    ps-web runs/cartpole-1            a run of this machine, live or over
+    ps-web runs/                      all runs below a folder, side by side
+    ps-web --server host:5555         a run of another machine
+    """
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    """run folders, or folders of them"""
+    server: tuple[str, ...] = ()
+    """HOST:PORT of a ps-server; several: of several runs"""
+    host: str = "127.0.0.1"
+    """interface to listen on; on any but the loopback interface looking takes the token, too"""
+    port: int = 8265
+    """0 takes a free one"""
+    address_file: Path | None = None
+    """a file that has the page's address, with its token, while the page is served; it is not printed then"""
+    token: str = ""
+    """the secret that steering takes; empty: a random one, which is printed"""
+    allow_host: tuple[str, ...] = ()
+    """names under which a proxy offers this page"""
+
+    def __post_init__(self) -> None:
+        for server in self.server:
+            check_address("--server", server)
+        if not self.runs and not self.server:
+            raise SettingsError("ps-web shows runs: name a RUN_DIR, or a server with --server HOST:PORT")
+        if not 0 <= self.port < 2**16:
+            raise SettingsError(f"--port {self.port}: is no port")
+
+
+def main() -> NoReturn:
+    run_program(show, PROGRAM)
+
+
+def show(argv: Sequence[str] | None = None) -> int:
+    """Run the program until a signal ends it. Raises PsRlError for what the user can mend."""
+    settings = parse_program(WebSettings, argv, prog=PROGRAM)
+    viewers = Viewers()
+    runs = _runs(settings, viewers, settings.client_keys())
+    token = settings.token or secrets.token_urlsafe(16)
+    asyncio.run(_serve(settings, runs, viewers, token, StopSignal()))
+    return 0
+
+
+async def _serve(
+    settings: WebSettings, runs: Sequence[WatchedRun], viewers: Viewers, token: str, stop: StopSignal
+) -> None:
+    """Raises SettingsError when the port cannot be listened on."""
+    is_open = is_loopback(settings.host)
+    with _listening_socket(settings.host, settings.port) as listening:
+        port = listening.getsockname()[1]
+        access = Access(token, is_open=is_open, port=port, hosts=set(settings.allow_host))
+        runner = web.AppRunner(make_app(runs, viewers, access), access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        await web.SockSite(runner, listening).start()
+        address = f"http://{join_address(settings.host, port)}/?token={token}"
+        if settings.address_file is None:
+            print(f"page: {address}", flush=True)
+        else:
+            write_address(settings.address_file, address)
+        try:
+            while not stop.is_set():
+                await asyncio.sleep(STOP_SECONDS)
+        finally:
+            viewers.close()
+            await runner.cleanup()
+            if settings.address_file is not None:
+                settings.address_file.unlink(missing_ok=True)
+
+
+def write_address(path: Path, address: str) -> None:
+    """For the owner alone: the address has the token in it. Whole, or not at all."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(address)
+    unfinished.replace(path)
+
+
+def _listening_socket(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(bare_host(host), port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise SettingsError(f"--host {host} --port {port}: cannot be listened on: {error.strerror or error}") from error
+
+
+def run_folders(paths: Sequence[Path]) -> list[Path]:
+    """Each path itself where it is a run folder, else all run folders below it. Raises SettingsError."""
+    folders: list[Path] = []
+    for path in paths:
+        if any((path / name).exists() for name in (SETTINGS, METRICS, ENDPOINT)):
+            folders.append(path)
+            continue
+        below = sorted(file.parent for file in path.rglob(METRICS))
+        if not below:
+            raise SettingsError(f"{path}: is no run folder, and there is none below it")
+        folders += below
+    return list({folder.resolve(): folder for folder in folders}.values())
+
+
+def _runs(settings: WebSettings, viewers: Viewers, keys: ClientKeys | None) -> list[WatchedRun]:
+    folders = run_folders(settings.runs)
+    if len(folders) + len(settings.server) > MOST_RUNS:
+        raise SettingsError(f"{len(folders)} runs are more than one page shows ({MOST_RUNS}); name those that matter")
+    runs: list[WatchedRun] = []
+    # One folder and one server are the same run, seen from both sides.
+    if len(folders) == 1 and len(settings.server) == 1:
+        name = folders[0].resolve().name
+        return [WatchedRun(0, name, viewers, folder=folders[0], servers=settings.server, keys=keys)]
+    for folder in folders:
+        runs.append(WatchedRun(len(runs), folder.resolve().name, viewers, folder=folder, servers=(), keys=keys))
+    for server in settings.server:
+        runs.append(WatchedRun(len(runs), server, viewers, folder=None, servers=[server], keys=keys))
+    return runs

@@ -1,0 +1,95 @@
+"""
+The connection with a run's server: a subscription, which finds the server again after a restart or a takeover.
+
+A run is served at one address at a time, but not always at the same: a server that is started again may have another
+port, and a standby has another address. The link tries one address after another until a server answers.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import zmq
+import zmq.asyncio
+
+from common.errors import WireError
+from common.protocol.messages import Event, Refused, StatusUpdate, Subscribe, Subscribed, ToWorker
+from common.protocol.status import Status
+from common.protocol.wire import read_to_worker, to_frames
+from common.sockets.curve import ClientKeys
+from common.sockets.zmq_sockets import connect, dealer
+
+SILENT_SECONDS = 5.0  # after which the next address is tried
+
+
+class ServerLink:
+    """
+    `addresses` says where to look, the likeliest first; it is called again for each new connection.
+
+    `take_status` and `take_event` get what the server sends; an event with the epoch in which its number counts.
+    """
+
+    def __init__(
+        self,
+        addresses: Callable[[], Sequence[str]],
+        *,
+        keys: ClientKeys | None,
+        take_status: Callable[[Status], None],
+        take_event: Callable[[int, Event], None],
+    ) -> None:
+        self._addresses = addresses
+        self._keys = keys
+        self._take_status = take_status
+        self._take_event = take_event
+        self._epoch = self._newest_event = 0
+        self.address = ""  # of the server that answers; "" while none does
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        context = zmq.asyncio.Context()
+        turn = 0
+        try:
+            while True:
+                places = list(dict.fromkeys(self._addresses())) or [""]
+                await self._subscribe(context, places[turn % len(places)])
+                turn += 1
+        finally:
+            self.address = ""
+            context.destroy(linger=0)
+
+    async def _subscribe(self, context: zmq.asyncio.Context, address: str) -> None:
+        """As long as the server at this address answers."""
+        with cast(zmq.asyncio.Socket, dealer(context, self._keys)) as socket:
+            if address:
+                connect(socket, address)
+            request, renewal = 0, 0.0
+            heard = time.monotonic()
+            while (now := time.monotonic()) - heard < SILENT_SECONDS:
+                if now >= renewal and int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT:  # connected
+                    request, renewal = request + 1, now + 1.0
+                    hello = Subscribe(request=request, events_after=self._newest_event, epoch=self._epoch)
+                    await socket.send_multipart(to_frames(hello))
+                if not await socket.poll(500):
+                    continue
+                try:
+                    message, _ = read_to_worker(await socket.recv_multipart())
+                except WireError:
+                    break
+                if isinstance(message, Refused):
+                    break
+                heard, self.address = time.monotonic(), address
+                if isinstance(message, Subscribed):
+                    renewal = heard + message.lease_seconds / 3
+                self._take(message)
+            self.address = ""
+
+    def _take(self, message: ToWorker) -> None:
+        match message:
+            case Subscribed():
+                if message.epoch != self._epoch:
+                    self._epoch, self._newest_event = message.epoch, 0
+            case StatusUpdate():
+                self._take_status(message.status)
+            case Event():
+                self._newest_event = max(self._newest_event, message.number)
+                self._take_event(self._epoch, message)

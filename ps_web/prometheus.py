@@ -1,0 +1,76 @@
+"""The status of runs as Prometheus reads it: base units, totals as counters."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from common.protocol.status import Status
+
+LABELS = ["run", "environment", "preset"]
+
+Value = Callable[[Status], float | None]
+
+GAUGES: dict[str, tuple[str, Value]] = {
+    "ps_rl_up": ("Whether the server of the run answers.", lambda status: 1.0),
+    "ps_rl_workers": ("Workers whose lease is running.", lambda status: status.workers_alive),
+    "ps_rl_mean_return": ("Mean return of the last 100 episodes.", lambda status: status.mean_return_100),
+    "ps_rl_best_mean_return": ("Highest mean return of 100 episodes.", lambda status: status.best_mean_return_100),
+    "ps_rl_target_return": ("Mean return at which the run ends.", lambda status: status.until_return),
+    "ps_rl_steps_per_second": ("Environment steps a second, recent.", lambda status: status.steps_per_second),
+    "ps_rl_updates_per_second": ("Updates a second, recent.", lambda status: status.updates_per_second),
+    "ps_rl_staleness_updates": ("Mean staleness of recent pushes in updates.", lambda status: status.staleness_recent),
+    "ps_rl_gradient_norm": ("Mean norm of recent gradients.", lambda status: status.gradient_norm),
+    "ps_rl_learning_rate": ("Learning rate of the next update.", lambda status: status.learning_rate),
+    "ps_rl_checkpoint_version": ("Version of the newest checkpoint.", lambda status: status.checkpoint_version),
+    "ps_rl_weights_version": ("Version of the weights.", lambda status: status.version),
+    "ps_rl_standby_lag_seconds": (
+        "Age of the oldest update that the standby lacks.",
+        lambda status: status.standby.lag_seconds if status.standby else None,
+    ),
+}
+COUNTERS: dict[str, tuple[str, Callable[[Status], float]]] = {
+    "ps_rl_environment_steps": ("Environment steps of all workers, T.", lambda status: status.global_steps),
+    "ps_rl_updates": ("Gradients applied.", lambda status: status.updates),
+    "ps_rl_episodes": ("Episodes reported.", lambda status: status.episodes),
+    "ps_rl_training_seconds": ("Time of training.", lambda status: 60 * status.minutes),
+    "ps_rl_duplicates": ("Pushes that had been settled before.", lambda status: status.duplicates),
+    "ps_rl_checkpoint_failures": ("Checkpoints that could not be written.", lambda status: status.checkpoint_failures),
+}
+
+
+class RunsCollector(Collector):
+    """The metrics of (name, status) pairs; the status is None of a run whose server does not answer."""
+
+    def __init__(self, runs: Iterable[tuple[str, Status | None]]) -> None:
+        self._runs = list(runs)
+
+    def collect(self) -> Iterator[Metric]:
+        live = [([name, status.environment, status.preset], status) for name, status in self._runs if status]
+        for name, (text, value) in GAUGES.items():
+            gauge = GaugeMetricFamily(name, text, labels=LABELS)
+            for labels, status in live:
+                if (number := value(status)) is not None:
+                    gauge.add_metric(labels, number)
+            if name == "ps_rl_up":
+                for run in (run for run, status in self._runs if status is None):
+                    gauge.add_metric([run, "", ""], 0.0)
+            yield gauge
+        for name, (text, value) in COUNTERS.items():
+            counter = CounterMetricFamily(name, text, labels=LABELS)
+            for labels, status in live:
+                counter.add_metric(labels, value(status))
+            yield counter
+        refused = CounterMetricFamily("ps_rl_refused", "Messages refused, by code.", labels=[*LABELS, "code"])
+        for labels, status in live:
+            for code, count in status.refused.items():
+                refused.add_metric([*labels, code], count)
+        yield refused
+
+
+def exposition(runs: Iterable[tuple[str, Status | None]]) -> bytes:
+    """The text that a scrape gets."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(RunsCollector(runs))
+    return generate_latest(registry)

@@ -1,0 +1,174 @@
+"""
+One run as the page sees it: its folder, if there is one here, and its server, if one answers.
+
+The folder brings the past: curves, episodes, events. The server brings the present. Without a folder the past begins
+when this program does.
+"""
+
+import asyncio
+import contextlib
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from common.protocol.messages import Event
+from common.protocol.status import Status
+from common.run_folder.checkpoint_folder import checkpoints_of
+from common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS, SETTINGS, WORKERS
+from common.sockets.curve import ClientKeys
+from ps_web.history import EpisodePoint, EventPoint, MetricsPoint, Table, WorkerPoint, mean_meters, rows_of_meters
+from ps_web.link import ServerLink
+from ps_web.tail import RowsTail
+from ps_web.viewers import Viewers
+
+EVERY_SECONDS = 1.0  # between two looks at a folder
+MOST_EVENTS = 200
+
+
+class WatchedRun:
+    """A run folder, a server's address, or both. `name` is what the page calls it."""
+
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        viewers: Viewers,
+        *,
+        folder: Path | None,
+        servers: Sequence[str],
+        keys: ClientKeys | None,
+    ) -> None:
+        self.number = number
+        self.name = name
+        self.folder = folder
+        self.keys = keys
+        self.status: Status | None = None  # the newest while the server answers
+        self._servers = list(servers)
+        self._viewers = viewers
+        self._points = Table("global_steps")
+        self._meters = Table("global_steps")
+        self._episodes = Table("episode")
+        self._events: list[EventPoint] = []
+        self._standby = ""
+        self.link = ServerLink(self.addresses, keys=keys, take_status=self._take_status, take_event=self._take_event)
+        if folder is not None:
+            self._metrics_file = RowsTail(folder / METRICS, MetricsPoint)
+            self._episodes_file = RowsTail(folder / EPISODES, EpisodePoint)
+            self._workers_file = RowsTail(folder / WORKERS, WorkerPoint)
+            self._events_file = RowsTail(folder / EVENTS, EventPoint)
+
+    # -- what a page is sent --------------------------------------------------------------------------------------
+
+    def whole(self) -> dict[str, Any]:
+        """Everything, for a page that has just been opened."""
+        return {
+            "run": self.number,
+            "name": self.name,
+            "settings": self._settings(),
+            "points": self._points.columns(),
+            "meters": self._meters.columns(),
+            "episodes": self._episodes.columns(),
+            "events": self._events,
+            **self._now(),
+        }
+
+    def _now(self) -> dict[str, Any]:
+        """The present."""
+        checkpoints = [path.name for path in checkpoints_of(self.folder)[:5]] if self.folder else []
+        return {"run": self.number, "address": self.link.address, "status": self.status, "checkpoints": checkpoints}
+
+    # -- tasks ----------------------------------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """
+        Follow the run until cancelled.
+
+        With a folder nothing is read and no server is asked while no page is open: the files keep the past.
+        """
+        while True:
+            if self.folder is not None:
+                await self._viewers.arrived.wait()
+            link = asyncio.create_task(self.link.run())
+            try:
+                while self.folder is None or len(self._viewers):
+                    self.read_folder()
+                    if not self.link.address and self.status is not None:
+                        self.status = None
+                        self._viewers.send("now", self._now())
+                    await asyncio.sleep(EVERY_SECONDS)
+            finally:
+                link.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await link
+
+    def read_folder(self) -> None:
+        """Take what was appended to the run's files, and send it on."""
+        if self.folder is None:
+            return
+        points, anew = self._metrics_file.read()
+        self._take(self._points, [msgspec.structs.asdict(point) for point in points], anew, "points")
+        games, anew = self._episodes_file.read()
+        self._take(self._episodes, [msgspec.structs.asdict(game) for game in games], anew, "episodes")
+        workers, anew = self._workers_file.read()
+        self._take(self._meters, rows_of_meters(workers), anew, "meters")
+        events, _ = self._events_file.read()
+        self._add_events(events)
+
+    def _take(self, table: Table, rows: list[dict[str, Any]], anew: bool, kind: str) -> None:
+        if anew:
+            table.clear()
+        for row in rows:
+            table.add(row)
+        if anew and rows:
+            self._viewers.send("table", {"run": self.number, "table": kind, "columns": table.columns()})
+        elif rows:
+            self._viewers.send("rows", {"run": self.number, "table": kind, "rows": rows})
+
+    def _add_events(self, events: Sequence[EventPoint]) -> None:
+        known = {(event.epoch, event.number) for event in self._events}
+        new = [event for event in events if (event.epoch, event.number) not in known]
+        if new:
+            self._events = [*self._events, *new][-MOST_EVENTS:]
+            self._viewers.send("events", {"run": self.number, "events": new})
+
+    def _take_event(self, epoch: int, event: Event) -> None:
+        """The server has sent an event. The folder has those of its own file."""
+        if self.folder is None:
+            fields = {name: getattr(event, name) for name in EventPoint.__struct_fields__ if name != "epoch"}
+            self._add_events([EventPoint(epoch=epoch, **fields)])
+
+    def _take_status(self, status: Status) -> None:
+        """The server has sent its status."""
+        self.status = status
+        if status.standby is not None:
+            self._standby = status.standby.address
+        if self.folder is None:
+            point = {name: getattr(status, name) for name in MetricsPoint.__struct_fields__ if name != "time"}
+            self._take(self._points, [point], False, "points")
+        meters = mean_meters(worker.meters for worker in status.workers if worker.alive)
+        if meters:
+            row = {"global_steps": status.global_steps, "minutes": status.minutes, **meters}
+            self._take(self._meters, [row], False, "meters")
+        self._viewers.send("now", self._now())
+
+    # -- the folder -----------------------------------------------------------------------------------------------
+
+    def addresses(self) -> list[str]:
+        """Where the server may be: the folder's newest address first."""
+        places = list(self._servers)
+        if self.folder is not None:
+            with contextlib.suppress(OSError):
+                if address := (self.folder / ENDPOINT).read_text().strip():
+                    places.insert(0, address)
+        if self._standby:
+            places.append(self._standby)
+        return places
+
+    def _settings(self) -> dict[str, Any]:
+        if self.folder is not None:
+            with contextlib.suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+                return tomllib.loads((self.folder / SETTINGS).read_text())
+        return {}

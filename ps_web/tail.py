@@ -1,0 +1,43 @@
+"""
+The rows that were appended to a file of JSON lines since it was read last.
+
+The writer thins a file that has become too long: it puts a shorter one in its place. Such a file is read anew.
+"""
+
+import os
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from common.run_folder.jsonl import rows_of
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+MOST_BYTES_AT_ONCE = 2**26  # more than the longest file of a run folder
+
+
+class RowsTail(Generic[R]):
+    """One reader of one file, which need not exist yet."""
+
+    def __init__(self, path: Path, kind: type[R]) -> None:
+        self._path = path
+        self._kind = kind
+        self._inode = 0
+        self._offset = 0
+
+    def read(self) -> tuple[list[R], bool]:
+        """The new rows in order, and whether they begin anew with the file's first row."""
+        try:
+            with self._path.open("rb") as file:
+                state = os.fstat(file.fileno())
+                is_new = state.st_ino != self._inode or state.st_size < self._offset
+                if is_new:
+                    self._inode, self._offset = state.st_ino, 0
+                file.seek(self._offset)
+                data = file.read(MOST_BYTES_AT_ONCE)
+        except OSError:
+            return [], False
+        whole = data[: data.rfind(b"\n") + 1]  # the writer may be in the middle of a line
+        self._offset += len(whole)
+        return list(rows_of(whole.splitlines(), self._kind)), is_new

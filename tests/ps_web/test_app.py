@@ -1,0 +1,159 @@
+"""The routes, over real HTTP on the loopback interface."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from ps_web.access import Access
+from ps_web.app import STATIC, make_app, static_folder
+from ps_web.run import WatchedRun
+from ps_web.viewers import Viewers
+
+TOKEN = "a-secret"
+Check = Callable[[TestClient[aiohttp.web.Request, aiohttp.web.Application]], Awaitable[None]]
+ROW = {"time": 1.0, "minutes": 0.1, "global_steps": 100, "mean_return_100": 12.5, "steps_per_second": 50.0}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    run = tmp_path / "a-run"
+    run.mkdir()
+    (run / "metrics.jsonl").write_text(json.dumps(ROW) + "\n")
+    return run
+
+
+def with_page(folder: Path, check: Check, *, is_open: bool = True) -> None:
+    """Run a check against a page of one past run."""
+
+    async def run() -> None:
+        viewers = Viewers()
+        runs = [WatchedRun(0, folder.name, viewers, folder=folder, servers=(), keys=None)]
+        app = make_app(runs, viewers, Access(TOKEN, is_open=is_open, port=1, hosts={"proxy.example"}))
+        async with TestClient(TestServer(app)) as client:
+            await check(client)
+
+    asyncio.run(run())
+
+
+def test_the_page_and_all_that_it_loads_are_served_by_itself(folder: Path) -> None:
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        page = await (await client.get("/")).text()
+        assert "http://" not in page
+        assert "https://" not in page
+        for name in STATIC:
+            response = await client.get(f"/static/{name}")
+            assert response.status == 200
+            assert name in page
+        assert (await client.get("/static/../cli.py")).status == 404
+
+    with_page(folder, check)
+
+
+def test_the_page_weighs_less_than_150_kilobytes(capsys: pytest.CaptureFixture[str]) -> None:
+    weight = sum(path.stat().st_size for path in static_folder().iterdir())
+    with capsys.disabled():
+        print(f"\nthe page weighs {weight / 1000:.0f} kB")
+    assert weight < 150_000
+    assert {path.name for path in static_folder().iterdir()} == {*STATIC, "index.html"}
+
+
+def test_a_page_that_is_opened_gets_the_whole_past(folder: Path) -> None:
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        async with client.get("/api/stream") as response:
+            seen = b""
+            while b"event: run" not in seen or not seen.endswith(b"\n\n"):
+                seen += await asyncio.wait_for(response.content.readany(), 10)
+        run = json.loads(seen.split(b"event: run\ndata: ")[1].split(b"\n\n")[0])
+        assert run["name"] == "a-run"
+        assert run["points"]["mean_return_100"] == [12.5]
+        assert run["status"] is None
+
+    with_page(folder, check)
+
+
+@pytest.mark.parametrize("path", ["/", "/api/stream", "/metrics", "/static/app.js"])
+def test_on_another_interface_looking_takes_the_token(folder: Path, path: str) -> None:
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        assert (await client.get(path)).status == 401
+        async with client.get(path, headers={"Authorization": f"Bearer {TOKEN}"}) as response:
+            assert response.status == 200
+        assert (await client.get(path, headers={"Authorization": "Bearer another"})).status == 401
+
+    with_page(folder, check, is_open=False)
+
+
+def test_the_printed_address_leaves_a_cookie_and_no_token_in_the_address_bar(folder: Path) -> None:
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        response = await client.get(f"/?token={TOKEN}", allow_redirects=False)
+        assert (response.status, response.headers["Location"]) == (302, "./")
+        cookie = response.headers["Set-Cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert (await client.get("/")).status == 200  # with the cookie
+
+    with_page(folder, check, is_open=False)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": f"Bearer {TOKEN}", "Origin": "http://evil.example"}, 403),
+        ({"Authorization": f"Bearer {TOKEN}", "Content-Type": "text/plain"}, 415),
+        ({"Authorization": f"Bearer {TOKEN}"}, 502),  # let in: there is no server
+    ],
+)
+def test_steering_takes_the_token_and_no_other_site_can_do_it(
+    folder: Path, headers: dict[str, str], status: int
+) -> None:
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        for what in ("checkpoint", "adjust", "stop"):
+            sent = {"Content-Type": "application/json"} | headers
+            response = await client.post(f"/api/runs/0/{what}", data=b'{"paused": true}', headers=sent)
+            assert response.status == status, await response.text()
+
+    with_page(folder, check)
+
+
+def test_a_name_of_another_site_that_leads_here_is_refused(folder: Path) -> None:
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        assert (await client.get("/", headers={"Host": "evil.example"})).status == 403
+        assert (await client.get("/", headers={"Host": "proxy.example"})).status == 200
+        assert (await client.get("/", headers={"Host": "localhost:1234"})).status == 200
+
+    with_page(folder, check)
+
+
+def test_every_response_forbids_what_other_sites_could_use(folder: Path) -> None:
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        for path in ("/", "/api/stream", "/healthz"):
+            async with client.get(path) as response:
+                policy = response.headers["Content-Security-Policy"]
+                assert "default-src 'none'" in policy
+                assert "unsafe" not in policy
+
+    with_page(folder, check)
+
+
+def test_a_run_that_does_not_exist_is_not_found(folder: Path) -> None:
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        sent = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
+        for number in ("1", "-1", "x"):
+            assert (await client.post(f"/api/runs/{number}/stop", data=b"{}", headers=sent)).status == 404
+
+    with_page(folder, check)
+
+
+def test_metrics_tell_of_a_run_whose_server_is_gone(folder: Path) -> None:
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        text = await (await client.get("/metrics")).text()
+        assert 'ps_rl_up{environment="",preset="",run="a-run"} 0.0' in text
+        assert (await client.get("/readyz")).status == 200  # its past can be shown
+
+    with_page(folder, check)

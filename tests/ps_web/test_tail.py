@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import msgspec
+
+from ps_web.tail import RowsTail
+
+
+class Row(msgspec.Struct):
+    number: int
+
+
+def numbers(tail: RowsTail[Row]) -> tuple[list[int], bool]:
+    rows, anew = tail.read()
+    return [row.number for row in rows], anew
+
+
+def test_a_file_that_does_not_exist_yet_has_no_rows(tmp_path: Path) -> None:
+    assert numbers(RowsTail(tmp_path / "rows", Row)) == ([], False)
+
+
+def test_each_row_is_read_once_when_its_line_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    tail = RowsTail(path, Row)
+    path.write_bytes(b'{"number": 1}\n{"number"')
+    assert numbers(tail) == ([1], True)
+    with path.open("ab") as file:
+        file.write(b': 2}\nthis is no row\n{"number": 3}\n')
+    assert numbers(tail) == ([2, 3], False)
+    assert numbers(tail) == ([], False)
+
+
+def test_a_file_that_was_thinned_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_bytes(b'{"number": 1}\n{"number": 2}\n{"number": 3}\n')
+    tail = RowsTail(path, Row)
+    tail.read()
+    (tmp_path / "thinned").write_bytes(b'{"number": 2}\n{"number": 3}\n')
+    (tmp_path / "thinned").replace(path)
+    assert numbers(tail) == ([2, 3], True)
