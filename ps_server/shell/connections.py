@@ -206,11 +206,14 @@ class Connections:
                 self._adopt(descriptor, now=now)
 
     def _adopt(self, descriptor: int, *, now: float) -> None:
+        borrowed = None
         try:
             borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
-        except OSError:  # the connection has ended, and its descriptor may be reused
+            identity = borrowed.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8)
+        except OSError:  # the connection has ended, and its descriptor is closed or belongs to a file
+            if borrowed is not None:
+                borrowed.detach()  # ZeroMQ closes its descriptors itself
             return
-        identity = borrowed.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8)
         self._sockets[descriptor] = borrowed
         self._by_descriptor[descriptor] = Connection(descriptor, identity, since=now)
 
