@@ -86,4 +86,6 @@ $(RUN): pyproject.toml constraints.txt | $(BIN)/python
 $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing what ps-rl needs to be tested, too, into $(VENV): once, for a few minutes"
 	$(BIN)/pip install -c constraints.txt -e ".[dev]"
+	@command -v chromium > /dev/null || { echo "installing chromium for the tests of the page (as root; else they are skipped)"; \
+		test "$$(id -u)" = 0 && apt-get install -y -q chromium > /dev/null 2>&1; } || echo "no chromium here"
 	touch $@ $(VENV)/run.ready $(VENV)/rundoom.ready $(VENV)/runmujoco.ready
