@@ -25,6 +25,7 @@ from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.imports import import_modules
 from rl_worker.environments.make import make_environments
 from rl_worker.play.contact_sheet import write_contact_sheet
+from rl_worker.play.film import write_film
 from rl_worker.play.games import Game, play
 from rl_worker.play.receipt import MOST_ENVIRONMENTS, read_receipt, receipt_of, verify, write_receipt
 from rl_worker.play.recording import record_game, record_gif
@@ -63,6 +64,10 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
         _verify(settings.verify, settings)
         return 0
     torch.manual_seed(settings.seed)
+    if settings.film is not None and settings.checkpoint is not None:
+        games = write_film(settings.film, settings.checkpoint, settings)
+        print(f"film: {settings.film}, {games} games")
+        return 0
     trained = _trained(settings)
     log.info("%s from %s", trained.run.environment.id, trained.origin)
     is_trusted = settings.curve_server_key is not None

@@ -29,7 +29,8 @@ Indices = NDArray[np.uint8]  # [height, width] into the palette
 class GifFile:
     """Collects the screens of one game; `steps_per_second` is the speed of play."""
 
-    def __init__(self, steps_per_second: float) -> None:
+    def __init__(self, steps_per_second: float, *, most_side: int = MOST_SIDE) -> None:
+        self._most_side = most_side
         self._every = max(1, round(steps_per_second / MOST_FRAMES_PER_SECOND))  # steps from frame to frame
         self._milliseconds = 1000 * self._every / steps_per_second
         self._steps = 0
@@ -44,7 +45,7 @@ class GifFile:
     def add(self, screen: Screen) -> None:
         """Add the screen [height, width, 3] of the next step."""
         if self._steps % self._every == 0 and not self.is_full:
-            self._frames.append(self._palette.indices(reduced(screen, -(-max(screen.shape[:2]) // MOST_SIDE))))
+            self._frames.append(self._palette.indices(reduced(screen, -(-max(screen.shape[:2]) // self._most_side))))
         self._steps += 1
 
     def encode(self) -> bytes:

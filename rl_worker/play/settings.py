@@ -9,7 +9,7 @@ from typing import Annotated
 from tyro.conf import arg
 
 from common.errors import SettingsError
-from common.program.number_flags import check_number
+from common.program.number_flags import MOST_MINUTES, check_number
 from common.program.output_file import check_output
 from common.protocol.addresses import check_address
 from common.sockets.curve import CurveFlags
@@ -47,6 +47,13 @@ class EvaluationSettings(CurveFlags):
     """draw the score, the value estimate and the action probabilities beside the frames of --video and --gif"""
     contact_sheet: Path | None = None
     """file for a PNG with pictures of the best game"""
+    film: Path | None = None
+    """file for a GIF or MP4 of the learning of the run in --checkpoint, in place of scores; it shows the run's GIFs, or
+    a game with each kept checkpoint"""
+    film_minutes: float = 0.0
+    """minutes of training between two games of the film; 0: up to nine games, evenly chosen"""
+    side_by_side: bool = False
+    """show the games of the film side by side instead of in a row"""
     json: Path | None = None
     """file for the result"""
 
@@ -54,13 +61,21 @@ class EvaluationSettings(CurveFlags):
         given = [source for source in (self.checkpoint, self.server, self.verify) if source is not None]
         if len(given) != 1:
             raise SettingsError("give one of --checkpoint PATH, --server HOST:PORT and --verify RECEIPT")
-        if self.verify is not None and any((self.receipt, self.video, self.gif, self.contact_sheet, self.json)):
+        of_games = any((self.receipt, self.video, self.gif, self.contact_sheet, self.json))
+        if self.verify is not None and (of_games or self.film is not None):
             raise SettingsError("--verify: replays games and writes no files; leave the flags of files out")
+        if self.film is not None and of_games:
+            raise SettingsError("--film: takes the place of scored games; leave the flags of other files out")
+        if self.film is None and self.side_by_side:
+            raise SettingsError("--side-by-side: belongs to a film; add --film FILE")
         if self.overlay and self.video is None and self.gif is None:
             raise SettingsError("--overlay: draws into recordings; add --video FILE or --gif FILE")
+        if self.film is not None and self.checkpoint is None:
+            raise SettingsError("--film: is made of a run's folder; add --checkpoint RUN_DIR")
         if self.server is not None:
             check_address("--server", self.server)
         check_number("--episodes", self.episodes, least=1, most=MOST_EPISODES)
+        check_number("--film-minutes", self.film_minutes, least=0, most=MOST_MINUTES)
         check_number("--seed", self.seed, least=0, most=MOST_SEED)
 
     def check_outputs(self) -> None:
@@ -69,4 +84,6 @@ class EvaluationSettings(CurveFlags):
         check_output("--video", self.video, suffix=".mp4")
         check_output("--gif", self.gif, suffix=".gif")
         check_output("--contact-sheet", self.contact_sheet, suffix=".png")
+        is_video = self.film is not None and self.film.suffix.lower() == ".mp4"
+        check_output("--film", self.film, suffix=".mp4" if is_video else ".gif")
         check_output("--json", self.json)

@@ -8,7 +8,6 @@ import hashlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -38,6 +37,7 @@ class Trained:
     schema: Schema
     weights: Tensor  # [P]
     global_steps: int
+    minutes: float  # of training
     origin: str  # the checkpoint or server, for messages
     sha256: str  # of the checkpoint file; of the weights of a live server
 
@@ -66,8 +66,8 @@ def trained_as(path: Path) -> Trained:
     run, schema, weights, record = read_weights(path)
     if _file_sha256(path) != before:
         raise CheckpointError(f"{path}: was replaced while it was being read; try again")
-    steps = _steps(record)
-    return Trained(run, schema, weights, steps, f"{path}, step {steps}", before)
+    steps, minutes = record["progress"]["global_steps"], record["progress"]["minutes"]
+    return Trained(run, schema, weights, steps, minutes, f"{path}, step {steps}", before)
 
 
 def trained_at(server: str, keys: ClientKeys | None) -> Trained:
@@ -81,13 +81,9 @@ def trained_at(server: str, keys: ClientKeys | None) -> Trained:
     schema = Schema(status.schema)
     weights = codec_named(reply.codec).decode(vector, schema.size).clone()
     run = run_from_dict(status.run, source=server)
+    origin = f"{server}, version {reply.version}"
     sha256 = hashlib.sha256(weights.numpy().tobytes()).hexdigest()
-    return Trained(run, schema, weights, reply.global_steps, f"{server}, version {reply.version}", sha256)
-
-
-def _steps(record: dict[str, Any]) -> int:
-    steps: int = record["progress"]["global_steps"]
-    return steps
+    return Trained(run, schema, weights, reply.global_steps, status.status.minutes, origin, sha256)
 
 
 def _file_sha256(path: Path) -> str:

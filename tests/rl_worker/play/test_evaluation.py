@@ -42,14 +42,21 @@ def weights_of(run: RunSpec, **changes: Tensor) -> dict[str, Tensor]:
     return dict(agent.network.named_parameters()) | changes
 
 
-def checkpoint(path: Path, run: RunSpec = CARTPOLE, weights: dict[str, Tensor] | None = None) -> Path:
+def checkpoint(
+    path: Path,
+    run: RunSpec = CARTPOLE,
+    weights: dict[str, Tensor] | None = None,
+    *,
+    steps: int = STEP,
+    minutes: float = 2.0,
+) -> Path:
     """As the server writes it."""
     weights = weights_of(run) if weights is None else weights
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {
         "run": run.to_dict(),
         "schema": schema_of_tensors(weights).to_list(),
-        "progress": {"global_steps": STEP},
+        "progress": {"global_steps": steps, "minutes": minutes},
     }
     write_checkpoint(path, {"weights": flatten(weights)}, record)
     return path
