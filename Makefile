@@ -88,4 +88,7 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install -c constraints.txt -e ".[dev]"
 	@command -v chromium > /dev/null || { echo "installing chromium for the tests of the page (as root; else they are skipped)"; \
 		test "$$(id -u)" = 0 && apt-get install -y -q chromium > /dev/null 2>&1; } || echo "no chromium here"
+	@command -v promtool >/dev/null || test -e $(BIN)/promtool || { cd $(BIN) && apt-get download -q prometheus && \
+		dpkg -x prometheus_*.deb ../prometheus && ln -s ../prometheus/usr/bin/prom* . && rm prometheus_*.deb; } >/dev/null 2>&1 || \
+		echo "no Prometheus here: its tests are skipped"
 	touch $@ $(VENV)/run.ready $(VENV)/rundoom.ready $(VENV)/runmujoco.ready

@@ -1,11 +1,13 @@
 """The monitoring of docker/: Prometheus scrapes a real run, alerts fire as they should, Grafana's panels are whole."""
 
 import json
+import os
 import re
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ps_web.prometheus import COUNTERS, GAUGES, exposition
 
+from ps_web.prometheus import COUNTERS, GAUGES, exposition
 from tests.integration.processes import Programs, wait_for
 
 DOCKER = Path(__file__).parents[2] / "docker"
@@ -26,14 +28,16 @@ TOKEN = "a-secret"
 UP = 'up{job="ps-rl"}'
 DAY = 24 * 60
 
+PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+PROMTOOL, SERVER = shutil.which("promtool", path=PATHS), shutil.which("prometheus", path=PATHS)
 with_prometheus = pytest.mark.skipif(
-    not (shutil.which("prometheus") and shutil.which("promtool")),
-    reason="needs prometheus and promtool: apt-get install prometheus",
+    not (PROMTOOL and SERVER), reason="needs prometheus and promtool: apt-get install prometheus"
 )
 
 
 def promtool(*arguments: str, standard_input: bytes = b"") -> None:
-    done = subprocess.run(["promtool", *arguments], input=standard_input, capture_output=True, timeout=60)
+    assert PROMTOOL
+    done = subprocess.run([PROMTOOL, *arguments], input=standard_input, capture_output=True, timeout=60)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
 
 
@@ -181,7 +185,8 @@ def prometheus_of(page: str, folder: Path) -> Iterator[str]:
     (folder / "prometheus.yaml").write_text(config)
     flags = [f"--config.file={folder}/prometheus.yaml", f"--storage.tsdb.path={folder}/data"]
     with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(["prometheus", *flags, f"--web.listen-address={address}"], stdout=log, stderr=log)
+        command = [SERVER or "", *flags, f"--web.listen-address={address}"]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         yield address
     finally:
