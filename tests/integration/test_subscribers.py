@@ -86,8 +86,8 @@ def test_subscribers_that_never_read_hold_a_bounded_number_of_events_and_others_
     assert refused.code == "too_many_subscribers"
     here.note(EVENTS)
     queues = here.shell._replies._queues.values()
-    assert len(queues) == len(sockets)
-    assert max(len(queue.events) for queue in queues) == MOST_EVENTS_WAITING
+    assert 0 < len(queues) <= len(sockets)
+    assert MOST_EVENTS_WAITING / 2 < max(len(queue.events) for queue in queues) <= MOST_EVENTS_WAITING
     one_more.send_multipart(to_frames(messages.StatusRequest(request=2)))
     assert isinstance(received(one_more), messages.StatusReply)
 
