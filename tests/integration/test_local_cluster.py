@@ -62,7 +62,9 @@ def test_cartpole_is_learned_and_evaluated(programs: Programs, tmp_path: Path) -
     assert (run / "run.toml").exists()
 
     out = tmp_path / "evaluation.json"
-    evaluation = programs.start("rl-eval", "--checkpoint", str(run), "--episodes", "20", "--greedy", "--json", str(out))
+    receipt, film = tmp_path / "receipt.json", tmp_path / "film.mp4"
+    flags = ["--episodes", "20", "--greedy", "--json", str(out), "--receipt", str(receipt)]
+    evaluation = programs.start("rl-eval", "--checkpoint", str(run), *flags)
     assert evaluation.wait() == 0, evaluation.output
     scores = json.loads(out.read_text())
     assert scores["environment"] == "CartPole-v1"
@@ -70,6 +72,14 @@ def test_cartpole_is_learned_and_evaluated(programs: Programs, tmp_path: Path) -
     assert scores["mean"] >= 150, f"chance plays 22\n{evaluation.output}"
     assert scores["low"] <= scores["mean"] <= scores["high"]
     assert len(scores["scores"]) == 20
+
+    verification = programs.start("rl-eval", "--verify", str(receipt))
+    assert verification.wait() == 0, verification.output
+    assert f"{receipt}: verified: each of 20 games has its score again" in verification.output
+    assert f"mean {scores['mean']:.2f} (" in verification.output
+    filming = programs.start("rl-eval", "--checkpoint", str(run), "--film", str(film))
+    assert filming.wait() == 0, filming.output
+    assert film.read_bytes()[4:8] == b"ftyp"
 
 
 def test_rounds_with_a_seed_come_to_the_same_weights_each_time(programs: Programs, tmp_path: Path) -> None:
