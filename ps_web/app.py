@@ -87,34 +87,28 @@ class Page:
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events: first everything, then what is new."""
+        for run in self._runs:
+            run.read_folder()
+        try:
+            queue = self._viewers.open()
+        except TooManyViewers:
+            raise web.HTTPServiceUnavailable(text="too many pages are open\n") from None
+        # No await between the queue and the state: nothing is missed, and nothing comes twice.
+        start = [encoded("hello", {"steering": self._access.may_steer(request), "runs": len(self._runs)})]
+        start += [encoded("run", run.whole()) for run in self._runs]
         response = web.StreamResponse(
             headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
         )
-        await response.prepare(request)
-        messages = self._viewers.stream()
         try:
-            next_message = asyncio.ensure_future(anext(messages))
-            await asyncio.sleep(0)  # the queue exists from now on: nothing is missed between the state and the news
-            await response.write(
-                encoded("hello", {"steering": self._access.may_steer(request), "runs": len(self._runs)})
-            )
-            for run in self._runs:
-                run.read_folder()
-                await response.write(encoded("run", run.whole()))
-            while True:
-                done, _ = await asyncio.wait({next_message}, timeout=PING_SECONDS)
-                if not done:
-                    await response.write(b": nothing new\n\n")
-                    continue
-                await response.write(next_message.result())
-                next_message = asyncio.ensure_future(anext(messages))
-        except (StopAsyncIteration, TooManyViewers, ConnectionError):
-            return response
+            await response.prepare(request)
+            await response.write(b"".join(start))
+            while (data := await _next(queue)) is not None:
+                await response.write(data)
+        except ConnectionError:
+            pass  # the page was closed
         finally:
-            next_message.cancel()
-            with contextlib.suppress(BaseException):
-                await next_message
-            await messages.aclose()
+            self._viewers.leave(queue)
+        return response
 
     async def checkpoint(self, request: web.Request) -> web.Response:
         reply = await self._ask(self._run(request), CheckpointRequest(request=1), SAVE_SECONDS)
@@ -173,6 +167,14 @@ class Page:
                 continue
             return reply
         raise web.HTTPBadGateway(text=f"{why}\n")
+
+
+async def _next(queue: "asyncio.Queue[bytes | None]") -> bytes | None:
+    """The next message, or a comment when there is none for long."""
+    try:
+        return await asyncio.wait_for(queue.get(), PING_SECONDS)
+    except TimeoutError:
+        return b": nothing new\n\n"
 
 
 def _json(content: Any) -> web.Response:

@@ -6,7 +6,6 @@ forgotten tab costs no memory.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
@@ -43,19 +42,19 @@ class Viewers:
                 queue.put_nowait(data)
         self._update()
 
-    async def stream(self) -> AsyncGenerator[bytes]:
-        """The messages for one page, until it is too slow. Raises TooManyViewers."""
+    def open(self) -> "asyncio.Queue[bytes | None]":
+        """The queue of a page that is opened now; None in it is the end. Raises TooManyViewers."""
         if len(self._queues) >= MOST_VIEWERS:
             raise TooManyViewers
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_WAITING)
         self._queues.add(queue)
         self._update()
-        try:
-            while (data := await queue.get()) is not None:
-                yield data
-        finally:
-            self._queues.discard(queue)
-            self._update()
+        return queue
+
+    def leave(self, queue: "asyncio.Queue[bytes | None]") -> None:
+        """The page of this queue is closed."""
+        self._queues.discard(queue)
+        self._update()
 
     def close(self) -> None:
         """End all streams."""

@@ -113,6 +113,8 @@ def test_a_run_is_watched_and_steered_and_a_lost_worker_is_marked(
     until(page, "document.getElementById('steered').textContent === 'done'")
     wait_for(lambda: status_of(endpoint).learning_rate <= 0.00025)
     until(page, "document.getElementById('events').textContent.includes('learning_rate')")
+    numbers = page.evaluate("runs.get(0).events.map((event) => `${event.epoch}.${event.number}`)")
+    assert len(set(numbers)) == len(numbers), "each event is shown once"
 
     killed = next(program for program in programs.started if "worker-1" in program.process.args)
     killed.kill()

@@ -1,5 +1,3 @@
-import asyncio
-
 import pytest
 
 from ps_web.viewers import MOST_VIEWERS, MOST_WAITING, TooManyViewers, Viewers, encoded
@@ -10,66 +8,48 @@ def test_numbers_that_json_lacks_become_null() -> None:
 
 
 def test_each_page_gets_each_message_in_order() -> None:
-    async def check() -> None:
-        viewers = Viewers()
-        pages = [viewers.stream() for _ in range(2)]
-        first = [asyncio.ensure_future(anext(page)) for page in pages]
-        await asyncio.sleep(0)
-        for number in range(3):
-            viewers.send("n", {"number": number})
-        for page, future in zip(pages, first, strict=True):
-            assert await future == encoded("n", {"number": 0})
-            assert await anext(page) == encoded("n", {"number": 1})
-            await page.aclose()
-
-    asyncio.run(check())
+    viewers = Viewers()
+    pages = [viewers.open() for _ in range(2)]
+    for number in range(3):
+        viewers.send("n", {"number": number})
+    for page in pages:
+        assert [page.get_nowait() for _ in range(3)] == [encoded("n", {"number": number}) for number in range(3)]
 
 
 def test_a_page_that_never_reads_is_disconnected_and_the_others_go_on() -> None:
-    async def check() -> None:
-        viewers = Viewers()
-        slow, quick = viewers.stream(), viewers.stream()
-        futures = [asyncio.ensure_future(anext(page)) for page in (slow, quick)]
-        await asyncio.sleep(0)
-        viewers.send("n", {"number": 0})
-        await asyncio.gather(*futures)
-        for number in range(1, MOST_WAITING + 2):
-            viewers.send("n", {"number": number})
-            assert await anext(quick) == encoded("n", {"number": number})
-        assert len(viewers) == 1
-        left = [message async for message in slow]
-        assert len(left) < MOST_WAITING
-        await quick.aclose()
-
-    asyncio.run(check())
+    viewers = Viewers()
+    slow, quick = viewers.open(), viewers.open()
+    for number in range(MOST_WAITING + 2):
+        viewers.send("n", {"number": number})
+        assert quick.get_nowait() == encoded("n", {"number": number})
+    assert len(viewers) == 1
+    left = [slow.get_nowait() for _ in range(slow.qsize())]
+    assert len(left) <= MOST_WAITING
+    assert left[-1] is None, "the end of its stream"
 
 
 def test_the_number_of_pages_has_an_end() -> None:
-    async def check() -> None:
-        viewers = Viewers()
-        pages = [viewers.stream() for _ in range(MOST_VIEWERS)]
-        futures = [asyncio.ensure_future(anext(page)) for page in pages]
-        await asyncio.sleep(0)
-        with pytest.raises(TooManyViewers):
-            await anext(viewers.stream())
-        for future in futures:
-            future.cancel()
-        await asyncio.gather(*futures, return_exceptions=True)
-
-    asyncio.run(check())
+    viewers = Viewers()
+    for _ in range(MOST_VIEWERS):
+        viewers.open()
+    with pytest.raises(TooManyViewers):
+        viewers.open()
 
 
 def test_it_is_known_whether_any_page_is_open() -> None:
-    async def check() -> None:
-        viewers = Viewers()
-        assert not viewers.arrived.is_set()
-        page = viewers.stream()
-        future = asyncio.ensure_future(anext(page))
-        await asyncio.sleep(0)
-        assert viewers.arrived.is_set()
-        viewers.send("n", {})
-        await future
-        await page.aclose()
-        assert not viewers.arrived.is_set()
+    viewers = Viewers()
+    assert not viewers.arrived.is_set()
+    page = viewers.open()
+    assert viewers.arrived.is_set()
+    viewers.leave(page)
+    assert not viewers.arrived.is_set()
 
-    asyncio.run(check())
+
+def test_closing_ends_every_stream() -> None:
+    viewers = Viewers()
+    pages = [viewers.open() for _ in range(2)]
+    for _ in range(MOST_WAITING):
+        viewers.send("n", {})
+    viewers.close()
+    for page in pages:
+        assert [page.get_nowait() for _ in range(page.qsize())][-1] is None
