@@ -16,7 +16,7 @@ from common.protocol.names import LONGEST_TEXT, Address, Name, Sentence, Text, i
 from common.protocol.status import Adjustment, Status
 from common.protocol.tensors import TensorSpec
 
-MOST = 2**53  # a double holds every integer up to here, and some languages have no other numbers
+MOST = 2**53 - 1  # the largest integer that encoders of doubles write as an integer
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Sequence = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 Secret = Annotated[str, msgspec.Meta(min_length=16, max_length=100, pattern=r"^[!-~]{16,100}\Z")]
@@ -45,6 +45,10 @@ def _check_run(field: str, run: Run | Settings) -> None:
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
     """What all messages share: immutable, named fields only, the type in `type`."""
+
+
+class Reply(Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A message to a client, which ignores the fields that it does not know: a newer server may send more."""
 
 
 # -- worker to server ---------------------------------------------------------------------------------------------
@@ -235,7 +239,7 @@ class Fence(Struct, frozen=True, kw_only=True, tag="FENCE"):
 # -- server to worker ---------------------------------------------------------------------------------------------
 
 
-class Welcome(Struct, frozen=True, kw_only=True, tag="WELCOME"):
+class Welcome(Reply, frozen=True, kw_only=True, tag="WELCOME"):
     """The worker has joined; this is the run."""
 
     request: int
@@ -261,7 +265,7 @@ class Welcome(Struct, frozen=True, kw_only=True, tag="WELCOME"):
         _check_run("run", self.run)
 
 
-class Seeded(Struct, frozen=True, kw_only=True, tag="SEEDED"):
+class Seeded(Reply, frozen=True, kw_only=True, tag="SEEDED"):
     """The run has weights; `accepted` if they are this worker's."""
 
     request: int
@@ -272,7 +276,7 @@ class Seeded(Struct, frozen=True, kw_only=True, tag="SEEDED"):
 Verdict = Literal["applied", "duplicate", "discarded"]
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a push."""
 
     sequence: int
@@ -286,7 +290,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reason: Sentence = ""
 
 
-class Settled(Struct, frozen=True, kw_only=True, tag="SETTLED"):
+class Settled(Reply, frozen=True, kw_only=True, tag="SETTLED"):
     """The reply to a PUSH that asks for no weights."""
 
     request: int
@@ -295,7 +299,7 @@ class Settled(Struct, frozen=True, kw_only=True, tag="SETTLED"):
     global_steps: int
 
 
-class Weights(Struct, frozen=True, kw_only=True, tag="WEIGHTS"):
+class Weights(Reply, frozen=True, kw_only=True, tag="WEIGHTS"):
     """The weights of one version, whole."""
 
     request: int
@@ -308,7 +312,7 @@ class Weights(Struct, frozen=True, kw_only=True, tag="WEIGHTS"):
     inline: bytes = b""
 
 
-class NotModified(Struct, frozen=True, kw_only=True, tag="NOT_MODIFIED"):
+class NotModified(Reply, frozen=True, kw_only=True, tag="NOT_MODIFIED"):
     """The worker has the newest version, or the run has no weights yet (version 0)."""
 
     request: int
@@ -319,7 +323,7 @@ class NotModified(Struct, frozen=True, kw_only=True, tag="NOT_MODIFIED"):
     settled: Settlement | None = None
 
 
-class Noted(Struct, frozen=True, kw_only=True, tag="NOTED"):
+class Noted(Reply, frozen=True, kw_only=True, tag="NOTED"):
     """The reply to REPORT."""
 
     request: int
@@ -327,7 +331,7 @@ class Noted(Struct, frozen=True, kw_only=True, tag="NOTED"):
     first: bool = False  # of those that report it has the lowest number, and does what one worker alone does
 
 
-class Alive(Struct, frozen=True, kw_only=True, tag="ALIVE"):
+class Alive(Reply, frozen=True, kw_only=True, tag="ALIVE"):
     """The reply to HEARTBEAT."""
 
     request: int
@@ -341,13 +345,13 @@ class Alive(Struct, frozen=True, kw_only=True, tag="ALIVE"):
     settings_version: int = 0  # as in a settlement
 
 
-class CreditGrant(Struct, frozen=True, kw_only=True, tag="CREDIT_GRANT"):
+class CreditGrant(Reply, frozen=True, kw_only=True, tag="CREDIT_GRANT"):
     """The reply to CREDIT_REQUEST: the push may be sent now."""
 
     request: int
 
 
-class RunReply(Struct, frozen=True, kw_only=True, tag="RUN"):
+class RunReply(Reply, frozen=True, kw_only=True, tag="RUN"):
     """The answer to RUN_REQUEST: the run with all that was adjusted."""
 
     request: int
@@ -358,20 +362,20 @@ class RunReply(Struct, frozen=True, kw_only=True, tag="RUN"):
         _check_run("run", self.run)
 
 
-class Farewell(Struct, frozen=True, kw_only=True, tag="FAREWELL"):
+class Farewell(Reply, frozen=True, kw_only=True, tag="FAREWELL"):
     """The reply to GOODBYE."""
 
     request: int
 
 
-class Stop(Struct, frozen=True, kw_only=True, tag="STOP"):
+class Stop(Reply, frozen=True, kw_only=True, tag="STOP"):
     """The run is over: send GOODBYE and exit. Sent unasked, and again as the reply to later requests."""
 
     reason: Sentence
     request: int = 0
 
 
-class Refused(Struct, frozen=True, kw_only=True, tag="REFUSED"):
+class Refused(Reply, frozen=True, kw_only=True, tag="REFUSED"):
     """The server has not done what was asked. `request` is 0 when the message could not be read."""
 
     request: int
@@ -379,7 +383,7 @@ class Refused(Struct, frozen=True, kw_only=True, tag="REFUSED"):
     reason: Sentence
 
 
-class StatusReply(Struct, frozen=True, kw_only=True, tag="STATUS"):
+class StatusReply(Reply, frozen=True, kw_only=True, tag="STATUS"):
     """The reply to STATUS_REQUEST."""
 
     request: int
@@ -391,7 +395,7 @@ class StatusReply(Struct, frozen=True, kw_only=True, tag="STATUS"):
         _check_run("run", self.run)
 
 
-class Subscribed(Struct, frozen=True, kw_only=True, tag="SUBSCRIBED"):
+class Subscribed(Reply, frozen=True, kw_only=True, tag="SUBSCRIBED"):
     """The answer to SUBSCRIBE: STATUS_UPDATE and EVENT come until the lease ends."""
 
     request: int
@@ -400,7 +404,7 @@ class Subscribed(Struct, frozen=True, kw_only=True, tag="SUBSCRIBED"):
     epoch: int  # in which events are counted so
 
 
-class StatusUpdate(Struct, frozen=True, kw_only=True, tag="STATUS_UPDATE"):
+class StatusUpdate(Reply, frozen=True, kw_only=True, tag="STATUS_UPDATE"):
     """To a subscriber, once a second."""
 
     status: Status
@@ -410,7 +414,7 @@ class StatusUpdate(Struct, frozen=True, kw_only=True, tag="STATUS_UPDATE"):
 EventKind = Literal["note", "warning", "checkpoint", "adjustment", "end"]
 
 
-class Event(Struct, frozen=True, kw_only=True, tag="EVENT"):
+class Event(Reply, frozen=True, kw_only=True, tag="EVENT"):
     """To a subscriber: something happened that a person watching the run wants to know."""
 
     number: int  # 1, 2, 3, … in this epoch
@@ -423,14 +427,14 @@ class Event(Struct, frozen=True, kw_only=True, tag="EVENT"):
     request: int = 0
 
 
-class Adjusted(Struct, frozen=True, kw_only=True, tag="ADJUSTED"):
+class Adjusted(Reply, frozen=True, kw_only=True, tag="ADJUSTED"):
     """The answer to ADJUST: what was changed; settings that had their value already are left out."""
 
     request: int
     adjustments: tuple[Adjustment, ...]
 
 
-class CheckpointSaved(Struct, frozen=True, kw_only=True, tag="CHECKPOINT_SAVED"):
+class CheckpointSaved(Reply, frozen=True, kw_only=True, tag="CHECKPOINT_SAVED"):
     """The reply to CHECKPOINT_REQUEST."""
 
     request: int
@@ -438,7 +442,7 @@ class CheckpointSaved(Struct, frozen=True, kw_only=True, tag="CHECKPOINT_SAVED")
     version: int
 
 
-class Stopping(Struct, frozen=True, kw_only=True, tag="STOPPING"):
+class Stopping(Reply, frozen=True, kw_only=True, tag="STOPPING"):
     """The reply to STOP_REQUEST: the run is ending."""
 
     request: int

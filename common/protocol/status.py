@@ -7,7 +7,7 @@ from common.protocol.names import Name, Sentence, Text
 AdjustedValue = bool | int | float | tuple[float, ...] | None
 
 
-class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One worker, alive or not."""
 
     worker_id: Name
@@ -30,7 +30,7 @@ def speed_of(worker: WorkerStatus) -> float:
     return worker.meters.get("steps_per_second", 0.0) if worker.alive and not worker.stalled else 0.0
 
 
-class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The standby of this server, or the last that it had."""
 
     address: Text  # HOST:PORT
@@ -41,7 +41,7 @@ class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     drops: int = 0  # of standbys
 
 
-class Adjustment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Adjustment(msgspec.Struct, frozen=True, kw_only=True):
     """One setting that was changed while the run ran."""
 
     setting: Name  # dotted: schedule.learning_rate
@@ -52,7 +52,7 @@ class Adjustment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     minutes: float  # of training
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The run at one moment. Rates are over about the last ten seconds."""
 
     phase: Name

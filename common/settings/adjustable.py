@@ -66,7 +66,7 @@ ADJUSTABLE: Mapping[str, Number | Switch] = {
     LEARNING_RATE: Number(0, 1e12),
     ENTROPY_WEIGHT: Number(0, 1e12),
     FINAL_EPSILON: Number(0, 1),
-    MAX_STEPS: Number(0, 2**53, is_whole=True),
+    MAX_STEPS: Number(0, 2**53 - 1, is_whole=True),
     MAX_MINUTES: Number(0, 1e12),
     UNTIL_RETURN: Number(-1e12, 1e12, may_be_none=True),
     PAUSED: Switch(),

@@ -6,27 +6,52 @@ Here they become a RunSpec, with every name and value checked. run_files.py read
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from common.errors import SettingsError
-from common.settings.run_spec import RunSpec
+from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec
+
+NAMED_SECTIONS: dict[str, Mapping[str, type[Any]]] = {"algorithm": ALGORITHM_SETTINGS, "optimizer": OPTIMIZER_SETTINGS}
 
 
 def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
     """
-    The run specification in nested dictionaries; missing settings take their defaults.
+    The run specification in nested dictionaries; missing settings, names of sections too, take their defaults.
 
     Raises SettingsError that names `source` (a file, a flag, a worker) and the setting.
     """
+    settings = {section: _with_name(section, value) for section, value in settings.items()}
     try:
         return msgspec.convert(settings, RunSpec)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
         setting = re.sub(r"\[.*", "", path.strip(".`"))
         where = f" for {setting} ({flag_of(setting)})" if setting else ""
-        raise SettingsError(f"{source}: {problem[:1].lower()}{problem[1:]}{where}") from error
+        choices = _choices(setting, settings) if problem.startswith("Invalid") else ()
+        there_are = f"; there are {', '.join(choices)}" if choices else ""
+        raise SettingsError(f"{source}: {problem[:1].lower()}{problem[1:]}{where}{there_are}") from error
+
+
+def _with_name(section: str, settings: Any) -> Any:
+    """A section with the name that it has by default, if it has none."""
+    if section not in NAMED_SECTIONS or not isinstance(settings, Mapping):
+        return settings
+    return {"name": getattr(RunSpec(), section).__struct_config__.tag, **settings}
+
+
+def _choices(setting: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The words that this setting may have; () when any will do. `settings` are nested and have names."""
+    section, _, name = setting.rpartition(".")
+    if not section:
+        return ()
+    named = NAMED_SECTIONS.get(section)
+    if named is not None and name == "name":
+        return tuple(named)
+    kind = get_type_hints(RunSpec)[section] if named is None else named[settings[section]["name"]]
+    hint = get_type_hints(kind)[name]
+    return get_args(hint) if get_origin(hint) is Literal else ()
 
 
 def with_settings(run: RunSpec, settings: Mapping[str, Any], *, source: str) -> RunSpec:

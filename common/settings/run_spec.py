@@ -16,9 +16,9 @@ import tyro
 from common.protocol.names import Text
 from common.schedules import linear
 
-# Every number has two bounds: an integer beyond 64 bits cannot travel, and Inf or NaN would pass an open end.
-Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
-NotNegative = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+# Every number has two bounds: a larger integer cannot travel, and Inf or NaN would pass an open end.
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 # Bounds of what memory and time depend on: a number beyond is a slip, and would end in a crash.
 Frames = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Noops = Annotated[int, msgspec.Meta(ge=0, le=10_000)]

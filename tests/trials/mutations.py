@@ -22,7 +22,7 @@ ODD: Sequence[Any] = (
     None, True, -1, 0, 2**53, 2**53 + 1, 2**63, 2**64 - 1, -(2**63), 0.5, float("nan"), float("-inf"), "", "x" * 300,
     "\x00", "\x1b[2J", b"", b"\xff" * 64, [], [1, 1], [[]], {}, {"a": {"b": {"c": 1}}}, [-1] * 100, "float32",
 )  # fmt: skip
-SEQUENCES = (1, 2, 3, 63, 64, 65, 66, 1000, 2**31, 2**32, 2**53)
+SEQUENCES = (1, 2, 3, 63, 64, 65, 66, 1000, 2**31, 2**32, 2**53 - 1)
 WRONG_VALUES = (float("nan"), float("inf"), float("-inf"), 3e38)
 NAMES = 500  # of fake workers
 

@@ -67,8 +67,8 @@ STATUS = {
     },
 }  # fmt: skip
 
-COUNTS = [0, 1, 2**53]
-NO_COUNTS = [-1, 2**53 + 1, 2**64 - 1, -(2**63), 1.0, 0.5, float("nan"), float("inf"), 1e30, True, "1", b"1", None, [1]]
+COUNTS = [0, 1, 2**53 - 1]
+NO_COUNTS = [-1, 2**53, 2**64 - 1, -(2**63), 1.0, 0.5, float("nan"), float("inf"), 1e30, True, "1", b"1", None, [1]]
 NAMES = ["a", "x" * 100, "_host.example:5555/a@b+c-1"]
 # Control, format and direction characters, line separators, a private one, none at all, a look-alike of "a".
 UNSAFE = ["a\0", "a\n", "\x1b[2J", "two\nlines", "\x7f", "\x9b", "a\u202eb", "a\u2066b", "a\u200bb", "a\u2028b"]
@@ -92,7 +92,7 @@ def fields_of(kind: type[Message]) -> list[str]:
     ("tag", "field", "good", "bad"),
     [
         *((tag, "request", COUNTS, NO_COUNTS) for tag in LEAST),
-        *((tag, "sequence", [1, 2**53], [0, *NO_COUNTS]) for tag in ("PUSH", "REPORT")),
+        *((tag, "sequence", [1, 2**53 - 1], [0, *NO_COUNTS]) for tag in ("PUSH", "REPORT")),
         ("PUSH", "computed_on", COUNTS, NO_COUNTS),
         ("PUSH", "epoch", COUNTS, NO_COUNTS),
         ("PUSH", "steps", COUNTS, NO_COUNTS),
@@ -100,7 +100,7 @@ def fields_of(kind: type[Message]) -> list[str]:
         *((tag, "have_epoch", COUNTS, NO_COUNTS) for tag in ("PULL", "PUSH")),
         ("HELLO", "incarnation", COUNTS, NO_COUNTS),
         ("HELLO", "environments", [0, 1, 4096], [4097, *NO_COUNTS]),
-        ("HELLO", "oldest", [1, 2**53], [0, *NO_COUNTS]),
+        ("HELLO", "oldest", [1, 2**53 - 1], [0, *NO_COUNTS]),
         ("HELLO", "worker_id", NAMES, NO_NAMES),
         ("HELLO", "host", TEXTS, NO_TEXTS),
         ("HELLO", "memory", TEXTS, NO_TEXTS),
@@ -109,7 +109,7 @@ def fields_of(kind: type[Message]) -> list[str]:
         ("ADJUST", "by", TEXTS, NO_TEXTS),
         ("SUBSCRIBE", "events_after", COUNTS, NO_COUNTS),
         ("HELLO", "proposed_run", [{"preset": "a"}], [{"environment": {"id": bad}} for bad in UNSAFE]),
-        ("HELLO", "protocols", [[0, 2**53]], [[], [1], [1, 1, 1], [1, -1], 1, None]),
+        ("HELLO", "protocols", [[0, 2**53 - 1]], [[], [1], [1, 1, 1], [1, -1], 1, None]),
         ("HELLO", "codecs", [[], ["float32"] * 32], [["float32"] * 33, [""], "float32", None]),
         *((tag, "codec", NAMES, NO_NAMES) for tag in ("SEED", "PULL", "PUSH")),
         ("PUSH", "schema_hash", NAMES, NO_NAMES),
@@ -118,7 +118,7 @@ def fields_of(kind: type[Message]) -> list[str]:
         *((tag, "address", ["a:1", "[::1]:5555"], ["", "a b", *UNSAFE]) for tag in ("FOLLOW", "FENCE")),
         ("PULL", "target", [True, False], [1, 0, "true", None]),
         (
-            "REPORT", "episodes", [[[-21.5, 0]], [[3, 2**53]] * 500],
+            "REPORT", "episodes", [[[-21.5, 0]], [[3, 2**53 - 1]] * 500],
             [[[1.0, -1]], [[1.0]], [["1", 1]], [[1, 1, 1]], 1, [[3, 4]] * 501],
         ),
         (

@@ -59,6 +59,13 @@ def test_a_header_that_is_no_message_is_refused(header: Any) -> None:
         read_to_server(framed(header))
 
 
+def test_a_client_ignores_the_fields_that_it_does_not_know() -> None:
+    settled = {"sequence": 1, "verdict": "applied", "version": 2}
+    for header in (WELCOME, WEIGHTS | {"settled": settled}):
+        newer = {name: value | {"colour": 1} if name == "settled" else value for name, value in header.items()}
+        assert read_to_worker(framed(newer | {"colour": 1})) == read_to_worker(framed(header))
+
+
 @pytest.mark.parametrize(
     "header",
     [

@@ -17,6 +17,7 @@ from common.settings.run_spec import (
     A3CSettings,
     AdamSettings,
     Environment,
+    RmsPropSettings,
     RunSpec,
     Schedule,
     SgdSettings,
@@ -64,10 +65,16 @@ def test_a_run_survives_toml_and_dictionaries(run: RunSpec) -> None:
         ("colour = 1", "unknown field `colour`"),
         ("[algorithm]\nname = 'a3c'\ncolour = 1", "unknown field `colour` for algorithm"),
         ("[optimizer]\nname = 'sgd'\nbeta1 = 0.5", "unknown field `beta1` for optimizer"),
-        ("[optimizer]\nname = 'newton'", "'newton' for optimizer.name (--optimizer)"),
-        ("[optimizer]\nbeta1 = 0.5", "missing required field `name` for optimizer"),
-        ("[algorithm]\nname = 'dqn'", "'dqn' for algorithm.name (--algorithm)"),
-        ("[algorithm]\nunroll_length = 5", "missing required field `name` for algorithm"),
+        (
+            "[optimizer]\nname = 'newton'",
+            "'newton' for optimizer.name (--optimizer); there are sgd, momentum, rmsprop, adam",
+        ),
+        ("[optimizer]\nbeta1 = 0.5", "unknown field `beta1` for optimizer"),
+        (
+            "[algorithm]\nname = 'dqn'",
+            "'dqn' for algorithm.name (--algorithm); there are a3c, one_step_q, one_step_sarsa, n_step_q",
+        ),
+        ("[algorithm]\ntarget_interval = 5", "unknown field `target_interval` for algorithm"),
         ("[algorithm]\nname = 'n_step_q'\ngae_lambda = 0.9", "unknown field `gae_lambda` for algorithm"),
         (
             "[algorithm]\nname = 'one_step_q'\nfinal_epsilons = [0.1]",
@@ -78,9 +85,9 @@ def test_a_run_survives_toml_and_dictionaries(run: RunSpec) -> None:
             "[algorithm]\nname = 'a3c'\nunroll_length = 1.5",
             "expected `int`, got `float` for algorithm.unroll_length (--unroll-length)",
         ),
-        ("[algorithm]\nname = 'a3c'\nloss = 'max'", "'max' for algorithm.loss (--loss)"),
+        ("[algorithm]\nname = 'a3c'\nloss = 'max'", "'max' for algorithm.loss (--loss); there are sum, mean"),
         ("[network]\nhidden = [64, 0]", "`int` >= 1 for network.hidden (--hidden)"),
-        ("[staleness]\nrule = 'none'", "'none' for staleness.rule (--staleness)"),
+        ("[staleness]\nrule = 'none'", "'none' for staleness.rule (--staleness); there are undamped, inverse"),
         ("[environment]\nid = 3", "expected `str`, got `int` for environment.id (--environment)"),
         ("algorithm = 3", "expected `object`, got `int` for algorithm"),
         ("seed = -1", "`int` >= 0 for seed (--seed)"),
@@ -98,6 +105,17 @@ def test_the_error_for_a_mistake_in_a_file_names_the_file_the_setting_and_its_fl
     assert "\n" not in str(caught.value)
 
 
+def test_a_section_without_a_name_is_that_of_the_default_algorithm_or_optimizer() -> None:
+    run = run_from_dict({"algorithm": {"unroll_length": 4096}, "optimizer": {"epsilon": 0.5}}, source="a test")
+    assert run == RunSpec(algorithm=A3CSettings(unroll_length=4096), optimizer=RmsPropSettings(epsilon=0.5))
+    assert run_from_dict({"algorithm": {}, "optimizer": {}}, source="a test") == RunSpec()
+
+
+def test_the_protocol_page_names_every_algorithm_and_optimizer() -> None:
+    page = (PRESETS.parent / "PROTOCOL.md").read_text()
+    assert [name for name in (*ALGORITHM_SETTINGS, *OPTIMIZER_SETTINGS) if f"`{name}`" not in page] == []
+
+
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b"preset = '\xe4'")
     for path, words in (("none.toml", "No such file"), ("", "Is a directory"), ("latin.toml", "not TOML")):
@@ -111,7 +129,7 @@ def test_a_file_without_a_preset_gives_the_run_its_own_name(tmp_path: Path) -> N
 
 
 NOT_FINITE = [float("nan"), float("inf"), -float("inf")]
-HUGE = 2**62 + 1  # a few of these would not fit a message
+HUGE = 2**53  # no message carries it
 
 
 @pytest.mark.parametrize(
@@ -131,7 +149,7 @@ HUGE = 2**62 + 1  # a few of these would not fit a message
         ("network.hidden", [[], [1, 2]], [[0], [1.5]]),
         ("optimizer.epsilon", [1e-8, 1], [0, -1e-8, *NOT_FINITE]),
         ("schedule.learning_rate", [0, 7e-4], [-1e-9, *NOT_FINITE, "fast"]),
-        ("schedule.anneal_steps", [0, 2**62], [-1, HUGE]),
+        ("schedule.anneal_steps", [0, 2**53 - 1], [-1, HUGE]),
         ("budget.max_minutes", [0, 0.5], [-1, *NOT_FINITE]),
         ("budget.until_return", [None, -21, 18.5], [*NOT_FINITE, "18"]),
     ],
@@ -143,7 +161,7 @@ def test_a_setting_has_these_bounds(key: str, good: list[Any], bad: list[Any]) -
             tuple(value) if isinstance(value, list) else value,
         )
     for value in bad:
-        with pytest.raises(SettingsError, match=f"^a test: .* for {key} \\({flag_of(key)}\\)$"):
+        with pytest.raises(SettingsError, match=f"^a test: .* for {key} \\({flag_of(key)}\\)(; there are .*)?$"):
             with_settings(RunSpec(), {key: value}, source="a test")
 
 

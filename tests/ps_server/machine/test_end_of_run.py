@@ -1,14 +1,16 @@
 """The end of a run, and the requests of admins, as transcripts."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import common
 from common.protocol import messages
 from common.protocol.messages import CheckpointSaved, Stop, Weights
 from ps_server.machine.effects import Exit, Note, SaveCheckpoint, Send
 from ps_server.machine.parameter_server import DRAIN_SECONDS
-from ps_server.machine.phases import Phase
+from ps_server.machine.phases import ACCEPTS, Phase
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, Transcript, encoded, exits, notes, only, received, sends
 
 
@@ -132,6 +134,12 @@ def test_whatever_needs_a_running_run_is_answered_by_stop(
 ) -> None:
     assert draining.answer(Stop, peer, say(draining), encoded([1, 1, 1])).reason == "enough"
     assert draining.weights() == [-1, -2, -3]
+
+
+def test_the_protocol_page_lists_what_is_still_answered() -> None:
+    page = " ".join((Path(common.__file__).parent / "PROTOCOL.md").read_text().split())
+    listed = page.split("the server still answers ")[1].split(" as before")[0].replace(" and", ",").split(", ")
+    assert sorted(listed) == sorted(kind.__struct_config__.tag for kind in ACCEPTS[Phase.DRAINING])
 
 
 def test_after_the_end_the_weights_can_be_read_and_the_last_scores_reported(draining: Transcript) -> None:
