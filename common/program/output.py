@@ -83,7 +83,7 @@ class BackgroundOutput:
     """
 
     def __init__(self, descriptor: int, encoding: str, failed: Callable[[OSError], None]) -> None:
-        self._descriptor = descriptor
+        self._descriptor = os.dup(descriptor)  # its own: if the thread is stuck, the number must not go to another file
         self._encoding = encoding
         self._failed = failed
         self._line = ""  # begun, and not written yet
@@ -100,6 +100,7 @@ class BackgroundOutput:
         """Returns whether all is written in time."""
         self.flush()
         if self._writer.close(within_seconds=within_seconds):
+            os.close(self._descriptor)
             return True
         self._failed(TimeoutError(errno.ETIMEDOUT, "its reader does not take it"))
         return False
