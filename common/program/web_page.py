@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from common.errors import SettingsError
 from common.program.child_processes import Child
 from common.run_folder.paths import PAGE, WEB_LOG
 
@@ -18,7 +19,10 @@ class WebPage:
     def __init__(self, folder: Path, *, port: int, flags: tuple[str, ...] = ()) -> None:
         """`port` 0 takes a free one; `flags` are further ones of ps-web. Raises SettingsError."""
         self._file = folder / PAGE
-        self._file.unlink(missing_ok=True)
+        try:
+            self._file.unlink(missing_ok=True)
+        except OSError as error:
+            raise SettingsError(f"{self._file}: cannot be written: {error.strerror}") from error
         arguments = [str(folder), "--port", str(port), "--address-file", str(self._file), *flags]
         self._child = Child("ps_web", arguments, folder / WEB_LOG)
 

@@ -12,4 +12,4 @@ def test_lies_cost_honest_workers_nothing() -> None:
     assert figures["rss_growth_mib"] < MOST_GROWTH_MIB, figures
     assert figures["messages"] == 4000
     assert figures["malformed_connections"] == 40
-    assert figures["refused"] > 1000, "they did not lie much"
+    assert figures["refused"] > 500, "they did not lie much"

@@ -111,7 +111,7 @@ def test_ctrl_c_ends_the_run_in_order(programs: Programs, tmp_path: Path) -> Non
     cluster = programs.start("rl-cluster", *FOREVER, "--run-dir", str(run), "--json", str(summary))
     wait_for(lambda: "workers 2" in cluster.output or _episodes(run) > 10, program=cluster)
     children = psutil.Process(cluster.process.pid).children(recursive=True)
-    assert len(children) == 3
+    assert len(children) == 4, "a server, two workers and the page"
     cluster.signal(signal.SIGINT)
     assert cluster.wait(30) == 0, cluster.output
     assert not any(child.is_running() for child in children)
@@ -142,11 +142,11 @@ def test_children_do_not_outlive_a_cluster_that_is_killed(programs: Programs, tm
     cluster = programs.start("rl-cluster", *FOREVER, "--run-dir", str(run))
     wait_for(lambda: _episodes(run) > 0, program=cluster)
     children = psutil.Process(cluster.process.pid).children(recursive=True)
-    assert len(children) == 3
+    assert len(children) == 4, "a server, two workers and the page"
     cluster.kill()
     gone, alive = psutil.wait_procs(children, timeout=20)
     assert not alive
-    assert len(gone) == 3
+    assert len(gone) == 4
 
 
 def test_an_environment_that_keeps_raising_ends_the_run_with_its_error(programs: Programs, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_an_environment_that_hangs_is_reported_keeps_nobody_waiting_and_its_work
 
 def test_a_process_that_is_killed_is_reported_and_replaced(programs: Programs, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    cluster = programs.start("rl-cluster", *FOREVER, "--run-dir", str(run))
+    cluster = programs.start("rl-cluster", *FOREVER, "--run-dir", str(run), "--no-web")
     wait_for(lambda: _episodes(run) > 0, program=cluster)
     before = psutil.Process(cluster.process.pid).children()
     for child in before:

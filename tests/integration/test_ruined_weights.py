@@ -16,6 +16,7 @@ from common.protocol.wire import Buffer, Places, read_to_worker, to_frames, with
 from common.sockets.shared_memory import PAGE_BYTES, Segment
 from tests.integration.independent_client import Client
 from tests.integration.processes import DEADLINE_SECONDS, Programs, status_of, wait_for, weights_of
+from tests.ps_server.transcripts import secret_of
 from tests.segments import open_in
 
 SIZE = 1_000_000
@@ -91,7 +92,7 @@ class Neighbour:
 
     def join(self, name: str) -> messages.Welcome:
         hello = messages.Hello(
-            request=self.next(), worker_id=name, incarnation=1, protocols=(1, 1), memory=self.segment.name,
+            request=self.next(), worker_id=name, secret=secret_of(name), protocols=(1, 1), memory=self.segment.name,
             proposed_run={"optimizer": {"name": "sgd"}},
         )  # fmt: skip
         welcome = self.ask(hello)

@@ -192,7 +192,7 @@ def test_a_split_ends_with_one_writer_that_says_what_is_lost(seed: int) -> None:
     pair.promote()
     pair.run_to_the_end()
     made = sum(worker.made for worker in pair.workers)
-    lost = sum(int(note.split()[2]) for note in pair.notes if "pushes no more" in note)
+    lost = sum(int(note.split()[3]) for note in pair.notes if "that this server lacks" in note)
     assert lost > 0
     pair.run_until(lambda: pair.server.version == 1 + made - lost, within_seconds=30)
 
