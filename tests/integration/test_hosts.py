@@ -32,9 +32,11 @@ def test_workers_on_other_hosts_need_only_the_command_that_the_server_prints(pro
     flags = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000", "--lease-seconds", "2"]
     server = programs.start("ps-server", *flags, "--run-dir", str(programs.folder / "run"), prefix=head.prefix)
     wait_for(lambda: "start workers with" in server.output, program=server)
-    command = server.output.splitlines()[0].rpartition("start workers with: ")[2].split()
+    # The log goes to another stream, whose first lines may come before it.
+    (line,) = [line for line in server.output.splitlines() if "start workers with: " in line]
+    command = line.rpartition("start workers with: ")[2].split()
     assert command[:2] == ["rl-worker", "--server"]
-    assert "all interfaces" in server.output.splitlines()[0]
+    assert "all interfaces" in line
     # Without a default route the host cannot know which of its addresses others reach; its bridge address is used here.
     address = f"{head.address}:{command[2].rpartition(':')[2]}"
     workers = [programs.start("rl-worker", "--server", address, prefix=host.prefix) for host in others]
