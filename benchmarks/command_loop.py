@@ -51,7 +51,7 @@ class Measured:
         print(seconds, file=self._process.stdin, flush=True)
 
     def result(self) -> Figures:
-        """What was measured."""
+        """The measurements."""
         return Figures(*map(float, self._line().split()))
 
     def end(self) -> None:

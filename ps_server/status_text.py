@@ -70,5 +70,5 @@ def _workers_of(status: Status) -> Table:
 
 
 def change_in(adjustment: Adjustment) -> str:
-    """What an adjustment changed, and from when on."""
+    """One adjustment: the setting, its values, and the step from which it holds."""
     return f"{shown(adjustment.before)} -> {shown(adjustment.after)}, from T {adjustment.global_steps} on"

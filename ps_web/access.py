@@ -1,5 +1,5 @@
 """
-Who may see and steer: a token, the host names that a browser may use, and the headers that keep other sites out.
+Access to the page: a token, the host names that a browser may use, and the headers that keep other sites out.
 
 On the loopback interface everybody on this machine may look. On another interface looking takes the token. Steering
 takes it everywhere.
@@ -45,30 +45,29 @@ class Access:
         if given and request.method == "GET" and request.path == "/" and self._is_token(given):
             response: web.StreamResponse = web.Response(status=302, headers={"Location": "./"})
             response.set_cookie(self._cookie, self._token, httponly=True, samesite="Strict")
-        elif request.path in ("/healthz", "/readyz"):
-            response = await handler(request)
-        elif request.method not in ("GET", "HEAD"):
-            self._check_origin(request)
-            if not self._may_steer(request):
-                raise web.HTTPUnauthorized(text="this takes the token: open the address that ps-web has printed\n")
-            response = await handler(request)
-        elif self._is_open or self._may_steer(request):
-            response = await handler(request)
         else:
-            raise web.HTTPUnauthorized(text="this takes the token: open the address that ps-web has printed\n")
+            self._check(request)
+            response = await handler(request)
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
 
     def may_steer(self, request: web.Request) -> bool:
         """Whether the page that asks has the token."""
-        return self._may_steer(request)
-
-    def _may_steer(self, request: web.Request) -> bool:
         scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
         return self._is_token(request.cookies.get(self._cookie, "")) or (
             scheme.lower() == "bearer" and self._is_token(bearer)
         )
+
+    def _check(self, request: web.Request) -> None:
+        """Raises HTTPException for a request without the right to what it asks for."""
+        if request.path in ("/healthz", "/readyz"):
+            return
+        is_reading = request.method in ("GET", "HEAD")
+        if not is_reading:
+            self._check_origin(request)
+        if not (is_reading and self._is_open) and not self.may_steer(request):
+            raise web.HTTPUnauthorized(text="this takes the token: open the address that ps-web has printed\n")
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self._token.encode())

@@ -14,10 +14,11 @@ from aiohttp import web
 
 from common.errors import SettingsError
 from common.program.flags import parse_program
+from common.program.number_flags import MOST_PORT, check_number
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
 from common.protocol.addresses import bare_host, check_address, is_loopback, join_address
-from common.run_folder.paths import ENDPOINT, METRICS, SETTINGS
+from common.run_folder.paths import ENDPOINT, METRICS, SETTINGS, replacement_of, run_folders_below
 from common.sockets.curve import ClientKeys, CurveFlags
 from ps_web.access import Access
 from ps_web.app import make_app
@@ -59,8 +60,7 @@ class WebSettings(CurveFlags):
             check_address("--server", server)
         if not self.runs and not self.server:
             raise SettingsError("ps-web shows runs: name a RUN_DIR, or a server with --server HOST:PORT")
-        if not 0 <= self.port < 2**16:
-            raise SettingsError(f"--port {self.port}: is no port")
+        check_number("--port", self.port, least=0, most=MOST_PORT)
 
 
 def main() -> NoReturn:
@@ -105,7 +105,7 @@ async def _serve(
 
 def write_address(path: Path, address: str) -> None:
     """For the owner alone: the address has the token in it. Whole, or not at all."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished = replacement_of(path)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(address)
@@ -127,10 +127,7 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
         if any((path / name).exists() for name in (SETTINGS, METRICS, ENDPOINT)):
             folders.append(path)
             continue
-        below = sorted(file.parent for file in path.rglob(METRICS))
-        if not below:
-            raise SettingsError(f"{path}: is no run folder, and there is none below it")
-        folders += below
+        folders += run_folders_below(path)
     return list({folder.resolve(): folder for folder in folders}.values())
 
 

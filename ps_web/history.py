@@ -49,18 +49,6 @@ class WorkerPoint(msgspec.Struct):
     alive: bool = True
 
 
-class EventPoint(msgspec.Struct):
-    """A row of events.jsonl, or an event that a server sends."""
-
-    number: int
-    kind: str
-    text: str
-    global_steps: int
-    minutes: float
-    worker_id: str = ""
-    epoch: int = 0  # in which `number` counts
-
-
 class Table:
     """Rows in order of T, in columns. A row that goes back replaces the rows beyond it: the run was resumed there."""
 

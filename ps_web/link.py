@@ -13,12 +13,14 @@ import zmq
 import zmq.asyncio
 
 from common.errors import WireError
-from common.protocol.messages import Event, Refused, StatusUpdate, Subscribe, Subscribed, ToWorker
+from common.protocol.messages import Event, Refused, StatusUpdate
 from common.protocol.status import Status
+from common.protocol.subscriber import Subscriber
 from common.protocol.wire import read_to_worker, to_frames
 from common.sockets.curve import ClientKeys
 from common.sockets.zmq_sockets import connect, dealer
 
+RETRY_SECONDS = 1.0  # between two requests to a silent server
 SILENT_SECONDS = 5.0  # after which the next address is tried
 
 
@@ -41,7 +43,7 @@ class ServerLink:
         self._keys = keys
         self._take_status = take_status
         self._take_event = take_event
-        self._epoch = self._newest_event = 0
+        self._subscriber = Subscriber(retry_seconds=RETRY_SECONDS)
         self.address = ""  # of the server that answers; "" while none does
 
     async def run(self) -> None:
@@ -62,13 +64,12 @@ class ServerLink:
         with cast(zmq.asyncio.Socket, dealer(context, self._keys)) as socket:
             if address:
                 connect(socket, address)
-            request, renewal = 0, 0.0
+            self._subscriber.renew_by(0.0)
             heard = time.monotonic()
             while (now := time.monotonic()) - heard < SILENT_SECONDS:
-                if now >= renewal and int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT:  # connected
-                    request, renewal = request + 1, now + 1.0
-                    hello = Subscribe(request=request, events_after=self._newest_event, epoch=self._epoch)
-                    await socket.send_multipart(to_frames(hello))
+                is_connected = int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT
+                if is_connected and (request := self._subscriber.due(now=now)):
+                    await socket.send_multipart(to_frames(request))
                 if not await socket.poll(500):
                     continue
                 try:
@@ -78,18 +79,9 @@ class ServerLink:
                 if isinstance(message, Refused):
                     break
                 heard, self.address = time.monotonic(), address
-                if isinstance(message, Subscribed):
-                    renewal = heard + message.lease_seconds / 3
-                self._take(message)
+                match self._subscriber.take(message, now=heard):
+                    case StatusUpdate() as update:
+                        self._take_status(update.status)
+                    case Event() as event:
+                        self._take_event(self._subscriber.epoch, event)
             self.address = ""
-
-    def _take(self, message: ToWorker) -> None:
-        match message:
-            case Subscribed():
-                if message.epoch != self._epoch:
-                    self._epoch, self._newest_event = message.epoch, 0
-            case StatusUpdate():
-                self._take_status(message.status)
-            case Event():
-                self._newest_event = max(self._newest_event, message.number)
-                self._take_event(self._epoch, message)

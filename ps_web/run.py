@@ -7,7 +7,7 @@ when this program does.
 
 import asyncio
 import contextlib
-import tomllib
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,10 @@ from common.protocol.messages import Event
 from common.protocol.status import Status
 from common.run_folder.checkpoint_folder import checkpoints_of
 from common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS, SETTINGS, WORKERS
+from common.run_folder.run_rows import EventRow
+from common.settings.run_files import settings_as_written
 from common.sockets.curve import ClientKeys
-from ps_web.history import EpisodePoint, EventPoint, MetricsPoint, Table, WorkerPoint, mean_meters, rows_of_meters
+from ps_web.history import EpisodePoint, MetricsPoint, Table, WorkerPoint, mean_meters, rows_of_meters
 from ps_web.link import ServerLink
 from ps_web.tail import RowsTail
 from ps_web.viewers import Viewers
@@ -51,14 +53,14 @@ class WatchedRun:
         self._points = Table("global_steps")
         self._meters = Table("global_steps")
         self._episodes = Table("episode")
-        self._events: list[EventPoint] = []
+        self._events: list[EventRow] = []
         self._standby = ""
         self.link = ServerLink(self.addresses, keys=keys, take_status=self._take_status, take_event=self._take_event)
         if folder is not None:
             self._metrics_file = RowsTail(folder / METRICS, MetricsPoint)
             self._episodes_file = RowsTail(folder / EPISODES, EpisodePoint)
             self._workers_file = RowsTail(folder / WORKERS, WorkerPoint)
-            self._events_file = RowsTail(folder / EVENTS, EventPoint)
+            self._events_file = RowsTail(folder / EVENTS, EventRow)
 
     # -- what a page is sent --------------------------------------------------------------------------------------
 
@@ -67,7 +69,7 @@ class WatchedRun:
         return {
             "run": self.number,
             "name": self.name,
-            "settings": self._settings(),
+            "settings": settings_as_written(self.folder / SETTINGS) if self.folder else {},
             "points": self._points.columns(),
             "meters": self._meters.columns(),
             "episodes": self._episodes.columns(),
@@ -127,7 +129,7 @@ class WatchedRun:
         elif rows:
             self._viewers.send("rows", {"run": self.number, "table": kind, "rows": rows})
 
-    def _add_events(self, events: Sequence[EventPoint]) -> None:
+    def _add_events(self, events: Sequence[EventRow]) -> None:
         known = {(event.epoch, event.number) for event in self._events}
         new = [event for event in events if (event.epoch, event.number) not in known]
         if new:
@@ -137,8 +139,7 @@ class WatchedRun:
     def _take_event(self, epoch: int, event: Event) -> None:
         """The server has sent an event. The folder has those of its own file."""
         if self.folder is None:
-            fields = {name: getattr(event, name) for name in EventPoint.__struct_fields__ if name != "epoch"}
-            self._add_events([EventPoint(epoch=epoch, **fields)])
+            self._add_events([EventRow.of(event, epoch=epoch, time=time.time())])
 
     def _take_status(self, status: Status) -> None:
         """The server has sent its status."""
@@ -166,9 +167,3 @@ class WatchedRun:
         if self._standby:
             places.append(self._standby)
         return places
-
-    def _settings(self) -> dict[str, Any]:
-        if self.folder is not None:
-            with contextlib.suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-                return tomllib.loads((self.folder / SETTINGS).read_text())
-        return {}

@@ -1,1 +1,1 @@
-"""What every program needs: flags, output, logs and signals."""
+"""The needs of every program: flags, output, logs and signals."""

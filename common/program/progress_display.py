@@ -88,7 +88,7 @@ class ProgressDisplay:
 
 
 def _phase(status: Status) -> str:
-    """What the run does, in words."""
+    """The state of the run in words."""
     return "paused; ps-ctl resume goes on" if status.paused else PHASES.get(status.phase, status.phase)
 
 

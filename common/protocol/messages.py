@@ -44,7 +44,7 @@ def _check_run(field: str, run: Run | Settings) -> None:
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
-    """What all messages share: immutable, named fields only, the type in `type`."""
+    """The common form of all messages: immutable, named fields only, the type in `type`."""
 
 
 class Reply(Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -151,7 +151,7 @@ class CreditRequest(Struct, frozen=True, kw_only=True, tag="CREDIT_REQUEST"):
 
 
 class RunRequest(Struct, frozen=True, kw_only=True, tag="RUN_REQUEST"):
-    """What are the settings now? Answered by RUN."""
+    """Send the settings of the run as they are now. Answered by RUN."""
 
     request: Count
 

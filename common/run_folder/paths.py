@@ -77,6 +77,13 @@ def make_run_folder(given: Path | None, *, experiment: str, preset: str, seed: i
     return folder
 
 
+def run_folders_below(path: Path) -> list[Path]:
+    """The run folders below a folder. Raises SettingsError when there is none."""
+    if folders := sorted(metrics.parent for metrics in path.rglob(METRICS)):
+        return folders
+    raise SettingsError(f"{path}: is not a run folder, and contains none: there is no {METRICS}")
+
+
 def standby_folder(primary: str) -> Path:
     """The default run folder of a standby: always the same, so that a restart finds the run that it took over."""
     return Path("runs") / ("standby-of-" + re.sub("[^A-Za-z0-9.]+", "-", primary).strip("-"))

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from common.protocol.messages import Event
 from common.protocol.status import Status
 
 
@@ -22,6 +23,20 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     worker_id: str = ""
     global_steps: int
     minutes: float
+
+    @classmethod
+    def of(cls, event: Event, *, epoch: int, time: float) -> "EventRow":
+        """The row of an event that was numbered in this epoch; `time` is seconds since 1970."""
+        return cls(
+            time=time,
+            epoch=epoch,
+            number=event.number,
+            kind=event.kind,
+            text=event.text,
+            worker_id=event.worker_id,
+            global_steps=event.global_steps,
+            minutes=event.minutes,
+        )
 
 
 class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

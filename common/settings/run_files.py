@@ -1,5 +1,6 @@
 """Runs in TOML files: the presets that come with ps-rl, and a user's own file (--config)."""
 
+import contextlib
 import difflib
 import itertools
 import re
@@ -46,6 +47,13 @@ def load_config(path: Path) -> RunSpec:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"--config {path}: not TOML: {error}") from error
     return run_from_dict({"preset": as_text(path.stem), **settings}, source=f"--config {path}")
+
+
+def settings_as_written(path: Path) -> dict[str, Any]:
+    """The settings in a run.toml, unchecked, because another version may have written them; empty if unreadable."""
+    with contextlib.suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return tomllib.loads(path.read_text())
+    return {}
 
 
 def _preset_folder() -> Any:

@@ -325,7 +325,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     gradient_codec: Literal["float32", "bfloat16", "float16", "int8", "topk"] = "float32"
     """gradients as float32; in half the bytes; in a quarter; or in a tenth, with the largest quarter of their elements.
-    What int8 and topk drop is added to the next gradient"""
+    The part that int8 and topk drop is added to the next gradient"""
     weight_codec: Literal["float32", "bfloat16", "float16"] = "float32"
     """weights as float32, or in half the bytes"""
     prefetch: PushesAhead = 0

@@ -8,6 +8,7 @@ import zmq
 
 from common.errors import RequestRefused, ServerUnreachable, WireError
 from common.protocol.messages import Event, Refused, StatusUpdate, Subscribe, Subscribed
+from common.protocol.subscriber import Subscriber
 from common.protocol.wire import read_to_worker, to_frames
 from common.sockets.curve import ClientKeys
 from common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
@@ -16,7 +17,6 @@ FIRST_REPLY_SECONDS = 10.0  # until a server that has never replied counts as un
 SILENCE_SECONDS = 2.5  # without a message: the server may have been restarted, and knows no subscriber
 RETRY_SECONDS = 0.5  # between two requests to a silent server
 TURN_SECONDS = 0.25
-RENEWALS_IN_A_LEASE = 3
 
 
 def subscription(
@@ -27,36 +27,26 @@ def subscription(
 
     A restarted server is subscribed to anew. Raises ServerUnreachable if no server has ever replied, RequestRefused.
     """
+    subscriber = Subscriber(retry_seconds=RETRY_SECONDS, events_after=events_after)
     with _connected(server, keys) as socket:
         began = heard = time.monotonic()
-        request, epoch, renew_at = 0, 0, 0.0
         while True:
             now = time.monotonic()
-            if now >= renew_at:
-                request, renew_at = request + 1, now + RETRY_SECONDS
-                _send(socket, Subscribe(request=request, events_after=events_after, epoch=epoch))
+            if request := subscriber.due(now=now):
+                _send(socket, request)
             if not socket.poll(int(1000 * TURN_SECONDS)):
-                if epoch == 0 and now - began > FIRST_REPLY_SECONDS:
+                if subscriber.epoch == 0 and now - began > FIRST_REPLY_SECONDS:
                     raise ServerUnreachable(f"{server} sent no reply within {FIRST_REPLY_SECONDS:g} s")
                 if now - heard > SILENCE_SECONDS:
-                    renew_at = min(renew_at, now + RETRY_SECONDS)
+                    subscriber.renew_by(now + RETRY_SECONDS)
                     yield None
                 continue
             message = _receive(socket)
             heard = time.monotonic()
-            match message:
-                case Refused():
-                    raise RequestRefused(message.code, message.reason)
-                case Subscribed():
-                    renew_at = heard + message.lease_seconds / RENEWALS_IN_A_LEASE
-                    events_after = events_after if epoch in (0, message.epoch) else 0
-                    epoch = message.epoch
-                    yield message
-                case StatusUpdate():
-                    yield message
-                case Event() if message.number > events_after:
-                    events_after = message.number
-                    yield message
+            if isinstance(message, Refused):
+                raise RequestRefused(message.code, message.reason)
+            if news := subscriber.take(message, now=heard):
+                yield news
 
 
 @contextmanager

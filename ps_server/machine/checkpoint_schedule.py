@@ -32,7 +32,7 @@ BEST_SHARE = 1 / 6  # of the interval has to pass before the best mean return so
 
 @dataclass(frozen=True)
 class _Content:
-    """What a checkpoint holds: a version, games, the ledger's accounts, and a standby's updates up to this number."""
+    """The content of a checkpoint: a version, games, the ledger's accounts, and a standby's updates up to this number."""
 
     version: int
     episodes: int

@@ -18,7 +18,7 @@ def is_fenced_by(message: ToServer, run: TrainingRun | None) -> TypeGuard[Hello 
 
 
 def advice(address: str) -> str:
-    """What a person should do with a fenced server; `address` is where the run is served now, "" if that is unknown."""
+    """Advice to the user of a fenced server; `address` is where the run is served now, "" if that is unknown."""
     where = address or "HOST:PORT"
     other = f"{address} has" if address else "another server has"
     return (

@@ -2,7 +2,7 @@
 The subscribers of a server: each has a lease, and is sent the status once a second and events as they happen.
 
 An event is a line for a person who watches the run; the newest ones are kept for whoever subscribes later. Nothing is
-computed while nobody subscribes. What a slow subscriber does not read, the shell's send queue drops.
+computed while nobody subscribes. The shell's send queue drops messages that a slow subscriber does not read.
 """
 
 from collections import deque

@@ -20,18 +20,7 @@ class EventsFile:
 
     def add(self, happened: Happened, *, time_of_day: float) -> None:
         """`time_of_day` is in seconds since 1970."""
-        event = happened.event
-        row = EventRow(
-            time=time_of_day,
-            epoch=happened.epoch,
-            number=event.number,
-            kind=event.kind,
-            text=event.text,
-            worker_id=event.worker_id,
-            global_steps=event.global_steps,
-            minutes=event.minutes,
-        )
-        self._lines.add([row])
+        self._lines.add([EventRow.of(happened.event, epoch=happened.epoch, time=time_of_day)])
 
     def close(self) -> None:
         self._lines.close()

@@ -1,8 +1,6 @@
 """The curves of a run, read from its folder. Files may be damaged, and the run may still go on."""
 
-import contextlib
 import statistics
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +12,9 @@ from numpy.typing import NDArray
 
 from common.errors import SettingsError
 from common.run_folder.jsonl import rows_in
-from common.run_folder.paths import METRICS, SETTINGS
+from common.run_folder.paths import METRICS, SETTINGS, run_folders_below
 from common.run_folder.run_rows import EpisodeRow
+from common.settings.run_files import settings_as_written
 from common.settings.run_settings import flat_settings
 from ps_server.records.episodes import read_episodes
 from ps_server.state.progress import EPISODES_IN_MEAN
@@ -73,10 +72,7 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
         if (path / METRICS).exists():
             folders.append(path)
             continue
-        below = sorted(metrics.parent for metrics in path.rglob(METRICS))
-        if not below:
-            raise SettingsError(f"{path}: is not a run folder, and contains none: there is no {METRICS}")
-        folders += [folder for folder in below if _scored_rows(folder)]
+        folders += [folder for folder in run_folders_below(path) if _scored_rows(folder)]
     once = {folder.resolve(): folder for folder in folders}
     if not once:
         raise NothingToDraw(f"{paths[0]}: no episode has ended yet in any run below it; there is nothing to draw")
@@ -98,7 +94,7 @@ def read_run(folder: Path) -> RunCurves:
         folder=folder.resolve().name,
         preset=rows[-1].preset,
         experiment=rows[-1].experiment,
-        settings=_settings(folder / SETTINGS),
+        settings=flat_settings(settings_as_written(folder / SETTINGS)),
         workers=statistics.median_high([row.workers_alive for row in rows if row.workers_alive] or [0]),
         by_steps=over([row.global_steps for row in rows]),
         by_minutes=over([row.minutes for row in rows]),
@@ -140,10 +136,3 @@ def _scored_rows(folder: Path) -> list[_Row]:
     except OSError as error:
         raise SettingsError(f"{folder}: is not a run folder: {error.strerror}") from error
     return rows
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    """The settings in run.toml, unchecked, because another version may have written them; empty if unreadable."""
-    with contextlib.suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return flat_settings(tomllib.loads(path.read_text()))
-    return {}

@@ -245,7 +245,7 @@ class Standby:
         return self.run.store.version if self.run and self.run.store else 0
 
     def _lacking(self, run: TrainingRun, hello: messages.Hello, lineage: Lineage, *, now: float) -> str:
-        """What a takeover in this epoch would lose, as far as HELLO shows; "" for nothing."""
+        """The pushes that a takeover in this epoch would lose, as far as HELLO shows; "" for nothing."""
         if not run.weights.is_sound():
             return "sound weights: its own hold NaN or Inf"
         is_proven = hello.run_id == lineage.run_id and lineage.proves(hello.latest_epoch, hello.epoch_proof)

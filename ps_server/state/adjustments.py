@@ -1,5 +1,5 @@
 """
-What was adjusted in a run while it ran: who changed which setting, at which T, from what to what.
+The adjustments of a run while it ran: setting, old and new value, T, and the client that made the change.
 
 An adjustment changes the run specification itself, which checkpoints, a standby and workers are given; the history
 stands beside it. A learning rate (an entropy weight) that is adjusted holds from that T on, and goes on from there in a
@@ -138,7 +138,7 @@ def _check_not_passed(setting: str, after: AdjustedValue, progress: Progress, *,
 
 
 def _changes(spec: RunSpec, setting: str, after: AdjustedValue, *, global_steps: int) -> dict[str, Any]:
-    """What an adjustment changes in the specification, flat."""
+    """The settings of the specification that an adjustment changes, flat."""
     match setting:
         case adjustable.PAUSED | adjustable.CHECKPOINT_SECONDS:
             return {}

@@ -20,7 +20,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What an algorithm expects of B observations, for display."""
+    """An algorithm's expectations for B observations, for display."""
 
     values: Tensor  # [B] the expected return
     probabilities: Tensor | None  # [B, A] of the actions when it explores; None for actions of real numbers

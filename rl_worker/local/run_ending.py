@@ -1,5 +1,5 @@
 """
-What rl-cluster prints when a run has ended: solved, or over and why; and the commands to type next.
+The last lines of rl-cluster: whether the run was solved or why it is over, and the commands to type next.
 
 The last status decides alone. Nothing is run here.
 """

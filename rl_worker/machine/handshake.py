@@ -21,7 +21,7 @@ TEMPORARY = {*BRIEF, "other_run", "name_taken"}
 
 @dataclass(frozen=True)
 class Consequence:
-    """What a temporary refusal leads to, besides another HELLO."""
+    """The effects of a temporary refusal, besides another HELLO."""
 
     is_final: bool  # the worker gives up
     is_news: bool  # the log should have it

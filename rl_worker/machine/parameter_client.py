@@ -4,9 +4,9 @@ The worker's half of the protocol as a machine: calls and messages in, effects o
 The machine joins, sends lost requests again, joins a restored server again, and gives up when that is due. It knows no
 sockets, threads or clocks; the shell (zmq_client.py) has those and passes `now`, in seconds of any monotonic clock.
 
-What its parts decide: identity.py the contents of HELLO and which server is accepted; handshake.py when HELLO is sent;
-requests.py what is sent when, what was lost and which call a reply completes; heartbeats.py when heartbeats are due;
-link_timeout.py when a connection is dead; patience.py when to give up.
+Its parts: identity.py writes HELLO and accepts or refuses a server; handshake.py times HELLO; requests.py sends
+requests, sends lost ones again and completes calls; heartbeats.py times heartbeats; link_timeout.py declares a
+connection dead; patience.py gives up.
 """
 
 import enum

@@ -138,7 +138,7 @@ class Requests:
         self._resend_buffer.clear()
 
     def _update_from(self, message: ToWorker) -> None:
-        """What replies say of durability, credit and settings."""
+        """The durability, credit and settings in a reply."""
         if isinstance(message, messages.Alive):
             self._resend_buffer.durable_through(message.durable, checkpoints_succeed=message.saving)
             self._outbox.credit = message.credit

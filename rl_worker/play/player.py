@@ -24,7 +24,7 @@ class Player:
         return self._agent.act(self._observations, self._state, self._starts, greedy=self._greedy)
 
     def outlook(self) -> Outlook:
-        """What the agent expects of the observations of now."""
+        """The agent's expectations for the present observations."""
         return self._agent.outlook(self._observations, self._state, self._starts)
 
     def take(self, decision: Decision) -> Stepped:
