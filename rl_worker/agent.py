@@ -20,7 +20,7 @@ from rl_worker.environments.interface import DiscreteActions, Environments
 from rl_worker.networks.compatibility import check_algorithm
 from rl_worker.networks.networks import ActionValueNetwork, PolicyValueNetwork
 from rl_worker.networks.policies import policy_for
-from rl_worker.rollouts import RolloutCollector
+from rl_worker.rollouts import RolloutCollector, Watcher
 
 ACTION_VALUE_METHODS: dict[type, Callable[..., Algorithm]] = {
     run_spec.OneStepQSettings: OneStepQ,
@@ -51,7 +51,9 @@ def build_agent(run: RunSpec, environments: Environments, *, device: torch.devic
     return ACTION_VALUE_METHODS[type(settings)](values.to(device), settings, device=device, seed=seed)
 
 
-def collector_for(algorithm: Algorithm, environments: Environments, *, seed: int) -> RolloutCollector:
+def collector_for(
+    algorithm: Algorithm, environments: Environments, *, seed: int, watcher: Watcher | None = None
+) -> RolloutCollector:
     """A collector of unrolls for the algorithm, which also acts; the environments are reset with `seed`."""
     return RolloutCollector(
         environments,
@@ -60,4 +62,5 @@ def collector_for(algorithm: Algorithm, environments: Environments, *, seed: int
         discount=algorithm.discount,
         seed=seed,
         commits_next_action=algorithm.commits_next_action,
+        watcher=watcher,
     )

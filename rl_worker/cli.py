@@ -35,6 +35,7 @@ from rl_worker.machine.stall_watch import StallWatch
 from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.networks.normalization import measure_normalization
 from rl_worker.play.gifs import GifRecorder
+from rl_worker.play.live_game import LiveGame
 from rl_worker.settings import WorkerSettings
 from rl_worker.shell.remote_parameters import Newest, RemoteParameters
 from rl_worker.shell.zmq_client import ZmqClient
@@ -137,7 +138,8 @@ def _train(
     parameters = RemoteParameters(client, machine, network.schema, run.wire)
     _log_start(environments, network, welcome, count=count, seed=seed)
     parameters.seed(network.weights)
-    collector = collector_for(algorithm, environments, seed=seed)
+    live = LiveGame(algorithm, environments, is_watched=lambda: machine.is_watched, send=client.show)
+    collector = collector_for(algorithm, environments, seed=seed, watcher=live.decided)
 
     def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
         if gifs is not None and machine.is_first:

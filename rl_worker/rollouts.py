@@ -4,6 +4,7 @@ Experience: unrolls of B environments over T steps, and the unclipped returns of
 The collector steps environments with any actor; it knows no algorithm and no server.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,6 +37,9 @@ class Actor(Protocol):
     def act(self, observations: Tensor, state: State, starts: Tensor) -> Decision:
         """Decide for observations [B, ...]; `starts` [B] bool marks the first of an episode."""
         ...
+
+
+Watcher = Callable[[Tensor, State, Tensor, Decision, float], None]
 
 
 @dataclass(frozen=True)
@@ -87,16 +91,19 @@ class RolloutCollector:
         discount: float,
         seed: int,
         commits_next_action: bool = False,
+        watcher: Watcher | None = None,
     ) -> None:
         """
         With one environment an unroll ends early with the episode, as in the paper; with several it goes on.
 
+        `watcher` gets each decision with what it was made from, and the score of the first environment so far.
         `commits_next_action`: the action after the last step is chosen in this unroll and taken in the next (Sarsa).
         """
         self._environments = environments
         self._actor = actor
         self._discount = discount
         self._commits = commits_next_action
+        self._watcher = watcher
         T, B = unroll_length, environments.count
         pixels = environments.observation_dtype == np.uint8
         dtype = torch.uint8 if pixels else torch.float32
@@ -162,7 +169,11 @@ class RolloutCollector:
         return episodes
 
     def _decide(self, t: int) -> Decision:
-        return self._actor.act(self._observations[t], self._state, self._starts[t])
+        made_from = (self._observations[t], self._state, self._starts[t])
+        decision = self._actor.act(*made_from)
+        if self._watcher is not None:
+            self._watcher(*made_from, decision, float(self._returns[0]))
+        return decision
 
     def _record(self, t: int, decision: Decision) -> None:
         self._actions[t] = decision.actions

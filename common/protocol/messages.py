@@ -30,6 +30,8 @@ NO_LIMIT = MOST  # bytes
 MOST_ENVIRONMENTS = 4096  # of one worker: they bound the steps that its pushes may count
 MOST_EPISODES = 500  # in one report
 MOST_ADJUSTED = 16  # settings in one message
+MOST_IMAGE_BYTES = 48 * 1024  # of a frame; a header to the server has 64 KiB
+MOST_ACTIONS = 32  # in a frame
 PROTOCOL_VERSION = 1  # of the messages; the framing has a version of its own in wire.py
 
 
@@ -143,6 +145,19 @@ class Heartbeat(Struct, frozen=True, kw_only=True, tag="HEARTBEAT"):
     stalled: bool = False  # the trainer has made no step for much longer than ever before: do not wait for it
 
 
+class Frame(Struct, frozen=True, kw_only=True, tag="FRAME"):
+    """A moment of the worker's first game, sent while somebody watches. It has no reply, and is never sent again."""
+
+    request: Count = 0
+    image: Annotated[bytes, msgspec.Meta(max_length=MOST_IMAGE_BYTES)] = b""  # JPEG; empty: the game has no screen
+    score: float  # of this episode so far, true and unclipped
+    value: float  # the expected return
+    actions: Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_ACTIONS)] = ()  # names
+    # One for each of `actions`; () where actions are real numbers.
+    probabilities: Annotated[tuple[float, ...], msgspec.Meta(max_length=MOST_ACTIONS)] = ()
+    taken: Text = ""  # the action that was chosen
+
+
 class CreditRequest(Struct, frozen=True, kw_only=True, tag="CREDIT_REQUEST"):
     """Ask for leave to send a push of so many bytes, beyond the credit. Answered by CREDIT_GRANT, in order."""
 
@@ -182,6 +197,17 @@ class Subscribe(Struct, frozen=True, kw_only=True, tag="SUBSCRIBE"):
     request: Count
     events_after: Count = 0  # of the events so far, those with a higher number are sent too
     epoch: Count = 0  # in which `events_after` was counted; 0: in this one
+
+
+class Watch(Struct, frozen=True, kw_only=True, tag="WATCH"):
+    """
+    For one lease, send the frames of one worker's game. Answered by WATCHING, or REFUSED when no such worker is alive.
+
+    Sent again it renews the lease, or turns to another worker.
+    """
+
+    request: Count
+    worker_id: Name
 
 
 class Adjust(Struct, frozen=True, kw_only=True, tag="ADJUST"):
@@ -286,6 +312,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     durable: int = 0  # every push of this worker up to this sequence is inside a completed checkpoint
     credit: int = NO_LIMIT  # as in WELCOME, from now on
     settings_version: int = 0  # of the run's settings; when it is not that of the newest RUN or WELCOME, ask for RUN
+    watched: bool = False  # somebody watches this worker's game: send FRAMEs
     code: Text = ""  # of a discarded push: why
     reason: Sentence = ""
 
@@ -343,6 +370,7 @@ class Alive(Reply, frozen=True, kw_only=True, tag="ALIVE"):
     credit: int = NO_LIMIT  # as in WELCOME, from now on
     saving: bool = True  # False: the newest checkpoint could not be written; do not wait for the next
     settings_version: int = 0  # as in a settlement
+    watched: bool = False  # likewise
 
 
 class CreditGrant(Reply, frozen=True, kw_only=True, tag="CREDIT_GRANT"):
@@ -427,6 +455,21 @@ class Event(Reply, frozen=True, kw_only=True, tag="EVENT"):
     request: int = 0
 
 
+class Watching(Reply, frozen=True, kw_only=True, tag="WATCHING"):
+    """The reply to WATCH: WATCHED_FRAMEs come until the lease ends."""
+
+    request: int
+    lease_seconds: float
+
+
+class WatchedFrame(Reply, frozen=True, kw_only=True, tag="WATCHED_FRAME"):
+    """To a peer that watches this worker: its newest frame."""
+
+    worker_id: Name
+    frame: Frame
+    request: int = 0
+
+
 class Adjusted(Reply, frozen=True, kw_only=True, tag="ADJUSTED"):
     """The answer to ADJUST: what was changed; settings that had their value already are left out."""
 
@@ -495,13 +538,13 @@ class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
 
 
 ToServer = (
-    Hello | Seed | Pull | Push | Report | Heartbeat | CreditRequest | RunRequest | Goodbye
-    | StatusRequest | Subscribe | Adjust | CheckpointRequest | StopRequest | Follow | Followed | Fence
+    Hello | Seed | Pull | Push | Report | Heartbeat | Frame | CreditRequest | RunRequest | Goodbye
+    | StatusRequest | Subscribe | Watch | Adjust | CheckpointRequest | StopRequest | Follow | Followed | Fence
 )  # fmt: skip
 ToWorker = (
     Welcome | Seeded | Settled | Weights | NotModified | Noted | Alive | CreditGrant | RunReply | Farewell | Stop
-    | Refused | StatusReply | Subscribed | StatusUpdate | Event | Adjusted | CheckpointSaved | Stopping
-    | State | Update | Leading
+    | Refused | StatusReply | Subscribed | StatusUpdate | Event | Watching | WatchedFrame | Adjusted | CheckpointSaved
+    | Stopping | State | Update | Leading
 )  # fmt: skip
 Message = ToServer | ToWorker
 

@@ -32,7 +32,7 @@ BEST_SHARE = 1 / 6  # of the interval has to pass before the best mean return so
 
 @dataclass(frozen=True)
 class _Content:
-    """The content of a checkpoint: a version, games, the ledger's accounts, and a standby's updates up to this number."""
+    """Content of a checkpoint: a version, games, the ledger's accounts, a standby's updates up to this number."""
 
     version: int
     episodes: int

@@ -16,6 +16,7 @@ PeerId = bytes  # the routing id of a connection
 
 MAX_MEMBERS = 10_000  # remembered, those that left or died included
 REPORTS_AT_ONCE, REPORTS_PER_SECOND = 40, 4.0  # each may have 500 games, and a line is written for each game
+FRAMES_AT_ONCE, FRAMES_PER_SECOND = 2, 6.0  # of up to 50 kB; a worker sends 5 a second
 
 
 @dataclass
@@ -40,6 +41,13 @@ class Member:
     reports: RateLimit = field(
         default_factory=lambda: RateLimit(at_once=REPORTS_AT_ONCE, per_second=REPORTS_PER_SECOND)
     )
+
+    watchers: dict[PeerId, float] = field(default_factory=dict)  # who watches its game, and the end of each lease
+    frames: RateLimit = field(default_factory=lambda: RateLimit(at_once=FRAMES_AT_ONCE, per_second=FRAMES_PER_SECOND))
+
+    def watched_by(self, *, now: float) -> list[PeerId]:
+        """The peers that watch its game."""
+        return [peer for peer, until in self.watchers.items() if now <= until] if self.watchers else []
 
     def push_settled(self, settlement: Settlement, *, steps: int) -> None:
         """Count a push that was applied or discarded; a duplicate was counted before."""
@@ -121,6 +129,10 @@ class Membership:
     def moving(self) -> list[Member]:
         """The living members whose trainers are not stalled: pushes of others may wait for theirs."""
         return [member for member in self._living.values() if not member.stalled]
+
+    def living(self, worker_id: str) -> Member | None:
+        """The member of this id, if its lease runs."""
+        return self._living.get(worker_id)
 
     def is_alive(self, worker_id: str) -> bool:
         """Whether this worker's lease runs."""

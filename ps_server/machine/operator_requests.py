@@ -1,5 +1,5 @@
 """
-The requests of people who watch and steer a run: STATUS_REQUEST, SUBSCRIBE, ADJUST and CHECKPOINT_REQUEST.
+The requests of people who watch and steer a run: STATUS_REQUEST, SUBSCRIBE, WATCH, ADJUST and CHECKPOINT_REQUEST.
 
 An adjustment is in the next checkpoint, at the standby, and in the log. Which settings a run lets change, and what that
 does, is in ps_server/state/adjustments.py.
@@ -7,15 +7,15 @@ does, is in ps_server/state/adjustments.py.
 
 from collections.abc import Callable
 
-from common.protocol.messages import Adjust, Adjusted, CheckpointRequest, StatusRequest, Subscribe
+from common.protocol.messages import Adjust, Adjusted, CheckpointRequest, StatusRequest, Subscribe, Watch
 from common.protocol.status import Adjustment, Status
 from common.settings.adjustable import shown
 from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
 from ps_server.machine.effects import Effect, Note, Send
-from ps_server.machine.membership import PeerId
+from ps_server.machine.membership import Membership, PeerId
 from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.machine.replies import status_reply
-from ps_server.machine.subscriptions import Subscriptions
+from ps_server.machine.subscriptions import Subscriptions, Watchers
 from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
@@ -23,7 +23,7 @@ from ps_server.state.training_run import TrainingRun
 KEY_DIGITS = 8  # of an admin's key, in the history
 
 
-OperatorRequest = StatusRequest | Subscribe | Adjust | CheckpointRequest
+OperatorRequest = StatusRequest | Subscribe | Watch | Adjust | CheckpointRequest
 
 
 class OperatorRequests:
@@ -31,6 +31,7 @@ class OperatorRequests:
 
     def __init__(
         self,
+        membership: Membership,
         pushes: PushPipeline,
         replication: Replication,
         checkpoints: CheckpointSchedule,
@@ -39,6 +40,8 @@ class OperatorRequests:
     ) -> None:
         """`status` takes `now`."""
         self._subscriptions = Subscriptions()
+        self._watchers = Watchers()
+        self._membership = membership
         self._pushes = pushes
         self._replication = replication
         self._checkpoints = checkpoints
@@ -54,6 +57,8 @@ class OperatorRequests:
                 return [status_reply(peer, message, run, self._status(now=now))]
             case Subscribe():
                 return self._subscriptions.subscribe(peer, message, epoch=epoch, now=now)
+            case Watch(worker_id=worker_id):
+                return self._watchers.watch(peer, message, self._membership.living(worker_id), now=now)
             case Adjust():
                 return self._adjust(run, peer, message, key=key, now=now)
             case CheckpointRequest():

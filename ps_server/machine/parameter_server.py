@@ -23,7 +23,7 @@ from ps_server.machine.effects import Effect, Exit, Note, Send
 from ps_server.machine.fencing import advice, is_fenced_by
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.membership import Member, Membership, PeerId
-from ps_server.machine.operator_requests import OperatorRequests
+from ps_server.machine.operator_requests import OperatorRequest, OperatorRequests
 from ps_server.machine.phases import ACCEPTS, ANYBODY, Phase, Sender, check_sender
 from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.machine.refusals import Refusals
@@ -74,7 +74,9 @@ class ParameterServer:
         )
         self._admission = Admission(self.membership, self.replication, self.pushes)
         self._requests = WorkerRequests(self.membership, self.pushes, self.replication, self.checkpoints, self._saving)
-        self._operators = OperatorRequests(self.pushes, self.replication, self.checkpoints, self._saving, self.status)
+        self._operators = OperatorRequests(
+            self.membership, self.pushes, self.replication, self.checkpoints, self._saving, self.status
+        )
         self.fenced = ""  # why this server has ended, though the run goes on elsewhere
         self._overrides = overrides
         self._is_draining = False
@@ -156,11 +158,9 @@ class ParameterServer:
             self.run.progress.tick(now=now)
             self.checkpoints.release(self.run.ledger, followed=self.replication.followed)
             effects += self.pushes.settle_ready(now=now)
-        effects += self.pushes.grant_credit(now=now)
-        effects += self._end_if_over(now=now)
+        effects += [*self.pushes.grant_credit(now=now), *self._end_if_over(now=now)]
         if self.run is not None and not self.fenced:
-            effects += self.pushes.watch_weights()
-            effects += self._saving.tick(self.run, now=now)
+            effects += [*self.pushes.watch_weights(), *self._saving.tick(self.run, now=now)]
         if self.phase is Phase.DRAINING and not self._exited and (not self.membership.alive() or now >= self._exit_due):
             self._exited = True
             effects.append(Exit(self._end_reason))
@@ -222,7 +222,7 @@ class ParameterServer:
                 return self._hello(peer, message, key=key, now=now)
             case messages.Pull():
                 return [self.pushes.pull(peer, member, message, epoch=self.epoch)]
-            case messages.StatusRequest() | messages.Subscribe() | messages.Adjust() | messages.CheckpointRequest():
+            case _ if isinstance(message, OperatorRequest):
                 return self._operators.reply(self.run, peer, message, epoch=self.epoch, key=key, now=now)
             case messages.Fence():
                 run_id = self.lineage.run_id

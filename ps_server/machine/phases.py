@@ -16,13 +16,13 @@ class Phase(enum.Enum):
 
 
 _ADMIN: set[type[ToServer]] = {
-    messages.StatusRequest, messages.Subscribe, messages.CheckpointRequest, messages.StopRequest
+    messages.StatusRequest, messages.Subscribe, messages.Watch, messages.CheckpointRequest, messages.StopRequest
 }  # fmt: skip
 _FOLLOWING: set[type[ToServer]] = {messages.Follow, messages.Followed}
 _STANDBY: set[type[ToServer]] = {messages.Fence, *_FOLLOWING}
 _ALWAYS: set[type[ToServer]] = {messages.Pull, messages.Report, messages.Goodbye, messages.Fence, *_ADMIN}
 _SEEDING: set[type[ToServer]] = {
-    messages.Hello, messages.Heartbeat, messages.Seed, messages.RunRequest, messages.Adjust, *_ALWAYS
+    messages.Hello, messages.Heartbeat, messages.Seed, messages.RunRequest, messages.Adjust, messages.Frame, *_ALWAYS
 }  # fmt: skip
 
 # Every other request is refused; in DRAINING its reply is STOP. SEED is legal in SERVING, because two workers may both

@@ -158,7 +158,12 @@ class PushPipeline:
             self._soundness.pushed(push.member.worker_id)
         elif settled.verdict == "discarded":
             self._refusals.count(push.peer, settled.code, now=now)
-        settled = msgspec.structs.replace(settled, credit=self.credit(), settings_version=run.adjustments.version)
+        settled = msgspec.structs.replace(
+            settled,
+            credit=self.credit(),
+            settings_version=run.adjustments.version,
+            watched=bool(push.member.watched_by(now=now)),
+        )
         message = push.message
         if message.weight_codec is not None:
             return self._newest(push.peer, message, codec=message.weight_codec, settled=settled, epoch=run.epoch)

@@ -54,7 +54,7 @@ def welcome(hello: Hello, run: TrainingRun, account: Account, *, lease_seconds: 
 
 
 def alive(
-    heartbeat: Heartbeat, run: TrainingRun, account: Account, *, waiting: bool, credit: int, saving: bool
+    heartbeat: Heartbeat, run: TrainingRun, account: Account, *, waiting: bool, credit: int, saving: bool, watched: bool
 ) -> Alive:
     """The reply to HEARTBEAT."""
     return Alive(
@@ -67,6 +67,7 @@ def alive(
         credit=credit,
         saving=saving,
         settings_version=run.adjustments.version,
+        watched=watched,
     )
 
 

@@ -3,23 +3,35 @@ The subscribers of a server: each has a lease, and is sent the status once a sec
 
 An event is a line for a person who watches the run; the newest ones are kept for whoever subscribes later. Nothing is
 computed while nobody subscribes. The shell's send queue drops messages that a slow subscriber does not read.
+
+A watcher has a lease, too: it is sent the frames of one worker's game. Replies tell that worker that it is watched.
 """
 
 from collections import deque
 from collections.abc import Callable
 
-from common.protocol.messages import Event, EventKind, StatusUpdate, Subscribe, Subscribed
+from common.protocol.messages import (
+    Event,
+    EventKind,
+    Frame,
+    StatusUpdate,
+    Subscribe,
+    Subscribed,
+    Watch,
+    WatchedFrame,
+    Watching,
+)
 from common.protocol.names import as_text
 from common.protocol.status import Status
 from common.rate_limit import RateLimit
 from ps_server.machine.effects import Effect, Happened, Note, Send
-from ps_server.machine.membership import PeerId
+from ps_server.machine.membership import Member, PeerId
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
 SUBSCRIPTION_SECONDS = 10.0  # the lease
 STATUS_SECONDS = 1.0  # between two statuses
-MOST_SUBSCRIBERS = 100
+MOST_SUBSCRIBERS = MOST_WATCHERS = 100
 MOST_EVENTS = 200  # kept
 LONGEST_EVENT = 1000  # characters
 # Any peer can cause notes and warnings without end ("joined", "is back"); those beyond this are in the log alone.
@@ -84,3 +96,37 @@ class Subscriptions:
     def _end_leases(self, *, now: float) -> None:
         for peer in [peer for peer, until in self._until.items() if now > until]:
             del self._until[peer]
+
+
+class Watchers:
+    """The peers that watch a game. Each watches one worker; a worker's own watchers are in its Member."""
+
+    def __init__(self) -> None:
+        self._watching: dict[PeerId, Member] = {}
+
+    def watch(self, peer: PeerId, watch: Watch, member: Member | None, *, now: float) -> list[Effect]:
+        """Begin or renew a lease; `member` is the worker, if it is alive. Raises Denied."""
+        self._end_leases(now=now)
+        if member is None:
+            raise Denied("no_such_worker", f"no worker {watch.worker_id} is alive; the status names those that are")
+        if peer not in self._watching and len(self._watching) >= MOST_WATCHERS:
+            raise Denied("too_many_subscribers", f"{MOST_WATCHERS} peers watch games of this server, the most it takes")
+        if peer in self._watching:
+            self._watching[peer].watchers.pop(peer, None)
+        self._watching[peer] = member
+        member.watchers[peer] = now + SUBSCRIPTION_SECONDS
+        return [Send(peer, Watching(request=watch.request, lease_seconds=SUBSCRIPTION_SECONDS))]
+
+    def _end_leases(self, *, now: float) -> None:
+        for peer, member in list(self._watching.items()):
+            if now > member.watchers[peer]:
+                del self._watching[peer], member.watchers[peer]
+
+
+def forwarded(member: Member, frame: Frame, *, now: float) -> list[Effect]:
+    """A worker's frame for those who watch it. One that nobody watches, or that comes too soon, is dropped."""
+    peers = member.watched_by(now=now)
+    if not peers or not member.frames.allows(now=now):
+        return []
+    watched = WatchedFrame(worker_id=member.worker_id, frame=frame)
+    return [Send(peer, watched) for peer in peers]

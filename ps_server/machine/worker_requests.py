@@ -1,5 +1,5 @@
 """
-The requests of the members of a run: SEED, PUSH, CREDIT_REQUEST, HEARTBEAT, REPORT, RUN_REQUEST and GOODBYE.
+The requests of the members of a run: SEED, PUSH, CREDIT_REQUEST, HEARTBEAT, REPORT, FRAME, RUN_REQUEST and GOODBYE.
 
 parameter_server.py has admitted the member and found the request legal. Pushes go on to push_pipeline.py.
 """
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from common.protocol.messages import (
     CreditRequest,
     Farewell,
+    Frame,
     Goodbye,
     Heartbeat,
     Noted,
@@ -25,11 +26,12 @@ from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.membership import REPORTS_PER_SECOND, Member, Membership
 from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.machine.replies import FirstReporter, alive, count_report
+from ps_server.machine.subscriptions import forwarded
 from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied, seed_of
 from ps_server.state.training_run import TrainingRun
 
-WorkerRequest = Seed | Push | CreditRequest | Heartbeat | Report | RunRequest | Goodbye
+WorkerRequest = Seed | Push | CreditRequest | Heartbeat | Report | Frame | RunRequest | Goodbye
 
 
 class WorkerRequests:
@@ -66,6 +68,8 @@ class WorkerRequests:
                 return self._heartbeat(run, member, request, now=now)
             case Report():
                 return self._report(run, member, request, now=now)
+            case Frame():
+                return forwarded(member, request, now=now)
             case RunRequest():
                 settings = run.adjustments.version
                 reply = RunReply(request=request.request, settings_version=settings, run=run.spec.to_dict())
@@ -104,8 +108,8 @@ class WorkerRequests:
             if self._checkpoints.waits_for_standby:
                 effects = self._replication.worker_waits(member.worker_id, now=now)
         waiting, credit = self._pushes.waits(member), self._pushes.credit()
-        saving = not self._checkpoints.failing
-        reply = alive(heartbeat, run, account, waiting=waiting, credit=credit, saving=saving)
+        saving, watched = not self._checkpoints.failing, bool(member.watched_by(now=now))
+        reply = alive(heartbeat, run, account, waiting=waiting, credit=credit, saving=saving, watched=watched)
         return [Send(member.peer, reply), *effects, *self._mark_stalled(member, heartbeat.stalled)]
 
     def _mark_stalled(self, member: Member, stalled: bool) -> list[Effect]:

@@ -2,9 +2,9 @@
 The send queue: replies to peers that read slowly, or not at all.
 
 ZeroMQ accepts a few whole messages for each peer. Further replies wait here, in order, so that a peer that reads in
-bursts gets a reply to every push. Weights do not wait: a reply leaves with the newest weights. A status does not wait
-either: the next one is newer. Of the events of a slow subscriber the oldest are dropped, and the next one counts them.
-A peer that reads nothing costs what ZeroMQ accepted and some small messages.
+bursts gets a reply to every push. Weights do not wait: a reply leaves with the newest weights. A status or the frame of
+a game does not wait either: the next one is newer. Of the events of a slow subscriber the oldest are dropped, and the
+next one counts them. A peer that reads nothing costs what ZeroMQ accepted and some small messages.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 import zmq
 
-from common.protocol.messages import Event, StatusReply, StatusUpdate, ToWorker
+from common.protocol.messages import Event, StatusReply, StatusUpdate, ToWorker, WatchedFrame
 from common.protocol.wire import Buffer, Places, chunks, to_frames, with_places
 from ps_server.machine.effects import Send
 from ps_server.machine.membership import PeerId
@@ -79,8 +79,8 @@ class SendQueue:
         reply = _Reply(send, self._place(send))
         if send.to not in self._queues and self._is_taken(reply):
             return
-        if isinstance(send.message, StatusReply | StatusUpdate):
-            return  # too large to wait: the peer repeats its request, or gets the next status
+        if isinstance(send.message, StatusReply | StatusUpdate | WatchedFrame):
+            return  # too large to wait: the peer repeats its request, or gets the next one
         queue = self._queues.setdefault(send.to, _Queue(due=now + FIRST_PAUSE_SECONDS))
         if isinstance(send.message, Event):
             queue.add_event(send.message)
@@ -130,7 +130,7 @@ class SendQueue:
 
     def _header_of(self, send: Send) -> Sequence[Buffer | zmq.Frame]:
         """The frames of a message. One to all subscribers is encoded once, and its bytes are theirs in common."""
-        if not isinstance(send.message, StatusUpdate | Event):
+        if not isinstance(send.message, StatusUpdate | Event | WatchedFrame):
             return to_frames(send.message, send.vector)
         if self._shared is None or self._shared[0] is not send.message:
             self._shared = (send.message, [zmq.Frame(frame, copy=False) for frame in to_frames(send.message)])

@@ -75,9 +75,11 @@ class GymnasiumEnvironments:
         return Stepped(self._typed(observations), rewards.astype(np.float32), terminated, truncated, final)
 
     def screen(self) -> Screen:
-        screens = self._env.render()
-        assert screens is not None, "made without render_mode"
-        screen = np.asarray(screens[0])
+        first = self._env.envs[0]
+        if first.render_mode is None and "rgb_array" in first.metadata.get("render_modes", ()):
+            # Environments read it when they render. Made with it, some would prepare what nobody may ever look at.
+            first.unwrapped.render_mode = "rgb_array"
+        screen = np.asarray(first.render())
         if screen.dtype != np.uint8:
             screen = (screen * 255).astype(np.uint8)  # MinAtar renders floats in [0, 1]
         larger = max(1, SMALLEST_SCREEN // len(screen))

@@ -74,10 +74,13 @@ class DoomEnvironments:
             frames, _ = self._env.reset(seed=seed)
             if self._twin is not None:
                 self._screens = self._twin.reset(seed=seed)[0]
+            else:
+                self._screens = frames
         return self._stack.reset(frames)
 
     def step(self, actions: Actions) -> Stepped:
         frames, rewards, terminated, truncated, info = self._env.step(self._table[actions])
+        self._screens = frames
         if self._twin is not None:
             self._screens, twin_rewards, *_ = self._twin.step(self._table[actions[:1]])
             assert twin_rewards[0] == rewards[0], "the rendered twin has diverged from the game"

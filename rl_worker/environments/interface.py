@@ -76,7 +76,9 @@ class Environments(Protocol):
         ...
 
     def screen(self) -> Screen:
-        """The rendered frame of the first environment. Requires `with_screen`."""
+        """
+        The frame of the first environment. Without `with_screen` it may be what the agent sees, [height, width] gray.
+        """
         ...
 
     def close(self) -> None: ...

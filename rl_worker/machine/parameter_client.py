@@ -39,9 +39,8 @@ class ParameterClient:
     """
     One worker's conversation with the server.
 
-    Calls (`seed`, `pull`, `push`, …) return a ticket and effects; the reply comes later as Resolve or Fail with the
-    ticket. Pushes of up to `resend_bytes` are kept until they are durable. With several `addresses`, a primary's and
-    its standby's, each Reconnect goes to the next.
+    Calls (`seed`, `pull`, …) return a ticket and effects; the reply comes later as Resolve or Fail with the ticket.
+    Pushes of up to `resend_bytes` are kept until they are durable. Each Reconnect goes to the next of the `addresses`.
     """
 
     def __init__(
@@ -50,6 +49,7 @@ class ParameterClient:
         self.phase = Phase.JOINING
         self.error: PsRlError | None = None  # why the conversation is over
         self.is_first = False  # whether this worker does what one worker alone does; other threads may read it
+        self.is_watched = False  # whether somebody watches this worker's game; likewise
         self.adjusted_run: Run | None = None  # when its settings have changed since the first WELCOME; likewise
         self._identity = identity
         self._handshake = Handshake(has_standby=addresses > 1, now=now)
@@ -260,6 +260,7 @@ class ParameterClient:
             effects = self._requests.received(message, vector, is_joined=self.phase is Phase.JOINED)
         except PsRlError as error:
             return self._end(error)
+        self.is_watched = self._requests.is_watched
         sent = [effect for effect in effects if isinstance(effect, Transmit)]
         others = [effect for effect in effects if not isinstance(effect, Transmit)]
         if sent:
@@ -275,8 +276,7 @@ class ParameterClient:
         if refused.code in ("unknown_worker", "no_weights"):
             # The server does not know this worker; or it was restored without weights, and SEED was lost.
             self._join_again(now=now)
-        # outside_window: the push was sent before WELCOME, to a server whose ledger is shorter than that of the epoch
-        # before. The outbox sends it again within the window.
+        # outside_window: the ledger of a restored server may be shorter; the outbox sends the push again in its window.
         return []
 
     def _send_pending(self, *, now: float) -> list[Effect]:

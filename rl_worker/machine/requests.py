@@ -26,6 +26,7 @@ class Requests:
         self.pushes = 0
         self.newest_weights: tuple[str, Sequence[Buffer]] | None = None  # codec and bytes
         self._settings_version = self._newest_settings = 0  # of the settings here; of those at the server
+        self.is_watched = False  # somebody watches this worker's game
         self._outbox = Outbox(lambda: self.oldest)
         self._resend_buffer = ResendBuffer(resend_bytes)
         self._refusal_loop = RefusalLoop()
@@ -138,14 +139,16 @@ class Requests:
         self._resend_buffer.clear()
 
     def _update_from(self, message: ToWorker) -> None:
-        """The durability, credit and settings in a reply."""
+        """The durability, credit, settings and watchers in a reply."""
         if isinstance(message, messages.Alive):
             self._resend_buffer.durable_through(message.durable, checkpoints_succeed=message.saving)
             self._outbox.credit = message.credit
             self._newest_settings = message.settings_version
+            self.is_watched = message.watched
         elif isinstance(message, messages.RunReply):
             self._settings_version = message.settings_version
         elif (settled := settlement_of(message)) is not None:
             self._resend_buffer.durable_through(settled.durable)
             self._outbox.credit = settled.credit
             self._newest_settings = settled.settings_version
+            self.is_watched = settled.watched

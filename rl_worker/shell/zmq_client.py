@@ -22,12 +22,12 @@ import numpy as np
 import zmq
 
 from common.errors import PsRlError, ServerUnreachable, WireError
-from common.protocol.messages import ToWorker, Welcome
+from common.protocol.messages import Frame, ToWorker, Welcome
 from common.protocol.wire import Buffer
 from common.sockets.curve import ClientKeys
 from common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
 from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
-from rl_worker.machine.parameter_client import Call, ParameterClient
+from rl_worker.machine.parameter_client import Call, ParameterClient, Phase
 from rl_worker.machine.stall_watch import Stall, StallWatch
 from rl_worker.shell.reply_future import ReplyFuture
 from rl_worker.shell.segment_slots import SegmentSlots
@@ -92,6 +92,12 @@ class ZmqClient:
             else:
                 self._guarded(self._call, method, reply)
         return reply
+
+    def show(self, frame: Frame) -> None:
+        """Send a frame of the game, if it is still watched; it has no reply, and may be lost."""
+        with self._postponing_signals(), self._lock:
+            if self._client.phase is Phase.JOINED and self._client.is_watched:
+                self._guarded(self._transmit, Transmit(frame))
 
     def shared_array(self, size: int) -> np.ndarray | None:
         """

@@ -28,6 +28,8 @@ LEAST: dict[str, dict[str, Any]] = {
     "STATUS_REQUEST": {},
     "CHECKPOINT_REQUEST": {},
     "SUBSCRIBE": {},
+    "WATCH": {"worker_id": "a"},
+    "FRAME": {"score": 0.0, "value": 0.0},
     "ADJUST": {"settings": {"paused": True}},
     "RUN_REQUEST": {},
     "STOP_REQUEST": {},
@@ -51,6 +53,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "REPORT": {"episodes": (), "meters": {}},
     "GOODBYE": {"reason": ""},
     "SUBSCRIBE": {"events_after": 0, "epoch": 0},
+    "FRAME": {"image": b"", "actions": (), "probabilities": (), "taken": ""},
     "ADJUST": {"by": ""},
 }  # fmt: skip
 
@@ -108,6 +111,11 @@ def fields_of(kind: type[Message]) -> list[str]:
         ("ADJUST", "settings", [{text: text} for text in TEXTS], [{}, *({"a": bad} for bad in UNSAFE), {UNSAFE[7]: 1}]),
         ("ADJUST", "by", TEXTS, NO_TEXTS),
         ("SUBSCRIBE", "events_after", COUNTS, NO_COUNTS),
+        ("WATCH", "worker_id", NAMES, NO_NAMES),
+        ("FRAME", "image", [b"", bytes(48 * 1024)], [bytes(48 * 1024 + 1), 1, None]),
+        ("FRAME", "actions", [[], TEXTS, ["a"] * 32], [["a"] * 33, [1], *([bad] for bad in UNSAFE)]),
+        ("FRAME", "probabilities", [[], [0.5] * 32], [[0.5] * 33, ["a"]]),
+        ("FRAME", "taken", TEXTS, NO_TEXTS),
         ("HELLO", "proposed_run", [{"preset": "a"}], [{"environment": {"id": bad}} for bad in UNSAFE]),
         ("HELLO", "protocols", [[0, 2**53 - 1]], [[], [1], [1, 1, 1], [1, -1], 1, None]),
         ("HELLO", "codecs", [[], ["float32"] * 32], [["float32"] * 33, [""], "float32", None]),

@@ -1,0 +1,97 @@
+"""Frames of a worker's own game: what is in them, when they are made, and that learning does not notice."""
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from common.protocol.messages import MOST_IMAGE_BYTES, Frame
+from common.settings.run_spec import RunSpec
+from rl_worker.agent import build_agent, collector_for
+from rl_worker.environments.make import make_environments
+from rl_worker.play.live_game import LiveGame, encoded
+from tests.rl_worker.play.test_evaluation import CARTPOLE
+from tests.rl_worker.play.test_receipt import PENDULUM, PONG
+
+
+def played(run: RunSpec, *, watched: bool, seconds_a_decision: float = 0.05) -> tuple[list[Frame], list[torch.Tensor]]:
+    """Two unrolls, and the frames that were sent meanwhile."""
+    environments = make_environments(run.environment, count=2)
+    agent = build_agent(run, environments, device=torch.device("cpu"), seed=3)
+    frames: list[Frame] = []
+    times = iter(np.arange(1e6) * seconds_a_decision + 1)
+    game = LiveGame(agent, environments, is_watched=lambda: watched, send=frames.append, clock=lambda: next(times))
+    collector = collector_for(agent, environments, seed=3, watcher=game.decided)
+    unrolls = []
+    for _ in range(2):
+        agent.begin_unroll(0)
+        unroll = collector.collect()
+        unrolls.append(unroll.actions.clone())
+    environments.close()
+    return frames, unrolls
+
+
+@pytest.mark.parametrize("run", [CARTPOLE, PONG, PENDULUM], ids=["cartpole", "pong", "pendulum"])
+def test_a_frame_has_a_picture_the_value_and_the_probabilities(run: RunSpec) -> None:
+    frames, _ = played(run, watched=True)
+    for frame in frames:
+        picture = np.asarray(Image.open(io.BytesIO(frame.image)))
+        assert picture.std() > 1, "something is to be seen"
+        if run is PENDULUM:
+            assert (frame.actions, frame.probabilities) == ((), ())
+            assert float(frame.taken.split()[0]) == pytest.approx(0, abs=20)
+        else:
+            assert len(frame.actions) == len(frame.probabilities) >= 2
+            assert sum(frame.probabilities) == pytest.approx(1, abs=1e-4)
+            assert frame.taken in frame.actions
+
+
+def test_at_most_five_frames_are_made_in_a_second() -> None:
+    frames, unrolls = played(CARTPOLE, watched=True)
+    decisions = sum(len(actions) for actions in unrolls)
+    assert len(frames) == -(-decisions // 4)
+
+
+@pytest.mark.parametrize("run", [CARTPOLE, PONG], ids=["cartpole", "pong"])
+def test_the_game_is_the_same_watched_or_not(run: RunSpec) -> None:
+    frames, watched = played(run, watched=True)
+    none, alone = played(run, watched=False)
+    assert frames
+    assert none == []
+    for one, other in zip(watched, alone, strict=True):
+        assert torch.equal(one, other)
+
+
+class Broken:
+    """Environments whose screen cannot be drawn."""
+
+    def __init__(self, environments: Any) -> None:
+        self._environments = environments
+
+    def screen(self) -> None:
+        raise RuntimeError("there is no GL here")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._environments, name)
+
+
+def test_a_screen_that_cannot_be_drawn_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
+    environments: Any = Broken(make_environments(CARTPOLE.environment, count=1))
+    agent = build_agent(CARTPOLE, environments, device=torch.device("cpu"), seed=3)
+    frames: list[Frame] = []
+    game = LiveGame(agent, environments, is_watched=lambda: True, send=frames.append, clock=iter(range(999)).__next__)
+    collector_for(agent, environments, seed=3, watcher=game.decided).collect()
+    assert [frame.image for frame in frames] == len(frames) * [b""]
+    assert frames[0].probabilities
+    assert caplog.text.count("there is no GL here") == 1
+
+
+@pytest.mark.parametrize("shape", [(84, 84), (84, 84, 1), (210, 160, 3), (10, 10, 3), (1200, 1600, 3), (320, 320, 3)])
+def test_a_picture_of_noise_fits_into_a_message(shape: tuple[int, ...]) -> None:
+    noise = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
+    image = encoded(noise)
+    assert 0 < len(image) <= MOST_IMAGE_BYTES
+    assert max(Image.open(io.BytesIO(image)).size) <= 320
