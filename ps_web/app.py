@@ -23,6 +23,7 @@ from common.protocol.messages import (
     ToServer,
     ToWorker,
 )
+from common.protocol.names import Name
 from common.protocol.status import Status
 from common.sockets.request import ask
 from ps_web.access import HEADERS, Access
@@ -53,11 +54,18 @@ def make_app(runs: Sequence[WatchedRun], viewers: Viewers, access: Access) -> we
     app.router.add_post("/api/runs/{number}/checkpoint", page.checkpoint)
     app.router.add_post("/api/runs/{number}/adjust", page.adjust)
     app.router.add_post("/api/runs/{number}/stop", page.stop)
+    app.router.add_post("/api/runs/{number}/watch", page.watch)
     app.router.add_get("/metrics", page.metrics)
     app.router.add_get("/healthz", page.healthz)
     app.router.add_get("/readyz", page.readyz)
     app.cleanup_ctx.append(page.follow_runs)
     return app
+
+
+class Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """The worker whose game is to be shown; null: none."""
+
+    worker_id: Name | None
 
 
 class Page:
@@ -126,6 +134,14 @@ class Page:
 
     async def stop(self, request: web.Request) -> web.Response:
         await self._ask(self._run(request), StopRequest(request=1), ANSWER_SECONDS)
+        return _json({})
+
+    async def watch(self, request: web.Request) -> web.Response:
+        try:
+            wanted = msgspec.json.decode(await request.read(), type=Wanted)
+        except msgspec.DecodeError as error:
+            raise web.HTTPBadRequest(text=f"the body must name a worker_id, or null: {error}\n") from error
+        self._run(request).watch_worker(wanted.worker_id or "")
         return _json({})
 
     async def metrics(self, _: web.Request) -> web.Response:

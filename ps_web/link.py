@@ -13,22 +13,25 @@ import zmq
 import zmq.asyncio
 
 from common.errors import WireError
-from common.protocol.messages import Event, Refused, StatusUpdate
+from common.protocol.messages import Event, Refused, StatusUpdate, ToWorker, Watch, WatchedFrame, Watching
 from common.protocol.status import Status
-from common.protocol.subscriber import Subscriber
+from common.protocol.subscriber import RENEWALS_IN_A_LEASE, Subscriber
 from common.protocol.wire import read_to_worker, to_frames
 from common.sockets.curve import ClientKeys
 from common.sockets.zmq_sockets import connect, dealer
 
 RETRY_SECONDS = 1.0  # between two requests to a silent server
 SILENT_SECONDS = 5.0  # after which the next address is tried
+WATCH_AGAIN_SECONDS = 2.0  # after a worker that is not there (yet) was asked for
+FIRST_WATCH = 1 << 32  # requests with this number and later ones are WATCH, those before it SUBSCRIBE
 
 
 class ServerLink:
     """
     `addresses` says where to look, the likeliest first; it is called again for each new connection.
 
-    `take_status` and `take_event` get what the server sends; an event with the epoch in which its number counts.
+    `take_status`, `take_event` and `take_frame` get what the server sends; an event with the epoch in which its number
+    counts. `watched` returns the worker whose game is wanted; "": none.
     """
 
     def __init__(
@@ -38,12 +41,17 @@ class ServerLink:
         keys: ClientKeys | None,
         take_status: Callable[[Status], None],
         take_event: Callable[[int, Event], None],
+        watched: Callable[[], str],
+        take_frame: Callable[[WatchedFrame], None],
     ) -> None:
         self._addresses = addresses
         self._keys = keys
         self._take_status = take_status
         self._take_event = take_event
+        self._watched = watched
+        self._take_frame = take_frame
         self._subscriber = Subscriber(retry_seconds=RETRY_SECONDS)
+        self._watch_due = 0.0
         self.address = ""  # of the server that answers; "" while none does
 
     async def run(self) -> None:
@@ -65,23 +73,35 @@ class ServerLink:
             if address:
                 connect(socket, address)
             self._subscriber.renew_by(0.0)
+            watch, watched = FIRST_WATCH, ""
             heard = time.monotonic()
             while (now := time.monotonic()) - heard < SILENT_SECONDS:
                 is_connected = int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT
                 if is_connected and (request := self._subscriber.due(now=now)):
                     await socket.send_multipart(to_frames(request))
+                if self.address and (worker := self._watched()) and (now >= self._watch_due or worker != watched):
+                    watch, watched, self._watch_due = watch + 1, worker, now + WATCH_AGAIN_SECONDS
+                    await socket.send_multipart(to_frames(Watch(request=watch, worker_id=worker)))
                 if not await socket.poll(500):
                     continue
                 try:
                     message, _ = read_to_worker(await socket.recv_multipart())
                 except WireError:
                     break
-                if isinstance(message, Refused):
+                if isinstance(message, Refused) and message.request < FIRST_WATCH:  # it does not serve, or not us
                     break
                 heard, self.address = time.monotonic(), address
-                match self._subscriber.take(message, now=heard):
-                    case StatusUpdate() as update:
-                        self._take_status(update.status)
-                    case Event() as event:
-                        self._take_event(self._subscriber.epoch, event)
+                self._take(message, heard)
             self.address = ""
+
+    def _take(self, message: ToWorker, now: float) -> None:
+        match message:
+            case Watching():
+                self._watch_due = now + message.lease_seconds / RENEWALS_IN_A_LEASE
+            case WatchedFrame():
+                self._take_frame(message)
+        match self._subscriber.take(message, now=now):
+            case StatusUpdate() as update:
+                self._take_status(update.status)
+            case Event() as event:
+                self._take_event(self._subscriber.epoch, event)

@@ -6,6 +6,7 @@ when this program does.
 """
 
 import asyncio
+import base64
 import contextlib
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from common.protocol.messages import Event
+from common.protocol.messages import Event, WatchedFrame
 from common.protocol.status import Status
 from common.run_folder.checkpoint_folder import checkpoints_of
 from common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS, SETTINGS, WORKERS
@@ -47,6 +48,7 @@ class WatchedRun:
         self.name = name
         self.folder = folder
         self.keys = keys
+        self.watched = ""  # the worker whose game the page shows
         self.status: Status | None = None  # the newest while the server answers
         self._servers = list(servers)
         self._viewers = viewers
@@ -55,7 +57,14 @@ class WatchedRun:
         self._episodes = Table("episode")
         self._events: list[EventRow] = []
         self._standby = ""
-        self.link = ServerLink(self.addresses, keys=keys, take_status=self._take_status, take_event=self._take_event)
+        self.link = ServerLink(
+            self.addresses,
+            keys=keys,
+            take_status=self._take_status,
+            take_event=self._take_event,
+            watched=lambda: self.watched if len(viewers) else "",
+            take_frame=self._take_frame,
+        )
         if folder is not None:
             self._metrics_file = RowsTail(folder / METRICS, MetricsPoint)
             self._episodes_file = RowsTail(folder / EPISODES, EpisodePoint)
@@ -80,7 +89,18 @@ class WatchedRun:
     def _now(self) -> dict[str, Any]:
         """The present."""
         checkpoints = [path.name for path in checkpoints_of(self.folder)[:5]] if self.folder else []
-        return {"run": self.number, "address": self.link.address, "status": self.status, "checkpoints": checkpoints}
+        return {
+            "run": self.number,
+            "address": self.link.address,
+            "status": self.status,
+            "checkpoints": checkpoints,
+            "watched": self.watched,
+        }
+
+    def watch_worker(self, worker_id: str) -> None:
+        """Show the game of this worker on all pages; "": of none."""
+        self.watched = worker_id
+        self._viewers.send("now", self._now())
 
     # -- tasks ----------------------------------------------------------------------------------------------------
 
@@ -154,6 +174,15 @@ class WatchedRun:
             row = {"global_steps": status.global_steps, "minutes": status.minutes, **meters}
             self._take(self._meters, [row], False, "meters")
         self._viewers.send("now", self._now())
+
+    def _take_frame(self, watched: WatchedFrame) -> None:
+        """The server has sent a frame of a game. One of a worker that was watched before is dropped."""
+        if watched.worker_id != self.watched:
+            return
+        frame = watched.frame
+        fields = {name: getattr(frame, name) for name in ("score", "value", "actions", "probabilities", "taken")}
+        image = base64.b64encode(frame.image).decode()
+        self._viewers.send("frame", {"run": self.number, "worker": watched.worker_id, "image": image, **fields})
 
     # -- the folder -----------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ function connect() {
   on("hello", (hello) => { steering = hello.steering; runs.clear(); });
   on("run", (run) => runs.set(run.run, run));
   on("now", (now) => Object.assign(runs.get(now.run) || {}, now));
+  source.addEventListener("frame", (event) => drawFrame(JSON.parse(event.data)));
   on("table", (news) => { const run = runs.get(news.run); if (run) run[news.table] = news.columns; });
   on("rows", (news) => { const run = runs.get(news.run); if (run) append(run[news.table], news.rows, ORDER[news.table]); });
   on("events", (news) => { const run = runs.get(news.run); if (run) run.events = run.events.concat(news.events).slice(-200); });
@@ -45,6 +46,7 @@ function draw() {
     chart.draw(x, [run[table][x] || [], ...present.map((key) => run[table][key])], series);
   }
   drawWorkers(run);
+  drawGame(run);
   drawSteering(run);
   drawEvents(run);
 }
@@ -177,6 +179,52 @@ function drawWorkers(run) {
   body.replaceChildren(...rows);
 }
 
+function drawGame(run) { // who can be watched; the game itself is drawn by drawFrame
+  const names = run.status ? run.status.workers.filter((worker) => worker.alive || worker.worker_id === run.watched).map((worker) => worker.worker_id) : [];
+  by("game-section").hidden = !names.length || !(steering || run.watched);
+  const choice = by("watch"), wanted = ["", ...names];
+  if (choice.dataset.names !== wanted.join(" ")) { // not while it is open and nothing has changed
+    choice.dataset.names = wanted.join(" ");
+    choice.replaceChildren(...wanted.map((name) => new Option(name || "none", name)));
+  }
+  if (document.activeElement !== choice) choice.value = run.watched || "";
+  choice.disabled = !steering;
+  if (by("game").dataset.shown && by("game").dataset.shown !== `${run.run} ${run.watched}`) clearGame();
+}
+
+function clearGame() {
+  by("game").replaceChildren();
+  by("game").dataset.shown = "";
+}
+
+function drawFrame(frame) {
+  const run = runs.get(frame.run), game = by("game");
+  if (!run || run.run !== chosen || frame.worker !== run.watched || document.hidden) return;
+  const shown = `${frame.run} ${frame.worker}`, bars = JSON.stringify(frame.actions);
+  if (game.dataset.shown !== shown || game.dataset.bars !== bars) {
+    game.dataset.shown = shown;
+    game.dataset.bars = bars;
+    const image = document.createElement("img"), side = document.createElement("div"), text = document.createElement("p");
+    image.alt = `the game of ${frame.worker}`;
+    side.append(text, ...frame.actions.map((name) => {
+      const label = document.createElement("label"), meter = document.createElement("meter");
+      label.append(name, meter);
+      return label;
+    }));
+    game.replaceChildren(image, side);
+  }
+  const [image, side] = game.children;
+  image.hidden = !frame.image;
+  if (frame.image) image.src = `data:image/jpeg;base64,${frame.image}`;
+  side.firstChild.textContent = `score ${short(frame.score)} · value ${short(frame.value)} · ${frame.taken}`;
+  frame.probabilities.forEach((share, k) => {
+    const label = side.children[k + 1];
+    label.lastChild.value = share;
+    label.classList.toggle("taken", frame.actions[k] === frame.taken);
+  });
+  game.dataset.frames = 1 + Number(game.dataset.frames || 0);
+}
+
 function drawSteering(run) {
   const ready = steering && Boolean(run.status);
   by("steer-hint").hidden = steering;
@@ -227,6 +275,7 @@ by("adjust").onsubmit = (event) => {
 };
 by("pause").onclick = () => post("adjust", { paused: by("pause").textContent === "Pause" });
 by("save").onclick = () => post("checkpoint", {});
+by("watch").onchange = () => post("watch", { worker_id: by("watch").value || null });
 by("band").onchange = draw;
 for (const choice of document.querySelectorAll('input[name="x"]')) choice.onchange = () => { x = choice.value; draw(); };
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

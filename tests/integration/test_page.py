@@ -128,6 +128,34 @@ def test_a_run_is_watched_and_steered_and_a_lost_worker_is_marked(
     assert status_of(endpoint).learning_rate <= 0.00025, "the adjustment is part of the run"
 
 
+def test_the_game_of_a_chosen_worker_is_shown_live(
+    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    folder = tmp_path / "run"
+    start_run(programs, folder)
+    page = open_page(start_page(programs, folder))
+    until(page, "document.getElementById('watch').options.length === 3")
+    assert page.locator("#game img").count() == 0, "nobody has asked for it"
+    for worker in ("worker-0", "worker-1"):
+        page.get_by_label("worker", exact=True).select_option(worker)
+        until(page, f"document.querySelector('#game img')?.alt === 'the game of {worker}'")
+        page.evaluate("pictures = new Set()")
+        until(page, "pictures.add(document.querySelector('#game img').src).size >= 5")
+    assert page.evaluate("document.querySelector('#game img').naturalWidth") > 100
+    bars = page.evaluate("[...document.querySelectorAll('#game meter')].map((meter) => meter.value)")
+    assert len(bars) == 2
+    assert sum(bars) == pytest.approx(1, abs=1e-3)
+    assert "value" in page.locator("#game p").inner_text()
+    serious = [
+        (found["id"], found["nodes"][0]["html"])
+        for found in Axe().run(page).response["violations"]
+        if found["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+    page.get_by_label("worker", exact=True).select_option("")
+    until(page, "document.querySelector('#game img') === null")
+
+
 def test_past_runs_are_compared_and_the_page_is_sound_at_every_width(
     programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
 ) -> None:

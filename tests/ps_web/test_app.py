@@ -157,3 +157,27 @@ def test_metrics_tell_of_a_run_whose_server_is_gone(folder: Path) -> None:
         assert (await client.get("/readyz")).status == 200  # its past can be shown
 
     with_page(folder, check)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ('{"worker_id": "worker-0"}', 200),
+        ('{"worker_id": null}', 200),
+        ('{"worker_id": ""}', 400),
+        ('{"worker_id": "<script>"}', 400),
+        ('{"worker": "worker-0"}', 400),
+        ("{}", 400),
+        ("[", 400),
+    ],
+)
+def test_the_game_to_show_is_chosen_by_a_worker_id_or_null(folder: Path, body: str, status: int) -> None:
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
+        response = await client.post("/api/runs/0/watch", data=body, headers=headers)
+        assert response.status == status, await response.text()
+        assert (
+            await client.post("/api/runs/0/watch", data=body, headers={"Content-Type": "application/json"})
+        ).status == 401
+
+    with_page(folder, check)
