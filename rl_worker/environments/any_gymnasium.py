@@ -79,7 +79,9 @@ class GymnasiumEnvironments:
         if first.render_mode is None and "rgb_array" in first.metadata.get("render_modes", ()):
             # Environments read it when they render. Made with it, some would prepare what nobody may ever look at.
             first.unwrapped.render_mode = "rgb_array"
-        screen = np.asarray(first.render())
+        rendered = first.render()
+        assert rendered is not None, "this environment renders no rgb_array"
+        screen = np.asarray(rendered)
         if screen.dtype != np.uint8:
             screen = (screen * 255).astype(np.uint8)  # MinAtar renders floats in [0, 1]
         larger = max(1, SMALLEST_SCREEN // len(screen))

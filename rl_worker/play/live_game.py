@@ -18,7 +18,6 @@ from common.protocol.messages import MOST_IMAGE_BYTES, Frame
 from common.protocol.names import as_text
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.interface import DiscreteActions, Environments, Screen
-from rl_worker.play.screens import reduced
 from rl_worker.rollouts import Decision, State
 
 FRAME_SECONDS = 0.2  # between two frames
@@ -54,7 +53,7 @@ class LiveGame:
         if not self._is_watched() or (now := self._clock()) < self._due:
             return
         self._due = now + FRAME_SECONDS
-        outlook = self._agent.outlook(observations, state, starts)
+        outlook = self._agent.outlook(observations[:1], tuple(part[:1] for part in state), starts[:1])
         value, image, space = float(outlook.values[0]), self._image(), self._environments.actions
         if outlook.probabilities is None or not isinstance(space, DiscreteActions):
             taken = " ".join(f"{float(part):+.2f}" for part in decision.actions[0][:MOST_SHOWN])
@@ -87,7 +86,7 @@ class LiveGame:
 
 def encoded(screen: Screen) -> bytes:
     """A screen, in colour or gray, as JPEG; empty if that is too large at any quality."""
-    picture = Image.fromarray(reduced(screen, -(-max(screen.shape[:2]) // MOST_SIDE)).squeeze())
+    picture = Image.fromarray(screen.squeeze()).reduce(-(-max(screen.shape[:2]) // MOST_SIDE))
     for quality in QUALITIES:
         file = io.BytesIO()
         picture.save(file, "JPEG", quality=quality, subsampling=0)

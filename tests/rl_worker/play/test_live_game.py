@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from common.protocol.messages import MOST_IMAGE_BYTES, Frame
+from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.environments.make import make_environments
@@ -16,10 +17,16 @@ from rl_worker.play.live_game import LiveGame, encoded
 from tests.rl_worker.play.test_evaluation import CARTPOLE
 from tests.rl_worker.play.test_receipt import PENDULUM, PONG
 
+Q = run_from_dict(CARTPOLE.to_dict() | {"algorithm": {"name": "one_step_q"}}, source="test")
+SARSA = run_from_dict(CARTPOLE.to_dict() | {"algorithm": {"name": "one_step_sarsa"}}, source="test")
+RECURRENT = run_from_dict(CARTPOLE.to_dict() | {"network": {"hidden": [8], "lstm": 8}}, source="test")
+RUNS = {"cartpole": CARTPOLE, "pong": PONG, "pendulum": PENDULUM, "q": Q, "sarsa": SARSA, "recurrent": RECURRENT}
+
 
 def played(run: RunSpec, *, watched: bool, seconds_a_decision: float = 0.05) -> tuple[list[Frame], list[torch.Tensor]]:
     """Two unrolls, and the frames that were sent meanwhile."""
     environments = make_environments(run.environment, count=2)
+    torch.manual_seed(3)  # the first weights of a run without a seed
     agent = build_agent(run, environments, device=torch.device("cpu"), seed=3)
     frames: list[Frame] = []
     times = iter(np.arange(1e6) * seconds_a_decision + 1)
@@ -34,7 +41,7 @@ def played(run: RunSpec, *, watched: bool, seconds_a_decision: float = 0.05) -> 
     return frames, unrolls
 
 
-@pytest.mark.parametrize("run", [CARTPOLE, PONG, PENDULUM], ids=["cartpole", "pong", "pendulum"])
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_a_frame_has_a_picture_the_value_and_the_probabilities(run: RunSpec) -> None:
     frames, _ = played(run, watched=True)
     for frame in frames:
@@ -55,7 +62,7 @@ def test_at_most_five_frames_are_made_in_a_second() -> None:
     assert len(frames) == -(-decisions // 4)
 
 
-@pytest.mark.parametrize("run", [CARTPOLE, PONG], ids=["cartpole", "pong"])
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_the_game_is_the_same_watched_or_not(run: RunSpec) -> None:
     frames, watched = played(run, watched=True)
     none, alone = played(run, watched=False)
