@@ -216,7 +216,7 @@ function drawFrame(frame) {
   const [image, side] = game.children;
   image.hidden = !frame.image;
   if (frame.image) image.src = `data:image/jpeg;base64,${frame.image}`;
-  side.firstChild.textContent = `score ${short(frame.score)} · value ${short(frame.value)} · ${frame.taken}`;
+  side.firstChild.textContent = `score ${short(frame.score)} · value ${short(frame.value)} · action ${frame.taken}`;
   frame.probabilities.forEach((share, k) => {
     const label = side.children[k + 1];
     label.lastChild.value = share;
