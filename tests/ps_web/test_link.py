@@ -1,0 +1,61 @@
+"""The connection with a server: what it asks for, and what ends it. The test is the server."""
+
+import asyncio
+import contextlib
+
+import zmq
+import zmq.asyncio
+
+from common.protocol.messages import Frame, Refused, Subscribe, Subscribed, ToWorker, Watch, WatchedFrame, Watching
+from common.protocol.wire import read_to_server, to_frames
+from ps_web.link import ServerLink
+
+SECONDS = 20.0
+FRAME = WatchedFrame(worker_id="a", frame=Frame(score=1.0, value=2.0))
+
+
+def test_a_worker_that_is_not_there_yet_is_asked_for_again_on_the_same_subscription() -> None:
+    frames: list[WatchedFrame] = []
+    peers: set[bytes] = set()
+    watches: list[str] = []
+
+    async def serve(router: zmq.asyncio.Socket) -> None:
+        while True:
+            peer, *read = await router.recv_multipart()
+            peers.add(peer)
+            message, _ = read_to_server(read)
+            replies: list[ToWorker] = []
+            if isinstance(message, Subscribe):
+                replies = [Subscribed(request=message.request, lease_seconds=1.0, event=0, epoch=1)]
+            elif isinstance(message, Watch):
+                watches.append(message.worker_id)
+                refused = Refused(request=message.request, code="no_such_worker", reason="")
+                watching = Watching(request=message.request, lease_seconds=9.0)
+                replies = [refused] if len(watches) == 1 else [watching, FRAME]
+            for reply in replies:
+                await router.send_multipart([peer, *to_frames(reply)])
+
+    async def check() -> None:
+        with zmq.asyncio.Context() as context, context.socket(zmq.ROUTER) as router:
+            address = f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
+            link = ServerLink(
+                lambda: [address],
+                keys=None,
+                take_status=lambda _: None,
+                take_event=lambda *_: None,
+                watched=lambda: "a",
+                take_frame=frames.append,
+            )
+            tasks = [asyncio.create_task(serve(router)), asyncio.create_task(link.run())]
+            async with asyncio.timeout(SECONDS):
+                while not frames:
+                    await asyncio.sleep(0.01)
+            for task in tasks:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    asyncio.run(check())
+    assert frames == [FRAME]
+    assert watches == ["a", "a"]
+    assert len(peers) == 1
