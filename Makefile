@@ -13,7 +13,7 @@ RUN := $(VENV)/run$(EXTRA).ready
 READY := $(VENV)/ready
 
 .PHONY: train test check lint format bench bench-full nightly explore chaos fuzz soak torn learn-chaos partition scaling
-.PHONY: docker-test clean help
+.PHONY: docker-test engine-test clean help
 
 train: $(RUN)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
@@ -68,6 +68,9 @@ scaling: $(READY)  ## steps to a score with 1 to 16 workers, for each method: Ta
 
 docker-test: $(READY)  ## the image and the compose file in use: scaled, killed, cut off (as root it starts its own engine)
 	tests/integration/docker_scenario.sh
+
+engine-test: $(READY)  ## ps-rl on a real cluster engine of deploy/, started, scaled and hurt: ENGINE=docker|swarm|slurm|kubernetes|ray
+	deploy/engine_test.sh $(ENGINE)
 
 clean:  ## remove the virtual environment
 	rm -rf $(VENV)

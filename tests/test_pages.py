@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = "common|ps_server|rl_worker|tests|benchmarks|docs|docker"
+FOLDERS = "common|ps_server|rl_worker|tests|benchmarks|docs|docker|deploy"
 MADE_LATER = {"benchmarks/latest.json", "docker/.env"}
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/*.md", "docker/*.md", "benchmarks/*.md", "common/*.md")
+    for pattern in ("*.md", "docs/*.md", "docker/*.md", "deploy/*.md", "deploy/*/*.md", "benchmarks/*.md", "common/*.md")
     for path in ROOT.glob(pattern)
 )
 
