@@ -10,7 +10,7 @@ FOLDERS = "common|ps_server|rl_worker|tests|benchmarks|docs|docker|deploy"
 MADE_LATER = {"benchmarks/latest.json", "docker/.env"}
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/*.md", "docker/*.md", "deploy/*.md", "deploy/*/*.md", "benchmarks/*.md", "common/*.md")
+    for pattern in ("*.md", "docs/*.md", "docker/*.md", "deploy/**/*.md", "benchmarks/*.md", "common/*.md")
     for path in ROOT.glob(pattern)
 )
 
