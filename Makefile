@@ -66,11 +66,11 @@ partition: $(READY)  ## virtual hosts cut off, made silent, gone; every push cou
 scaling: $(READY)  ## steps to a score with 1 to 16 workers, for each method: Table 2 of the paper (half an hour)
 	$(BIN)/python -m benchmarks.scaling
 
-docker-test: $(READY)  ## the image and the compose file in use: scaled, killed, cut off (as root it starts its own engine)
-	tests/integration/docker_scenario.sh
-
 engine-test: $(READY)  ## ps-rl on a real cluster engine of deploy/, started, scaled and hurt: ENGINE=docker|swarm|slurm|kubernetes|ray
 	deploy/engine_test.sh $(ENGINE)
+
+docker-test: ENGINE := docker
+docker-test: engine-test  ## the same for ENGINE=docker
 
 clean:  ## remove the virtual environment
 	rm -rf $(VENV)

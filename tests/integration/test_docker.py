@@ -1,7 +1,7 @@
 """
 The files of docker/ in use: a cluster of containers is scaled, killed, cut off and taken down, and goes on training.
 
-That needs a Docker engine and minutes, so it runs only when asked for: `make docker-test`.
+That needs a Docker engine and minutes, so it runs only when asked for: `make engine-test ENGINE=docker`.
 """
 
 import json
@@ -173,7 +173,7 @@ class Cluster:
 def image() -> None:
     """The image, built as the compose file says; skips where that cannot be."""
     if os.environ.get("PS_RL_DOCKER") != "1":
-        pytest.skip("takes a Docker engine and minutes; asked for with `make docker-test`")
+        pytest.skip("takes a Docker engine and minutes; asked for with `make engine-test ENGINE=docker`")
     for command in (("docker", "info"), ("docker", "compose", "version")):
         try:
             _run(*command)
