@@ -11,6 +11,7 @@ from common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_MINUTES, M
 from common.protocol.addresses import check_address
 from common.protocol.names import LONGEST_NAME, as_name, is_name
 from common.sockets.curve import CurveFlags
+from rl_worker.shell.server_address import is_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,8 @@ class WorkerSettings(CurveFlags):
     """
 
     server: str
-    """HOST:PORT of ps-server, which may be started later; HOST:PORT,HOST:PORT if it has a standby"""
+    """HOST:PORT of ps-server, which may be started later; HOST:PORT,HOST:PORT if it has a standby; or the path of the
+    file endpoint in its run folder (RUN_DIR/endpoint, with a slash), where its address is, also after it moved"""
     name: str | None = None
     """name of this worker, which no other process of the run may have; HOST-PID-RANDOM when not given"""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -56,10 +58,12 @@ class WorkerSettings(CurveFlags):
 
     @property
     def addresses(self) -> list[str]:
-        """The server's address, and its standby's."""
-        return self.server.split(",")
+        """The server's address, and its standby's; none where a file has it."""
+        return [] if is_path(self.server) else self.server.split(",")
 
     def __post_init__(self) -> None:
+        if is_path(self.server) and Path(self.server).is_dir():
+            raise SettingsError(f"--server {self.server}: is a folder; name the file endpoint in a run folder")
         for address in self.addresses:
             check_address("--server", address)
         check_number("--threads", self.threads, least=1, most=MOST_THREADS)

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from common.protocol.status import Status
+from common.run_folder.endpoint_file import remove_endpoint, write_endpoint
 from common.run_folder.paths import ENDPOINT, SETTINGS
 from common.run_folder.writer_thread import WriterThread
 from common.settings.run_spec import RunSpec
@@ -93,7 +94,8 @@ class _RecordFiles:
         self._events = EventsFile(folder)
         self._spec: RunSpec | None = None
         self._summaries: Summaries | None = None
-        (folder / ENDPOINT).write_text(endpoint + "\n")
+        self._endpoint = endpoint
+        write_endpoint(folder / ENDPOINT, endpoint)
 
     def add_status(self, status: Status, now: float, time_of_day: float) -> None:
         self._metrics.add(status, now=now, time_of_day=time_of_day)
@@ -132,4 +134,4 @@ class _RecordFiles:
         self._events.close()
         if self._summaries is not None:
             self._summaries.close()
-        (self._folder / ENDPOINT).unlink(missing_ok=True)
+        remove_endpoint(self._folder / ENDPOINT, self._endpoint)

@@ -4,9 +4,8 @@ The worker's half of the protocol as a machine: calls and messages in, effects o
 The machine joins, sends lost requests again, joins a restored server again, and gives up when that is due. It knows no
 sockets, threads or clocks; the shell (zmq_client.py) has those and passes `now`, in seconds of any monotonic clock.
 
-Its parts: identity.py writes HELLO and accepts or refuses a server; handshake.py times HELLO; requests.py sends
-requests, sends lost ones again and completes calls; heartbeats.py times heartbeats; link_timeout.py declares a
-connection dead; patience.py gives up.
+Its parts: identity.py writes HELLO and judges a server; handshake.py and heartbeats.py time these two; requests.py
+sends requests, again if lost, and completes calls; link_timeout.py declares a connection dead; patience.py gives up.
 """
 
 import enum
@@ -174,7 +173,7 @@ class ParameterClient:
         warnings = (self._requests.take_warning(), self._patience.warning(refusal, now=now))
         effects: list[Effect] = [Note(warning) for warning in warnings if warning]
         if self._link_timeout.has_expired(self._requests.bytes_in_flight, now=now):
-            effects += self._reconnect(now=now)
+            effects += self.reconnect(now=now)
         if self.phase is Phase.JOINING and now >= self._handshake.due:
             hello = self._identity.hello(request=self._requests.next_ticket(), oldest=self._requests.oldest)
             self._handshake.sent(hello.request, now=now)
@@ -192,6 +191,12 @@ class ParameterClient:
         is_joining = self.phase is Phase.JOINING
         heartbeat_due = self._heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint)
         return min(self._handshake.due if is_joining else heartbeat_due, self._patience.warning_due)
+
+    def reconnect(self, *, now: float) -> list[Effect]:
+        """The link is dead, or the server has moved."""
+        self._join_again(now=now)
+        self._handshake.begin_on_new_connection(now=now)
+        return [Reconnect()]
 
     # -- joining ------------------------------------------------------------------------------------------------------
 
@@ -226,11 +231,6 @@ class ParameterClient:
             self.phase = Phase.JOINING
             self._handshake.begin(next_request=self._requests.last_ticket + 1, now=now)
 
-    def _reconnect(self, *, now: float) -> list[Effect]:
-        self._join_again(now=now)
-        self._handshake.begin_on_new_connection(now=now)
-        return [Reconnect()]
-
     def _turned_away(self, code: str, why: str, *, now: float) -> list[Effect]:
         """The server does not serve this worker: not yet, not its run, or no longer."""
         if self.phase is Phase.OVER:
@@ -240,7 +240,7 @@ class ParameterClient:
         if consequence.is_final:
             return self._end(RequestRefused(code, why))
         effects: list[Effect] = [Note(f"{why}; trying again")] if consequence.is_news else []
-        return effects + (self._reconnect(now=now) if consequence.is_next_address else [])
+        return effects + (self.reconnect(now=now) if consequence.is_next_address else [])
 
     # -- requests and replies -----------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from rl_worker.machine.parameter_client import Call, ParameterClient, Phase
 from rl_worker.machine.stall_watch import Stall, StallWatch
 from rl_worker.shell.reply_future import ReplyFuture
 from rl_worker.shell.segment_slots import SegmentSlots
+from rl_worker.shell.server_address import ServerAddress
 from rl_worker.shell.stall_report import describe_stall, main_thread_stack
 
 GOODBYE_SECONDS = 1.0
@@ -43,7 +44,7 @@ log = logging.getLogger("rl-worker")
 
 class ZmqClient:
     """
-    A worker's connection to HOST:PORT, or to the first of several with commas between. It begins to join at once.
+    A worker's connection to its server, which begins to join at once. server_address.py says what names a server.
 
     Calls come from one thread.
     """
@@ -63,7 +64,7 @@ class ZmqClient:
         that of the trainer, which runs in the main thread; heartbeats report a stall to the server.
         """
         self.welcome: ReplyFuture[Welcome] = ReplyFuture(self._drive_until)
-        self._servers = server.split(",")
+        self._server = ServerAddress(server)
         self._keys = keys
         self._postponing_signals = postponing_signals
         self._client = client
@@ -161,7 +162,7 @@ class ZmqClient:
             if self._ended is None:
                 work(*arguments)
         except Exception as error:
-            log.exception("the connection to %s failed", self._servers[0])
+            log.exception("the connection to %s failed", self._server)
             self._end(error)
 
     def _end(self, error: Exception) -> None:
@@ -178,6 +179,8 @@ class ZmqClient:
         if wait > 0:
             zmq.zmq_poll([(self._socket, zmq.POLLIN)], int(wait * 1000) + 1)
         self._receive()
+        if self._client.phase is Phase.JOINING and self._server.has_moved(now=time.monotonic()):
+            self._do(self._client.reconnect(now=time.monotonic()))
         self._do(self._client.tick(now=time.monotonic(), stalled=self._stall is not None))
 
     def _call(self, method: Callable[..., Call], reply: ReplyFuture[Reply]) -> None:
@@ -198,7 +201,7 @@ class ZmqClient:
             try:
                 read = self._slots.read([frame.buffer for frame in frames])
             except WireError as error:
-                log.warning("the server at %s sent something unreadable: %s", self._servers[0], error)
+                log.warning("the server at %s sent something unreadable: %s", self._server, error)
             else:
                 if read is not None:
                     self._do(self._client.receive(*read, now=time.monotonic()))
@@ -217,10 +220,10 @@ class ZmqClient:
                 case Reconnect():
                     self._socket.close(linger=0)
                     self._slots.release()
-                    self._servers.append(self._servers.pop(0))
+                    self._server.advance()
                     self._socket = self._dealer()
                 case Note():
-                    log.warning("%s: %s", self._servers[0], effect.text)
+                    log.warning("%s: %s", self._server, effect.text)
 
     def _transmit(self, transmit: Transmit) -> None:
         try:
@@ -233,7 +236,7 @@ class ZmqClient:
 
     def _fail(self, ticket: int, error: Exception) -> None:
         if isinstance(error, ServerUnreachable):
-            error = ServerUnreachable("; ".join([str(error), *filter(None, map(why_no_address, self._servers))]))
+            error = ServerUnreachable("; ".join([str(error), *filter(None, map(why_no_address, self._server.known))]))
         failed = [self._pending.pop(ticket)] if ticket else list(self._pending.values())
         if not ticket:
             self._pending.clear()
@@ -246,5 +249,6 @@ class ZmqClient:
         socket = dealer(self._context, self._keys)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
-        connect(socket, self._servers[0])
+        if self._server.current:
+            connect(socket, self._server.current)
         return socket

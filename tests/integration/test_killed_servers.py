@@ -1,4 +1,4 @@
-"""A real ps-server, really killed under load: each push of the living workers is in the weights exactly once."""
+"""A real ps-server, killed under load, and moved: each push of the living workers is in the weights exactly once."""
 
 from pathlib import Path
 
@@ -21,18 +21,21 @@ def resumed_at(server: Program) -> int:
 @pytest.mark.timeout(300)  # four programs that import torch, one after another
 def test_a_server_killed_under_load_loses_no_acknowledged_push(programs: Programs, tmp_path: Path) -> None:
     server, endpoint = programs.start_server("--checkpoint-seconds", "2")
-    port = int(endpoint.rpartition(":")[2])
+    ports = [int(endpoint.rpartition(":")[2]), 0]  # the second resumed server has moved
+    endpoint_file = tmp_path / "run" / "endpoint"
     workers = [
-        programs.start("tests.integration.integer_worker", endpoint, f"w{number}", str(UPDATES), str(number))
+        programs.start("tests.integration.integer_worker", str(endpoint_file), f"w{number}", str(UPDATES), str(number))
         for number in range(WORKERS)
     ]
     forgotten = 0  # by the killed servers
     for kill in range(1, KILLS + 1):
         goal = kill * WORKERS * UPDATES // (KILLS + 1)
-        wait_for(lambda goal=goal: status_of(endpoint).version >= goal, program=server)
+        wait_for(lambda goal=goal, endpoint=endpoint: status_of(endpoint).version >= goal, program=server)
         acknowledged = status_of(endpoint).global_steps
         server.kill()
-        server, _ = programs.start_server("--resume", str(tmp_path / "run"), "--checkpoint-seconds", "2", port=port)
+        server, endpoint = programs.start_server(
+            "--resume", str(tmp_path / "run"), "--checkpoint-seconds", "2", port=ports.pop(0)
+        )
         forgotten += acknowledged - resumed_at(server)
     assert forgotten > 0, "the server was killed each time just after a checkpoint"
     totals = [wait_for(lambda worker=worker: told(worker.output), program=worker) for worker in workers]  # type: ignore[misc]

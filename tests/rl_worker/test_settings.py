@@ -18,6 +18,7 @@ def test_only_the_server_must_be_named() -> None:
 
 def test_a_primary_and_its_standby_are_both_named() -> None:
     assert WorkerSettings(server="10.0.0.1:5555,10.0.0.2:5555").addresses == ["10.0.0.1:5555", "10.0.0.2:5555"]
+    assert WorkerSettings(server="runs/first/endpoint").addresses == []
     with pytest.raises(SettingsError, match=r"--server 10\.0\.0\.2: must be HOST:PORT"):
         WorkerSettings(server="10.0.0.1:5555,10.0.0.2")
 
@@ -49,6 +50,7 @@ def test_every_flag_can_be_given() -> None:
     ("flags", "sentence"),
     [
         ({"server": "localhost"}, "--server localhost: must be HOST:PORT"),
+        ({"server": "./"}, "--server ./: is a folder; name the file endpoint in a run folder"),
         ({"server": "tcp://localhost:5555"}, "--server tcp://localhost:5555: must be HOST:PORT"),
         ({"server": "localhost:99999"}, "--server localhost:99999: must be HOST:PORT"),
         ({"threads": 0}, "--threads 0: must be 1 to "),

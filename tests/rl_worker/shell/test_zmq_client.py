@@ -5,12 +5,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from common.errors import PsRlError, RunEnded, ServerUnreachable
 from common.protocol import messages
 from common.protocol.messages import ToServer
+from common.run_folder.endpoint_file import write_endpoint
 from rl_worker.machine import handshake, link_timeout
 from rl_worker.machine.parameter_client import Call, ParameterClient
 from rl_worker.machine.stall_watch import StallWatch
@@ -87,6 +89,39 @@ def test_close_sends_goodbye_with_the_reason_and_ends_the_thread() -> None:
         client.close("interrupted")
         assert [goodbye.reason for goodbye in server.received_of(messages.Goodbye)] == ["interrupted"]
         assert "zmq-client" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_client_finds_its_server_by_the_endpoint_file_when_there_is_one(tmp_path: Path) -> None:
+    machine = machine_now()
+    client = ZmqClient(str(tmp_path / "endpoint"), machine)
+    future = client.call(pull(machine))
+    with serving() as server:
+        assert not future.done()
+        write_endpoint(tmp_path / "endpoint", server.address)
+        reply, _ = future.result(SECONDS)
+        assert isinstance(reply, messages.Weights)
+        client.close()
+
+
+@pytest.mark.parametrize("former", ["gone", "another run's"])
+def test_a_client_follows_a_server_that_moved(tmp_path: Path, former: str) -> None:
+    class OfAnotherRun(Polite):
+        def reply(self, message: ToServer, vector: bytes) -> Reply:
+            return messages.Refused(request=message.request, code="other_run", reason="another run is served here")
+
+    machine = machine_now()
+    with serving(OfAnotherRun()) as other, serving() as server:
+        write_endpoint(tmp_path / "endpoint", other.address)
+        if former == "gone":
+            other.close()
+        client = ZmqClient(str(tmp_path / "endpoint"), machine)
+        future = client.call(pull(machine))
+        if former != "gone":
+            wait_until(lambda: len(other.received_of(messages.Hello)) >= 2, "two refusals")
+        write_endpoint(tmp_path / "endpoint", server.address)
+        reply, _ = future.result(SECONDS)
+        assert isinstance(reply, messages.Weights)
+        client.close()
 
 
 def test_close_does_not_wait_for_a_server_that_is_not_there() -> None:
