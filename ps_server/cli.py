@@ -92,7 +92,7 @@ def _serve(
         log.warning(UNLOCKED)
     records = _records(machine, shell, storage.folder, endpoint=address)
     try:
-        shell.serve(until=stop.is_set, on_tick=records.tick, on_record=records.add)
+        shell.serve(leaving=stop.is_set, on_tick=records.tick, on_record=records.add)
     finally:
         is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
         if not is_written:
@@ -152,10 +152,14 @@ def _storage(flags: Parsed[ServerSettings]) -> RunStorage:
 
 
 def _check_saved(server: ParameterServer, folder: Path) -> None:
-    """Raises Fenced when another server has the run now, CheckpointError when the last version was not saved."""
-    if server.fenced:
+    """Raises Fenced when another server has taken the run, CheckpointError when the last version was not saved."""
+    if server.ending.fenced:
         write_lineage(folder, server.lineage)
-        raise Fenced(server.fenced)
+    if server.ending.handed_over_to:
+        log.info("handed the run over to %s at version %d", server.ending.handed_over_to, server.version)
+        return
+    if server.ending.fenced:
+        raise Fenced(server.ending.fenced)
     if server.version != server.checkpoints.saved_version:
         raise CheckpointError(f"version {server.version} could not be saved; see the warnings above")
     log.info("saved version %d in %s", server.checkpoints.saved_version, folder)

@@ -16,7 +16,7 @@ from common.settings.overrides import resumed_run
 from common.settings.run_settings import run_from_dict
 from common.sockets.curve import ClientKeys
 from common.sockets.request import ask
-from ps_server.machine.fencing import advice
+from ps_server.machine.ending import advice
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.replication.standby import STANDBY_PHASE, Standby
 from ps_server.settings import ServerSettings

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-IGNORABLE = (signal.SIGINT, signal.SIGHUP)
+IGNORABLE = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Interrupted(BaseException):

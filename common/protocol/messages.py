@@ -513,17 +513,21 @@ class Opened(Struct, frozen=True, kw_only=True, tag="OPENED"):
     environments: int
 
 
+class HandedOver(Struct, frozen=True, kw_only=True, tag="HANDED_OVER"):
+    """In UPDATE, as the last one: the primary leaves, and the standby is to take over. Answered by FENCE."""
+
+
 class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     """
-    One change of the run: OPENED, a worker's PUSH (with its vector) or REPORT, or ADJUSTED.
+    One change of the run: OPENED, a worker's PUSH (with its vector) or REPORT, ADJUSTED, or HANDED_OVER.
 
     Answered by FOLLOWED.
     """
 
     request: int  # of FOLLOW
     number: int  # one more with each
-    worker_id: Text  # "" of ADJUSTED
-    message: Opened | Push | Report | Adjusted
+    worker_id: Text  # "" of ADJUSTED and HANDED_OVER
+    message: Opened | Push | Report | Adjusted | HandedOver
     together: bool = False  # a push that is settled as one with that of the next number
 
 

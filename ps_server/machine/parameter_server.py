@@ -1,9 +1,9 @@
 """
 The parameter server as a machine: messages in, effects out.
 
-This file decides which requests are legal, who answers each, and when the run ends. The path of a push is in
-push_pipeline.py; training_run.py decides what a push does to the weights. No file here knows sockets, files or clocks:
-the shell (zmq_server.py) owns those and passes `now`, in seconds of any monotonic clock.
+This file decides which requests are legal, and who answers each. The path of a push is in push_pipeline.py, the end of
+the server in ending.py; training_run.py decides what a push does to the weights. No file here knows sockets, files or
+clocks: the shell (zmq_server.py) owns those and passes `now`, in seconds of any monotonic clock.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from common.protocol.status import Status
 from common.protocol.wire import Buffer
 from ps_server.machine.admission import Admission, admit
 from ps_server.machine.checkpoint_schedule import NOTHING_TO_GO_BACK_TO, CheckpointSchedule, Saving
-from ps_server.machine.effects import Effect, Exit, Note, Send
-from ps_server.machine.fencing import advice, is_fenced_by
+from ps_server.machine.effects import Effect, Note, Send
+from ps_server.machine.ending import Ending, is_fenced_by
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.membership import Member, Membership, PeerId
 from ps_server.machine.operator_requests import OperatorRequest, OperatorRequests
@@ -34,8 +34,6 @@ from ps_server.state.guards import Denied
 from ps_server.state.lineage import Lineage
 from ps_server.state.soundness import Soundness
 from ps_server.state.training_run import TrainingRun
-
-DRAIN_SECONDS = 5.0  # how long workers have to say GOODBYE when the run ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +75,8 @@ class ParameterServer:
         self._operators = OperatorRequests(
             self.membership, self.pushes, self.replication, self.checkpoints, self._saving, self.status
         )
-        self.fenced = ""  # why this server has ended, though the run goes on elsewhere
+        self.ending = Ending(self.membership, self.pushes, self.replication)
         self._overrides = overrides
-        self._is_draining = False
-        self._end_reason = ""
-        self._exit_due = 0.0
-        self._exited = False
 
     def __repr__(self) -> str:
         alive = len(self.membership.alive())
@@ -106,11 +100,7 @@ class ParameterServer:
     @property
     def phase(self) -> Phase:
         """ACCEPTS says which requests are legal in it."""
-        if self.fenced:
-            return Phase.FENCED
-        if self._is_draining:
-            return Phase.DRAINING
-        return Phase.SERVING if self.version else Phase.EMPTY
+        return self.ending.phase or (Phase.SERVING if self.version else Phase.EMPTY)
 
     # -- what the shell calls -----------------------------------------------------------------------------------------
 
@@ -125,15 +115,17 @@ class ParameterServer:
         legal = type(message) in ACCEPTS[self.phase]
         try:
             if not legal and self.phase is Phase.DRAINING:
-                return [Send(peer, messages.Stop(reason=self._end_reason, request=message.request))]
+                return [Send(peer, messages.Stop(reason=self.ending.reason, request=message.request))]
             check_sender(message, sender, is_member=member is not None)
             if is_fenced_by(message, self.run):
                 later = "the run is served in a later epoch"
                 refusal = self.refusals.refuse(peer, "fenced", later, message.request, now=now)
                 address = message.address if isinstance(message, messages.Fence) else ""
                 return [*refusal, *self.fence(address, epoch=message.latest_epoch)]
+            if not legal and self.phase is Phase.HANDING_OVER:
+                return []  # the worker sends it again, to the standby
             if not legal and self.phase is Phase.FENCED:
-                raise Denied("fenced", self.fenced)
+                raise Denied("fenced", self.ending.fenced)
             if not legal:
                 raise Denied("no_weights", "the run has no weights yet; send SEED first")
             effects = self._reply(peer, member, message, vector, sender.key, now)
@@ -159,12 +151,9 @@ class ParameterServer:
             self.checkpoints.release(self.run.ledger, followed=self.replication.followed)
             effects += self.pushes.settle_ready(now=now)
         effects += [*self.pushes.grant_credit(now=now), *self._end_if_over(now=now)]
-        if self.run is not None and not self.fenced:
+        if self.run is not None and self.phase not in (Phase.HANDING_OVER, Phase.FENCED):
             effects += [*self.pushes.watch_weights(), *self._saving.tick(self.run, now=now)]
-        if self.phase is Phase.DRAINING and not self._exited and (not self.membership.alive() or now >= self._exit_due):
-            self._exited = True
-            effects.append(Exit(self._end_reason))
-        return effects + self._operators.tick(now=now)
+        return effects + self.ending.tick(now=now) + self._operators.tick(now=now)
 
     def noted(self, note: Note, *, now: float) -> list[Effect]:
         """A note is in the log; now it becomes an event, for subscribers and the run's records."""
@@ -186,7 +175,7 @@ class ParameterServer:
 
     def save(self, *, now: float) -> list[Effect]:
         """Write a checkpoint now, unless there are no weights, one is being written, or this server is fenced."""
-        return [] if self.run is None or self.fenced else self._saving.begin(self.run, now=now)
+        return [] if self.run is None or self.ending.fenced else self._saving.begin(self.run, now=now)
 
     def checkpoint_saved(self, path: str) -> list[Effect]:
         """The checkpoint that was being written is complete."""
@@ -262,7 +251,7 @@ class ParameterServer:
             phase=self.phase.value,
             run_id=self.lineage.run_id,
             epoch=self.epoch,
-            ending=self._end_reason,
+            ending=self.ending.reason,
             refused=dict(self.refusals.counts),
             not_modified=self.pushes.not_modified,
             checkpoint_version=self.checkpoints.saved_version,
@@ -280,21 +269,14 @@ class ParameterServer:
 
     def _end(self, reason: str, *, now: float) -> list[Effect]:
         """The run is over: send STOP, save, and exit when the workers have left."""
-        if self.fenced or self._is_draining:
-            return []
-        self._is_draining = True
-        self._end_reason, self._exit_due = reason, now + DRAIN_SECONDS
-        self.pushes.gate.drop_all()
-        stops = [Send(member.peer, messages.Stop(reason=reason)) for member in self.membership.alive()]
-        note = Note(f"the run is over: {reason}", kind="end")
-        return [note, *stops, *self.replication.end(reason), *self.save(now=now)]
+        ends = self.ending.drain(reason, now=now)
+        return [*ends, *self.save(now=now)] if ends else []
+
+    def leave(self, *, now: float) -> list[Effect]:
+        """The process is asked to leave. After Exit the shell saves the run, unless the standby has it."""
+        return self.ending.leave(now=now)
 
     def fence(self, address: str, *, epoch: int) -> list[Effect]:
         """Another server serves the run in this later epoch, at `address` if known. This one saves nothing more."""
         assert self.run is not None, "a server without a run has no standby that could take over"
-        address = address or self.run.standby
-        self.run.lineage = self.run.lineage.replaced(address, epoch=epoch)
-        self.fenced = advice(address)
-        self.pushes.gate.drop_all()
-        refusal = messages.Refused(request=0, code="fenced", reason=self.fenced)
-        return [*(Send(member.peer, refusal) for member in self.membership.alive()), Exit(self.fenced)]
+        return self.ending.fence(self.run, address, epoch=epoch)

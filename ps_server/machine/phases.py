@@ -12,6 +12,7 @@ class Phase(enum.Enum):
     EMPTY = "empty"  # no weights yet: waiting for a worker to seed them
     SERVING = "serving"  # weights are being trained
     DRAINING = "draining"  # the run is over: weights may be read, not changed
+    HANDING_OVER = "handing over"  # asked to leave: the standby is to take over, and nothing is settled any more
     FENCED = "fenced"  # another server has taken over the run: this one neither changes nor saves it
 
 
@@ -25,12 +26,13 @@ _SEEDING: set[type[ToServer]] = {
     messages.Hello, messages.Heartbeat, messages.Seed, messages.RunRequest, messages.Adjust, messages.Frame, *_ALWAYS
 }  # fmt: skip
 
-# Every other request is refused; in DRAINING its reply is STOP. SEED is legal in SERVING, because two workers may both
-# try to seed: the later one learns that its weights were not needed.
+# Every other request is refused; in DRAINING its reply is STOP, in HANDING_OVER it has none. SEED is legal in SERVING,
+# because two workers may both try to seed: the later one learns that its weights were not needed.
 ACCEPTS: dict[Phase, set[type[ToServer]]] = {
     Phase.EMPTY: _SEEDING,
     Phase.SERVING: {messages.Push, messages.CreditRequest, *_SEEDING, *_FOLLOWING},
     Phase.DRAINING: _ALWAYS,
+    Phase.HANDING_OVER: {messages.Pull, messages.Fence, messages.Followed, messages.StatusRequest},
     Phase.FENCED: {messages.StatusRequest},
 }
 

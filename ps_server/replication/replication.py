@@ -18,6 +18,7 @@ from common.protocol.messages import (
     Adjusted,
     Follow,
     Followed,
+    HandedOver,
     Leading,
     Opened,
     Push,
@@ -87,6 +88,11 @@ class Replication:
             self._standby.backlog.acknowledged if self._standby is not None and self._standby.durable_through else None
         )
 
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the standby that follows, or that is getting the state; "" without one."""
+        return self._standby.address if self._standby is not None and not self._standby.is_dropped else ""
+
     def follow(self, peer: PeerId, follow: Follow, run: TrainingRun, *, now: float) -> list[Effect]:
         """A peer requests to be the standby. Raises Denied when there is another one."""
         known = self._standby
@@ -134,7 +140,7 @@ class Replication:
     def forward(
         self,
         worker_id: str,
-        message: Opened | Push | Report | Adjusted,
+        message: Opened | Push | Report | Adjusted | HandedOver,
         vector: Sequence[Buffer] = (),
         *,
         together: bool = False,
@@ -152,6 +158,10 @@ class Replication:
         if standby.backlog.update_bytes > BACKLOG_BYTES and len(standby.backlog) > WINDOW:
             return self._drop(standby, "its backlog takes too much memory here", now=now)
         return self._send_waiting(now=now)
+
+    def hand_over(self, *, now: float) -> list[Effect]:
+        """Forward the last update: the standby takes over when it has applied everything before."""
+        return self.forward("", HandedOver(), now=now)
 
     def worker_waits(self, worker_id: str, *, now: float) -> list[Effect]:
         """A resend buffer fills up with pushes that are in a checkpoint, and perhaps not at the standby."""

@@ -1,6 +1,6 @@
 """
-The standby as a machine: it applies each update of the primary to a run of its own, and takes over when the primary is
-silent and a worker sends HELLO.
+The standby as a machine: it applies each update of the primary to a run of its own, and takes over when the primary
+hands the run over, or when the primary is silent and a worker sends HELLO.
 
 Until then it refuses workers with `standby`. After a takeover the workers send again the pushes that the standby lacks,
 as to a restarted server. If a worker has dropped pushes that the standby lacks, the primary went on alone. The standby
@@ -10,7 +10,7 @@ then refuses to take over, because those pushes would be lost.
 from collections.abc import Sequence
 
 from common.protocol import messages
-from common.protocol.messages import Push, ToServer, ToWorker
+from common.protocol.messages import ToServer, ToWorker
 from common.protocol.status import Status
 from common.protocol.wire import Buffer
 from ps_server.machine.admission import proof_of
@@ -18,7 +18,8 @@ from ps_server.machine.effects import Effect, Exit, Note, Send, SendToPrimary
 from ps_server.machine.membership import PeerId
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender
-from ps_server.machine.replies import FirstReporter, count_report, status_of, status_reply
+from ps_server.machine.replies import status_of, status_reply
+from ps_server.replication.repetition import Repetition
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.replication.state_transfer import run_of
 from ps_server.state.lineage import Lineage
@@ -59,9 +60,8 @@ class Standby:
         self._follow = 1  # the request of the newest FOLLOW
         self._has_state = False  # of that FOLLOW; `run` may be that of an earlier one
         self._number = 0  # of the last update that is applied
-        self._first_reporter = FirstReporter()
+        self._repetition = Repetition()
         self._durable_through = 0
-        self._group: list[tuple[str, Push, Sequence[Buffer]]] = []  # settled together with the next push
         self._last_request = 1
         self._beats: dict[int, float] = {}  # when each outstanding request was sent
         self._confirmed = now - LEASE_SECONDS  # when the newest request was sent that has a reply
@@ -100,7 +100,8 @@ class Standby:
                 "start the primary again: ps-server --resume RUN_DIR"
             )
             return [_refused(peer, message.request, "lacking", reason), *self._warn(reason)]
-        effects = self._take_over(run, lineage, now=now)
+        silent = f"{self.primary} has been silent for {now - self._primary_heard:.1f} s"
+        effects = self._take_over(run, lineage, silent, now=now)
         assert self.server is not None, "it has taken over"
         return effects + self.server.receive(peer, message, vector, now=now, sender=sender)
 
@@ -119,7 +120,7 @@ class Standby:
         Raises SettingsError or CheckpointError when this program cannot read the primary's state.
         """
         if self.server is not None:
-            return self._receive_from_replaced(self.server, message)
+            return self._receive_from_replaced(self.server, message, now=now)
         self._primary_heard = now
         match message:
             case messages.State() if message.request == self._follow and not self._has_state:
@@ -160,6 +161,10 @@ class Standby:
         self._beats[self._last_request] = now
         return [self._acknowledge(request=self._last_request)]
 
+    def leave(self, *, now: float) -> list[Effect]:
+        """The process is asked to leave: at once, unless it serves the run."""
+        return self.server.leave(now=now) if self.server is not None else [Exit("asked to leave")]
+
     def was_away(self, seconds: float, *, now: float) -> None:
         """The process was paused: for so long, silence says nothing about the primary."""
         if self.server is not None:
@@ -189,7 +194,7 @@ class Standby:
         self.run = run_of(state, vector, now=now)
         self._has_state = True
         self._number = state.number
-        self._group.clear()
+        self._repetition.begin()
         note = Note(f"following {self.primary}: {self.run.weights.schema.size} parameters at version {self.version}")
         return [note, self._acknowledge()]
 
@@ -199,24 +204,9 @@ class Standby:
             return [self._acknowledge()]
         assert self.run is not None, "updates follow the state"
         self._number = update.number
-        effects: list[Effect] = [self._acknowledge()]
-        worker, message = update.worker_id, update.message
-        match message:
-            case messages.Opened():
-                self.run.join(worker, message)
-            case messages.Adjusted():
-                self.run.repeat_adjustments(message.adjustments, now=now)
-            case messages.Report():
-                is_first = self._first_reporter.is_first(self.run.ledger.accounts[worker].number, now=now)
-                if (reported := count_report(self.run, worker, message, is_first=is_first, now=now)) is not None:
-                    effects.append(reported)
-            case Push():
-                self.run.ledger.forget_before(worker, message.oldest)
-                self._group.append((worker, message, vector))
-                if not update.together:
-                    self.run.settle(self._group)
-                    self._group.clear()
-        return effects
+        if isinstance(update.message, messages.HandedOver):
+            return self._take_what_is_handed_over(self.run, now=now)
+        return [self._acknowledge(), *self._repetition.apply(self.run, update, vector, now=now)]
 
     def _acknowledge(self, *, request: int = 0) -> SendToPrimary:
         return SendToPrimary(messages.Followed(request=request, follow=self._follow, number=self._number))
@@ -256,9 +246,16 @@ class Standby:
         lacking = run.ledger.lacking(hello.worker_id, proof_of(hello.secret), oldest=hello.oldest)
         return f"{lacking} pushes that {hello.worker_id} has dropped" if lacking else ""
 
-    def _take_over(self, run: TrainingRun, lineage: Lineage, *, now: float) -> list[Effect]:
+    def _take_what_is_handed_over(self, run: TrainingRun, *, now: float) -> list[Effect]:
+        """The primary leaves, and this standby has applied its last update."""
+        if not run.weights.is_sound():
+            return self._warn(f"{self.primary} hands over weights that hold NaN or Inf: not taking over")
+        effects = self._take_over(run, run.lineage.taken_over(draw=self._draw), f"{self.primary} leaves", now=now)
+        assert self.server is not None, "it has taken over"
+        return [*self._fence(self.server, now=now), *effects]  # the primary waits for FENCE
+
+    def _take_over(self, run: TrainingRun, lineage: Lineage, why: str, *, now: float) -> list[Effect]:
         """Become the server of the run."""
-        silent = now - self._primary_heard
         run.lineage, run.primary, run.standby = lineage, self.primary, ""
         # The primary's checkpoints are not on this disk.
         run.ledger.forget_durable()
@@ -266,8 +263,7 @@ class Standby:
         self.server = ParameterServer(run, lineage=lineage, overrides={}, limits=self._limits, now=now)
         self.server.checkpoints.saved_version = 0
         self._due = now
-        text = f"{self.primary} has been silent for {silent:.1f} s: taking over at version {self.version}"
-        return [Note(text, warning=True), *self.server.save(now=now)]
+        return [Note(f"{why}: taking over at version {self.version}", warning=True), *self.server.save(now=now)]
 
     def _fence(self, server: ParameterServer, *, now: float) -> list[Effect]:
         """Send FENCE to the old primary: it may have been paused, or cut off."""
@@ -284,8 +280,11 @@ class Standby:
         )
         return [SendToPrimary(fence)]
 
-    def _receive_from_replaced(self, server: ParameterServer, message: ToWorker) -> list[Effect]:
+    def _receive_from_replaced(self, server: ParameterServer, message: ToWorker, *, now: float) -> list[Effect]:
         """The old primary lives. If it was restarted after the takeover, its epoch is later, and this server stops."""
+        if isinstance(message, messages.Update):
+            self._due = now  # FENCE was lost
+            return self._fence(server, now=now)
         if not isinstance(message, messages.Leading):
             return []
         is_ours = message.run_id == server.lineage.run_id

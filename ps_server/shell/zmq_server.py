@@ -104,14 +104,23 @@ class ZmqServer:
     def serve(
         self,
         *,
-        until: Callable[[], bool],
+        leaving: Callable[[], bool],
         on_tick: Callable[[Status], None],
         on_record: Callable[[Reported | Happened], None],
     ) -> None:
-        """Serve until the run ends or `until`. `on_tick` gets each status, `on_record` reports and events."""
+        """
+        Serve until the run ends or `leaving`; then the run may be handed over first.
+
+        `on_tick` gets each status, `on_record` reports and events.
+        """
         self._on_record = on_record
         next_tick = time.monotonic()
-        while not self._exit and not until():
+        is_leaving = False
+        while not self._exit:
+            if not is_leaving and leaving():
+                is_leaving = True
+                self._do(self._server.leave(now=time.monotonic()))
+                continue
             due = min(next_tick, self._replies.next_due() or next_tick, self._connections.next_look)
             wait = max(0.0, due - time.monotonic())
             if self._poller.poll(int(wait * 1000) + 1):

@@ -112,6 +112,20 @@ def test_both_started_again_unchanged_after_a_takeover_go_on_with_what_the_stand
     assert f"was taken over from {pair.addresses[0]} and continues here" in standby.output
 
 
+def test_a_primary_that_is_asked_to_leave_hands_over_and_exits_with_success(pair: Pair) -> None:
+    for number in (signal.SIGUSR1, signal.SIGTERM):  # as Slurm does: a warning, then the end
+        pair.primary.signal(number)
+    assert pair.primary.wait() == 0
+    assert f"handed the run over to {pair.addresses[1]}" in pair.primary.output
+    assert "has not confirmed" not in pair.primary.output
+    assert "Traceback" not in pair.primary.output
+    pair.each_push_is_there_once()
+    assert f"{pair.addresses[0]} leaves: taking over at version" in pair.standby.output
+    remembered = read_lineage(pair.primary_folder)
+    assert remembered is not None
+    assert remembered.replaced_by == pair.addresses[1]
+
+
 def test_a_primary_that_was_paused_stops_when_it_goes_on(pair: Pair) -> None:
     pair.primary.signal(signal.SIGSTOP)
     pair.wait_for_takeover()

@@ -62,6 +62,10 @@ class SimulatedPair(SimulatedCluster):
         for deliver in inbox:
             deliver()
 
+    def ask_to_leave(self) -> None:
+        """As SIGTERM to the primary."""
+        self._do_server(self.server.leave(now=self.now))
+
     def promote(self) -> None:
         """The successor is what a test looks at from now on; the primary is gone for good."""
         self.kill_server()

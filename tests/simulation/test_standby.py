@@ -154,7 +154,7 @@ def test_a_primary_that_was_paused_stops_when_it_goes_on() -> None:
     pair.run_until(lambda: pair.standby.server is not None, within_seconds=10)
     pair.go_on()
     pair.run_until(lambda: pair.server.phase is Phase.FENCED, within_seconds=10)
-    assert "ps-server --standby-of s:1" in pair.server.fenced
+    assert "ps-server --standby-of s:1" in pair.server.ending.fenced
     nothing_is_lost_or_doubled(pair)
 
 

@@ -9,7 +9,7 @@ import common
 from common.protocol import messages
 from common.protocol.messages import CheckpointSaved, Stop, Weights
 from ps_server.machine.effects import Exit, Note, SaveCheckpoint, Send
-from ps_server.machine.parameter_server import DRAIN_SECONDS
+from ps_server.machine.ending import DRAIN_SECONDS
 from ps_server.machine.phases import ACCEPTS, Phase
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, Transcript, encoded, exits, notes, only, received, sends
 

@@ -196,7 +196,7 @@ def test_the_hello_of_a_worker_that_has_seen_the_new_server_is_enough() -> None:
     server = followed_server()
     refused = server.refusal("a", server.hello_of("a", **later()))
     assert refused.code == "fenced"
-    assert STANDBY in server.machine.fenced, "it knows where its standby listens"
+    assert STANDBY in server.machine.ending.fenced, "it knows where its standby listens"
 
 
 CLAIMS = {

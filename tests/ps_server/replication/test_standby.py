@@ -318,7 +318,7 @@ def test_an_old_primary_that_comes_back_is_fenced() -> None:
     server.is_cut = False
     server.from_standby(server.standby.tick(now=server.now))
     assert server.machine.phase is Phase.FENCED
-    assert f"ps-server --standby-of {STANDBY}" in server.machine.fenced
+    assert f"ps-server --standby-of {STANDBY}" in server.machine.ending.fenced
     assert server.machine.save(now=server.now) == [], "its checkpoints are not touched"
 
 
@@ -343,7 +343,7 @@ def test_of_two_the_later_stays() -> None:
     assert server.machine.phase is Phase.SERVING
     assert server.standby.server is not None
     assert server.standby.server.phase is Phase.FENCED
-    assert f"--standby-of {PRIMARY}" in server.standby.server.fenced
+    assert f"--standby-of {PRIMARY}" in server.standby.server.ending.fenced
     assert [one.reason for one in server.told if isinstance(one, Exit)]
 
 

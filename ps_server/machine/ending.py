@@ -1,0 +1,103 @@
+"""
+The end of a server: the run is over, the server is asked to leave, or another server has the run.
+
+A server that is asked to leave hands the run over to its standby, if it has one. From then on it settles nothing. The
+standby takes over once it has every update, and confirms that with FENCE. A server without a standby, or whose standby
+does not confirm in time, exits; the shell then writes the last checkpoint.
+
+A worker or a standby of another run, which was pointed here by mistake, fences nothing.
+"""
+
+from typing import TypeGuard
+
+from common.protocol.messages import Fence, Hello, Refused, Stop, ToServer
+from ps_server.machine.effects import Effect, Exit, Note, Send
+from ps_server.machine.membership import Membership
+from ps_server.machine.phases import Phase
+from ps_server.machine.push_pipeline import PushPipeline
+from ps_server.replication.replication import Replication
+from ps_server.state.training_run import TrainingRun
+
+DRAIN_SECONDS = 5.0  # how long workers have to say GOODBYE when the run ends
+HANDOVER_SECONDS = 1.5  # how long the standby has to take over when this server is asked to leave
+
+
+class Ending:
+    """Whether and how one server ends. At most one of `fenced`, `is_draining` and `is_handing_over` ends it."""
+
+    def __init__(self, membership: Membership, pushes: PushPipeline, replication: Replication) -> None:
+        self.fenced = ""  # why this server has ended, though the run goes on elsewhere
+        self.handed_over_to = ""  # HOST:PORT of the standby that has confirmed the handover
+        self.reason = ""  # why the run is over
+        self._phase: Phase | None = None
+        self._exit_due = 0.0
+        self._exited = False
+        self._membership = membership
+        self._pushes = pushes
+        self._replication = replication
+
+    @property
+    def phase(self) -> Phase | None:
+        """DRAINING, HANDING_OVER or FENCED; None while the server goes on."""
+        return self._phase
+
+    def drain(self, reason: str, *, now: float) -> list[Effect]:
+        """The run is over: send STOP, and exit when the workers have left. Nothing if the server ends already."""
+        if self._phase is not None:
+            return []
+        self._phase, self.reason, self._exit_due = Phase.DRAINING, reason, now + DRAIN_SECONDS
+        self._pushes.gate.drop_all()
+        stops = [Send(member.peer, Stop(reason=reason)) for member in self._membership.alive()]
+        return [Note(f"the run is over: {reason}", kind="end"), *stops, *self._replication.end(reason)]
+
+    def leave(self, *, now: float) -> list[Effect]:
+        """This server is asked to leave: hand over, or exit at once. A second call changes nothing."""
+        if self._phase is Phase.HANDING_OVER:
+            return []
+        standby = self._replication.address
+        if self._phase is not None or not standby:
+            return [Exit("asked to leave")]
+        self._phase, self._exit_due = Phase.HANDING_OVER, now + HANDOVER_SECONDS
+        self._pushes.gate.drop_all()
+        return [Note(f"asked to leave: {standby} is to take over"), *self._replication.hand_over(now=now)]
+
+    def fence(self, run: TrainingRun, address: str, *, epoch: int) -> list[Effect]:
+        """Another server serves the run in this later epoch, at `address` if known. This one saves nothing more."""
+        address = address or run.standby
+        run.lineage = run.lineage.replaced(address, epoch=epoch)
+        self.handed_over_to = address if self._phase is Phase.HANDING_OVER else ""
+        self._phase, self.fenced = Phase.FENCED, advice(address)
+        self._pushes.gate.drop_all()
+        refusal = Refused(request=0, code="fenced", reason=self.fenced)
+        return [*(Send(member.peer, refusal) for member in self._membership.alive()), Exit(self.fenced)]
+
+    def tick(self, *, now: float) -> list[Effect]:
+        """Time has passed."""
+        if self._exited or self._phase not in (Phase.DRAINING, Phase.HANDING_OVER):
+            return []
+        if self._phase is Phase.DRAINING and (not self._membership.alive() or now >= self._exit_due):
+            self._exited = True
+            return [Exit(self.reason)]
+        if self._phase is Phase.HANDING_OVER and now >= self._exit_due:
+            self._exited = True
+            slow = f"{self._replication.address or 'the standby'} has not confirmed within {HANDOVER_SECONDS:g} s"
+            return [Note(f"{slow} that it takes over; it may do so yet", warning=True), Exit("asked to leave")]
+        return []
+
+
+def is_fenced_by(message: ToServer, run: TrainingRun | None) -> TypeGuard[Hello | Fence]:
+    """Whether the message proves that this run is served in a later epoch. A claim without the proof is ignored."""
+    if run is None or not isinstance(message, Hello | Fence) or message.run_id != run.lineage.run_id:
+        return False
+    return message.latest_epoch > run.epoch and run.lineage.proves(message.latest_epoch, message.epoch_proof)
+
+
+def advice(address: str) -> str:
+    """Advice to the user of a fenced server; `address` is where the run is served now, "" if that is unknown."""
+    where = address or "HOST:PORT"
+    other = f"{address} has" if address else "another server has"
+    return (
+        f"{other} taken over this run, and its checkpoints go on there. This server is over: start it as the standby "
+        f"of the other, in a new folder: ps-server --standby-of {where} --run-dir FOLDER. Only if the other server and "
+        "its folder are lost, go on from the older state here: ps-server --resume RUN_DIR --take-back"
+    )
