@@ -18,7 +18,7 @@ from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
 from common.program.web_page import web_page
 from common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
-from common.run_folder.paths import make_run_folder, standby_folder
+from common.run_folder.paths import make_run_folder, shard_folder, standby_folder
 from common.settings.run_settings import flag_of
 from common.sockets.curve import ClientKeys, read_pair
 from ps_server.machine.parameter_server import ParameterServer
@@ -28,6 +28,7 @@ from ps_server.settings import ServerSettings
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.checkpoint_writer import CheckpointWriter
 from ps_server.shell.lineage_file import write_lineage
+from ps_server.shell.other_shards import ending_others
 from ps_server.shell.own_address import own_host
 from ps_server.shell.run_storage import RunStorage
 from ps_server.shell.zmq_server import ZmqServer
@@ -94,7 +95,9 @@ def _serve(
     try:
         shell.serve(leaving=stop.is_set, on_tick=records.tick, on_record=records.add)
     finally:
-        is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
+        status = machine.status(now=time.monotonic())
+        with ending_others(status.shard, status.ending, _peer_keys(settings)):
+            is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
         if not is_written:
             storage.keep()
     if shell.served is not None:
@@ -147,6 +150,9 @@ def _storage(flags: Parsed[ServerSettings]) -> RunStorage:
         preset=named,
         seed=run.seed if flags.names_a_run else None,
     )
+    if settings.resume is None and settings.place is not None:
+        folder = shard_folder(folder, settings.place.number, settings.place.of)
+        folder.mkdir(exist_ok=True)
     may_hold_a_run = settings.resume is not None or settings.standby_of is not None
     return RunStorage(folder, checkpoints=settings.checkpoint_dir, may_hold_a_run=may_hold_a_run)
 
@@ -186,6 +192,7 @@ def _first_line(settings: ServerSettings, bound: str, address: str) -> str:
     keys = " --curve-server-key server.key --curve-secret worker.key_secret" if settings.curve_secret else ""
     servers = f"{settings.standby_of},{address}" if settings.standby_of else address
     what = f"the standby of {settings.standby_of}, " if settings.standby_of else ""
+    what += f"{settings.place}, " if settings.place else ""
     port = split_address(address)[1]
     return f"{PROGRAM} listens on {where}, {what}port {port}; start workers with: rl-worker --server {servers}{keys}"
 

@@ -14,6 +14,7 @@ from common.program.number_flags import (
     check_number,
 )
 from common.protocol.addresses import check_address
+from common.protocol.shards import Shard, shard_of
 from ps_server.state.lineage import RUN_ID
 
 
@@ -29,6 +30,7 @@ class ServerSettings:
       --resume RUN_DIR         continue a run from its newest sound checkpoint
       --run-dir PATH           run folder
       --standby-of HOST:PORT   follow that server, and take over when it fails
+      --shard K/N              hold the K-th of N ranges of the weights; --shards names the servers of all
       --checkpoint-seconds S   time between two checkpoints
       --curve-secret PATH      lock the port, with --authorized-keys FOLDER: see ps-ctl keygen
       --max-minutes M          end after M minutes; --max-steps N after N environment steps
@@ -54,6 +56,11 @@ class ServerSettings:
     """HOST:PORT of the ps-server to follow and, when it fails, to take over from"""
     takeover_seconds: float = 1.0
     """silence of that ps-server after which workers may make this one take over; more where it may stall"""
+    shard: str | None = None
+    """K/N: hold the K-th of N ranges of the weights, with --shards; each shard has a run folder, checkpoints and a
+    standby of its own. With --resume: continue with N shards, also a run that had another number"""
+    shards: tuple[str, ...] = ()
+    """addresses of all N shards in order, as workers reach them; HOST:PORT,HOST:PORT is a shard with a standby"""
     checkpoint_seconds: float = 30.0
     """seconds between two checkpoints"""
     lease_seconds: float = 5.0
@@ -69,6 +76,11 @@ class ServerSettings:
     threads: int = 1
     """threads of the optimizer; 1 is best unless cores are idle and the network is large"""
 
+    @property
+    def place(self) -> Shard | None:
+        """The shard that the flags name; None where they name none. Raises SettingsError."""
+        return shard_of(self.shard, self.shards)
+
     def __post_init__(self) -> None:
         check_number("--port", self.port, least=0, most=MOST_PORT)
         check_number("--web-port", self.web_port or 0, least=0, most=MOST_PORT)
@@ -77,6 +89,8 @@ class ServerSettings:
         check_number("--takeover-seconds", self.takeover_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
         check_number("--receive-mib", self.receive_mib, least=LEAST_MIB, most=MOST_MIB)
         check_number("--threads", self.threads, least=1, most=MOST_THREADS)
+        if self.place is not None and self.standby_of is not None:
+            raise SettingsError("--standby-of and --shard: a standby learns its shard from the primary; give one")
         if (self.curve_secret is None) != (self.authorized_keys is None):
             raise SettingsError("--curve-secret and --authorized-keys go together; ps-ctl keygen makes both")
         if self.standby_of is not None:

@@ -7,9 +7,12 @@ import logging
 import secrets
 from typing import Any
 
+import msgspec
+
 from common.errors import Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
 from common.program.flags import Parsed
 from common.protocol.messages import StatusReply, StatusRequest
+from common.protocol.shards import WHOLE, Shard
 from common.protocol.status import Status
 from common.run_folder.checkpoint_folder import newest_first
 from common.settings.overrides import resumed_run
@@ -59,10 +62,10 @@ def machine_for(
     run: TrainingRun | None = None
     if settings.resume is not None:
         run = _restored_run(flags, storage, now=now)
-        _begin_epoch(run, storage, keys=keys, take_back=settings.take_back, draw=draw)
+        _begin_epoch(run, storage, keys=keys, take_back=settings.take_back, draw=draw, shard=settings.place)
         lineage = run.lineage
     else:
-        lineage = _new_lineage(storage, rescued=settings.rescue, draw=draw)
+        lineage = _new_lineage(storage, rescued=settings.rescue, shard=settings.place or WHOLE, draw=draw)
         if flags.names_a_run:
             run = TrainingRun(flags.run, lineage, now=now)
         write_lineage(storage.folder, lineage)
@@ -70,7 +73,7 @@ def machine_for(
     return ParameterServer(run, lineage=lineage, overrides=overrides, limits=limits, now=now)
 
 
-def _new_lineage(storage: RunStorage, *, rescued: str | None, draw: int) -> Lineage:
+def _new_lineage(storage: RunStorage, *, rescued: str | None, shard: Shard, draw: int) -> Lineage:
     """
     The lineage of a new run.
 
@@ -85,7 +88,7 @@ def _new_lineage(storage: RunStorage, *, rescued: str | None, draw: int) -> Line
         log.info("the checkpoints of run %s are lost; its workers may restore their newest weights", lost[0])
     run_id = secrets.token_hex(RUN_ID_DIGITS // 2)
     secret = secrets.token_hex(SECRET_BYTES)
-    return Lineage.begun(run_id, secret=secret, draw=draw, continues=tuple(lost[:MOST_LOST]))
+    return Lineage.begun(run_id, secret=secret, draw=draw, continues=tuple(lost[:MOST_LOST]), shard=shard)
 
 
 def _taken_over_run(
@@ -132,9 +135,17 @@ def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: fl
     return run
 
 
-def _begin_epoch(run: TrainingRun, storage: RunStorage, *, keys: ClientKeys | None, take_back: bool, draw: int) -> None:
+def _begin_epoch(
+    run: TrainingRun,
+    storage: RunStorage,
+    *,
+    keys: ClientKeys | None,
+    take_back: bool,
+    draw: int,
+    shard: Shard | None = None,
+) -> None:
     """
-    Put a restored run into an epoch after all known ones, and write that to disk.
+    Put a restored run into an epoch after all known ones, and write that to disk. `shard` has new addresses, if any.
 
     Raises Fenced when another server has taken over the run, unless the user takes it back.
     """
@@ -151,6 +162,7 @@ def _begin_epoch(run: TrainingRun, storage: RunStorage, *, keys: ClientKeys | No
         raise Fenced(advice(run.lineage.replaced_by))
     else:
         run.lineage = run.lineage.resumed(draw=draw)
+    run.lineage = msgspec.structs.replace(run.lineage, shard=shard or run.lineage.shard)
     write_lineage(storage.folder, run.lineage)
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from common.protocol.names import LONGEST_TEXT, Address, Name, Sentence, Text, is_text
+from common.protocol.shards import WHOLE, Shard
 from common.protocol.status import Adjustment, Status
 from common.protocol.tensors import TensorSpec
 
@@ -75,6 +76,7 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
     proposed_run: Run | None = None  # the run, if none is decided yet
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
     memory: Text = ""  # the name of a segment of shared memory that this worker offers
+    first_shard: Text = ""  # `first_shard` in the WELCOME of shard 1; "" before that
 
     def __post_init__(self) -> None:
         _check_run("overrides", self.overrides)
@@ -286,6 +288,8 @@ class Welcome(Reply, frozen=True, kw_only=True, tag="WELCOME"):
     memory: Text = ""  # the proof in the segment that the worker offers, if the server can map it
     credit: int = NO_LIMIT  # bytes of vectors of unanswered pushes that need no CREDIT_REQUEST
     settings_version: int = 0  # of `run`: one more with each adjustment
+    shard: Shard = WHOLE  # the place of this server among the shards of the run
+    first_shard: Text = ""  # the run id that shard 1 had first; all shards of a run agree on it
 
     def __post_init__(self) -> None:
         _check_run("run", self.run)

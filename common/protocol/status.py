@@ -3,6 +3,7 @@
 import msgspec
 
 from common.protocol.names import Name, Sentence, Text
+from common.protocol.shards import WHOLE, Shard
 
 AdjustedValue = bool | int | float | tuple[float, ...] | None
 
@@ -58,6 +59,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     phase: Name
     run_id: Text = ""  # "" at a standby that follows no run yet
     epoch: int
+    shard: Shard = WHOLE  # the place of this server among the shards of the run
     preset: Text = ""
     experiment: Text = ""
     environment: Text = ""  # its id
@@ -68,7 +70,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     ending: Sentence = ""  # why the run is over; "" before
     paused: bool = False  # pushes wait, and minutes do not count
     version: int = 0
-    parameters: int = 0
+    parameters: int = 0  # that this server holds
     snapshots: int = 0  # copies that were made of the weights to send them
     global_steps: int = 0  # T
     updates: int = 0  # gradients applied, in all epochs of the run

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from common.errors import SchemaMismatch
+from common.protocol.shards import range_of
 
 if TYPE_CHECKING:  # ps-ctl, which only sends requests, must not wait for torch
     from torch import Tensor
@@ -57,12 +58,14 @@ class Schema:
     An ordered list of tensor specs, and the place of each in the flat vector.
 
     `size` is P, the number of elements of the flat vector, of which the first `weights` are weights and the others
-    statistics; `hash` names the schema on the wire.
+    statistics; `hash` names the schema on the wire. The schema of a shard has the specs of the whole vector, and size,
+    weights, statistics and hash of the range of that shard; `first` is where the range begins.
     """
 
-    def __init__(self, specs: Iterable[TensorSpec]) -> None:
-        """Raises SchemaMismatch when the specs describe no vector."""
+    def __init__(self, specs: Iterable[TensorSpec], *, shard: int = 1, shards: int = 1) -> None:
+        """Raises SchemaMismatch when the specs describe no vector, or one that is too short for so many shards."""
         self.specs = tuple(specs)
+        self.shard, self.shards = shard, shards
         if not 0 < len(self.specs) <= MAX_TENSORS:
             raise SchemaMismatch(f"a schema has 1 to {MAX_TENSORS} tensors, not {len(self.specs)}")
         if len({spec.name for spec in self.specs}) != len(self.specs):
@@ -72,26 +75,41 @@ class Schema:
                 raise SchemaMismatch(f"tensor {spec} must have a name of 1 to 200 ASCII characters without blanks")
             if len(spec.shape) > MAX_AXES or any(not 0 < axis <= MAX_ELEMENTS for axis in spec.shape):
                 raise SchemaMismatch(f"tensor {spec} must have up to {MAX_AXES} axes, each of 1 or more")
-        self.size = sum(spec.size for spec in self.specs)
-        if self.size > MAX_ELEMENTS:
-            raise SchemaMismatch(f"a schema may have up to {MAX_ELEMENTS} elements, not {self.size}")
+        size = sum(spec.size for spec in self.specs)
+        if size > MAX_ELEMENTS:
+            raise SchemaMismatch(f"a schema may have up to {MAX_ELEMENTS} elements, not {size}")
         roles = [spec.role for spec in self.specs]
         if roles != sorted(roles, reverse=True) or roles[0] == "statistic":
             raise SchemaMismatch("weights come first in a schema, statistics after them")
-        self.weights = sum(spec.size for spec in self.specs if spec.role == "weight")
-        self.statistics = self.size - self.weights
-        self.hash = hashlib.sha256("".join(map(_line, self.specs)).encode()).hexdigest()[:32]
+        weights = sum(spec.size for spec in self.specs if spec.role == "weight")
+        if weights < shards:
+            raise SchemaMismatch(f"a network of {weights} weights cannot be cut into {shards} shards")
+        self.first, end = range_of(shard, shards, weights)
+        self.weights = end - self.first
+        self.statistics = size - weights if shard == shards else 0
+        self.size = self.weights + self.statistics
+        lines = [*map(_line, self.specs), *([f"shard {shard}/{shards}\n"] if shards > 1 else [])]
+        self.hash = hashlib.sha256("".join(lines).encode()).hexdigest()[:32]
 
     @property
     def bytes(self) -> int:
         """Size of the flat vector as float32, the codec that takes the most."""
         return ELEMENT_BYTES * self.size
 
+    @property
+    def range(self) -> slice:
+        """The elements of the whole vector that the vector of this schema holds."""
+        return slice(self.first, self.first + self.size)
+
+    def of_shard(self, shard: int, shards: int) -> "Schema":
+        """The schema of one of so many shards. Raises SchemaMismatch."""
+        return Schema(self.specs, shard=shard, shards=shards)
+
     @classmethod
-    def from_list(cls, specs: Any) -> "Schema":
+    def from_list(cls, specs: Any, *, shard: int = 1, shards: int = 1) -> "Schema":
         """The inverse of `to_list`. Raises SchemaMismatch."""
         try:
-            return cls(msgspec.convert(specs, list[TensorSpec]))
+            return cls(msgspec.convert(specs, list[TensorSpec]), shard=shard, shards=shards)
         except msgspec.ValidationError as error:
             raise SchemaMismatch(str(error)) from error
 
@@ -101,18 +119,28 @@ class Schema:
         return plain
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schema) and self.specs == other.specs
+        return isinstance(other, Schema) and (self.specs, self.first, self.size) == (
+            other.specs,
+            other.first,
+            other.size,
+        )
 
     def __hash__(self) -> int:
-        return hash(self.specs)
+        return hash((self.specs, self.first, self.size))
 
     def views(self, flat: "Tensor") -> dict[str, "Tensor"]:
-        """The named tensors inside `flat` [P]. They share its memory. Raises SchemaMismatch for another length."""
+        """
+        The named tensors inside `flat` [P], a piece [n] of one that was cut. They share its memory.
+
+        Raises SchemaMismatch for another length.
+        """
         if len(flat) != self.size:
             raise SchemaMismatch(f"a vector of this schema has {self.size} elements, not {len(flat)}")
-        views, at = {}, 0
+        views, at = {}, -self.first
         for spec in self.specs:
-            views[spec.name] = flat[at : at + spec.size].view(spec.shape)
+            part = flat[max(at, 0) : max(at + spec.size, 0)]
+            if len(part):
+                views[spec.name] = part.view(spec.shape) if len(part) == spec.size else part
             at += spec.size
         return views
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from common.errors import SettingsError
 
+SHARD_FOLDERS = "shard-*-of-*"  # pattern of the folders, in that of the run, that its shards keep
 SETTINGS = "run.toml"
 LINEAGE = "lineage.json"  # the run of this folder, and the newest epoch in which it was served
 ENDPOINT = "endpoint"  # HOST:PORT of the server while it serves
@@ -33,6 +34,11 @@ CURVE = "curve.png"
 SERVER_LOG = "server.log"
 WEB_LOG = "web.log"
 PAGE = "page"  # address of the page while it is served, with its token
+
+
+def shard_folder(run_folder: Path, shard: int, shards: int) -> Path:
+    """The folder of one of so many shards; that of the run where there are no others."""
+    return run_folder / f"shard-{shard}-of-{shards}" if shards > 1 else run_folder
 
 
 def checkpoint_name(global_steps: int) -> str:

@@ -8,6 +8,7 @@ place and supersede it. Where keys are asked for, a worker id stays with the fir
 """
 
 import hashlib
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -29,6 +30,37 @@ from ps_server.state.training_run import TrainingRun
 
 # Worker ids of one run. A checkpoint holds an account of each, about a hundred bytes, for good.
 MAX_WORKERS = 100_000
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """A run that no worker has proposed yet. `overrides` are flat settings from the server's own flags."""
+
+    lineage: Lineage
+    overrides: dict[str, Any]
+
+    def run_for(self, hello: Hello, run: TrainingRun | None, *, now: float) -> TrainingRun:
+        """
+        The run that this worker is to train: `run` if there is one, else the worker's proposal. Raises Denied.
+
+        A worker that has not joined shard 1 yet may have made the proposal. One that has joined it knows better.
+        """
+        lineage = run.lineage if run else self.lineage
+        is_known_better = run is not None and run.may_be_replaced and hello.first_shard != ""
+        spec = admit(hello, run=None if is_known_better else run, lineage=lineage, overrides=self.overrides)
+        if run is None or is_known_better:
+            decided = TrainingRun(spec, lineage, now=now)
+            decided.may_be_replaced = lineage.shard.number > 1 and not hello.first_shard
+            decided.ledger = run.ledger if run else decided.ledger
+            run = decided
+        if hello.first_shard not in ("", run.first_shard) and run.first_shard:
+            raise Denied(
+                "other_run",
+                f"{run.shard} here belongs to run {run.first_shard}, and shard 1 of {hello.worker_id} to run "
+                f"{hello.first_shard}: --shards of these servers must name the shards of one run",
+            )
+        run.first_shard = run.first_shard or hello.first_shard
+        return run
 
 
 def admit(hello: Hello, *, run: TrainingRun | None, lineage: Lineage, overrides: dict[str, Any]) -> RunSpec:

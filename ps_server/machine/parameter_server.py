@@ -17,7 +17,7 @@ from common.protocol import messages
 from common.protocol.messages import ToServer
 from common.protocol.status import Status
 from common.protocol.wire import Buffer
-from ps_server.machine.admission import Admission, admit
+from ps_server.machine.admission import Admission, Undecided
 from ps_server.machine.checkpoint_schedule import NOTHING_TO_GO_BACK_TO, CheckpointSchedule, Saving
 from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.ending import Ending, is_fenced_by
@@ -57,7 +57,7 @@ class ParameterServer:
         self, run: TrainingRun | None, *, lineage: Lineage, overrides: dict[str, Any], limits: Limits, now: float
     ) -> None:
         self.run = run
-        self._lineage = lineage  # until there is a run
+        self._undecided = Undecided(lineage, overrides)
         self.membership = Membership(limits.lease_seconds, now=now)
         self.refusals = Refusals(self.membership)
         self.replication = Replication()
@@ -76,7 +76,6 @@ class ParameterServer:
             self.membership, self.pushes, self.replication, self.checkpoints, self._saving, self.status
         )
         self.ending = Ending(self.membership, self.pushes, self.replication)
-        self._overrides = overrides
 
     def __repr__(self) -> str:
         alive = len(self.membership.alive())
@@ -85,7 +84,7 @@ class ParameterServer:
     @property
     def lineage(self) -> Lineage:
         """The run id, the epoch, and the secret of the run."""
-        return self.run.lineage if self.run else self._lineage
+        return self.run.lineage if self.run else self._undecided.lineage
 
     @property
     def epoch(self) -> int:
@@ -230,11 +229,11 @@ class ParameterServer:
         return self._requests.reply(self.run, member, message, vector, now=now)
 
     def _hello(self, peer: PeerId, hello: messages.Hello, *, key: str, now: float) -> list[Effect]:
-        spec = admit(hello, run=self.run, lineage=self.lineage, overrides=self._overrides)
-        if self.run is None:
-            self.run = TrainingRun(spec, self.lineage, now=now)
-            self.pushes.begin(self.run)
-        return self._admission.join(self.run, peer, hello, key=key, now=now)
+        run = self._undecided.run_for(hello, self.run, now=now)
+        if run is not self.run:
+            self.run = run
+            self.pushes.begin(run)
+        return self._admission.join(run, peer, hello, key=key, now=now)
 
     def _follow(self, run: TrainingRun, peer: PeerId, follow: messages.Follow, *, now: float) -> list[Effect]:
         effects = self.replication.follow(peer, follow, run, now=now)

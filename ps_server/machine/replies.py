@@ -50,6 +50,8 @@ def welcome(hello: Hello, run: TrainingRun, account: Account, *, lease_seconds: 
         codecs=tuple(CODECS),
         credit=credit,
         settings_version=run.adjustments.version,
+        shard=run.shard,
+        first_shard=run.first_shard,
     )
 
 
@@ -134,6 +136,7 @@ def status_of(run: TrainingRun | None, members: list[Member], *, now: float, **f
 def _run_fields(run: TrainingRun, *, now: float) -> dict[str, Any]:
     progress = run.progress
     return {
+        "shard": run.shard,
         "preset": run.spec.preset,
         "experiment": run.spec.experiment,
         "environment": run.spec.environment.id,

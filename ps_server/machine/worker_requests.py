@@ -88,7 +88,7 @@ class WorkerRequests:
         self, run: TrainingRun, member: Member, seed: Seed, vector: Sequence[Buffer], *, now: float
     ) -> list[Effect]:
         """The first weights of a run are taken. Later ones are not needed, but must have the same schema."""
-        schema, weights = seed_of(seed, vector)
+        schema, weights = seed_of(seed, vector, run.shard)
         if run.store is not None:
             if sentence := run.store.schema.difference(schema):
                 raise Denied("schema_mismatch", f"this run trains another network: {sentence}")

@@ -45,7 +45,7 @@ class MetricsFiles:
 
     def _add_run(self, status: Status, time_of_day: float) -> None:
         row = msgspec.structs.asdict(status) | {"time": time_of_day}
-        del row["workers"], row["adjustments"]  # they are in files of their own
+        del row["workers"], row["adjustments"], row["shard"]  # in files of their own; in the name of the folder
         self._run.add([row])
 
     def _add_workers(self, status: Status, time_of_day: float) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from common.errors import PsRlError, SchemaMismatch, UnknownCodec, WireError
 from common.protocol.codecs import codec_named
 from common.protocol.messages import Push, Seed
+from common.protocol.shards import Shard
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
 
@@ -32,10 +33,10 @@ def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tupl
     return gradient, norm
 
 
-def seed_of(message: Seed, vector: Sequence[Buffer]) -> tuple[Schema, Tensor]:
-    """The schema and the weights [P] of a seed. Raises Denied."""
+def seed_of(message: Seed, vector: Sequence[Buffer], shard: Shard) -> tuple[Schema, Tensor]:
+    """The schema and the weights [P] of a seed for this shard. Raises Denied."""
     try:
-        schema = Schema(message.schema)
+        schema = Schema(message.schema, shard=shard.number, shards=shard.of)
     except SchemaMismatch as error:
         raise Denied("bad_schema", str(error)) from error
     return schema, _finite(message.codec, vector, schema, "weights")[0]

@@ -1,5 +1,6 @@
 """
-The lineage of a server: the run id, and the epoch, which orders the lives of the run's servers without a clock.
+The lineage of a server: the run id, the shard, and the epoch, which orders the lives of the run's servers without a
+clock.
 
 A resumed server increments the middle part of the epoch, a standby that takes over the upper part: so a takeover is
 above every resume of the server that it replaces. The lowest part is random, so that two servers that took the same
@@ -16,6 +17,8 @@ import re
 
 import msgspec
 
+from common.protocol.shards import WHOLE, Shard
+
 RUN_ID_DIGITS = 16
 RUN_ID = re.compile(f"[0-9a-f]{{{RUN_ID_DIGITS}}}")
 DRAWN = 2**24  # the random part of an epoch is below this
@@ -29,13 +32,16 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     run_id: str
     secret: str  # shared by the servers of this run
     epoch: int
+    shard: Shard = WHOLE  # the place of this server among the servers of the run
     continues: tuple[str, ...] = ()  # ids of lost runs, whose workers may restore their newest weights
     replaced_by: str | None = None  # HOST:PORT of the server of this epoch; "" where only the epoch is known
 
     @classmethod
-    def begun(cls, run_id: str, *, secret: str, draw: int, continues: tuple[str, ...] = ()) -> "Lineage":
+    def begun(
+        cls, run_id: str, *, secret: str, draw: int, continues: tuple[str, ...] = (), shard: Shard = WHOLE
+    ) -> "Lineage":
         """The first epoch of a new run."""
-        return cls(run_id=run_id, secret=secret, epoch=_RESUMED + draw, continues=continues)
+        return cls(run_id=run_id, secret=secret, epoch=_RESUMED + draw, continues=continues, shard=shard)
 
     def resumed(self, *, draw: int) -> "Lineage":
         """The next epoch of the same server."""
@@ -48,6 +54,11 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def replaced(self, by: str, *, epoch: int) -> "Lineage":
         """The lineage of this server when another one serves the run in a later epoch."""
         return msgspec.structs.replace(self, epoch=max(epoch, self.epoch), replaced_by=by)
+
+    @property
+    def first_run_id(self) -> str:
+        """The id of the first run that this one continues; its own where it continues none."""
+        return self.continues[-1] if self.continues else self.run_id
 
     @property
     def proof(self) -> str:

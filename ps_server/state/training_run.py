@@ -13,6 +13,7 @@ from torch import Tensor
 
 from common.errors import CheckpointError, SchemaMismatch
 from common.protocol.messages import Opened, Push, Report, Settlement, Verdict
+from common.protocol.shards import Shard
 from common.protocol.status import Adjustment
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
@@ -43,6 +44,9 @@ class TrainingRun:
     def __init__(self, spec: RunSpec, lineage: Lineage, *, now: float) -> None:
         self.spec = spec
         self.lineage = lineage
+        # The run id that shard 1 had first: which shards belong together. Others learn it from the first worker.
+        self.first_shard = lineage.first_run_id if lineage.shard.number == 1 else ""
+        self.may_be_replaced = False  # a worker proposed the run before it knew that of shard 1
         self.ledger = Ledger(PUSH_WINDOW)
         self.progress = Progress(now=now)
         self.adjustments = Adjustments()
@@ -62,7 +66,8 @@ class TrainingRun:
         try:
             lineage = msgspec.convert(record["lineage"], Lineage)
             run = cls(run_from_dict(record["run"], source="checkpoint"), lineage, now=now)
-            run.seed(Schema.from_list(record["schema"]), vectors["weights"])
+            run.first_shard = record["first_shard"]
+            run.seed(_schema_of(record, run.shard), vectors["weights"])
             run.standby, run.primary = record["standby"], record["primary"]
             run.weights.restore(vectors, version=record["version"], target_version=record["target_version"])
             run._keep_for_late_gradients()
@@ -79,6 +84,7 @@ class TrainingRun:
         """The content of a checkpoint beside the vectors, as plain values."""
         return {
             "lineage": msgspec.to_builtins(self.lineage),
+            "first_shard": self.first_shard,
             "standby": self.standby,
             "primary": self.primary,
             "version": self.weights.version,
@@ -96,6 +102,11 @@ class TrainingRun:
         return self.lineage.epoch
 
     @property
+    def shard(self) -> Shard:
+        """Which range of the flat vector this server holds."""
+        return self.lineage.shard
+
+    @property
     def weights(self) -> WeightStore:
         """The weights of a seeded run."""
         assert self.store is not None, "the run is not seeded yet; the server's phases refuse such messages"
@@ -108,6 +119,7 @@ class TrainingRun:
 
     def seed(self, schema: Schema, weights: Tensor) -> None:
         """Begin with these weights [P]."""
+        self.may_be_replaced = False
         optimizer = optimizer_for(self.spec.optimizer, schema.weights)
         self.store = WeightStore(schema, weights, optimizer, has_target=self._target_interval > 0)
         self._keep_for_late_gradients()
@@ -211,7 +223,7 @@ class TrainingRun:
 
         Raises CheckpointError when the checkpoint is of another network.
         """
-        if Schema.from_list(record["schema"]) != self.weights.schema or "weights" not in vectors:
+        if _schema_of(record, self.shard) != self.weights.schema or "weights" not in vectors:
             raise CheckpointError("the newest checkpoint is of another network")
         version = self.weights.version + 1
         self.weights.restore(vectors, version=version, target_version=version)
@@ -272,3 +284,7 @@ class TrainingRun:
             code=denied.code if denied else "",
             reason=str(denied) if denied else "",
         )
+
+
+def _schema_of(record: dict[str, Any], shard: Shard) -> Schema:
+    return Schema.from_list(record["schema"], shard=shard.number, shards=shard.of)

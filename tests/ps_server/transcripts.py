@@ -14,6 +14,7 @@ from torch import Tensor
 
 from common.protocol import messages
 from common.protocol.messages import NO_LIMIT, Episode, Message, Push, Settlement, ToServer, settlement_of
+from common.protocol.shards import WHOLE, Shard
 from common.protocol.tensors import Schema, TensorSpec
 from common.protocol.wire import Buffer
 from common.settings.run_settings import run_from_dict
@@ -49,8 +50,8 @@ def vector(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float32)
 
 
-def a_lineage(epoch: int = EPOCH, run_id: str = RUN_ID) -> Lineage:
-    return Lineage(run_id=run_id, secret=SECRET, epoch=epoch)
+def a_lineage(epoch: int = EPOCH, run_id: str = RUN_ID, shard: Shard = WHOLE) -> Lineage:
+    return Lineage(run_id=run_id, secret=SECRET, epoch=epoch, shard=shard)
 
 
 def later(epoch: int = EPOCH + 1, run_id: str = RUN_ID) -> dict[str, Any]:
@@ -86,6 +87,7 @@ class Transcript:
         now: float = START,
         overrides: dict[str, Any] | None = None,
         receive_bytes: int = NO_LIMIT,
+        shard: Shard = WHOLE,
     ) -> None:
         self.now = now
         self.effects: list[Effect] = []
@@ -93,8 +95,8 @@ class Transcript:
         self.applied_steps = 0
         self._request = itertools.count(1)
         self.machine = ParameterServer(
-            TrainingRun(run, a_lineage(epoch), now=now) if isinstance(run, RunSpec) else run,
-            lineage=a_lineage(epoch, run_id),
+            TrainingRun(run, a_lineage(epoch, shard=shard), now=now) if isinstance(run, RunSpec) else run,
+            lineage=a_lineage(epoch, run_id, shard),
             overrides=overrides or {},
             limits=Limits(
                 lease_seconds=LEASE_SECONDS, checkpoint_seconds=CHECKPOINT_SECONDS, receive_bytes=receive_bytes

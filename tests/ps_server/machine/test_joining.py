@@ -108,6 +108,7 @@ def test_welcome_holds_all_that_a_worker_needs(server: Transcript) -> None:
         lease_seconds=LEASE_SECONDS,
         codecs=tuple(CODECS),
         credit=4 * SCHEMA.size,
+        first_shard=RUN_ID,
     )
     assert welcome == expected
 
