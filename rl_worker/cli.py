@@ -37,7 +37,8 @@ from rl_worker.networks.normalization import measure_normalization
 from rl_worker.play.gifs import GifRecorder
 from rl_worker.play.live_game import LiveGame
 from rl_worker.settings import WorkerSettings
-from rl_worker.shell.remote_parameters import Newest, RemoteParameters
+from rl_worker.shell.connections import Connection, Connections, Opening
+from rl_worker.shell.remote_parameters import Newest
 from rl_worker.shell.zmq_client import ZmqClient
 from rl_worker.training import train
 
@@ -64,13 +65,11 @@ def work(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(settings.threads)
     _check(flags)
     stop = StopSignal(raises=True)
-    keys = settings.client_keys()
-    machine = _machine(flags, name)
     watch = StallWatch(settings.stall_seconds, now=time.monotonic())
-    client = ZmqClient(settings.server, machine, keys=keys, postponing_signals=stop.postponed, watch=watch)
+    connections = _connections(flags, name, stop, watch)
     reason = ""
     try:
-        _join_and_train(flags, client, machine, lambda: watch.progressed(now=time.monotonic()))
+        _join_and_train(flags, connections, lambda: watch.progressed(now=time.monotonic()))
     except RunEnded as ended:
         reason = str(ended)
         log.info("the run is over: %s", ended)
@@ -81,7 +80,7 @@ def work(argv: Sequence[str] | None = None) -> int:
         reason = f"failed: {type(error).__name__}"
         raise
     finally:
-        client.close(reason)
+        connections.close(reason)
     return 0
 
 
@@ -100,28 +99,25 @@ def _named_modules(flags: Parsed[WorkerSettings]) -> list[str]:
     return [*flags.program.imports, *filter(None, [flags.module])]
 
 
-def _join_and_train(
-    flags: Parsed[WorkerSettings], client: ZmqClient, machine: ParameterClient, progressed: Callable[[], None]
-) -> None:
+def _join_and_train(flags: Parsed[WorkerSettings], connections: Connections, progressed: Callable[[], None]) -> None:
     """Train until something is raised. `progressed` is called after each step of the environments."""
     settings = flags.program
     log.info("joining %s", settings.server)
     for why in filter(None, map(why_no_address, settings.addresses)):
         log.warning("%s; trying on", why)
-    welcome = client.welcome.result()
+    welcome = connections.join()
     source = f"the server at {settings.server}"
     run = run_from_dict(welcome.run, source=source)
     is_trusted = settings.curve_server_key is not None
     import_modules(_named_modules(flags), run.environment, source=source, is_trusted=is_trusted)
-    _train(flags, run, welcome, client, machine, progressed)
+    _train(flags, run, welcome, connections, progressed)
 
 
 def _train(
     flags: Parsed[WorkerSettings],
     run: RunSpec,
     welcome: Welcome,
-    client: ZmqClient,
-    machine: ParameterClient,
+    connections: Connections,
     progressed: Callable[[], None],
 ) -> None:
     """Build what the run needs, and train until something is raised."""
@@ -134,15 +130,15 @@ def _train(
     algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
     if not welcome.schema:
         measure_normalization(algorithm.network, environments, seed=first_seed)  # the same, whichever worker is first
-    network = FlatNetwork(algorithm.network, client.shared_array)
-    parameters = RemoteParameters(client, machine, network.schema, run.wire)
+    network = FlatNetwork(algorithm.network, connections.shared_array)
+    parameters = connections.parameters(network.schema, run.wire)
     _log_start(environments, network, welcome, count=count, seed=seed)
     parameters.seed(network.weights)
-    live = LiveGame(algorithm, environments, is_watched=lambda: machine.is_watched, send=client.show)
+    live = LiveGame(algorithm, environments, is_watched=lambda: connections.is_watched, send=connections.show)
     collector = collector_for(algorithm, environments, seed=seed, watcher=live.decided)
 
     def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
-        if gifs is not None and machine.is_first:
+        if gifs is not None and connections.is_first:
             gifs.add(episodes, network.weights, global_steps=newest.global_steps)
 
     adjusted = parameters.adjusted_algorithm
@@ -194,18 +190,29 @@ def _gif_recorder(
     return GifRecorder(player_and_game, folder, every_episodes=every, seed=seed)
 
 
-def _machine(flags: Parsed[WorkerSettings], name: str) -> ParameterClient:
-    return ParameterClient(
-        Identity(
+def _connections(flags: Parsed[WorkerSettings], name: str, stop: StopSignal, watch: StallWatch) -> Connections:
+    """The worker's connections, the first of which begins to join at once."""
+    settings = flags.program
+    keys, secret = settings.client_keys(), secrets.token_hex(16)
+
+    def connect(opening: Opening) -> Connection:
+        identity = Identity(
             worker_id=name,
-            secret=secrets.token_hex(16),
+            secret=secret,
             overrides=flags.overrides,
-            proposed_run=flags.run.to_dict(),
+            proposed_run=opening.run or flags.run.to_dict(),
             host=as_text(socket.gethostname()),
             environments=flags.run.environment.envs if "environment.envs" in flags.overrides else 0,
-        ),
-        patience_seconds=60 * flags.program.patience_minutes,
-        addresses=len(flags.program.addresses),
-        resend_bytes=int(flags.program.resend_mib * 2**20),
-        now=time.monotonic(),
-    )
+            first_shard=opening.first_shard,
+        )
+        machine = ParameterClient(
+            identity,
+            patience_seconds=60 * settings.patience_minutes,
+            addresses=len(opening.server.split(",")),
+            resend_bytes=int(settings.resend_mib * 2**20) // opening.shards,
+            now=time.monotonic(),
+        )
+        client = ZmqClient(opening.server, machine, keys=keys, postponing_signals=stop.postponed, watch=watch)
+        return Connection(client, machine)
+
+    return Connections(settings.server, connect)

@@ -11,6 +11,7 @@ from typing import Any
 from common.protocol import messages
 from common.protocol.codecs import CODECS
 from common.protocol.messages import Hello, Run, Welcome
+from common.protocol.shards import Shard
 from common.protocol.tensors import Schema
 from common.settings.adjustable import TAKEN_OVER
 from common.settings.run_settings import flag_of, flat_settings
@@ -30,10 +31,11 @@ class Identity:
         proposed_run: dict[str, Any],
         host: str,
         environments: int,
+        first_shard: str = "",
     ) -> None:
         """
         `secret` is a random text that no other process knows; `overrides` are the settings, flat, that this worker's
-        user has set; `proposed_run` is the whole run, for a server that has none yet.
+        user has set; `proposed_run` is the whole run, for a server that has none yet; `first_shard` is that of shard 1.
         """
         self._constant_fields: dict[str, Any] = {
             "worker_id": worker_id,
@@ -43,12 +45,14 @@ class Identity:
             "host": host,
             "environments": environments,
             "overrides": overrides,
+            "first_shard": first_shard,
         }
         self._proposed_run = proposed_run
         self._run_id = ""
         self._incarnation = 0
         self._latest_epoch = 0
         self._epoch_proof = ""
+        self._shard: Shard | None = None  # of the newest WELCOME
 
     def hello(self, *, request: int, oldest: int) -> Hello:
         """The HELLO of this moment. `oldest` is the lowest sequence that may still be sent."""
@@ -74,6 +78,9 @@ class Identity:
         if self._run_id and (setting := _changed_setting(self._proposed_run, welcome.run)):
             why = f"the server came back with another {setting}, which workers have from their start"
             return f"{why}; start this worker anew"
+        before, after = self._shard, welcome.shard
+        if before is not None and (before.number, before.of) != (after.number, after.of):
+            return f"the server came back as {after} of the run, and was {before}; start this worker anew"
         difference = schema.difference(Schema(welcome.schema)) if schema is not None and welcome.schema else ""
         return f"the run trains another network: {difference}" if difference else ""
 
@@ -84,6 +91,7 @@ class Identity:
         self._incarnation = welcome.incarnation
         self._latest_epoch, self._epoch_proof = welcome.epoch, welcome.epoch_proof
         self._proposed_run = welcome.run
+        self._shard = welcome.shard
         return is_another
 
     def adjusted(self, run: Run) -> Run:

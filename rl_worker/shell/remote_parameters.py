@@ -33,6 +33,7 @@ class Newest:
     target_version: int
     weights: Tensor | None  # [P] float32, read-only: a view of the received message
     settled: Settlement | None = None  # of the push that requested the weights
+    parts: tuple["Newest", ...] = ()  # of each shard, without weights, where there are shards
 
 
 class RemoteParameters:
@@ -42,7 +43,7 @@ class RemoteParameters:
         """`schema` is that of the trainer's network; `wire` says how vectors travel."""
         self._client = client
         self._machine = machine
-        self._schema = schema
+        self.schema = schema
         self._gradients = GradientEncoder(wire.gradient_codec, schema)
         self._weight_codec = wire.weight_codec
         self._prefetch = wire.prefetch
@@ -50,18 +51,23 @@ class RemoteParameters:
         self._discarded = 0
         self._adjusted_run: Run | None = None
 
-    def seed(self, weights: Tensor) -> None:
-        """Offer first weights [P]; the server takes those of the first worker."""
+    def seed(self, weights: Tensor) -> bool:
+        """Offer first weights [P]; whether the server takes them, as it does those of the first worker."""
         vector = [CODECS[SEED_CODEC].encode(weights)]
-        self._client.call(partial(self._machine.seed, self._schema, SEED_CODEC, vector)).result()
+        reply, _ = self._client.call(partial(self._machine.seed, self.schema, SEED_CODEC, vector)).result()
+        return isinstance(reply, messages.Seeded) and reply.accepted
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
         """The newest weights; without the vector when they are those of `have`."""
+        return self.newest(self.request(have, target=target).result())
+
+    def request(self, have: Newest | None, *, target: bool) -> ReplyFuture[Reply]:
+        """The first half of `pull`, which does not wait; `newest` is the second."""
         epoch, version = (have.epoch, have.version) if have else (0, 0)
         call = partial(
             self._machine.pull, have_epoch=epoch, have_version=version, target=target, codec=self._weight_codec
         )
-        return self._newest(self._client.call(call).result())
+        return self._client.call(call)
 
     def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
         """
@@ -71,6 +77,11 @@ class RemoteParameters:
         if newer ones were pulled since; or `computed_on` without weights if no reply has come yet. `steps` environment
         steps are counted into T. The gradient must not change any more: the resend buffer keeps it until it is durable.
         """
+        self.push(gradient, computed_on=computed_on, steps=steps)
+        return self.replied(computed_on)
+
+    def push(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> None:
+        """The first half of `push_pull`, which does not wait."""
         call = partial(
             self._machine.push,
             self._gradients.codec,
@@ -81,9 +92,16 @@ class RemoteParameters:
             weight_codec=self._weight_codec,
         )
         self._in_flight.append(self._client.call(call))
+
+    def awaited(self) -> Sequence[ReplyFuture[Reply]]:
+        """The replies that `replied` will wait for."""
+        return list(self._in_flight)[: max(0, len(self._in_flight) - self._prefetch)]
+
+    def replied(self, computed_on: Newest) -> Newest:
+        """The second half of `push_pull`."""
         newest = replace(computed_on, weights=None, settled=None)
         while len(self._in_flight) > self._prefetch:
-            reply = self._newest(self._in_flight.popleft().result())
+            reply = self.newest(self._in_flight.popleft().result())
             self._check(reply.settled)
             is_outdated = reply.epoch == newest.epoch and reply.version < newest.version
             newest = replace(newest, settled=reply.settled) if is_outdated else reply
@@ -102,12 +120,13 @@ class RemoteParameters:
             part = episodes[at : at + MOST_EPISODES]
             self._client.call(partial(self._machine.report, part, meters))
 
-    def _newest(self, received: Reply) -> Newest:
+    def newest(self, received: Reply) -> Newest:
+        """The second half of `pull`: what a reply brings."""
         reply, vector = received
         assert isinstance(reply, messages.Weights | messages.NotModified), f"{reply} is no reply to a pull"
         weights = None
         if isinstance(reply, messages.Weights):
-            weights = codec_named(reply.codec).decode(vector, self._schema.size, self._schema.statistics)
+            weights = codec_named(reply.codec).decode(vector, self.schema.size, self.schema.statistics)
         return Newest(reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled)
 
     def _check(self, settled: Settlement | None) -> None:

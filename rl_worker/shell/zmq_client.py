@@ -71,6 +71,7 @@ class ZmqClient:
         self._watch = watch
         self._stall: Stall | None = None
         self._pending: dict[int, ReplyFuture[Reply]] = {}  # by ticket
+        self._farewell: ReplyFuture[Reply] | None = None  # to GOODBYE
         self._ended: Exception | None = None  # why the conversation is over
         self._slots = SegmentSlots()
         self._lock = threading.Lock()
@@ -108,11 +109,17 @@ class ZmqClient:
         with self._postponing_signals(), self._lock:
             return self._slots.array(size)
 
+    def say_goodbye(self, reason: str = "") -> None:
+        """Send GOODBYE; `close` waits for the reply."""
+        self._farewell = self.call(lambda now: self._client.leave(reason, now=now))
+
     def close(self, reason: str = "") -> None:
-        """Send GOODBYE, wait a moment for the reply, and end the thread."""
-        farewell = self.call(lambda now: self._client.leave(reason, now=now))
+        """Send GOODBYE unless it was sent, wait a moment for the reply, and end the thread."""
+        if self._farewell is None:
+            self.say_goodbye(reason)
+        assert self._farewell is not None, "it was said just now"
         try:
-            farewell.exception(timeout=GOODBYE_SECONDS)
+            self._farewell.exception(timeout=GOODBYE_SECONDS)
         except TimeoutError:
             log.debug("no reply to GOODBYE")
         self._closing.set()

@@ -1,0 +1,112 @@
+"""
+The connections of one worker: one to its server, or one to each of the shards that the server names in WELCOME.
+
+Each connection is whole: a machine, a socket, a resend buffer and slots of its own. A shard that is restarted or taken
+over gets again what it lacks, and the others notice nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.errors import SettingsError
+from common.protocol.messages import Frame, Run, Welcome
+from common.protocol.tensors import Schema
+from common.settings.run_spec import Wire
+from rl_worker.machine.parameter_client import ParameterClient
+from rl_worker.machine.shard_agreement import disagreement
+from rl_worker.shell.remote_parameters import RemoteParameters
+from rl_worker.shell.sharded_parameters import ShardedParameters
+from rl_worker.shell.zmq_client import ZmqClient
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One connection: its shell and its machine."""
+
+    client: ZmqClient
+    machine: ParameterClient
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """How a connection is opened: to which server, one of how many, with which run and `first_shard` in HELLO."""
+
+    server: str
+    shards: int = 1
+    run: Run | None = None  # None: what the user's flags propose
+    first_shard: str = ""
+
+
+class Connections:
+    """The connections of one worker, in the order of the shards."""
+
+    def __init__(self, server: str, connect: Callable[[Opening], Connection]) -> None:
+        """`connect` opens a connection, which begins to join at once."""
+        self._server = server
+        self._connect = connect
+        self._all = [connect(Opening(server=server))]
+
+    def join(self) -> Welcome:
+        """
+        Join the server, or all shards of its run; the WELCOME of the first.
+
+        Raises SettingsError that names the shard when the shards are not of one run.
+        """
+        welcome = self._all[0].client.welcome.result()
+        if not welcome.shard.addresses:
+            return welcome
+        typed = {welcome.shard.number: self._server}  # the user may reach it by another address than the other shards
+        servers = [typed.get(number) or address for number, address in enumerate(welcome.shard.addresses, 1)]
+        self.close("to join all shards")
+        self._all = [self._connect(Opening(server=servers[0], shards=len(servers)))]
+        first = self._all[0].client.welcome.result()
+        _check(first, first, 1, servers)
+        for server in servers[1:]:
+            opening = Opening(server=server, shards=len(servers), run=first.run, first_shard=first.first_shard)
+            self._all.append(self._connect(opening))
+        for number, connection in enumerate(self._all[1:], 2):
+            _check(first, connection.client.welcome.result(), number, servers)
+        return first
+
+    def parameters(self, schema: Schema, wire: Wire) -> RemoteParameters | ShardedParameters:
+        """The weights of the run that the trainer's network, of this schema, is for. Raises SchemaMismatch."""
+        if len(self._all) == 1:
+            return RemoteParameters(self._all[0].client, self._all[0].machine, schema, wire)
+        parts = [
+            RemoteParameters(one.client, one.machine, schema.of_shard(number, len(self._all)), wire)
+            for number, one in enumerate(self._all, 1)
+        ]
+        return ShardedParameters(parts, schema)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this worker does what one worker alone does for a run."""
+        return self._all[0].machine.is_first
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody watches this worker's game, at whichever shard."""
+        return any(one.machine.is_watched for one in self._all)
+
+    def show(self, frame: Frame) -> None:
+        """Send a frame of the game to those who watch it."""
+        for one in self._all:
+            one.client.show(frame)
+
+    def shared_array(self, size: int) -> np.ndarray | None:
+        """As ZmqClient's. No memory is shared with several shards at once: each range is copied to its shard."""
+        return self._all[0].client.shared_array(size) if len(self._all) == 1 else None
+
+    def close(self, reason: str = "") -> None:
+        """Say GOODBYE everywhere, and end all connections."""
+        for one in self._all:
+            one.client.say_goodbye(reason)
+        for one in self._all:
+            one.client.close()
+
+
+def _check(first: Welcome, other: Welcome, number: int, servers: list[str]) -> None:
+    if sentence := disagreement(first, other, number=number, address=servers[number - 1]):
+        raise SettingsError(sentence)
