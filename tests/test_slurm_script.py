@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash
 
 # In place of a program: notes its arguments, then does what the n-th line of the file `lives` says.
 PROGRAM = """#!/bin/bash
-trap 'touch {folder}/left; exit 0' TERM
+trap 'touch {folder}/left; kill $(jobs -p); exit 0' TERM
 echo "$(basename "$0") $*" >>{folder}/started
 life=$(sed -n "$(wc -l <{folder}/started)p" {folder}/lives)
 eval "$life"
