@@ -61,17 +61,19 @@ def serve(argv: Sequence[str] | None = None) -> int:
         log.info(flags.remark)
     torch.set_num_threads(settings.threads)
     take_every_descriptor_allowed()
-    stop = StopSignal()
-    access_control = _access_control(settings)
-    storage = _storage(flags)
-    try:
-        machine = machine_for(flags, storage, keys=_peer_keys(settings), now=time.monotonic())
-        with web_page(storage.folder, port=settings.web_port, secret_key=settings.curve_secret) as page:
-            if page is not None:
-                print(page.first_line(within_seconds=PAGE_SECONDS), flush=True)
-            _serve(machine, storage, settings, access_control, stop)
-    finally:
-        storage.close()
+    stop = StopSignal(raises=True)
+    with settings.watched():
+        access_control = _access_control(settings)
+        storage = _storage(flags)
+        try:
+            machine = machine_for(flags, storage, keys=_peer_keys(settings), now=time.monotonic())
+            with web_page(storage.folder, port=settings.web_port, secret_key=settings.curve_secret) as page:
+                if page is not None:
+                    print(page.first_line(within_seconds=PAGE_SECONDS), flush=True)
+                with stop.postponed():  # from here on the server itself leaves in order
+                    _serve(machine, storage, settings, access_control, stop)
+        finally:
+            storage.close()
     return 0
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import SettingsError
+from common.program.notices import NoticeFlags
 from common.program.number_flags import (
     LEAST_MIB,
     LEAST_SECONDS,
@@ -19,7 +20,7 @@ from ps_server.state.lineage import RUN_ID
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerSettings:
+class ServerSettings(NoticeFlags):
     """
     Hold the weights of a run, apply the gradients that workers push, and keep both in checkpoints.
 

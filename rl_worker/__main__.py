@@ -8,7 +8,7 @@ PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def main() -> NoReturn:
-    _start("rl_worker.cli")
+    _start("rl_worker.cli", leaves_in_order=True)
 
 
 def cluster() -> NoReturn:
@@ -24,14 +24,14 @@ def check() -> NoReturn:
     _start("rl_worker.local.run_check")
 
 
-def _start(module: str) -> NoReturn:
+def _start(module: str, *, leaves_in_order: bool = False) -> NoReturn:
     sys.path.insert(0, PACKAGES)
     import common  # noqa: F401  (the one beside this package, not another one of this name)
 
     del sys.path[0]
     from common.program.start import start
 
-    start(module)
+    start(module, leaves_in_order=leaves_in_order)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ from rl_worker.training import train
 PROGRAM = "rl-worker"
 DEFAULT_PRESET = "pong"  # of a run that neither the server nor a flag has decided
 SEEDS_APART = 1000  # between the seeds of two workers
+LEAVE_SECONDS = 2.0  # to finish an unroll and push it, when a signal asks to leave
 
 log = logging.getLogger(PROGRAM)
 
@@ -62,26 +63,32 @@ def work(argv: Sequence[str] | None = None) -> int:
     log_as(name)
     if flags.remark:
         log.info(flags.remark)
-    torch.set_num_threads(settings.threads)
-    _check(flags)
     stop = StopSignal(raises=True)
-    watch = StallWatch(settings.stall_seconds, now=time.monotonic())
+    torch.set_num_threads(settings.threads)
+    with settings.watched():
+        _check(flags)
+        _work_for(flags, name, stop)
+    return 0
+
+
+def _work_for(flags: Parsed[WorkerSettings], name: str, stop: StopSignal) -> None:
+    """Work for the server until the run ends or a signal comes. GOODBYE is said in any case."""
+    watch = StallWatch(flags.program.stall_seconds, now=time.monotonic())
     connections = _connections(flags, name, stop, watch)
-    reason = ""
+    reason = "interrupted"
     try:
-        _join_and_train(flags, connections, lambda: watch.progressed(now=time.monotonic()))
+        _join_and_train(flags, connections, stop, lambda: watch.progressed(now=time.monotonic()))
+        log.info("asked to leave: everything is pushed")
     except RunEnded as ended:
         reason = str(ended)
         log.info("the run is over: %s", ended)
     except Interrupted:
-        reason = "interrupted"
-        log.info("interrupted: leaving")
+        log.info("asked to leave: an unroll in progress is lost")
     except Exception as error:
         reason = f"failed: {type(error).__name__}"
         raise
     finally:
         connections.close(reason)
-    return 0
 
 
 def _check(flags: Parsed[WorkerSettings]) -> None:
@@ -99,8 +106,10 @@ def _named_modules(flags: Parsed[WorkerSettings]) -> list[str]:
     return [*flags.program.imports, *filter(None, [flags.module])]
 
 
-def _join_and_train(flags: Parsed[WorkerSettings], connections: Connections, progressed: Callable[[], None]) -> None:
-    """Train until something is raised. `progressed` is called after each step of the environments."""
+def _join_and_train(
+    flags: Parsed[WorkerSettings], connections: Connections, stop: StopSignal, progressed: Callable[[], None]
+) -> None:
+    """Train until something is raised or a signal comes. `progressed` is called after each step of the environments."""
     settings = flags.program
     log.info("joining %s", settings.server)
     for why in filter(None, map(why_no_address, settings.addresses)):
@@ -110,7 +119,7 @@ def _join_and_train(flags: Parsed[WorkerSettings], connections: Connections, pro
     run = run_from_dict(welcome.run, source=source)
     is_trusted = settings.curve_server_key is not None
     import_modules(_named_modules(flags), run.environment, source=source, is_trusted=is_trusted)
-    _train(flags, run, welcome, connections, progressed)
+    _train(flags, run, welcome, connections, stop, progressed)
 
 
 def _train(
@@ -118,9 +127,10 @@ def _train(
     run: RunSpec,
     welcome: Welcome,
     connections: Connections,
+    stop: StopSignal,
     progressed: Callable[[], None],
 ) -> None:
-    """Build what the run needs, and train until something is raised."""
+    """Build what the run needs, and train until something is raised or a signal comes."""
     count = flags.run.environment.envs if "environment.envs" in flags.overrides else run.environment.envs
     seed = flags.run.seed if "seed" in flags.overrides else run.seed
     first_seed = secrets.randbelow(10**9) if seed is None else seed
@@ -141,8 +151,9 @@ def _train(
         if gifs is not None and connections.is_first:
             gifs.add(episodes, network.weights, global_steps=newest.global_steps)
 
-    adjusted = parameters.adjusted_algorithm
-    train(parameters, network, collector, algorithm, on_episodes=on_episodes, adjusted=adjusted)
+    adjusted, leaving = parameters.adjusted_algorithm, stop.is_set
+    with stop.grace(LEAVE_SECONDS):
+        train(parameters, network, collector, algorithm, on_episodes=on_episodes, adjusted=adjusted, is_leaving=leaving)
 
 
 def _log_start(environments: Environments, network: FlatNetwork, welcome: Welcome, *, count: int, seed: int) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from tyro.conf import arg
 
 from common.errors import SettingsError
+from common.program.notices import NoticeFlags
 from common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_MINUTES, MOST_SECONDS, MOST_THREADS, check_number
 from common.protocol.addresses import check_address
 from common.protocol.names import LONGEST_NAME, as_name, is_name
@@ -15,7 +16,7 @@ from rl_worker.shell.server_address import is_path
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerSettings(CurveFlags):
+class WorkerSettings(CurveFlags, NoticeFlags):
     """
     Step environments, compute gradients, push them to a server. The server names the run.
 

@@ -1,13 +1,14 @@
 """
 The worker's loop: pull, collect, differentiate, push. All its parts are passed in.
 
-The loop ends when a call raises: RunEnded when the run is over, another PsRlError when the worker cannot go on.
+The loop ends when a call raises: RunEnded when the run is over, another PsRlError when the worker cannot go on. It also
+ends when the worker is asked to leave: after the unroll in progress is pushed and its games are reported.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Algorithm, Loss
 from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.networks.normalization import observe
-from rl_worker.rollouts import RolloutCollector
+from rl_worker.rollouts import RolloutCollector, Trajectory
 from rl_worker.shell.remote_parameters import Newest
 
 REPORT_SECONDS = 0.5  # least time between two reports
@@ -29,6 +30,7 @@ class Parameters(Protocol):
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest: ...
     def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest: ...
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None: ...
+    def finish(self) -> None: ...
 
 
 def train(
@@ -39,16 +41,19 @@ def train(
     *,
     on_episodes: Callable[[Sequence[Episode], Newest], None] = lambda _episodes, _newest: None,
     adjusted: Callable[[], run_spec.Algorithm | None] = lambda: None,
+    is_leaving: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
-) -> NoReturn:
+) -> None:
     """
-    Train until a call raises. `on_episodes` gets the episodes that ended in each unroll, and the newest version.
-    `adjusted` returns the algorithm's settings if they were adjusted since its last call.
+    Train until a call raises, or until `is_leaving` is true after an unroll.
+
+    `on_episodes` gets the episodes that ended in each unroll, and the newest version. `adjusted` returns the settings
+    of the algorithm if they were adjusted since its last call.
     """
     target = None if algorithm.target_network is None else Target(parameters, algorithm.target_network)
     newest = _load_newest(network, parameters.pull())
     reporter = Reporter(parameters, clock)
-    while True:
+    while not is_leaving():
         if (settings := adjusted()) is not None:
             algorithm.adjust(settings)
         algorithm.begin_unroll(newest.global_steps)
@@ -58,19 +63,34 @@ def train(
             with reporter.time("server"):
                 newest = _load_newest(network, parameters.pull(newest))
         observe(algorithm.network, trajectory.observations[:-1].flatten(0, 1))
-        steps = trajectory.steps
         if target is not None:
             target.refresh(newest)
-        for batch in algorithm.batches(trajectory):
-            with reporter.time("learn"):
-                loss = algorithm.loss(batch)
-                gradient, norm = network.gradient_of(loss.total, clip=algorithm.gradient_clip)
-            with reporter.time("server"):
-                newest = _load_newest(network, parameters.push_pull(gradient, computed_on=newest, steps=steps))
-            steps = 0  # the steps of an unroll are counted once, with its first push
+        newest, loss, norm = _learn(parameters, network, algorithm, trajectory, newest, reporter)
         episodes = collector.take_episodes()
         reporter.report(episodes, loss, network, gradient_norm=norm, steps=trajectory.steps)
         on_episodes(episodes, newest)
+    reporter.report_rest()
+    parameters.finish()
+
+
+def _learn(
+    parameters: Parameters,
+    network: FlatNetwork,
+    algorithm: Algorithm,
+    trajectory: Trajectory,
+    newest: Newest,
+    reporter: "Reporter",
+) -> tuple[Newest, Loss, float]:
+    """Push a gradient of each batch of an unroll. Returns the newest version, the last loss and its gradient's norm."""
+    steps = trajectory.steps
+    for batch in algorithm.batches(trajectory):
+        with reporter.time("learn"):
+            loss = algorithm.loss(batch)
+            gradient, norm = network.gradient_of(loss.total, clip=algorithm.gradient_clip)
+        with reporter.time("server"):
+            newest = _load_newest(network, parameters.push_pull(gradient, computed_on=newest, steps=steps))
+        steps = 0  # the steps of an unroll are counted once, with its first push
+    return newest, loss, norm
 
 
 class Target:
@@ -126,6 +146,11 @@ class Reporter:
         self._seconds = dict.fromkeys(self._seconds, 0.0)
         self._episodes = []
         self._steps = 0
+
+    def report_rest(self) -> None:
+        """The trainer leaves: the episodes that wait for the next report are reported now."""
+        if self._episodes:
+            self._parameters.report(self._episodes, {})
 
 
 def _load_newest(network: FlatNetwork, newest: Newest) -> Newest:

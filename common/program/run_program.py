@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from common.errors import PsRlError
 from common.program.allocator import keep_freed_memory
 from common.program.output import lenient_output
+from common.program.stop_signals import Interrupted
 
 NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError
 
@@ -28,5 +29,7 @@ def run_program(main: Any, prog: str) -> NoReturn:
                 raise
             print(f"{prog}: there is not enough memory for these settings: {error}", file=sys.stderr)
             sys.exit(1)
+        except Interrupted:  # it has not begun yet, or has ended already
+            sys.exit(0)
         except KeyboardInterrupt:
             sys.exit(130)

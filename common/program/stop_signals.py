@@ -1,5 +1,6 @@
 """
-Signals that ask a program to leave in order: Ctrl-C, SIGTERM and a lost terminal (SIGHUP).
+Signals that ask a program to leave in order: SIGTERM, Ctrl-C, a lost terminal (SIGHUP), and SIGUSR1, which Slurm sends
+ahead of the time limit (`--signal=USR1@50`). The first one counts; further ones change nothing.
 
 A program polls, or has Interrupted raised in its main thread: between any two steps, but never inside of what must be
 whole, such as a message of several frames.
@@ -8,7 +9,9 @@ A signal that was ignored when the program started stays ignored, and children i
 a shell ignores SIGINT for its background jobs. SIGTERM always counts, since no launcher ignores it.
 """
 
+import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,11 +26,14 @@ class StopSignal:
     """Whether a stop signal came since this was made. All methods belong to the main thread."""
 
     def __init__(self, *, raises: bool = False) -> None:
-        """`raises`: each signal raises Interrupted too."""
+        """`raises`: the first signal raises Interrupted too."""
         self._raises = raises
         self._came = False
-        self._to_raise = False  # a signal came inside of `postponed`
+        self._to_raise = False  # Interrupted is due, inside of `postponed`
         self._postponed = 0  # depth of nested `postponed`
+        self._grace_seconds = 0.0  # inside of `grace`
+        self._grace: threading.Timer | None = None  # since a signal came there
+        self._is_overdue = False  # the grace period is over
         for number in (signal.SIGTERM, *IGNORABLE):
             if number not in IGNORABLE or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._handle)
@@ -47,9 +53,42 @@ class StopSignal:
             self._to_raise = False
             raise Interrupted
 
+    @contextmanager
+    def grace(self, seconds: float) -> Iterator[None]:
+        """A signal leaves this block so many seconds to end by itself before Interrupted is raised."""
+        self._grace_seconds = seconds
+        try:
+            yield
+        finally:
+            self._grace_seconds = 0.0
+            if self._grace is not None:
+                self._grace.cancel()
+                self._grace.join()
+                self._is_overdue = False
+
     def _handle(self, *_: object) -> None:
-        self._came = True
+        is_first, self._came = not self._came, True
+        if is_first and self._grace_seconds:
+            self._grace = threading.Timer(self._grace_seconds, self._grace_is_over)
+            self._grace.start()
+        elif (is_first and self._raises) or self._is_overdue:
+            self._is_overdue = False
+            self._raise()
+
+    def _grace_is_over(self) -> None:
+        """In the timer's thread: have Interrupted raised in the main thread."""
+        self._is_overdue = True
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    def _raise(self) -> None:
         if self._postponed:
-            self._to_raise = self._raises
-        elif self._raises:
+            self._to_raise = True
+        else:
             raise Interrupted
+
+
+def leave_at_once() -> None:
+    """Until a StopSignal is made, SIGTERM and SIGUSR1 end the program with status 0: it has done nothing yet."""
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda *_: os._exit(0))

@@ -48,6 +48,7 @@ class RemoteParameters:
         self._weight_codec = wire.weight_codec
         self._prefetch = wire.prefetch
         self._in_flight: deque[ReplyFuture[Reply]] = deque()  # of pushes, the oldest first
+        self._reported: ReplyFuture[Reply] | None = None  # the last report
         self._discarded = 0
         self._adjusted_run: Run | None = None
 
@@ -118,7 +119,14 @@ class RemoteParameters:
         """Report episodes and meters to the server, without waiting."""
         for at in range(0, max(1, len(episodes)), MOST_EPISODES):
             part = episodes[at : at + MOST_EPISODES]
-            self._client.call(partial(self._machine.report, part, meters))
+            self._reported = self._client.call(partial(self._machine.report, part, meters))
+
+    def finish(self) -> None:
+        """Wait until every push is settled and every report has its reply."""
+        while self._in_flight:
+            self._check(self.newest(self._in_flight.popleft().result()).settled)
+        if self._reported is not None:
+            self._reported.exception()  # a refused report does not count, as before
 
     def newest(self, received: Reply) -> Newest:
         """The second half of `pull`: what a reply brings."""

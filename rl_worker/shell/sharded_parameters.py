@@ -78,6 +78,11 @@ class ShardedParameters:
         for part in self._parts:
             part.report(episodes, meters)
 
+    def finish(self) -> None:
+        """Wait until every shard has settled every push and answered every report."""
+        for part in self._parts:
+            part.finish()
+
     def adjusted_algorithm(self) -> Algorithm | None:
         """The algorithm's settings when they were adjusted since this was called last, else None; those of shard 1."""
         return self._parts[0].adjusted_algorithm()

@@ -77,18 +77,62 @@ def test_a_worker_may_be_started_before_the_server(programs: Programs) -> None:
     steps_beyond(endpoint, 0, server)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_saves_and_exits(programs: Programs, tmp_path: Path, number: int) -> None:
+    """Twice: a second signal changes nothing."""
     server, endpoint = programs.start_server(*FOREVER)
     worker = programs.start("rl-worker", "--server", endpoint)
     steps_beyond(endpoint, 0, server)
     worker.signal(number)
-    assert worker.wait(10) == 0, worker.output
+    worker.signal(number)
+    assert worker.wait() == 0, worker.output
+    assert "asked to leave: everything is pushed" in worker.output
     assert status_of(endpoint).workers_alive == 0, "the worker did not say goodbye"
     server.signal(number)
-    assert server.wait(10) == 0, server.output
+    server.signal(number)
+    assert server.wait() == 0, server.output
     assert list((tmp_path / "run" / "checkpoints").glob("checkpoint-*.safetensors"))
     assert not (tmp_path / "run" / "endpoint").exists()
+    assert "Traceback" not in worker.output + server.output
+
+
+def handles(program: Program, number: signal.Signals) -> bool:
+    """Whether the process has a handler for this signal; the interpreter itself takes a moment to start."""
+    status = Path(f"/proc/{program.process.pid}/status").read_text()
+    return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1)
+
+
+def test_a_signal_during_the_start_ends_a_program_with_success(programs: Programs, tmp_path: Path) -> None:
+    """While it imports torch, and a little later."""
+    server = ("ps-server", "--host", "127.0.0.1", "--port", "0", "--preset", "cartpole", "--run-dir")
+    starts = [
+        programs.start(*command)
+        for number in range(2)
+        for command in ((*server, str(tmp_path / str(number))), ("rl-worker", "--server", "127.0.0.1:9"))
+    ]
+    for number, program in enumerate(starts):
+        wait_for(lambda program=program: handles(program, signal.SIGTERM), program=program)  # type: ignore[misc]
+        rest(0.0 if number < 2 else 1.0)
+        program.signal(signal.SIGTERM)
+    for program in starts:
+        assert program.wait() == 0, program.output
+        assert "Traceback" not in program.output
+
+
+def test_a_notice_is_as_good_as_a_signal(programs: Programs, tmp_path: Path) -> None:
+    notice = tmp_path / "notice"
+    watching = ("--notice-file", str(notice))
+    server, endpoint = programs.start_server(*FOREVER, *watching)
+    worker = programs.start("rl-worker", "--server", endpoint, "--notice-command", f"test -e '{notice}'")
+    steps_beyond(endpoint, 0, server)
+    notice.touch()
+    assert [worker.wait(), server.wait()] == [0, 0], worker.output + server.output
+    assert "succeeded: leaving in order" in worker.output
+    assert "is there: leaving in order" in server.output
+    assert list((tmp_path / "run" / "checkpoints").glob("checkpoint-*.safetensors"))
+    late = programs.start("rl-worker", "--server", endpoint, *watching)
+    assert late.wait() == 0
+    assert "joining" not in late.output, "it was there already"
 
 
 def test_the_end_of_the_budget_ends_everyone_with_status_0(programs: Programs, tmp_path: Path) -> None:

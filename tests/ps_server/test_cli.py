@@ -16,6 +16,7 @@ from common.run_folder.paths import METRICS
 from ps_server import cli
 from ps_server.settings import ServerSettings
 from tests.common.program.test_number_flags import numbers_of
+from tests.ps_server.stops import NoSignal, StopAtOnce
 
 Serve = Callable[..., None]
 
@@ -24,7 +25,7 @@ Serve = Callable[..., None]
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Starts ps-server, which must stop before it serves."""
     before = set(threading.enumerate())
-    monkeypatch.setattr(cli, "StopSignal", object)  # it would take over the signals of this process
+    monkeypatch.setattr(cli, "StopSignal", NoSignal)  # it would take over the signals of this process
 
     def start(*flags: str | Path) -> None:
         what = [] if "--standby-of" in flags else ["--environment", "CartPole-v1"]
@@ -111,11 +112,6 @@ def test_a_server_that_fails_to_start_lets_go_of_its_folders(serve: Serve, tmp_p
     with pytest.raises(SettingsError, match="cannot listen there"):
         serve("--run-dir", tmp_path, "--host", "203.0.113.1")
     FolderLocks([tmp_path, tmp_path / "checkpoints"]).close()
-
-
-class StopAtOnce:
-    def is_set(self) -> bool:
-        return True
 
 
 EXTREMES = {

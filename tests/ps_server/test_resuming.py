@@ -14,15 +14,11 @@ from common.settings.overrides import resumed_run
 from common.settings.run_settings import flat_settings
 from ps_server import cli
 from tests.common.settings.test_overrides import BEGUN_WITH, another
+from tests.ps_server.stops import StopAtOnce
 from tests.ps_server.transcripts import EPOCH, Transcript, restored_run
 
 Resume = Callable[..., dict[str, Any]]
 EACH_ALGORITHM = ["a3c", "one_step_q", "one_step_sarsa", "n_step_q"]
-
-
-class StopAtOnce:
-    def is_set(self) -> bool:
-        return True
 
 
 @pytest.fixture

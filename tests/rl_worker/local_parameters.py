@@ -30,6 +30,7 @@ class LocalParameters:
     pulled_targets: list[int] = field(default_factory=list)  # versions
     pushed: list[tuple[Tensor, int, int]] = field(default_factory=list)  # (gradient, computed_on, steps)
     reports: list[tuple[list[Episode], dict[str, float]]] = field(default_factory=list)
+    is_finished: bool = False
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
         if not target:
@@ -51,6 +52,9 @@ class LocalParameters:
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
         self.reports.append((list(episodes), meters))
+
+    def finish(self) -> None:
+        self.is_finished = True
 
     def _newest(self) -> Newest:
         return Newest(

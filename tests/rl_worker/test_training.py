@@ -1,7 +1,9 @@
 """The loop, with an object as its server and a number as its clock."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
@@ -48,9 +50,10 @@ class Trial:
     global_steps: list[int] = field(default_factory=list)  # at the beginning of each unroll
     adjusted: dict[int, run_spec.Algorithm] = field(default_factory=dict)  # settings, by the unroll that begins then
     learned_as: list[tuple[int, run_spec.Algorithm]] = field(default_factory=list)  # unrolls begun, settings
+    asks_to_leave_in_unroll: int = -1
     ended: list[tuple[int, int]] = field(default_factory=list)  # games that ended in each unroll, T after it
 
-    def run(self) -> "TrialParameters":
+    def run(self, ends: AbstractContextManager[Any] | None = None) -> "TrialParameters":
         network = nn.Linear(3, 1, bias=False)
         flat = FlatNetwork(network)
         parameters = TrialParameters(torch.tensor([1.0, 2.0, 3.0]), 0.01, self.updates)
@@ -59,7 +62,7 @@ class Trial:
         games = [Game((1.0, 2.0), "terminated")]
         environments = ScriptedEnvironments(games, games, games)
         collector = RolloutCollector(environments, algorithm, unroll_length=UNROLL, discount=0.9, seed=0)
-        with pytest.raises(RunEnded, match="that was all"):
+        with ends or pytest.raises(RunEnded, match="that was all"):
             train(
                 parameters,
                 flat,
@@ -67,6 +70,7 @@ class Trial:
                 algorithm,
                 on_episodes=self.on_episodes,
                 adjusted=lambda: self.adjusted.get(len(self.global_steps)),
+                is_leaving=lambda: len(self.global_steps) == self.asks_to_leave_in_unroll,
                 clock=self.clock,
             )
         return parameters
@@ -277,3 +281,14 @@ def test_the_target_is_fetched_when_it_has_changed_and_only_then() -> None:
 
 def test_an_algorithm_without_a_target_pulls_none() -> None:
     assert Trial(updates=4).run().pulled_targets == []
+
+
+def test_a_worker_that_is_asked_to_leave_pushes_its_unroll_and_reports_its_games() -> None:
+    """The question comes in the midst of the third unroll; too soon after a report for another one."""
+    trial = Trial(updates=10**6, speed=100.0)
+    trial.asks_to_leave_in_unroll = 3
+    parameters = trial.run(ends=nullcontext())
+    assert len(parameters.pushed) == 3
+    assert parameters.is_finished
+    reported = sum(len(episodes) for episodes, _ in parameters.reports)
+    assert reported == sum(ended for ended, _ in trial.ended) > 0

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from common.program.run_program import run_program
+from common.program.stop_signals import Interrupted
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def thawed() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("thawed")
-@pytest.mark.parametrize(("outcome", "status"), [(0, 0), (3, 3), (KeyboardInterrupt(), 130)])
+@pytest.mark.parametrize(("outcome", "status"), [(0, 0), (3, 3), (KeyboardInterrupt(), 130), (Interrupted(), 0)])
 def test_a_program_ends_with_the_status_of_its_main(outcome: Any, status: int) -> None:
     def main() -> int:
         if isinstance(outcome, BaseException):

@@ -2,13 +2,16 @@
 
 import os
 import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from common.program.stop_signals import Interrupted, StopSignal
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +33,7 @@ def test_each_stop_signal_is_noticed(number: int) -> None:
     assert stop.is_set()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_that_nohup_or_a_shell_ignores_stays_ignored(number: int) -> None:
     signal.signal(number, signal.SIG_IGN)
     stop = StopSignal()
@@ -53,6 +56,47 @@ def test_a_signal_is_raised_at_once(number: int) -> None:
     StopSignal(raises=True)
     with pytest.raises(Interrupted):
         os.kill(os.getpid(), number)
+
+
+@each_signal
+def test_a_second_signal_changes_nothing(number: int) -> None:
+    """The program is on its way out: what it does there must not be torn."""
+    stop = StopSignal(raises=True)
+    with pytest.raises(Interrupted):
+        os.kill(os.getpid(), number)
+    for again in SIGNALS:
+        os.kill(os.getpid(), again)
+    with stop.postponed():
+        os.kill(os.getpid(), number)
+
+
+@each_signal
+def test_a_signal_in_a_grace_period_is_raised_when_that_is_over(number: int) -> None:
+    stop = StopSignal(raises=True)
+
+    def work() -> None:
+        with stop.grace(0.05):
+            os.kill(os.getpid(), number)
+            assert stop.is_set()
+            threading.Event().wait(30)
+            pytest.fail("it was not interrupted")
+
+    with pytest.raises(Interrupted):
+        work()
+
+
+def test_what_ends_within_its_grace_period_is_not_interrupted() -> None:
+    stop = StopSignal(raises=True)
+    with stop.grace(30.0):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_program_that_has_not_begun_leaves_with_success(number: int) -> None:
+    source = "from common.program.stop_signals import leave_at_once\nimport signal\nleave_at_once()\n"
+    program = [sys.executable, "-c", f"{source}signal.raise_signal({number:d})\nsignal.pause()"]
+    assert subprocess.run(program, timeout=60, check=False).returncode == 0
 
 
 @each_signal
