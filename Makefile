@@ -13,7 +13,7 @@ RUN := $(VENV)/run$(EXTRA).ready
 READY := $(VENV)/ready
 
 .PHONY: train test check lint format bench bench-full nightly explore chaos fuzz soak torn learn-chaos partition scaling
-.PHONY: docker-test engine-test clean help
+.PHONY: trackers docker-test engine-test clean help
 
 train: $(RUN)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
@@ -68,6 +68,10 @@ scaling: $(READY)  ## steps to a score with 1 to 16 workers, for each method: Ta
 
 engine-test: $(READY)  ## ps-rl on a real cluster engine of deploy/, started, scaled and hurt: ENGINE=docker|swarm|slurm|kubernetes|ray
 	deploy/engine_test.sh $(ENGINE)
+
+trackers: $(READY)  ## the tests of all experiment trackers; installs MLflow, too
+	$(BIN)/pip install -q -c constraints.txt -e ".[wandb,trackio,mlflow]"
+	$(BIN)/pytest tests/ps_track
 
 docker-test: ENGINE := docker
 docker-test: engine-test  ## the same for ENGINE=docker

@@ -16,6 +16,7 @@ from common.program.log_lines import log_as
 from common.program.output import never_wait_for_output
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
+from common.program.trackers import trackers
 from common.program.web_page import web_page
 from common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
 from common.run_folder.paths import make_run_folder, shard_folder, standby_folder
@@ -67,7 +68,10 @@ def serve(argv: Sequence[str] | None = None) -> int:
         storage = _storage(flags)
         try:
             machine = machine_for(flags, storage, keys=_peer_keys(settings), now=time.monotonic())
-            with web_page(storage.folder, port=settings.web_port, secret_key=settings.curve_secret) as page:
+            with (
+                trackers(storage.folder, settings.track, report=log.info),
+                web_page(storage.folder, port=settings.web_port, secret_key=settings.curve_secret) as page,
+            ):
                 if page is not None:
                     print(page.first_line(within_seconds=PAGE_SECONDS), flush=True)
                 with stop.postponed():  # from here on the server itself leaves in order

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import UseAppendAction
 
 from common.errors import SettingsError
 from common.program.notices import NoticeFlags
@@ -14,6 +17,7 @@ from common.program.number_flags import (
     MOST_THREADS,
     check_number,
 )
+from common.program.trackers import TrackerName, check_trackers
 from common.protocol.addresses import check_address
 from common.protocol.shards import Shard, shard_of
 from ps_server.state.lineage import RUN_ID
@@ -74,6 +78,8 @@ class ServerSettings(NoticeFlags):
     """folder of public keys that may connect; those in its subfolder admins may also save and stop the run"""
     web_port: int | None = None
     """show the run in a browser on this port of the loopback interface; 0: a free one"""
+    track: Annotated[tuple[TrackerName, ...], UseAppendAction] = ()
+    """experiment tracker that the run is sent to, an extra of the same name; may be given again for another"""
     threads: int = 1
     """threads of the optimizer; 1 is best unless cores are idle and the network is large"""
 
@@ -92,6 +98,7 @@ class ServerSettings(NoticeFlags):
         check_number("--threads", self.threads, least=1, most=MOST_THREADS)
         if self.place is not None and self.standby_of is not None:
             raise SettingsError("--standby-of and --shard: a standby learns its shard from the primary; give one")
+        check_trackers(self.track)
         if (self.curve_secret is None) != (self.authorized_keys is None):
             raise SettingsError("--curve-secret and --authorized-keys go together; ps-ctl keygen makes both")
         if self.standby_of is not None:

@@ -19,12 +19,12 @@ from common.protocol.messages import Event, WatchedFrame
 from common.protocol.status import Status
 from common.run_folder.checkpoint_folder import checkpoints_of
 from common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS, SETTINGS, WORKERS
+from common.run_folder.rows_tail import RowsTail
 from common.run_folder.run_rows import EventRow
 from common.settings.run_files import settings_as_written
 from common.sockets.curve import ClientKeys
 from ps_web.history import EpisodePoint, MetricsPoint, Table, WorkerPoint, mean_meters, rows_of_meters
 from ps_web.link import ServerLink
-from ps_web.tail import RowsTail
 from ps_web.viewers import Viewers
 
 EVERY_SECONDS = 1.0  # between two looks at a folder

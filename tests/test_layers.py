@@ -14,6 +14,7 @@ MAY_IMPORT = {
     "common": {"common"},
     "ps_server": {"ps_server", "common"},
     "rl_worker": {"rl_worker", "common"},
+    "ps_track": {"ps_track", "common"},
     "ps_web": {"ps_web", "common"},
 }
 # Decisions without side effects: a whole cluster of these runs in one thread. Files of the folder itself, not below it.

@@ -80,10 +80,14 @@ class Child:
             else self.last_line() or how_it_ended(self.exit_status)
         )
 
-    def end(self, *, within_seconds: float) -> None:
-        """Send SIGTERM, and SIGKILL if it has not left by then."""
+    def ask_to_leave(self) -> None:
+        """Send SIGTERM."""
         if self._process.poll() is None:
             self._process.terminate()
+
+    def end(self, *, within_seconds: float) -> None:
+        """Send SIGTERM, and SIGKILL if it has not left by then."""
+        self.ask_to_leave()
         try:
             self._process.wait(within_seconds)
         except subprocess.TimeoutExpired:

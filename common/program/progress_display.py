@@ -89,6 +89,8 @@ class ProgressDisplay:
 
 def _phase(status: Status) -> str:
     """The state of the run in words."""
+    if status.drained:
+        return "drained; ps-ctl resume admits workers"
     return "paused; ps-ctl resume goes on" if status.paused else PHASES.get(status.phase, status.phase)
 
 

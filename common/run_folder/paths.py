@@ -65,6 +65,16 @@ def worker_log(number: int) -> str:
     return f"worker-{number}.log"
 
 
+def tracker_log(folder: Path, tracker: str) -> Path:
+    """The log of the process that sends a run to an experiment tracker."""
+    return folder / f"{tracker}.log"
+
+
+def tracker_position(folder: Path, tracker: str) -> Path:
+    """What an experiment tracker has of a run."""
+    return folder / f"{tracker}.json"
+
+
 def make_run_folder(given: Path | None, *, experiment: str, preset: str, seed: int | None) -> Path:
     """
     The given folder, made if it is missing; without one a new folder.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
-from tyro.conf import arg
+from tyro.conf import UseAppendAction, arg
 
 from common.errors import PsRlError, ServerUnreachable, SettingsError
 from common.program.flags import Parsed, parse_with_run
@@ -25,6 +25,7 @@ from common.program.output_file import check_output
 from common.program.progress_display import ProgressDisplay
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
+from common.program.trackers import TrackerName, check_trackers, trackers
 from common.program.web_page import web_page
 from common.protocol.addresses import is_loopback, split_address
 from common.protocol.status import Status
@@ -81,6 +82,8 @@ class ClusterSettings:
     """show the run in a browser: its address is among the first lines"""
     web_port: int = 0
     """port of that page, on the loopback interface; 0: a free one"""
+    track: Annotated[tuple[TrackerName, ...], UseAppendAction] = ()
+    """experiment tracker that the run is sent to, an extra of the same name; may be given again for another"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules that workers import first, because they register environments"""
     render: bool = False
@@ -98,6 +101,7 @@ class ClusterSettings:
             check_number("--workers", self.workers, least=1, most=MOST_WORKERS)
         check_number("--port", self.port, least=0, most=MOST_PORT)
         check_number("--web-port", self.web_port, least=0, most=MOST_PORT)
+        check_trackers(self.track)
         check_number("--stall-seconds", self.stall_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
         if self.resume is not None and self.run_dir is not None:
             raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
@@ -124,7 +128,10 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     if flags.remark:
         print(flags.remark)
     folder, server_flags = _prepare(flags)
-    with web_page(folder, port=flags.program.web_port if flags.program.web else None) as page:
+    with (
+        trackers(folder, flags.program.track, report=print),
+        web_page(folder, port=flags.program.web_port if flags.program.web else None) as page,
+    ):
         cluster = _start(flags, folder, server_flags)
         start_minutes = (time.monotonic() - started) / 60
         try:

@@ -1,0 +1,1 @@
+"""A run as an experiment tracker has it: Weights & Biases, Trackio or MLflow."""

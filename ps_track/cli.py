@@ -1,0 +1,141 @@
+"""
+`python -m ps_track RUN_DIR --track NAME`: sends a run to a tracker; with --follow until a signal comes.
+
+A tracker that fails is tried again, at growing intervals, with the rows that it has not got. A batch that failed in the
+middle is sent again as a whole.
+"""
+
+import importlib
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import tyro
+
+from common.errors import PsRlError, SettingsError
+from common.program.flags import parse_program
+from common.program.log_lines import log_as
+from common.program.run_program import run_program
+from common.program.stop_signals import StopSignal
+from common.program.trackers import TrackerName, check_trackers
+from common.run_folder.paths import METRICS, SETTINGS, tracker_position
+from common.settings.run_files import settings_as_written
+from common.settings.run_settings import flat_settings
+from ps_track.feed import Batch, Feed
+from ps_track.tracker import TrackedRun, Tracker, summary_of
+
+PROGRAM = "ps-track"
+CLASSES: dict[TrackerName, str] = {"wandb": "WandbRun", "trackio": "TrackioRun", "mlflow": "MlflowRun"}
+POLL_SECONDS = 2.0
+MOST_RETRY_SECONDS = 60.0
+STOP_SECONDS = 0.1  # between two looks for a signal
+
+log = logging.getLogger(PROGRAM)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackSettings:
+    """
+    Sends the numbers, settings, events and result of a run to an experiment tracker.
+
+    ps-server and rl-cluster do that with --track. For a run that is over: python -m ps_track RUN_DIR --track mlflow
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """run folder"""
+    track: TrackerName
+    """wandb (WANDB_MODE=offline without its service), trackio, mlflow (./mlflow.db, or MLFLOW_TRACKING_URI)"""
+    follow: bool = False
+    """go on until a signal comes; else the run is sent as it stands"""
+
+
+def main() -> NoReturn:
+    run_program(track, PROGRAM)
+
+
+def track(argv: Sequence[str] | None = None) -> int:
+    """Run the program. Raises PsRlError."""
+    log_as(PROGRAM)
+    settings = parse_program(TrackSettings, argv, prog=PROGRAM)
+    check_trackers([settings.track])
+    if not settings.follow and not (settings.run / METRICS).exists():
+        raise SettingsError(f"{settings.run}: is no run folder: there is no {METRICS} in it")
+    stop = StopSignal()
+    tracking = Tracking(settings.run, settings.track)
+    if settings.follow:
+        tracking.serve(stop)
+    print(tracking.finish(), flush=True)
+    return 0
+
+
+class Tracking:
+    """One run and its tracker."""
+
+    def __init__(self, folder: Path, name: TrackerName) -> None:
+        self._folder = folder
+        self._name = name
+        self._feed = Feed(folder, tracker_position(folder, name))
+        self._tracker: Tracker | None = None
+        self._has_begun = False
+        self._pending: list[Batch] = []  # read, and not sent
+
+    def serve(self, stop: StopSignal) -> None:
+        """Send what is new, again and again, until a signal comes."""
+        wait = POLL_SECONDS
+        while not stop.is_set():
+            try:
+                self.send()
+                wait = POLL_SECONDS
+            except Exception as error:  # whatever the tracker's package raises
+                wait = min(2 * wait, MOST_RETRY_SECONDS)
+                log.warning("%s: %s; trying again in %.0f s", type(error).__name__, error, wait)
+            _sleep(wait, stop)
+
+    def send(self) -> None:
+        """Send the rows that are new. Raises what the tracker raises; the rows are sent with the next call then."""
+        batch = self._feed.read()
+        if batch.points or batch.events:
+            self._pending.append(batch)
+        if self._feed.newest is None:
+            return  # the run has no id yet
+        tracker = self._begun(self._feed.newest.run_id)
+        while self._pending:
+            oldest = self._pending[0]
+            tracker.add(oldest.points, oldest.events, first=self._feed.position.points)
+            self._feed.position.points += len(oldest.points)
+            del self._pending[0]
+            if not self._pending:
+                self._feed.save_position()
+
+    def finish(self) -> str:
+        """Send the last rows and the result; where they are. Raises PsRlError."""
+        try:
+            self.send()
+            if self._tracker is None or self._feed.newest is None:
+                return "there was nothing to send"
+            where = self._tracker.finish(summary_of(self._feed.newest))
+            return f"{self._feed.position.points} points sent; {where}"
+        except Exception as error:
+            raise PsRlError(f"{self._name}: {type(error).__name__}: {error}") from error
+
+    def _begun(self, run_id: str) -> Tracker:
+        if self._tracker is None:
+            module = importlib.import_module(f"ps_track.{self._name}_run")
+            self._tracker = getattr(module, CLASSES[self._name])()
+        assert self._tracker is not None
+        if not self._has_begun:
+            settings: dict[str, Any] = flat_settings(settings_as_written(self._folder / SETTINGS))
+            experiment = str(settings.get("experiment", ""))
+            self._tracker.begin(TrackedRun(run_id, self._folder.resolve().name, experiment, self._folder, settings))
+            self._has_begun = True
+        return self._tracker
+
+
+def _sleep(seconds: float, stop: StopSignal) -> None:
+    passed = 0.0
+    while passed < seconds and not stop.is_set():
+        threading.Event().wait(STOP_SECONDS)
+        passed += STOP_SECONDS

@@ -1,0 +1,144 @@
+"""
+What a tracker is sent: points of numbers over T, and events, from the files of a run folder.
+
+A point is a row of metrics.jsonl, a game of episodes.jsonl, or the mean of the workers' meters in workers.jsonl. What
+was sent is remembered beside them, so that a resumed run goes on where the tracker is. No tracker is known here.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from common.run_folder.paths import EPISODES, EVENTS, METRICS, WORKERS, replacement_of
+from common.run_folder.rows_tail import RowsTail
+from common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow
+
+NUMBERS = (
+    "version", "updates", "minutes", "steps_per_second", "updates_per_second", "learning_rate", "episodes",
+    "mean_return_100", "best_mean_return_100", "staleness_mean", "staleness_recent", "gradient_norm", "duplicates",
+    "checkpoint_version", "checkpoint_failures", "workers_alive",
+)  # fmt: skip
+UNTRACKED_METERS = {"steps_per_second", "gradient_norm"}  # of one worker; the run has its own
+MOST_GAMES = 200  # points of one batch; of more games there are means
+
+
+class MetersRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a row of workers.jsonl that is sent."""
+
+    time: float
+    global_steps: int
+    alive: bool
+    meters: dict[str, float]
+
+
+class Position(msgspec.Struct, kw_only=True):
+    """What of a run was sent: everything up to these rows."""
+
+    points: int = 0
+    time: float = 0.0  # of a row of metrics, in seconds since 1970
+    meters_time: float = 0.0  # likewise of workers
+    episode: int = 0
+    epoch: int = 0
+    event: int = 0  # of that epoch
+
+
+@dataclass(frozen=True)
+class Point:
+    """Numbers at one T; `time` is in seconds since 1970."""
+
+    values: Mapping[str, float]
+    global_steps: int
+    time: float
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is new."""
+
+    points: Sequence[Point]
+    events: Sequence[EventRow]
+
+
+class Feed:
+    """The rows of one run folder that one tracker has not got."""
+
+    def __init__(self, folder: Path, position: Path) -> None:
+        self._file = position
+        self.position = _read(position)
+        self._metrics = RowsTail(folder / METRICS, MetricsRow)
+        self._workers = RowsTail(folder / WORKERS, MetersRow)
+        self._episodes = RowsTail(folder / EPISODES, EpisodeRow)
+        self._events = RowsTail(folder / EVENTS, EventRow)
+        self.newest: MetricsRow | None = None  # row of metrics
+
+    def read(self) -> Batch:
+        """What was added since the last call."""
+        at = self.position
+        metrics = [row for row in self._metrics.read()[0] if row.run_id and row.phase != "standby"]
+        self.newest = metrics[-1] if metrics else self.newest
+        metrics = [row for row in metrics if row.time > at.time]
+        meters = [row for row in self._workers.read()[0] if row.time > at.meters_time]
+        games = [row for row in self._episodes.read()[0] if row.episode > at.episode]
+        events = [row for row in self._events.read()[0] if (row.epoch, row.number) > (at.epoch, at.event)]
+        if metrics:
+            at.time = metrics[-1].time
+        if meters:
+            at.meters_time = meters[-1].time
+        if games:
+            at.episode = games[-1].episode
+        if events:
+            at.epoch, at.event = events[-1].epoch, events[-1].number
+        points = [*map(_of_run, metrics), *_of_workers(meters)]
+        return Batch([*points, *_of_games(games, points, fallback=at.time)], events)
+
+    def save_position(self) -> None:
+        """All that was read was sent. Raises OSError."""
+        unfinished = replacement_of(self._file)
+        unfinished.write_bytes(msgspec.json.encode(self.position))
+        unfinished.replace(self._file)
+
+
+def _of_run(row: MetricsRow) -> Point:
+    values = {name: value for name in NUMBERS if (value := getattr(row, name)) is not None}
+    return Point(values, row.global_steps, row.time)
+
+
+def _of_workers(rows: Iterable[MetersRow]) -> list[Point]:
+    """The mean of each meter over the living workers: losses, entropy, shares of time."""
+    points = []
+    for (time, global_steps), together in itertools.groupby(rows, lambda row: (row.time, row.global_steps)):
+        seen: dict[str, list[float]] = {}
+        for row in together:
+            for name in row.meters.keys() - UNTRACKED_METERS if row.alive else ():
+                seen.setdefault(name, []).append(row.meters[name])
+        if seen:
+            means = {f"worker_{name}": sum(values) / len(values) for name, values in sorted(seen.items())}
+            points.append(Point(means, global_steps, time))
+    return points
+
+
+def _of_games(rows: Sequence[EpisodeRow], timed: Sequence[Point], *, fallback: float) -> list[Point]:
+    """One point a game, or a mean of several; its time is that of the first of `timed` that has its T."""
+    size = -(-len(rows) // MOST_GAMES) or 1
+    points = []
+    later = sorted(timed, key=lambda point: point.global_steps)
+    for first in range(0, len(rows), size):
+        part = rows[first : first + size]
+        games = sum(row.games for row in part)
+        values = {
+            "episode_return": sum(row.episode_return * row.games for row in part) / games,
+            "episode_length": sum(row.length * row.games for row in part) / games,
+        }
+        steps = part[-1].global_steps
+        points.append(Point(values, steps, next((at.time for at in later if at.global_steps >= steps), fallback)))
+    return points
+
+
+def _read(path: Path) -> Position:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Position)
+    except (OSError, msgspec.DecodeError):
+        return Position()
