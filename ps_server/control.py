@@ -2,6 +2,7 @@
 
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from common.protocol.messages import Event, Stop, Subscribed, ToServer, ToWorker
 from common.protocol.names import as_text
 from common.protocol.status import Status
 from common.run_folder.paths import CURVE
-from common.settings.adjustable import settings_in, shown
+from common.settings.adjustable import DRAINED, PAUSED, settings_in, shown
 from common.sockets.curve import CurveFlags
 from common.sockets.request import ask
 from common.sockets.subscription import subscription
@@ -31,6 +32,8 @@ from ps_server.status_text import change_in, print_status
 PROGRAM = "ps-ctl"
 REPLY_SECONDS = 10.0
 SAVE_SECONDS = 60.0  # until a checkpoint is on disk
+DRAIN_SECONDS = 120.0  # for workers to end their unrolls and leave
+POLL_SECONDS = 0.2
 
 app = SubcommandApp()
 
@@ -68,12 +71,10 @@ def status(*, server: Asked, json: bool = False) -> None:
     Args:
         json: print one JSON object instead of text
     """
-    reply = _ask(server, messages.StatusRequest(request=1), REPLY_SECONDS)
-    assert isinstance(reply, messages.StatusReply)
     if json:
-        _print_json(reply.status)
+        print(_json(_status(server)))
     else:
-        print_status(reply.status)
+        print_status(_status(server))
 
 
 @app.command
@@ -117,11 +118,8 @@ def events(*, server: Asked, follow: bool = True, json: bool = False) -> None:
         if isinstance(message, Subscribed) and newest is None:
             newest = message.event
         if isinstance(message, Event):
-            if json:
-                _print_json(message)
-            else:
-                missed = f"({message.missed} events before this one are missing)\n" if message.missed else ""
-                print(f"{missed}{_line_of(message)}", flush=True)
+            missed = f"({message.missed} events before this one are missing)\n" if message.missed else ""
+            print(_json(message) if json else f"{missed}{_line_of(message)}", flush=True)
         number = message.number if isinstance(message, Event) else 0
         is_last = not follow and newest is not None and number >= newest
         if is_last or (isinstance(message, Event) and message.kind == "end"):
@@ -141,7 +139,7 @@ def set_(settings: tuple[str, ...], /, *, server: Asked, json: bool = False) -> 
 
     Args:
         settings: SETTING=VALUE: learning_rate, entropy_weight, final_epsilon, max_steps, max_minutes, until_return (or
-            none), checkpoint_seconds, paused (true or false)
+            none), checkpoint_seconds, paused and drained (true or false)
         json: print one JSON object instead of text
     """
     if not settings:
@@ -157,18 +155,41 @@ def pause(*, server: Asked, json: bool = False) -> None:
     Args:
         json: print one JSON object instead of text
     """
-    _adjust(server, {"paused": True}, json=json)
+    _adjust(server, {PAUSED: True}, json=json)
 
 
 @app.command
 def resume(*, server: Asked, json: bool = False) -> None:
     """
-    Go on with a paused run.
+    Go on with a run that is paused or drained.
 
     Args:
         json: print one JSON object instead of text
     """
-    _adjust(server, {"paused": False}, json=json)
+    _adjust(server, {PAUSED: False, DRAINED: False}, json=json)
+
+
+@app.command
+def drain(*, server: Asked, timeout: float = DRAIN_SECONDS, json: bool = False) -> None:
+    """
+    Have all workers leave in order, and save: for work on their machines or on the server's.
+
+    Each worker finishes its unroll, pushes it, and leaves when its pushes are applied. Others wait until ps-ctl resume.
+    The server goes on, its weights can be read, and minutes do not count. ps-ctl stop ends the run.
+
+    Args:
+        timeout: seconds for the workers to leave; after them those that are left are an error
+        json: print one JSON object instead of text
+    """
+    _ask(server, messages.Adjust(request=1, settings={DRAINED: True}, by=_name()), REPLY_SECONDS)
+    deadline = time.monotonic() + timeout
+    while left := [worker.worker_id for worker in _status(server).workers if worker.alive]:
+        if time.monotonic() > deadline:
+            raise RequestRefused("drained", f"{', '.join(left)} did not leave in {timeout:g} s; no others are admitted")
+        time.sleep(POLL_SECONDS)
+    if not json:
+        print("all workers have left; ps-ctl resume admits workers again, ps-ctl stop ends the run")
+    _save(server, json=json)
 
 
 @app.command
@@ -179,12 +200,7 @@ def checkpoint(*, server: Asked, json: bool = False) -> None:
     Args:
         json: print one JSON object instead of text
     """
-    reply = _ask(server, messages.CheckpointRequest(request=1), SAVE_SECONDS)
-    assert isinstance(reply, messages.CheckpointSaved)
-    if json:
-        _print_json(reply)
-    else:
-        print(f"version {reply.version} saved as {reply.path}")
+    _save(server, json=json)
 
 
 @app.command
@@ -196,10 +212,7 @@ def stop(*, server: Asked, json: bool = False) -> None:
         json: print one JSON object instead of text
     """
     reply = _ask(server, messages.StopRequest(request=1), REPLY_SECONDS)
-    if json:
-        _print_json(reply)
-    else:
-        print("the run is ending: workers leave, the server saves and exits")
+    print(_json(reply) if json else "the run is ending: workers leave, the server saves and exits")
 
 
 @app.command
@@ -247,12 +260,28 @@ def _ask(server: Server, message: ToServer, timeout_seconds: float) -> ToWorker:
     return reply
 
 
+def _status(server: Server) -> Status:
+    reply = _ask(server, messages.StatusRequest(request=1), REPLY_SECONDS)
+    assert isinstance(reply, messages.StatusReply)
+    return reply.status
+
+
+def _save(server: Server, *, json: bool) -> None:
+    reply = _ask(server, messages.CheckpointRequest(request=1), SAVE_SECONDS)
+    assert isinstance(reply, messages.CheckpointSaved)
+    print(_json(reply) if json else f"version {reply.version} saved as {reply.path}")
+
+
+def _name() -> str:
+    """What this program calls itself in the history of adjustments."""
+    return as_text(f"ps-ctl at {socket.gethostname()}")
+
+
 def _adjust(server: Server, settings: Mapping[str, Any], *, json: bool) -> None:
-    by = as_text(f"ps-ctl at {socket.gethostname()}")
-    reply = _ask(server, messages.Adjust(request=1, settings=dict(settings), by=by), REPLY_SECONDS)
+    reply = _ask(server, messages.Adjust(request=1, settings=dict(settings), by=_name()), REPLY_SECONDS)
     assert isinstance(reply, messages.Adjusted)
     if json:
-        _print_json(reply)
+        print(_json(reply))
         return
     for adjustment in reply.adjustments:
         print(f"{adjustment.setting}: {change_in(adjustment)}")
@@ -264,5 +293,5 @@ def _line_of(event: Event) -> str:
     return f"{event.minutes:8.1f} min  T {event.global_steps:<11,d} {event.kind:<10}  {event.text}"
 
 
-def _print_json(value: msgspec.Struct) -> None:
-    print(msgspec.json.encode(value).decode())
+def _json(value: msgspec.Struct) -> str:
+    return msgspec.json.encode(value).decode()

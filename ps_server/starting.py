@@ -132,6 +132,8 @@ def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: fl
     log.info("resumed %s at step %d", path, run.progress.global_steps)
     if run.adjustments.paused:
         log.warning("the run is paused: ps-ctl resume goes on")
+    if run.adjustments.drained:
+        log.warning("the run is drained: ps-ctl resume admits workers again")
     return run
 
 

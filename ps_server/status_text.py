@@ -26,7 +26,7 @@ def _text_of(status: Status) -> Text:
     scores = (status.mean_return_100, status.best_mean_return_100, status.until_return)
     returns, best, target = ("-" if score is None else f"{score:.2f}" for score in scores)
     text = Text(status.preset or "undecided", style="bold")
-    phase = "paused" if status.paused else status.phase
+    phase = "drained" if status.drained else "paused" if status.paused else status.phase
     text.append(
         f"{status.environment and ' on '}{status.environment} is {phase}, version {status.version}, "
         f"{status.parameters} parameters, {status.minutes:.1f} minutes\n"

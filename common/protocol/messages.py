@@ -290,6 +290,7 @@ class Welcome(Reply, frozen=True, kw_only=True, tag="WELCOME"):
     settings_version: int = 0  # of `run`: one more with each adjustment
     shard: Shard = WHOLE  # the place of this server among the shards of the run
     first_shard: Text = ""  # the run id that shard 1 had first; all shards of a run agree on it
+    drained: bool = False  # as in RUN
 
     def __post_init__(self) -> None:
         _check_run("run", self.run)
@@ -389,6 +390,7 @@ class RunReply(Reply, frozen=True, kw_only=True, tag="RUN"):
     request: int
     settings_version: int
     run: Run
+    drained: bool = False  # the worker is to leave when its pushes are settled
 
     def __post_init__(self) -> None:
         _check_run("run", self.run)

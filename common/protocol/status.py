@@ -69,6 +69,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     until_return: float | None = None  # the target of the budget; None: none
     ending: Sentence = ""  # why the run is over; "" before
     paused: bool = False  # pushes wait, and minutes do not count
+    drained: bool = False  # workers leave and no others are admitted; minutes do not count
     version: int = 0
     parameters: int = 0  # that this server holds
     snapshots: int = 0  # copies that were made of the weights to send them

@@ -13,7 +13,7 @@ from typing import Any
 from common.errors import SettingsError
 from common.protocol.names import as_text
 
-PAUSED, CHECKPOINT_SECONDS = "paused", "checkpoint_seconds"
+PAUSED, DRAINED, CHECKPOINT_SECONDS = "paused", "drained", "checkpoint_seconds"
 LEARNING_RATE = "schedule.learning_rate"
 ENTROPY_WEIGHT, FINAL_EPSILON = "algorithm.entropy_weight", "algorithm.final_epsilon"
 MAX_STEPS, MAX_MINUTES, UNTIL_RETURN = "budget.max_steps", "budget.max_minutes", "budget.until_return"
@@ -70,6 +70,7 @@ ADJUSTABLE: Mapping[str, Number | Switch] = {
     MAX_MINUTES: Number(0, 1e12),
     UNTIL_RETURN: Number(-1e12, 1e12, may_be_none=True),
     PAUSED: Switch(),
+    DRAINED: Switch(),
     CHECKPOINT_SECONDS: Number(0.1, 1e9),
 }
 

@@ -141,8 +141,11 @@ class Admission:
     def join(self, run: TrainingRun, peer: PeerId, hello: Hello, *, key: str, now: float) -> list[Effect]:
         """Reply WELCOME to a HELLO of this run. Raises Denied when the worker id belongs to another process."""
         worker = hello.worker_id
+        before = run.ledger.accounts.get(worker)
+        if run.adjustments.drained and (before is None or before.proof != proof_of(hello.secret)):
+            raise Denied("drained", "this run is drained, and admits no worker before ps-ctl resume")
         owner_lives = self._membership.may_live(worker, now=now)
-        incarnation = incarnation_of(hello, run.ledger.accounts.get(worker), key=key, owner_lives=owner_lives)
+        incarnation = incarnation_of(hello, before, key=key, owner_lives=owner_lives)
         self._pushes.gate.drop(worker)
         opened = Opened(
             incarnation=incarnation,

@@ -116,7 +116,7 @@ class PushPipeline:
         """Settle the pushes that the gate lets through, until none is left or the run is over; none while paused."""
         effects: list[Effect] = []
         run = self._run
-        if run is None or run.store is None or run.adjustments.paused:
+        if run is None or run.store is None or run.adjustments.holds_pushes:
             return effects
         while together := self.gate.next(self._membership.moving, epoch=run.epoch, version=run.store.version):
             effects += self._settle(run, together, now=now)

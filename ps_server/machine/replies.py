@@ -52,6 +52,7 @@ def welcome(hello: Hello, run: TrainingRun, account: Account, *, lease_seconds: 
         settings_version=run.adjustments.version,
         shard=run.shard,
         first_shard=run.first_shard,
+        drained=run.adjustments.drained,
     )
 
 
@@ -162,6 +163,7 @@ def _run_fields(run: TrainingRun, *, now: float) -> dict[str, Any]:
         "gradient_norm": progress.gradient_norm.mean,
         "duplicates": run.duplicates,
         "paused": run.adjustments.paused,
+        "drained": run.adjustments.drained,
         "settings_version": run.adjustments.version,
         "adjustments": run.adjustments.history,
     }

@@ -71,8 +71,9 @@ class WorkerRequests:
             case Frame():
                 return forwarded(member, request, now=now)
             case RunRequest():
-                settings = run.adjustments.version
-                reply = RunReply(request=request.request, settings_version=settings, run=run.spec.to_dict())
+                made = run.adjustments
+                number, spec = request.request, run.spec.to_dict()
+                reply = RunReply(request=number, settings_version=made.version, run=spec, drained=made.drained)
                 return [Send(member.peer, reply)]
             case Goodbye(reason=reason):
                 self._membership.leave(member)

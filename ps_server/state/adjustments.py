@@ -33,9 +33,20 @@ class Adjustments:
     def __init__(self) -> None:
         self.version = 0
         self.paused = False
+        self.drained = False  # workers leave, and no others are admitted
         self.checkpoint_seconds: float | None = None  # None: as the server's flags say
         self.settings: set[str] = set()
         self._history: deque[Adjustment] = deque(maxlen=MOST_ADJUSTMENTS)
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether minutes do not count."""
+        return self.paused or self.drained
+
+    @property
+    def holds_pushes(self) -> bool:
+        """Whether pushes wait. Those of a drained run are applied, so that its workers leave with nothing in flight."""
+        return self.paused and not self.drained
 
     @property
     def history(self) -> tuple[Adjustment, ...]:
@@ -49,6 +60,8 @@ class Adjustments:
         match adjustment.setting, adjustment.after:
             case adjustable.PAUSED, bool(paused):
                 self.paused = paused
+            case adjustable.DRAINED, bool(drained):
+                self.drained = drained
             case adjustable.CHECKPOINT_SECONDS, float(seconds):
                 self.checkpoint_seconds = seconds
         changes = _changes(spec, adjustment.setting, adjustment.after, global_steps=adjustment.global_steps)
@@ -60,6 +73,7 @@ class Adjustments:
         return {
             "version": self.version,
             "paused": self.paused,
+            "drained": self.drained,
             "checkpoint_seconds": self.checkpoint_seconds,
             "settings": sorted(self.settings),
             "history": msgspec.to_builtins(self.history),
@@ -67,7 +81,7 @@ class Adjustments:
 
     def restore(self, kept: dict[str, Any]) -> None:
         """Back to what a checkpoint kept."""
-        self.version, self.paused = kept["version"], kept["paused"]
+        self.version, self.paused, self.drained = kept["version"], kept["paused"], kept["drained"]
         self.checkpoint_seconds = kept["checkpoint_seconds"]
         self.settings = set(kept["settings"])
         self._history.extend(msgspec.convert(kept["history"], list[Adjustment]))
@@ -93,7 +107,8 @@ def adjustments_for(
     except SettingsError as error:
         raise Denied("bad_setting", str(error)) from error
     before: dict[str, AdjustedValue] = _values(spec, progress.global_steps)
-    before |= {adjustable.PAUSED: made.paused, adjustable.CHECKPOINT_SECONDS: checkpoint_seconds}
+    before |= {adjustable.PAUSED: made.paused, adjustable.DRAINED: made.drained}
+    before[adjustable.CHECKPOINT_SECONDS] = checkpoint_seconds
     for setting, after in wanted.items():
         if setting not in before:
             method = spec.algorithm.__struct_config__.tag
@@ -140,7 +155,7 @@ def _check_not_passed(setting: str, after: AdjustedValue, progress: Progress, *,
 def _changes(spec: RunSpec, setting: str, after: AdjustedValue, *, global_steps: int) -> dict[str, Any]:
     """The settings of the specification that an adjustment changes, flat."""
     match setting:
-        case adjustable.PAUSED | adjustable.CHECKPOINT_SECONDS:
+        case adjustable.PAUSED | adjustable.DRAINED | adjustable.CHECKPOINT_SECONDS:
             return {}
         case adjustable.LEARNING_RATE:
             is_over = global_steps >= spec.schedule.anneal_steps

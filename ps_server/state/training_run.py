@@ -74,7 +74,7 @@ class TrainingRun:
             run.ledger.restore(record["ledger"])
             run.progress.restore(record["progress"])
             run.adjustments.restore(record["adjustments"])
-            run.progress.pause(run.adjustments.paused, now=now)
+            run.progress.pause(run.adjustments.stands_still, now=now)
             run.progress.judge(run.spec.budget, now=now)  # the target may have been reached, or changed
         except (KeyError, RuntimeError, SchemaMismatch, msgspec.ValidationError) as error:
             raise CheckpointError(f"the checkpoint is of another version of ps-rl: {error!r}") from error
@@ -265,7 +265,7 @@ class TrainingRun:
         """Change what these have changed, at a standby."""
         for adjustment in adjustments:
             self.spec = self.adjustments.apply(adjustment, self.spec)
-        self.progress.pause(self.adjustments.paused, now=now)
+        self.progress.pause(self.adjustments.stands_still, now=now)
 
     def end_reason(self, *, now: float) -> str:
         """Why the run is over; "" while it is not."""

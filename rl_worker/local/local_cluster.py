@@ -70,9 +70,13 @@ class SupervisedProcess:
                 f"{death.name} died {self._deaths} times in a row, each within {PROGRESS_SECONDS:.0f} s of work: "
                 f"{death.why} (its log: {death.log})"
             )
+        self.begin_again()
+        return death
+
+    def begin_again(self) -> None:
+        """Start the next child."""
         self.child = self.start()
         self._done, self._worked_from, self._worked_until = 0, 0.0, 0.0
-        return death
 
 
 class LocalCluster:
@@ -95,6 +99,7 @@ class LocalCluster:
         self._stall_seconds = stall_seconds
         self._worker_flags = ["--stall-seconds", str(stall_seconds), "--gif-dir", str(folder / GIFS), *worker_flags]
         self._deaths: list[Death] = []
+        self._was_drained = False
         self._workers: list[SupervisedProcess] = []
         written_before = last_written(folder / ENDPOINT)  # by a server that was killed, or that has the folder locked
         self._server = SupervisedProcess("the server", partial(self._start_server, *server_flags, "--port", str(port)))
@@ -134,7 +139,7 @@ class LocalCluster:
         self._server.note_work(reply.status.updates)
         if reply.status.phase != "draining":
             self._replace_hung_workers(reply.status)
-            self._replace_dead_workers()
+            self._replace_dead_workers(is_drained=reply.status.drained)
         return reply.status
 
     def stop(self, reason: str) -> None:
@@ -190,11 +195,17 @@ class LocalCluster:
             child.end(within_seconds=HUNG_SECONDS)
             self._deaths.append(process.replace(f"it hangs: {why}"))
 
-    def _replace_dead_workers(self) -> None:
+    def _replace_dead_workers(self, *, is_drained: bool) -> None:
+        """Workers that have left a drained run are started again when it goes on; else the last to leave ends it."""
         for process in self._workers:
             if process.child.exit_status not in (None, 0):
                 self._deaths.append(process.replace(process.child.cause_of_death()))
-        if all(process.child.exit_status == 0 for process in self._workers):
+        if self._was_drained and not is_drained:
+            for process in self._workers:
+                if process.child.exit_status == 0:
+                    process.begin_again()
+        self._was_drained = is_drained
+        if not is_drained and all(process.child.exit_status == 0 for process in self._workers):
             self.stop("all workers have left")
 
 

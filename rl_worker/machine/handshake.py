@@ -16,7 +16,7 @@ REFUSED_HELLO_SECONDS = 0.1  # until HELLO is sent again to a server that will s
 REFUSED_SECONDS = 1.0  # of temporary refusals alone, until the next address is tried
 NAME_TAKEN_SECONDS = 60.0  # until a worker whose name another process has gives up; leases of the dead are shorter
 BRIEF = {"standby", "lacking", "fenced"}  # refusals of moments: a standby takes over
-TEMPORARY = {*BRIEF, "other_run", "name_taken"}
+TEMPORARY = {*BRIEF, "other_run", "name_taken", "drained"}
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ class ParameterClient:
         self.error: PsRlError | None = None  # why the conversation is over
         self.is_first = False  # whether this worker does what one worker alone does; other threads may read it
         self.is_watched = False  # whether somebody watches this worker's game; likewise
+        self.is_drained = False  # whether this worker is to leave when its pushes are settled; likewise
         self.adjusted_run: Run | None = None  # when its settings have changed since the first WELCOME; likewise
         self._identity = identity
         self._handshake = Handshake(has_standby=addresses > 1, now=now)
@@ -56,7 +57,7 @@ class ParameterClient:
         self._link_timeout = LinkTimeout(has_standby=addresses > 1, now=now)
         self._patience = Patience(patience_seconds, now=now)
         self._requests = Requests(resend_bytes)
-        self._welcome: Welcome | None = None  # the newest
+        self._welcome: Welcome | None = None
         self._schema: Schema | None = None  # of the trainer's network, once it is known
         self._reports = 0
 
@@ -211,7 +212,7 @@ class ParameterClient:
             self.is_first = welcome.number == 0  # until the first NOTED
         elif before.run != welcome.run:
             self.adjusted_run = welcome.run
-        self.phase = Phase.JOINED
+        self.phase, self.is_drained = Phase.JOINED, welcome.drained
         self._handshake.completed()
         is_another_run = self._identity.accept(welcome)
         is_another_epoch = is_another_run or (before is not None and before.epoch != welcome.epoch)
@@ -256,6 +257,7 @@ class ParameterClient:
             self.is_first = message.first
         elif isinstance(message, messages.RunReply):
             self.adjusted_run = self._identity.adjusted(message.run)
+            self.is_drained = message.drained
         try:
             effects = self._requests.received(message, vector, is_joined=self.phase is Phase.JOINED)
         except PsRlError as error:
@@ -268,15 +270,13 @@ class ParameterClient:
         return [*sent, *self._send_pending(now=now), *others]
 
     def _retry(self, refused: messages.Refused, *, now: float) -> list[Effect]:
-        """A refusal that is not final: the request is sent again."""
+        """A refusal that is not final: the request is sent again, after `outside_window` in its window."""
         try:
             self._requests.refused_for_now(refused, now=now)
         except PsRlError as error:
             return self._end(error)
-        if refused.code in ("unknown_worker", "no_weights"):
-            # The server does not know this worker; or it was restored without weights, and SEED was lost.
+        if refused.code in ("unknown_worker", "no_weights"):  # or a server was restored without weights; SEED was lost
             self._join_again(now=now)
-        # outside_window: the ledger of a restored server may be shorter; the outbox sends the push again in its window.
         return []
 
     def _send_pending(self, *, now: float) -> list[Effect]:

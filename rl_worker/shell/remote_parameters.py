@@ -7,7 +7,7 @@ from functools import partial
 
 from torch import Tensor
 
-from common.errors import RequestRefused
+from common.errors import RequestRefused, RunEnded
 from common.protocol import messages
 from common.protocol.codecs import CODECS, codec_named
 from common.protocol.messages import MOST_EPISODES, Episode, Run, Settlement
@@ -109,7 +109,15 @@ class RemoteParameters:
         return newest
 
     def adjusted_algorithm(self) -> Algorithm | None:
-        """The algorithm's settings when they were adjusted since this was called last, else None."""
+        """
+        The algorithm's settings when they were adjusted since this was called last, else None.
+
+        To be called between two unrolls. Raises RunEnded when the run is drained and all pushes are settled.
+        """
+        if self._machine.is_drained:
+            while self._in_flight:
+                self._in_flight.popleft().result()
+            raise RunEnded("its workers were asked to leave (ps-ctl drain)")
         if (run := self._machine.adjusted_run) is self._adjusted_run or run is None:
             return None
         self._adjusted_run = run

@@ -200,7 +200,7 @@ CHANGE = Adjustment(setting="schedule.learning_rate", before=1e-3, after=1e-4, b
             {"schedule.learning_rate": 1e-4, "budget.until_return": None},
         ),
         (["pause"], {"paused": True}),
-        (["resume"], {"paused": False}),
+        (["resume"], {"paused": False, "drained": False}),
     ],
 )
 def test_what_is_typed_becomes_one_adjustment(server: Answering, words: list[str], settings: dict[str, Any]) -> None:

@@ -57,6 +57,30 @@ def test_a_heartbeat_tells_of_newer_settings_too() -> None:
     assert client.adjusted_run == ADJUSTED
 
 
+def test_a_worker_is_told_to_leave_by_run_or_by_welcome_and_may_stay_after_all() -> None:
+    client = joined_client()
+    for settings, drained in ((1, True), (2, False)):
+        ticket, _ = push(client, 1, 1)
+        (asked,) = run_requests(client.receive(settled(ticket, settings, settings=settings), now=0.1))
+        reply = messages.RunReply(request=asked.request, settings_version=settings, run=RUN, drained=drained)
+        client.receive(reply, now=0.2)
+        assert client.is_drained is drained
+    ticket, _ = push(client, 1, 1)
+    client.receive(unknown_worker(ticket), now=1.0)
+    join(client, now=1.0, epoch=2, settings_version=3, drained=True)
+    assert client.is_drained
+
+
+def test_a_worker_that_a_drained_run_does_not_admit_tries_again() -> None:
+    client = joined_client()
+    ticket, _ = push(client, 1, 1)
+    client.receive(unknown_worker(ticket), now=1.0)
+    client.receive(messages.Refused(request=0, code="drained", reason="this run is drained"), now=1.1)
+    assert client.phase is Phase.JOINING
+    join(client, now=3.0, epoch=2, settings_version=1)
+    assert client.phase is Phase.JOINED
+
+
 def test_a_server_that_comes_back_with_adjusted_settings_is_gone_on_with() -> None:
     client = joined_client(settings_version=1)
     ticket, _ = push(client, 1, 1)
