@@ -16,10 +16,10 @@ from common.program.log_lines import log_as
 from common.program.output import never_wait_for_output
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
-from common.program.trackers import trackers
 from common.program.web_page import web_page
 from common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
 from common.run_folder.paths import make_run_folder, shard_folder, standby_folder
+from common.run_folder.trackers import trackers
 from common.settings.run_settings import flag_of
 from common.sockets.curve import ClientKeys, read_pair
 from ps_server.machine.parameter_server import ParameterServer

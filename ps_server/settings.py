@@ -17,9 +17,9 @@ from common.program.number_flags import (
     MOST_THREADS,
     check_number,
 )
-from common.program.trackers import TrackerName, check_trackers
 from common.protocol.addresses import check_address
 from common.protocol.shards import Shard, shard_of
+from common.run_folder.trackers import TrackerName, check_trackers
 from ps_server.state.lineage import RUN_ID
 
 

@@ -20,8 +20,8 @@ from common.program.flags import parse_program
 from common.program.log_lines import log_as
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
-from common.program.trackers import TrackerName, check_trackers
 from common.run_folder.paths import METRICS, SETTINGS, tracker_position
+from common.run_folder.trackers import TrackerName, check_trackers
 from common.settings.run_files import settings_as_written
 from common.settings.run_settings import flat_settings
 from ps_track.feed import Batch, Feed

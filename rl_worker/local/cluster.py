@@ -25,13 +25,13 @@ from common.program.output_file import check_output
 from common.program.progress_display import ProgressDisplay
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
-from common.program.trackers import TrackerName, check_trackers, trackers
 from common.program.web_page import web_page
 from common.protocol.addresses import is_loopback, split_address
 from common.protocol.status import Status
 from common.run_folder.jsonl import last_row
 from common.run_folder.paths import METRICS, SERVER_LOG, SETTINGS, claim_run_folder, make_run_folder
 from common.run_folder.run_rows import MetricsRow
+from common.run_folder.trackers import TrackerName, check_trackers, trackers
 from common.settings.overrides import resumed_run
 from common.settings.run_files import load_config
 from common.settings.run_settings import flags_for

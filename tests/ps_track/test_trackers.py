@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 from common.errors import SettingsError
-from common.program import trackers as tracking
 from common.program.flags import parse_with_run
-from common.program.trackers import trackers
 from common.protocol.messages import Episode
+from common.run_folder import trackers as tracking
+from common.run_folder.trackers import trackers
 from common.settings.run_spec import RunSpec
 from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings
