@@ -90,7 +90,7 @@ def _serve(
 ) -> None:
     """Serve until the run ends or a signal comes, then save the run."""
     shell = _shell(machine, storage, settings, access_control)
-    host = own_host(settings.host, shell.host)
+    host = settings.advertise or own_host(settings.host, shell.host)
     address = join_address(host, shell.port)
     if isinstance(machine, Standby):
         machine.address = address

@@ -17,7 +17,7 @@ from common.program.number_flags import (
     MOST_THREADS,
     check_number,
 )
-from common.protocol.addresses import check_address
+from common.protocol.addresses import check_address, is_host
 from common.protocol.shards import Shard, shard_of
 from common.run_folder.trackers import TrackerName, check_trackers
 from ps_server.state.lineage import RUN_ID
@@ -46,6 +46,9 @@ class ServerSettings(NoticeFlags):
     """TCP port to listen on; 0: a free one"""
     host: str = "0.0.0.0"
     """address to listen on; 0.0.0.0 is every interface, :: the same with IPv6, 127.0.0.1 only this machine"""
+    advertise: str | None = None
+    """name or address by which workers and the other server of a pair reach this one, if --host does not tell: of a
+    container that gets another address each time it starts, for example"""
     run_dir: Path | None = None
     """run folder; runs/EXPERIMENT/PRESET-DATE-seedN when not given, for a standby runs/standby-of-HOST-PORT"""
     checkpoint_dir: Path | None = None
@@ -101,6 +104,8 @@ class ServerSettings(NoticeFlags):
         check_trackers(self.track)
         if (self.curve_secret is None) != (self.authorized_keys is None):
             raise SettingsError("--curve-secret and --authorized-keys go together; ps-ctl keygen makes both")
+        if self.advertise is not None and not is_host(self.advertise):
+            raise SettingsError(f"--advertise {self.advertise}: must be a name or an address, without a port")
         if self.standby_of is not None:
             check_address("--standby-of", self.standby_of)
             if self.resume is not None:

@@ -17,6 +17,11 @@ def check_address(flag: str, address: str) -> None:
         raise SettingsError(f"{flag} {address}: must be HOST:PORT, for example 192.168.1.7:5555 or [fd00::7]:5555")
 
 
+def is_host(host: str) -> bool:
+    """Whether it is a name or an address that HOST of HOST:PORT can be."""
+    return is_ipv6(host) or NAMED.fullmatch(f"{host}:1") is not None
+
+
 def split_address(address: str) -> tuple[str, int]:
     """Host, without brackets, and port."""
     host, _, port = address.rpartition(":")

@@ -31,35 +31,6 @@ T = TypeVar("T")
 # -- without an engine ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("variables", "checkpoint_in", "expected"),
-    [
-        ({}, None, "--preset pong --run-dir {runs}/pong --threads 2"),
-        ({"PRESET": "cartpole", "RUN": ""}, None, "--preset cartpole --run-dir {runs}/cartpole --threads 2"),
-        ({"PRESET": "cartpole", "RUN": "second"}, "cartpole", "--preset cartpole --run-dir {runs}/second --threads 2"),
-        ({"PRESET": "cartpole"}, "cartpole", "--resume {runs}/cartpole --threads 2"),
-        ({"RUN": "second"}, "second", "--resume {runs}/second --threads 2"),
-    ],
-)
-def test_the_server_resumes_its_run_where_there_is_a_checkpoint(
-    tmp_path: Path, variables: dict[str, str], checkpoint_in: str | None, expected: str
-) -> None:
-    runs = tmp_path / "runs"
-    (runs / "pong" / "checkpoints").mkdir(parents=True)  # a run that had no time to save anything
-    if checkpoint_in:
-        folder = runs / checkpoint_in / "checkpoints"
-        folder.mkdir(parents=True)
-        (folder / "checkpoint-000000001024.safetensors").touch()
-    script = tmp_path / "serve.sh"
-    script.write_text((ROOT / "docker" / "serve.sh").read_text().replace("/runs/", f"{runs}/"))
-    program = tmp_path / "ps-server"
-    program.write_text('#!/bin/sh\necho "$@"\n')
-    program.chmod(0o755)
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    answer = _run("sh", str(script), "--threads", "2", env={"PATH": path} | variables)
-    assert answer.strip() == expected.format(runs=runs)
-
-
 def dependencies(extras: str) -> list[str]:
     """What the image installs, as its Dockerfile asks for it."""
     return _run(sys.executable, "docker/dependencies.py", extras, cwd=ROOT).split()

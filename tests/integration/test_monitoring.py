@@ -96,18 +96,20 @@ def test_panels_have_ids_units_and_places_of_their_own() -> None:
 )
 def test_the_page_of_a_container_keeps_its_token(tmp_path: Path, variables: dict[str, str], run: str) -> None:
     token = tmp_path / "token"
-    script = tmp_path / "page.sh"
-    script.write_text((DOCKER / "page.sh").read_text().replace("/token/token", str(token)))
+    script = tmp_path / "role.sh"
+    text = (DOCKER / "role.sh").read_text()
+    script.write_text(text.replace("/token/token", str(token)).replace("/runs/", f"{tmp_path}/"))
+    (tmp_path / run).mkdir()
     program = tmp_path / "ps-web"
     program.write_text('#!/bin/sh\necho "$@"\n')
     program.chmod(0o755)
     path = f"{tmp_path}:{Path(shutil.which('python3') or '').parent}:/usr/bin:/bin"
     (tmp_path / "python").symlink_to(shutil.which("python3") or "")
     for _ in range(2):
-        said = subprocess.check_output(["sh", str(script), "--x"], env={"PATH": path} | variables, text=True)
+        said = subprocess.check_output(["sh", str(script), "page", "--x"], env={"PATH": path} | variables, text=True)
         assert len(token.read_text()) > 20
         flags = "--server server:5555 --host 0.0.0.0 --port 8265 --token"
-        assert said == f"/runs/{run} {flags} {token.read_text()} --x\n"
+        assert said == f"{tmp_path}/{run} {flags} {token.read_text()} --x\n"
 
 
 # -- with Prometheus --------------------------------------------------------------------------------------------------

@@ -60,7 +60,9 @@ def pair(programs: Programs) -> Pair:
     """Under load."""
     primary, first = programs.start_server("--checkpoint-seconds", "1")
     folder = programs.folder / "standby"
-    standby, second = programs.start_server("--standby-of", first, *PATIENT, run_dir=folder)
+    # By a name that is not the address it listens on.
+    standby, second = programs.start_server("--standby-of", first, *PATIENT, "--advertise", "localhost", run_dir=folder)
+    assert second.startswith("localhost:")
     workers = [
         programs.start("tests.integration.integer_worker", f"{first},{second}", f"w{number}", str(UPDATES), str(number))
         for number in range(WORKERS)

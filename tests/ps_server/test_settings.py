@@ -28,6 +28,8 @@ def test_the_defaults_make_sense() -> None:
         ({"resume": Path("/no/such/run")}, "--resume /no/such/run: there is no such folder"),
         ({"resume": Path("/"), "run_dir": Path("x")}, "--resume and --run-dir"),
         ({"standby_of": "here"}, "--standby-of here: must be HOST:PORT"),
+        ({"advertise": "here:5555"}, "--advertise here:5555: must be a name or an address, without a port"),
+        ({"advertise": ""}, "--advertise : must be a name or an address, without a port"),
         ({"standby_of": "here:5555", "resume": Path("/")}, "--standby-of and --resume"),
     ],
     ids=str,

@@ -1,0 +1,84 @@
+#!/bin/sh
+# What a container of the image runs: role.sh server|worker|page|status|keys [FLAG…], with further flags of its program.
+# Every engine starts it, and says the rest by these variables:
+#
+#   PRESET   what to train (pong); empty: what the first worker proposes
+#   RUN      the name of the run, a folder below /runs (the preset's name)
+#   FLAGS    further flags of ps-server; those of the run are for the server that begins or resumes it, not for a standby
+#   SERVERS  HOST:PORT of the server, or of both of a pair, of a worker and of the page (server:5555)
+#   KEYS     folder of keys; all traffic is encrypted then, and the server is locked
+#   PEER     HOST:PORT of the other server of a pair, BEGINS=yes for the one of the two that begins the run
+set -eu
+role=${1:?server, worker, page, status or keys}
+shift
+preset=${PRESET-pong}
+run=${RUN:-${preset:-run}}
+folder=/runs/$run
+servers=${SERVERS:-server:5555}
+key='' lock=''
+if [ -n "${KEYS:-}" ]; then
+    key="--curve-server-key $KEYS/server.key --curve-secret $KEYS/worker.key_secret"
+    lock="--curve-secret $KEYS/server.key_secret --authorized-keys $KEYS/authorized"
+fi
+
+# $key, $lock and FLAGS are several words each.
+serve() {
+    if has_checkpoints; then
+        exec ps-server --resume "$folder" $lock ${FLAGS:-} "$@"
+    fi
+    exec ps-server ${preset:+--preset "$preset"} --run-dir "$folder" $lock ${FLAGS:-} "$@"
+}
+
+has_checkpoints() {
+    ls "$folder"/checkpoints/checkpoint-*.safetensors >/dev/null 2>&1
+}
+
+# One server of a pair. A server that follows its peer is its standby, and goes on with the run after it has taken over,
+# however often it is started. The one that was replaced (ps-server says so in lineage.json, and ends) puts its older
+# state aside, and follows. Which of two states is the newer one, ps-server alone decides, by their epochs.
+serve_in_pair() {
+    follows=/runs/.$run.follows
+    if grep -q '"replaced_by": *"' "$folder/lineage.json" 2>/dev/null; then
+        rm -rf "$folder.replaced"
+        mv "$folder" "$folder.replaced"
+        touch "$follows"
+    elif [ "${BEGINS:-}" != yes ] || { ! has_checkpoints && peer_serves; }; then
+        touch "$follows"
+    fi
+    [ -e "$follows" ] || serve "$@"
+    exec ps-server --standby-of "$PEER" --run-dir "$folder" $lock "$@"
+}
+
+peer_serves() {
+    getent hosts "${PEER%:*}" >/dev/null &&
+        timeout 8 ps-ctl status --server "$PEER" --json $key 2>/dev/null | grep -Eq '"phase":"(serving|draining)"'
+}
+
+# Its token is made once, and kept where Prometheus reads it; TOKEN gives one.
+page() {
+    token=${TOKEN:-}
+    if [ -z "$token" ]; then
+        if [ ! -s /token/token ]; then
+            python -c 'import secrets; print(secrets.token_urlsafe(16), end="")' >/token/token.new
+            mv /token/token.new /token/token
+        fi
+        token=$(cat /token/token)
+    fi
+    until [ -d "$folder" ]; do sleep 1; done # until a server has begun the run, there is nothing to show
+    exec ps-web "$folder" --server "${servers%%,*}" --host 0.0.0.0 --port 8265 --token "$token" $key "$@"
+}
+
+# The keys of a locked server once, in /keys, and copies of what a worker needs in /worker-keys.
+keys() {
+    [ -e /keys/server.key ] || ps-ctl keygen /keys
+    cp -p /keys/server.key /keys/worker.key_secret /worker-keys/
+}
+
+case $role in
+server) if [ -n "${PEER:-}" ]; then serve_in_pair "$@"; else serve "$@"; fi ;;
+worker) exec rl-worker --server "$servers" $key "$@" ;;
+page) page "$@" ;;
+status) exec ps-ctl status --server 127.0.0.1:5555 $key "$@" ;;
+keys) keys ;;
+*) echo "role.sh: there is no role $role" >&2 && exit 2 ;;
+esac
