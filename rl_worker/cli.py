@@ -4,6 +4,7 @@ import logging
 import os
 import secrets
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from rl_worker.environments.imports import check_module, import_modules
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
 from rl_worker.environments.step_callback import StepCallback
+from rl_worker.local.many_workers import work_on_many
 from rl_worker.local.run_check import check_device, check_run
 from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
@@ -63,11 +65,14 @@ def work(argv: Sequence[str] | None = None) -> int:
     log_as(name)
     if flags.remark:
         log.info(flags.remark)
-    stop = StopSignal(raises=True)
+    stop = StopSignal(raises=settings.workers is None)
     torch.set_num_threads(settings.threads)
     with settings.watched():
         _check(flags)
-        _work_for(flags, name, stop)
+        if settings.workers is None:
+            _work_for(flags, name, stop)
+        else:
+            work_on_many(settings, name, sys.argv[1:] if argv is None else argv, stop)
     return 0
 
 

@@ -8,7 +8,15 @@ from tyro.conf import arg
 
 from common.errors import SettingsError
 from common.program.notices import NoticeFlags
-from common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_MINUTES, MOST_SECONDS, MOST_THREADS, check_number
+from common.program.number_flags import (
+    LEAST_SECONDS,
+    MOST_MIB,
+    MOST_MINUTES,
+    MOST_SECONDS,
+    MOST_THREADS,
+    MOST_WORKERS,
+    check_number,
+)
 from common.protocol.addresses import check_address
 from common.protocol.names import LONGEST_NAME, as_name, is_name
 from common.sockets.curve import CurveFlags
@@ -23,6 +31,7 @@ class WorkerSettings(CurveFlags, NoticeFlags):
     The flags that matter first:
       --server HOST:PORT       where ps-server listens: the only required flag
       --name NAME              of this worker
+      --workers auto           one worker process for each CPU
       --envs N                 environments that this worker steps in lockstep
       --device cuda            run the network on a GPU
       --render                 show the first game in a window, if this is worker 0
@@ -38,6 +47,9 @@ class WorkerSettings(CurveFlags, NoticeFlags):
     file endpoint in its run folder (RUN_DIR/endpoint, with a slash), where its address is, also after it moved"""
     name: str | None = None
     """name of this worker, which no other process of the run may have; HOST-PID-RANDOM when not given"""
+    workers: int | Literal["auto"] | None = None
+    """start so many workers as processes of their own, and supervise them; auto: one for each CPU, or for what a
+    container may use of them. Not given: this process is the worker"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the network runs; environments run on the CPU"""
     threads: int = 1
@@ -67,6 +79,8 @@ class WorkerSettings(CurveFlags, NoticeFlags):
             raise SettingsError(f"--server {self.server}: is a folder; name the file endpoint in a run folder")
         for address in self.addresses:
             check_address("--server", address)
+        if self.workers is not None and self.workers != "auto":
+            check_number("--workers", self.workers, least=1, most=MOST_WORKERS)
         check_number("--threads", self.threads, least=1, most=MOST_THREADS)
         check_number("--patience-minutes", self.patience_minutes, least=LEAST_SECONDS / 60, most=MOST_MINUTES)
         check_number("--resend-mib", self.resend_mib, least=0, most=MOST_MIB)

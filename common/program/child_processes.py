@@ -1,4 +1,4 @@
-"""Child processes that never outlive their parent, each with its own log file."""
+"""Child processes that never outlive their parent. Each writes a log of its own, or the parent reads its lines."""
 
 import contextlib
 import ctypes
@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +16,7 @@ from common.errors import SettingsError
 
 PR_SET_PDEATHSIG = 1
 KILLED_SECONDS = 5.0  # for a killed child to be gone
+OUTPUT_SECONDS = 1.0  # for the rest of the output of a child that has ended
 LAST_BYTES = 65_536  # at the end of a log: the last line is searched for there
 
 
@@ -24,19 +26,11 @@ class Child:
     def __init__(self, module: str, arguments: Sequence[str], log: Path) -> None:
         """Raises SettingsError when the log cannot be written."""
         self.module = module
-        self.log = log
+        self.log: Path | None = log
         self.started = time.monotonic()
         with _opened(log) as output:
             self._log_start = output.tell()  # earlier lines are those of former children
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, *arguments],  # -P: no imports from the working folder
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-                start_new_session=True,  # the terminal sends Ctrl-C to the parent alone, which ends the run in order
-                preexec_fn=die_with_parent,
-            )
+            self._process = _start(module, arguments, output)
 
     @property
     def pid(self) -> int:
@@ -66,6 +60,7 @@ class Child:
 
     def last_line(self) -> str:
         """The last line of its log, where a program that fails says why; "" when it has written none."""
+        assert self.log is not None, "it has a log"
         with self.log.open("rb") as log:
             log.seek(max(self._log_start, self.log.stat().st_size - LAST_BYTES))
             lines = log.read().decode(errors="replace").strip().splitlines()
@@ -102,6 +97,56 @@ class Child:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+
+class PipedChild(Child):
+    """The same, without a log: `on_line` gets each line of its output, in a thread of its own."""
+
+    def __init__(self, module: str, arguments: Sequence[str], on_line: Callable[[str], None]) -> None:
+        self.module = module
+        self.log = None
+        self.started = time.monotonic()
+        self._process = _start(module, arguments, subprocess.PIPE)
+        self._on_line = on_line
+        self._last_line = ""
+        self._reader = threading.Thread(target=self._read, name="child-output", daemon=True)
+        self._reader.start()
+
+    def last_line(self) -> str:
+        """The last line of its output that is not empty."""
+        self._reader.join(OUTPUT_SECONDS)
+        return self._last_line
+
+    def _read(self) -> None:
+        """The thread. It ends with the output; a process that the child has left behind may keep that open."""
+        output = self._process.stdout
+        assert output is not None, "its output is a pipe"
+        with output:
+            while line := output.readline(LAST_BYTES):
+                text = line.decode(errors="replace").rstrip()
+                self._last_line = text or self._last_line
+                self._on_line(text)
+
+
+def end_all(children: Sequence[Child], *, within_seconds: float) -> None:
+    """Ask all to leave, wait for them at the same time, and kill those that have not left by then."""
+    for child in children:
+        child.ask_to_leave()
+    end = time.monotonic() + within_seconds
+    for child in children:
+        child.end(within_seconds=max(0.0, end - time.monotonic()))
+
+
+def _start(module: str, arguments: Sequence[str], output: IO[bytes] | int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *arguments],  # -P: no imports from the working folder
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        start_new_session=True,  # the terminal sends Ctrl-C to the parent alone, which ends the run in order
+        preexec_fn=die_with_parent,
+    )
 
 
 def _opened(log: Path) -> IO[bytes]:

@@ -5,7 +5,6 @@ The server and the workers are the programs of other machines: rl-cluster starts
 the messages that ps-ctl uses.
 """
 
-import os
 import subprocess
 import sys
 import time
@@ -37,6 +36,7 @@ from common.settings.run_files import load_config
 from common.settings.run_settings import flags_for
 from common.settings.run_spec import RunSpec
 from rl_worker.environments.imports import check_module
+from rl_worker.local.cores import usable_cores
 from rl_worker.local.local_cluster import LocalCluster
 from rl_worker.local.run_check import check_apart, check_listening
 from rl_worker.local.run_ending import how_it_ended, what_next
@@ -179,7 +179,7 @@ def _prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:
 def _start(flags: Parsed[ClusterSettings], folder: Path, server_flags: Sequence[str]) -> LocalCluster:
     """Start the run's processes; the server listens then."""
     settings, run = flags.program, flags.run
-    workers = len(os.sched_getaffinity(0)) if settings.workers == "auto" else settings.workers
+    workers = usable_cores() if settings.workers == "auto" else settings.workers
     worker_flags = ["--device", settings.device, *(["--render"] if settings.render else [])]
     if modules := _named_modules(flags):
         worker_flags += ["--import", *modules]

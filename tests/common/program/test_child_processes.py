@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from common.program.child_processes import Child
+from common.program.child_processes import Child, PipedChild, end_all
 from tests.rl_worker.loopback_server import wait_until
 
 SOON_SECONDS = 20.0
@@ -129,3 +129,22 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
             parent.kill()
             if is_running(grandchild):
                 os.kill(grandchild, signal.SIGKILL)
+
+
+def test_the_parent_reads_the_lines_of_a_child_without_a_log() -> None:
+    lines: list[str] = []
+    child = PipedChild("writes_and_leaves", ["a", "b"], lines.append)
+    assert child.wait(within_seconds=SOON_SECONDS)
+    assert child.last_line() == "last: a b"
+    assert lines == ["first", "last: a b"]
+    assert child.cause_of_death() == "last: a b"
+
+
+def test_all_are_asked_to_leave_before_one_is_waited_for(started: list[Child], tmp_path: Path) -> None:
+    stubborn = start(started, tmp_path, "will_not_leave")
+    lines: list[str] = []
+    other = PipedChild("waits", [], lines.append)
+    wait_until(lambda: stubborn.last_line() == "ready" and lines == ["ready"], "both")
+    end_all([stubborn, other], within_seconds=0.2)
+    assert stubborn.exit_status == -signal.SIGKILL
+    assert other.exit_status == -signal.SIGTERM

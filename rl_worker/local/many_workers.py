@@ -1,0 +1,106 @@
+"""
+`rl-worker --workers N`: N workers of this machine as child processes, supervised until the run ends or a signal comes.
+
+Each child is the same program with the same flags and a name of its own. The parent prints their output, and asks the
+server now and then which of them work. It neither plays nor computes.
+"""
+
+import contextlib
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from common.errors import PsRlError
+from common.program.child_processes import PipedChild, end_all
+from common.program.stop_signals import StopSignal
+from common.protocol import messages
+from common.protocol.names import as_name
+from common.protocol.status import Status
+from common.sockets.request import ask
+from rl_worker.local.cores import usable_cores
+from rl_worker.local.supervision import SupervisedProcess, SupervisedWorkers
+from rl_worker.settings import WorkerSettings
+from rl_worker.shell.server_address import ServerAddress
+
+PARENTS_FLAGS = {"--workers", "--name", "--notice-file", "--notice-command"}  # not for the children
+POLL_SECONDS = 0.5  # between two looks at the children
+STATUS_SECONDS = 5.0  # between two requests of the status
+REPLY_SECONDS = 2.0  # until such a request has failed
+LEAVE_SECONDS = 10.0  # for the children to leave when asked to
+
+log = logging.getLogger("rl-worker")
+
+
+def work_on_many(settings: WorkerSettings, name: str, arguments: Sequence[str], stop: StopSignal) -> None:
+    """
+    Supervise workers until all have left by themselves or a signal comes. `arguments` are those of this program.
+
+    Raises PsRlError when a worker dies again and again.
+    """
+    count = settings.workers if isinstance(settings.workers, int) else usable_cores()
+    if stop.is_set():  # a notice was there already
+        return
+    log.info("starting %d workers: %s-0 to %s-%d", count, name, name, count - 1)
+    flags = without(arguments, PARENTS_FLAGS)
+    workers = SupervisedWorkers(
+        [SupervisedProcess(one, partial(_start, one, flags)) for one in (as_name(f"{name}-{k}") for k in range(count))],
+        stall_seconds=settings.stall_seconds,
+    )
+    try:
+        _supervise(workers, _asker(settings), stop)
+    finally:
+        end_all(workers.children, within_seconds=LEAVE_SECONDS)
+    log.info("all workers have left")
+
+
+def _supervise(workers: SupervisedWorkers, ask_status: Callable[[], Status | None], stop: StopSignal) -> None:
+    asked = time.monotonic()
+    while not stop.is_set() and not workers.have_left:
+        time.sleep(POLL_SECONDS)
+        deaths = workers.replace_dead()
+        if time.monotonic() - asked > STATUS_SECONDS:
+            status = ask_status()
+            asked = time.monotonic()
+            deaths += workers.replace_hung(status) if status is not None else []
+        for death in deaths:
+            log.warning("%s", death)
+
+
+def _asker(settings: WorkerSettings) -> Callable[[], Status | None]:
+    """A function that requests the status of the run; None when nobody who serves it replies."""
+    address, keys = ServerAddress(settings.server), settings.client_keys()
+
+    def ask_status() -> Status | None:
+        address.has_moved(now=time.monotonic())
+        for one in address.known:
+            with contextlib.suppress(PsRlError):  # the workers say so, too
+                reply, _ = ask(one, messages.StatusRequest(request=1), timeout_seconds=REPLY_SECONDS, keys=keys)
+                if isinstance(reply, messages.StatusReply) and reply.status.phase != "standby":
+                    return reply.status
+        return None
+
+    return ask_status
+
+
+def _start(name: str, flags: Sequence[str]) -> PipedChild:
+    return PipedChild("rl_worker", [*flags, "--name", name], partial(_print_line, name))
+
+
+def _print_line(name: str, line: str) -> None:
+    """Log lines of a worker contain its name; whatever else it prints gets it."""
+    sys.stderr.write((line if f" {name}: " in line else f"{name} | {line}") + "\n")
+    sys.stderr.flush()
+
+
+def without(arguments: Sequence[str], flags: set[str]) -> list[str]:
+    """The arguments without these flags and the value of each."""
+    kept: list[str] = []
+    is_value = False
+    for argument in arguments:
+        flag, has_value = argument.partition("=")[0].replace("_", "-"), "=" in argument
+        if not is_value and flag not in flags:
+            kept.append(argument)
+        is_value = not is_value and flag in flags and not has_value
+    return kept

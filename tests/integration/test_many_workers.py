@@ -1,0 +1,39 @@
+"""Several workers of one machine under one command: they work, are replaced when they die, and leave in order."""
+
+import re
+import signal
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from tests.integration.processes import Programs, status_of, wait_for
+from tests.integration.test_faults import FOREVER
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_workers_of_one_machine_live_die_and_leave_together(programs: Programs) -> None:
+    server, endpoint = programs.start_server(*FOREVER, "--lease-seconds", "1")
+    many = programs.start("rl-worker", "--server", endpoint, "--workers", "2", "--name", "host")
+    wait_for(lambda: status_of(endpoint).workers_alive == 2, program=many)
+    assert {worker.worker_id for worker in status_of(endpoint).workers} == {"host-0", "host-1"}
+    children = psutil.Process(many.process.pid).children()
+    assert len(children) == 2
+    first = next(child for child in children if "host-0" in child.cmdline())
+    first.kill()
+    wait_for(lambda: "host-0 died: killed by SIGKILL; it is started again" in many.output, program=many)
+    wait_for(lambda: "host-0 joined" in server.output.partition("is gone")[2], program=many)
+    many.signal(signal.SIGTERM)
+    assert many.wait() == 0, many.output
+    assert status_of(endpoint).workers_alive == 0
+    assert re.findall(r"(host-\d): asked to leave: everything is pushed", many.output)
+    assert "all workers have left" in many.output
+    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_workers_that_fail_again_and_again_end_with_the_reason(programs: Programs) -> None:
+    _, endpoint = programs.start_server(*FOREVER)
+    many = programs.start("rl-worker", "--server", endpoint, "--workers", "1", "--name", "h", "--hidden", "3")
+    assert many.wait() == 1
+    assert "h-0 died 3 times in a row" in many.output
+    assert "--hidden" in many.output
