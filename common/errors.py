@@ -11,6 +11,8 @@ PsRlError
     RunEnded               the run is over; not a failure
     CheckpointError        a checkpoint that cannot be written or read
         DamagedCheckpoint  a file whose content is not what was written
+        StoreError         an object store that does not do what it was asked
+            Replaced       another server goes on with the run of this store
     ReceiptError           a receipt that is not one, or whose games differ in a replay
     Fenced                 another server has taken over the run
 """
@@ -59,6 +61,18 @@ class CheckpointError(PsRlError):
 
 class DamagedCheckpoint(CheckpointError):
     """A file whose content is not what was written; the file itself can be read."""
+
+
+class StoreError(CheckpointError):
+    """An object store that refuses, does not reply, or lacks what is asked for."""
+
+
+class Replaced(StoreError):
+    """Another server goes on with the run of this store, in a later epoch."""
+
+    def __init__(self, url: str, epoch: int) -> None:
+        super().__init__(f"{url}: another server has begun a later life of this run there")
+        self.epoch = epoch
 
 
 class ReceiptError(PsRlError):

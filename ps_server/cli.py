@@ -18,7 +18,7 @@ from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
 from common.program.web_page import web_page
 from common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
-from common.run_folder.paths import make_run_folder, shard_folder, standby_folder
+from common.run_folder.paths import folder_from_store, make_run_folder, shard_folder, standby_folder
 from common.run_folder.trackers import trackers
 from common.settings.run_settings import flag_of
 from common.sockets.curve import ClientKeys, read_pair
@@ -31,9 +31,10 @@ from ps_server.shell.checkpoint_writer import CheckpointWriter
 from ps_server.shell.lineage_file import write_lineage
 from ps_server.shell.other_shards import ending_others
 from ps_server.shell.own_address import own_host
-from ps_server.shell.run_storage import RunStorage
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.starting import machine_for
+from ps_server.storage.checkpoint_store import CheckpointStore
+from ps_server.storage.run_storage import RunStorage
 
 PROGRAM = "ps-server"
 # The run that a first worker proposes by default; here it only gives the flags their defaults.
@@ -117,7 +118,7 @@ def _shell(
     access_control: AccessControl | None,
 ) -> ZmqServer:
     """The bound shell and its checkpoint writer. Raises SettingsError."""
-    writer = CheckpointWriter(storage.checkpoints)
+    writer = CheckpointWriter(storage.checkpoints, storage.store)
     try:
         return ZmqServer(
             machine,
@@ -150,8 +151,8 @@ def _storage(flags: Parsed[ServerSettings]) -> RunStorage:
         raise SettingsError(f"--standby-of: the settings of the run come from {settings.standby_of}; leave out {typed}")
     # Until a first worker has decided the run, it has no name and no seed. The experiment is named on the server.
     named = "standby" if settings.standby_of else run.preset if flags.names_a_run else "run"
-    folder = settings.resume or make_run_folder(
-        settings.run_dir or (standby_folder(settings.standby_of) if settings.standby_of else None),
+    folder = settings.resumed_folder or make_run_folder(
+        settings.run_dir or _usual_folder(settings),
         experiment="" if settings.standby_of else run.experiment,
         preset=named,
         seed=run.seed if flags.names_a_run else None,
@@ -160,7 +161,15 @@ def _storage(flags: Parsed[ServerSettings]) -> RunStorage:
         folder = shard_folder(folder, settings.place.number, settings.place.of)
         folder.mkdir(exist_ok=True)
     may_hold_a_run = settings.resume is not None or settings.standby_of is not None
-    return RunStorage(folder, checkpoints=settings.checkpoint_dir, may_hold_a_run=may_hold_a_run)
+    store = CheckpointStore(settings.store_flag[1], flag=settings.store_flag[0]) if settings.store_flag else None
+    return RunStorage(folder, checkpoints=settings.checkpoint_folder, may_hold_a_run=may_hold_a_run, store=store)
+
+
+def _usual_folder(settings: ServerSettings) -> Path | None:
+    """The run folder of a standby, or of a run from an object store; None where a new folder is made."""
+    if settings.standby_of is not None:
+        return standby_folder(settings.standby_of)
+    return folder_from_store(settings.resume) if settings.resume is not None else None
 
 
 def _check_saved(server: ParameterServer, folder: Path) -> None:

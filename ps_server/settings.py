@@ -19,6 +19,7 @@ from common.program.number_flags import (
 )
 from common.protocol.addresses import check_address, is_host
 from common.protocol.shards import Shard, shard_of
+from common.run_folder.object_store import is_url
 from common.run_folder.trackers import TrackerName, check_trackers
 from ps_server.state.lineage import RUN_ID
 
@@ -32,7 +33,7 @@ class ServerSettings(NoticeFlags):
       --preset NAME            what to train (rl-cluster --list); without it the first worker decides
       --environment ID         a game of your choice; with --preset it is played with that preset's settings
       --port N                 port to listen on, and --host ADDRESS
-      --resume RUN_DIR         continue a run from its newest sound checkpoint
+      --resume RUN_DIR         continue a run from its newest sound checkpoint; or s3://… on any machine
       --run-dir PATH           run folder
       --standby-of HOST:PORT   follow that server, and take over when it fails
       --shard K/N              hold the K-th of N ranges of the weights; --shards names the servers of all
@@ -51,11 +52,12 @@ class ServerSettings(NoticeFlags):
     container that gets another address each time it starts, for example"""
     run_dir: Path | None = None
     """run folder; runs/EXPERIMENT/PRESET-DATE-seedN when not given, for a standby runs/standby-of-HOST-PORT"""
-    checkpoint_dir: Path | None = None
-    """folder for checkpoints; RUN_DIR/checkpoints when not given"""
-    resume: Path | None = None
-    """continue the run in this folder from its newest sound checkpoint; other flags change its settings, except preset,
-    seed, environment, network, algorithm and optimizer"""
+    checkpoint_dir: str | None = None
+    """folder for checkpoints, RUN_DIR/checkpoints when not given; or an object store (s3://BUCKET/NAME), where they are
+    kept as well, and durable only then"""
+    resume: str | None = None
+    """continue the run in this folder, or object store, from its newest sound checkpoint; other flags change its
+    settings, except preset, seed, environment, network, algorithm and optimizer"""
     rescue: str | None = None
     """id of a run whose folder is lost: its workers join here and restore the newest weights that they have"""
     take_back: bool = False
@@ -117,7 +119,33 @@ class ServerSettings(NoticeFlags):
                 raise SettingsError(f"--rescue {self.rescue}: is not a run id; the logs of its workers name it")
         if self.take_back and self.resume is None:
             raise SettingsError("--take-back goes with --resume RUN_DIR, the folder of the server that was replaced")
-        if self.resume is not None and self.run_dir is not None:
+        if self.resume is not None:
+            self._check_resume(self.resume)
+
+    @property
+    def resumed_folder(self) -> Path | None:
+        """The folder of --resume; None when it names an object store."""
+        return None if self.resume is None or is_url(self.resume) else Path(self.resume)
+
+    @property
+    def checkpoint_folder(self) -> Path | None:
+        """The folder of --checkpoint-dir; None when it names an object store."""
+        return None if self.checkpoint_dir is None or is_url(self.checkpoint_dir) else Path(self.checkpoint_dir)
+
+    @property
+    def store_flag(self) -> tuple[str, str] | None:
+        """The flag that names an object store, and its URL."""
+        for flag, place in (("--resume", self.resume), ("--checkpoint-dir", self.checkpoint_dir)):
+            if place is not None and is_url(place):
+                return flag, place
+        return None
+
+    def _check_resume(self, place: str) -> None:
+        if is_url(place):
+            if self.checkpoint_dir is not None:
+                raise SettingsError(f"--resume {place}: its checkpoints go on there; leave out --checkpoint-dir")
+            return
+        if self.run_dir is not None:
             raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
-        if self.resume is not None and not self.resume.is_dir():
-            raise SettingsError(f"--resume {self.resume}: there is no such folder")
+        if not Path(place).is_dir():
+            raise SettingsError(f"--resume {place}: there is no such folder")

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from common.errors import Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
+from common.errors import CheckpointError, Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
 from common.program.flags import Parsed
 from common.protocol.messages import StatusReply, StatusRequest
 from common.protocol.shards import WHOLE, Shard
@@ -25,9 +25,9 @@ from ps_server.replication.standby import STANDBY_PHASE, Standby
 from ps_server.settings import ServerSettings
 from ps_server.shell.checkpoint_writer import check_unused, newest_checkpoint
 from ps_server.shell.lineage_file import read_lineage, write_lineage
-from ps_server.shell.run_storage import RunStorage
 from ps_server.state.lineage import DRAWN, RUN_ID_DIGITS, Lineage
 from ps_server.state.training_run import TrainingRun
+from ps_server.storage.run_storage import RunStorage
 
 # After a power failure both servers of a pair start at once. The standby first asks the primary, in vain, and only then
 # listens: so the primary has more patience than the standby.
@@ -61,14 +61,13 @@ def machine_for(
         )
     run: TrainingRun | None = None
     if settings.resume is not None:
-        run = _restored_run(flags, storage, now=now)
-        _begin_epoch(run, storage, keys=keys, take_back=settings.take_back, draw=draw, shard=settings.place)
+        run = _resumed_run(flags, storage, keys=keys, draw=draw, now=now)
         lineage = run.lineage
     else:
         lineage = _new_lineage(storage, rescued=settings.rescue, shard=settings.place or WHOLE, draw=draw)
         if flags.names_a_run:
             run = TrainingRun(flags.run, lineage, now=now)
-        write_lineage(storage.folder, lineage)
+        storage.begin_life(lineage)
     overrides: dict[str, Any] = flags.overrides if run is None else {}
     return ParameterServer(run, lineage=lineage, overrides=overrides, limits=limits, now=now)
 
@@ -137,6 +136,50 @@ def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: fl
     return run
 
 
+def _resumed_run(
+    flags: Parsed[ServerSettings], storage: RunStorage, *, keys: ClientKeys | None, draw: int, now: float
+) -> TrainingRun:
+    """The run of --resume in its next life. Raises PsRlError."""
+    settings = flags.program
+    claimed = _life_in_store(storage, settings, draw=draw)
+    run = _restored_run(flags, storage, now=now)
+    run.lineage = claimed or run.lineage
+    is_begun, shard = claimed is not None, settings.place
+    _begin_epoch(run, storage, keys=keys, take_back=settings.take_back, draw=draw, is_begun=is_begun, shard=shard)
+    if storage.store is not None and claimed is None:  # the run moves there: nothing of it is there yet
+        newest, keep = newest_first(storage.checkpoints)[0], run.spec.records.keep_checkpoints
+        storage.store.put(newest, run.lineage, best=False, milestone="", keep=keep)
+    return run
+
+
+def _life_in_store(storage: RunStorage, settings: ServerSettings, *, draw: int) -> Lineage | None:
+    """
+    The lineage of this life, claimed in the object store, with the newest checkpoint brought into the folder; None
+    without a store, in one that is still empty, and for a server that was replaced. Raises PsRlError.
+    """
+    if storage.store is None:
+        return None
+    there, here = storage.store.lineage(), read_lineage(storage.folder)
+    if there is None:
+        if here is None:
+            raise CheckpointError(f"--resume {storage.store.url}: there is no run")
+        return None
+    if here is not None and here.run_id != there.run_id:
+        where = f"holds run {there.run_id}, and {storage.folder} run {here.run_id}"
+        raise SettingsError(f"{storage.store.url}: {where}; take another store, or another folder (--run-dir)")
+    is_ours = here is not None and here.epoch >= there.epoch
+    newest = here if here is not None and is_ours else there
+    if settings.take_back:
+        claimed = newest.taken_over(draw=draw).taken_over(draw=draw)
+    elif newest.replaced_by is not None:
+        return None
+    else:
+        claimed = newest.resumed(draw=draw)
+    storage.store.claim(claimed)  # before the newest checkpoint is read: an earlier life cannot add one any more
+    storage.store.fetch_newest(storage.checkpoints, is_ours=is_ours)
+    return claimed
+
+
 def _begin_epoch(
     run: TrainingRun,
     storage: RunStorage,
@@ -144,10 +187,12 @@ def _begin_epoch(
     keys: ClientKeys | None,
     take_back: bool,
     draw: int,
+    is_begun: bool = False,
     shard: Shard | None = None,
 ) -> None:
     """
-    Put a restored run into an epoch after all known ones, and write that to disk. `shard` has new addresses, if any.
+    Put a restored run into an epoch after all known ones, unless it `is_begun` already, and write that to disk.
+    `shard` has new addresses, if any.
 
     Raises Fenced when another server has taken over the run, unless the user takes it back.
     """
@@ -158,14 +203,14 @@ def _begin_epoch(
         run.lineage = _lineage_known_to_pair(run, keys=keys)
     if take_back:
         # One takeover may be unknown here: that of a standby which does not reply.
-        run.lineage = run.lineage.taken_over(draw=draw).taken_over(draw=draw)
+        run.lineage = run.lineage if is_begun else run.lineage.taken_over(draw=draw).taken_over(draw=draw)
     elif run.lineage.replaced_by is not None:
         write_lineage(storage.folder, run.lineage)
         raise Fenced(advice(run.lineage.replaced_by))
-    else:
+    elif not is_begun:
         run.lineage = run.lineage.resumed(draw=draw)
     run.lineage = msgspec.structs.replace(run.lineage, shard=shard or run.lineage.shard)
-    write_lineage(storage.folder, run.lineage)
+    storage.begin_life(run.lineage)
 
 
 def _lineage_known_to_pair(run: TrainingRun, *, keys: ClientKeys | None) -> Lineage:

@@ -39,6 +39,8 @@ def _text_of(status: Status) -> Text:
         f"{status.checkpoint_failures} failed   duplicates {status.duplicates}   refused {dict(status.refused) or 0}",
         style="not bold",
     )
+    if status.checkpoint_error:
+        text.append(f"\nthe newest checkpoint failed: {status.checkpoint_error}", style="not bold")
     if (standby := status.standby) is not None:
         text.append(
             f"\nstandby {standby.address} is {standby.phase}, {standby.lag_updates} updates "

@@ -91,6 +91,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     not_modified: int
     checkpoint_version: int  # of the newest completed checkpoint
     checkpoint_failures: int
+    checkpoint_error: Sentence = ""  # why the newest one could not be written; "" where it was
     standby: StandbyStatus | None = None  # None: none has followed this server
     workers_alive: int
     checkpoint_seconds: float = 0.0  # between two checkpoints

@@ -22,6 +22,11 @@ def older_than(path: Path, kind: str = NEWEST) -> list[Path]:
     return [other for other in newest_first(path.parent, kind) if _number(other) < _number(path)]
 
 
+def newer_than(path: Path, kind: str = NEWEST) -> list[Path]:
+    """The checkpoints of a kind beside this one that are newer, the newest first."""
+    return [other for other in newest_first(path.parent, kind) if _number(other) > _number(path)]
+
+
 def checkpoints_of(run_folder: Path) -> list[Path]:
     """The newest first: those in the run folder's `checkpoints`, or in the folder itself."""
     return newest_first(run_folder / CHECKPOINTS) or newest_first(run_folder)

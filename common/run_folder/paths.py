@@ -102,7 +102,12 @@ def run_folders_below(path: Path) -> list[Path]:
 
 def standby_folder(primary: str) -> Path:
     """The default run folder of a standby: always the same, so that a restart finds the run that it took over."""
-    return Path("runs") / ("standby-of-" + re.sub("[^A-Za-z0-9.]+", "-", primary).strip("-"))
+    return _folder_for("standby-of", primary)
+
+
+def folder_from_store(url: str) -> Path:
+    """The default run folder of a run that is resumed from an object store: always the same, too."""
+    return _folder_for("from", url)
 
 
 def claim_run_folder(folder: Path) -> None:
@@ -115,6 +120,10 @@ def claim_run_folder(folder: Path) -> None:
         ) from None
     except OSError as error:
         raise SettingsError(f"--run-dir {folder}: cannot be written to: {error.strerror}") from error
+
+
+def _folder_for(what: str, place: str) -> Path:
+    return Path("runs") / f"{what}-{re.sub('[^A-Za-z0-9.]+', '-', place).strip('-')}"
 
 
 def _make_new(folder: Path) -> Path:

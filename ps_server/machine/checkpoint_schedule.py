@@ -48,6 +48,7 @@ class CheckpointSchedule:
         """A restored run has played `episodes`: their milestones are passed."""
         self.failures = 0
         self.failing = False  # the newest one could not be written, or is stalled
+        self.error = ""  # why
         self.is_stalled = False  # writing takes too long
         self.saved_version = saved_version  # of the newest completed checkpoint; 0 before the first
         self.saved_episodes = episodes  # in it
@@ -175,7 +176,7 @@ class CheckpointSchedule:
         self.saved_settings = self._writing.settings
         self._unreleased.append(self._writing)
         self.release(ledger, followed=followed)
-        self.failing = False
+        self.failing, self.error = False, ""
         self._longest_seconds = max(self._longest_seconds, self._age_seconds)
         return self._finished()
 
@@ -201,7 +202,7 @@ class CheckpointSchedule:
 
 
 NOTHING_TO_GO_BACK_TO = "the weights hold NaN or Inf, and there is nothing to go back to: "
-STALLED = "the disk does not take it; training goes on, and it counts when it is written after all"
+STALLED = "the disk, or the store, does not take it; training goes on, and it counts when it is written after all"
 
 
 class Saving:
@@ -283,7 +284,7 @@ class Saving:
 
     def _failure_replies(self, reason: str, requests: Sequence[tuple[PeerId, int]]) -> list[Effect]:
         effects: list[Effect] = [Note(f"checkpoint failed: {reason}", warning=True)]
-        sentence = as_text(reason, LONGEST_SENTENCE)
+        self._schedule.error = sentence = as_text(reason, LONGEST_SENTENCE)
         for peer, request in requests:
             self._refusals.counts["checkpoint_failed"] += 1
             effects.append(Send(peer, Refused(request=request, code="checkpoint_failed", reason=sentence)))

@@ -255,6 +255,7 @@ class ParameterServer:
             not_modified=self.pushes.not_modified,
             checkpoint_version=self.checkpoints.saved_version,
             checkpoint_failures=self.checkpoints.failures,
+            checkpoint_error=self.checkpoints.error,
             checkpoint_seconds=self.checkpoints.every_seconds,
             standby=self.replication.status(now=now),
             now=now,

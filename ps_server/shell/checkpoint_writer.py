@@ -17,16 +17,18 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import msgspec
 from torch import Tensor
 
-from common.errors import CheckpointError, DamagedCheckpoint, SettingsError
+from common.errors import CheckpointError, DamagedCheckpoint, Replaced, SettingsError
 from common.run_folder.checkpoint_file import read_checkpoint, remove_unfinished, write_checkpoint
 from common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, older_than
 from common.run_folder.paths import ASIDE, BEST, MILESTONES, NEWEST, WRITING, checkpoint_name, milestone_name
 from common.run_folder.writer_thread import WriterThread
 from ps_server.machine.effects import SaveCheckpoint
+from ps_server.state.lineage import Lineage
 
 MOST_WAITING = 16  # checkpoints in the queue; the machine hands over one at a time
 WRITER_NICENESS = 10  # above the serving thread, yet low enough that it soon gives back the GIL
@@ -36,18 +38,29 @@ log = logging.getLogger("ps-server")
 
 @dataclass(frozen=True)
 class Written:
-    """The outcome of a checkpoint: its path, and why it was not written, if so."""
+    """
+    The outcome of a checkpoint: where it is, and why it was not written, if so. `replaced_in` is the epoch of a server
+    that has the run now, 0 without one.
+    """
 
-    path: Path
+    place: str
     error: str = ""
+    replaced_in: int = 0
+
+
+class Store(Protocol):
+    """A second place of all checkpoints, away from this machine; without it a checkpoint is not durable."""
+
+    def put(self, path: Path, lineage: Lineage, *, best: bool, milestone: str, keep: int) -> str: ...
 
 
 class CheckpointWriter:
     """Writes one checkpoint after another into `folder`, in a thread of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: Store | None = None) -> None:
         """
         Creates the folder, and removes the unfinished files of a killed server. No other server may use the folder.
+        With a `store`, a checkpoint counts as written when it is there.
 
         Raises OSError.
         """
@@ -56,6 +69,7 @@ class CheckpointWriter:
         self.results: queue.SimpleQueue[Written] = queue.SimpleQueue()
         self.longest_seconds = 0.0  # of one checkpoint so far
         self._folder = folder
+        self._store = store
         self._sound: set[Path] = set()  # written, or read and verified, by this process
         self._writer = WriterThread("checkpoint-writer", most=MOST_WAITING)
         self._writer.do(_lower_priority)
@@ -64,7 +78,7 @@ class CheckpointWriter:
         """Hand over a checkpoint; returns at once."""
         path = self._folder / checkpoint_name(checkpoint.global_steps)
         if not self._writer.do(partial(self._write_and_report, path, checkpoint)):
-            self.results.put(Written(path, error="earlier checkpoints are not written yet"))
+            self.results.put(Written(str(path), error="earlier checkpoints are not written yet"))
 
     def newest(self) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
         """The newest sound checkpoint in the folder. Raises CheckpointError."""
@@ -78,10 +92,16 @@ class CheckpointWriter:
         begun = time.monotonic()
         try:
             self._write(path, checkpoint)
-            self.results.put(Written(path))
+            self.results.put(Written(str(path) if self._store is None else self._put(self._store, path, checkpoint)))
         except Exception as error:  # whatever it is: the server waits for the outcome of each checkpoint
-            self.results.put(Written(path, error=str(error) or type(error).__name__))
+            replaced_in = error.epoch if isinstance(error, Replaced) else 0
+            self.results.put(Written(str(path), error=str(error) or type(error).__name__, replaced_in=replaced_in))
         self.longest_seconds = max(self.longest_seconds, time.monotonic() - begun)
+
+    def _put(self, store: Store, path: Path, checkpoint: SaveCheckpoint) -> str:
+        lineage = msgspec.convert(checkpoint.record["lineage"], Lineage)
+        milestone = "" if checkpoint.milestone is None else milestone_name(checkpoint.milestone)
+        return store.put(path, lineage, best=checkpoint.best, milestone=milestone, keep=checkpoint.keep)
 
     def _write(self, path: Path, checkpoint: SaveCheckpoint) -> None:
         write_checkpoint(path, checkpoint.vectors, checkpoint.record)
@@ -118,7 +138,7 @@ class CheckpointWriter:
         except CheckpointError as error:
             log.warning("%s", error)
             if isinstance(error, DamagedCheckpoint):
-                _move_aside(path)
+                move_aside(path)
             return False
         self._sound.add(path)
         return True
@@ -141,11 +161,11 @@ def newest_checkpoint(
         raise CheckpointError(f"--resume {run_folder}: {why}")
     path, (vectors, record) = found
     for newer in paths[: paths.index(path)]:
-        _move_aside(newer)
+        move_aside(newer)
     return path, vectors, record
 
 
-def _move_aside(path: Path) -> None:
+def move_aside(path: Path) -> None:
     aside = path.with_name(path.name + ASIDE)
     try:
         path.rename(aside)

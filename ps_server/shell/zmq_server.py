@@ -291,5 +291,7 @@ class ZmqServer:
         assert self.served is not None, "a standby writes no checkpoints"
         if written.error:
             self._do(self.served.checkpoint_failed(written.error))
+            if written.replaced_in and not self.served.ending.fenced:
+                self._do(self.served.fence("", epoch=written.replaced_in))
         else:
-            self._do(self.served.checkpoint_saved(str(written.path)))
+            self._do(self.served.checkpoint_saved(written.place))

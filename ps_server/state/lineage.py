@@ -61,6 +61,11 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.continues[-1] if self.continues else self.run_id
 
     @property
+    def life(self) -> int:
+        """The epoch without its random part: two servers that took the same step are in the same life."""
+        return self.epoch // DRAWN
+
+    @property
     def proof(self) -> str:
         """The proof that a server of this run serves it in this epoch."""
         return self._proof_of(self.epoch)

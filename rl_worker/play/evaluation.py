@@ -19,6 +19,7 @@ from rich.progress import track
 from common.errors import SettingsError
 from common.program.flags import parse_program
 from common.program.run_program import run_program
+from common.run_folder.object_store import is_url
 from common.settings.run_spec import RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm
@@ -30,7 +31,7 @@ from rl_worker.play.games import Game, play
 from rl_worker.play.receipt import MOST_ENVIRONMENTS, read_receipt, receipt_of, verify, write_receipt
 from rl_worker.play.recording import record_game, record_gif
 from rl_worker.play.settings import EvaluationSettings
-from rl_worker.play.trained import Trained, trained_at, trained_in
+from rl_worker.play.trained import Trained, trained_at, trained_in, trained_in_store
 
 PROGRAM = "rl-eval"
 
@@ -65,7 +66,7 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
         return 0
     torch.manual_seed(settings.seed)
     if settings.film is not None and settings.checkpoint is not None:
-        games = write_film(settings.film, settings.checkpoint, settings)
+        games = write_film(settings.film, Path(settings.checkpoint), settings)
         print(f"film: {settings.film}, {games} games")
         return 0
     trained = _trained(settings)
@@ -98,7 +99,9 @@ def _trained(settings: EvaluationSettings) -> Trained:
     if settings.server is not None:
         return trained_at(settings.server, settings.client_keys())
     assert settings.checkpoint is not None, "EvaluationSettings require one"
-    return trained_in(settings.checkpoint)
+    if is_url(settings.checkpoint):
+        return trained_in_store(settings.checkpoint)
+    return trained_in(Path(settings.checkpoint))
 
 
 def _verify(path: Path, settings: EvaluationSettings) -> None:

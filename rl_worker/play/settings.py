@@ -12,6 +12,7 @@ from common.errors import SettingsError
 from common.program.number_flags import MOST_MINUTES, check_number
 from common.program.output_file import check_output
 from common.protocol.addresses import check_address
+from common.run_folder.object_store import is_url
 from common.sockets.curve import CurveFlags
 
 MOST_EPISODES = 10**9
@@ -22,8 +23,9 @@ MOST_SEED = 10**9  # as in training; seed plus environment number must fit into 
 class EvaluationSettings(CurveFlags):
     """Play full games with trained weights and print their true scores. Give --checkpoint, --server or --verify."""
 
-    checkpoint: Path | None = None
-    """a checkpoint file, or a run folder: its best checkpoint, or the newest sound one if there is no sound best"""
+    checkpoint: str | None = None
+    """a checkpoint file, or a run folder or object store (s3://BUCKET/NAME): its best checkpoint, or the newest sound
+    one if there is no sound best"""
     server: str | None = None
     """HOST:PORT of a running ps-server"""
     verify: Path | None = None
@@ -70,7 +72,7 @@ class EvaluationSettings(CurveFlags):
             raise SettingsError("--side-by-side: belongs to a film; add --film FILE")
         if self.overlay and self.video is None and self.gif is None:
             raise SettingsError("--overlay: draws into recordings; add --video FILE or --gif FILE")
-        if self.film is not None and self.checkpoint is None:
+        if self.film is not None and (self.checkpoint is None or is_url(self.checkpoint)):
             raise SettingsError("--film: is made of a run's folder; add --checkpoint RUN_DIR")
         if self.server is not None:
             check_address("--server", self.server)

@@ -6,7 +6,8 @@ The weights come with the run and the network that they belong to, and with a ha
 
 import hashlib
 import logging
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -17,6 +18,7 @@ from common.protocol.codecs import codec_named
 from common.protocol.tensors import Schema
 from common.run_folder.checkpoint_file import read_weights
 from common.run_folder.checkpoint_folder import best_first, first_sound
+from common.run_folder.stored_run import fetch_sound
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 from common.sockets.curve import ClientKeys
@@ -58,6 +60,13 @@ def trained_in(path: Path) -> Trained:
     if found is None:
         raise CheckpointError(f"--checkpoint {path}: contains no sound checkpoints")
     return found[1]
+
+
+def trained_in_store(url: str) -> Trained:
+    """The weights of the best checkpoint in an object store, or of its newest sound one."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = trained_as(fetch_sound(url, Path(folder), flag="--checkpoint"))
+    return replace(found, origin=f"{url}, step {found.global_steps}")
 
 
 def trained_as(path: Path) -> Trained:

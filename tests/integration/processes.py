@@ -99,7 +99,7 @@ class Programs:
     ) -> tuple[Program, str]:
         """A ps-server, on loopback unless told, and its HOST:PORT."""
         folder = run_dir or self.folder / "run"
-        where = [] if "--resume" in flags else ["--run-dir", str(folder)]
+        where = [] if "--resume" in flags or "--run-dir" in flags else ["--run-dir", str(folder)]
         (folder / "endpoint").unlink(missing_ok=True)
         program = self.start("ps-server", "--host", host, "--port", str(port), *where, *flags, prefix=prefix)
         endpoint = folder / "endpoint"

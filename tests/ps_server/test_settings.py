@@ -25,12 +25,13 @@ def test_the_defaults_make_sense() -> None:
         ({"lease_seconds": -1.0}, "--lease-seconds -1.0: must be 0.001 to 1000000000"),
         ({"lease_seconds": float("nan")}, "--lease-seconds nan"),
         ({"threads": 0}, "--threads 0"),
-        ({"resume": Path("/no/such/run")}, "--resume /no/such/run: there is no such folder"),
-        ({"resume": Path("/"), "run_dir": Path("x")}, "--resume and --run-dir"),
+        ({"resume": "/no/such/run"}, "--resume /no/such/run: there is no such folder"),
+        ({"resume": "s3://b/run", "checkpoint_dir": "s3://b/other"}, "leave out --checkpoint-dir"),
+        ({"resume": "/", "run_dir": Path("x")}, "--resume and --run-dir"),
         ({"standby_of": "here"}, "--standby-of here: must be HOST:PORT"),
         ({"advertise": "here:5555"}, "--advertise here:5555: must be a name or an address, without a port"),
         ({"advertise": ""}, "--advertise : must be a name or an address, without a port"),
-        ({"standby_of": "here:5555", "resume": Path("/")}, "--standby-of and --resume"),
+        ({"standby_of": "here:5555", "resume": "/"}, "--standby-of and --resume"),
     ],
     ids=str,
 )
@@ -49,7 +50,7 @@ def test_a_file_is_no_folder_to_resume(tmp_path: Path) -> None:
     file = tmp_path / "checkpoint.safetensors"
     file.touch()
     with pytest.raises(SettingsError, match="there is no such folder"):
-        ServerSettings(resume=file)
+        ServerSettings(resume=str(file))
 
 
 def test_every_setting_is_a_flag(tmp_path: Path) -> None:
@@ -66,8 +67,8 @@ def test_every_setting_is_a_flag(tmp_path: Path) -> None:
     assert parse_program(ServerSettings, argv, prog="ps-server") == ServerSettings(
         port=0,
         host="127.0.0.1",
-        checkpoint_dir=Path("elsewhere"),
-        resume=tmp_path,
+        checkpoint_dir="elsewhere",
+        resume=str(tmp_path),
         checkpoint_seconds=5.0,
         lease_seconds=2.5,
         threads=4,

@@ -17,9 +17,9 @@ from ps_server.machine.parameter_server import ParameterServer
 from ps_server.replication.standby import Standby
 from ps_server.settings import ServerSettings
 from ps_server.shell.lineage_file import read_lineage, write_lineage
-from ps_server.shell.run_storage import RunStorage
 from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
+from ps_server.storage.run_storage import RunStorage
 from tests.ps_server.records.test_metrics import a_status
 from tests.ps_server.transcripts import a_run
 

@@ -91,7 +91,7 @@ DAMAGES = ["cut short", "empty", "one bit in a weight", "one letter in the recor
 
 
 def test_what_is_written_can_be_read(writer: CheckpointWriter, folder: Path) -> None:
-    assert write(writer, a_checkpoint(40)) == [Written(folder / file_name(40))]
+    assert write(writer, a_checkpoint(40)) == [Written(str(folder / file_name(40)))]
     vectors, record = read_checkpoint(folder / file_name(40))
     assert vectors["weights"].tolist() == [40.0] * 5
     assert record == {"version": 40}
@@ -146,10 +146,10 @@ def test_a_disk_that_refuses_is_reported_and_the_next_checkpoint_is_tried(
     write(writer, a_checkpoint(1))
     shutil.rmtree(folder)
     (failed,) = write(writer, a_checkpoint(2))
-    assert failed.path == folder / file_name(2)
+    assert failed.place == str(folder / file_name(2))
     assert file_name(2) in failed.error
     folder.mkdir()
-    assert write(writer, a_checkpoint(3)) == [Written(folder / file_name(3))]
+    assert write(writer, a_checkpoint(3)) == [Written(str(folder / file_name(3)))]
     assert names(folder) == [file_name(3)]
 
 
@@ -168,7 +168,7 @@ def test_a_checkpoint_that_cannot_be_encoded_is_reported_too(writer: CheckpointW
     """The server waits for the outcome of each checkpoint, at the latest when it exits."""
     (failed,) = write(writer, a_checkpoint(1, record={"version": object()}))
     assert "object" in failed.error
-    assert write(writer, a_checkpoint(2)) == [Written(folder / file_name(2))]
+    assert write(writer, a_checkpoint(2)) == [Written(str(folder / file_name(2)))]
 
 
 # -- finding one again ------------------------------------------------------------------------------------------------

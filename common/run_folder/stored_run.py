@@ -1,0 +1,98 @@
+"""
+A run in an object store: one folder for each life of its server, with a lineage and the checkpoints of that life.
+
+    lives/000000017/lineage.json                       put before anything else of this life, and never replaced
+    lives/000000017/checkpoint-000000012345.safetensors, best.safetensors, episodes-000000500.safetensors
+
+A later life stands above an earlier one, whatever T its checkpoints have: so the late upload of a server that was
+replaced replaces nothing, and is not taken for the newest.
+"""
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from common.errors import CheckpointError, DamagedCheckpoint
+from common.run_folder.checkpoint_file import read_checkpoint
+from common.run_folder.object_store import ObjectStore
+from common.run_folder.paths import ASIDE, BEST, LINEAGE, NEWEST, WRITING
+
+_OBJECT = re.compile(r"lives/(\d{9})/([^/]+)")
+
+
+@dataclass(frozen=True, order=True)
+class Stored:
+    """An object of a run: the number of the life, and the name of the file."""
+
+    life: int
+    file: str
+
+    @property
+    def name(self) -> str:
+        """Its name in the store."""
+        return f"lives/{self.life:09d}/{self.file}"
+
+
+def stored_in(store: ObjectStore) -> list[Stored]:
+    """All objects of the run. Raises StoreError."""
+    matches = filter(None, map(_OBJECT.fullmatch, store.names()))
+    return [Stored(int(match[1]), match[2]) for match in matches]
+
+
+def newest_lineage(objects: list[Stored]) -> Stored | None:
+    """The lineage of the newest life."""
+    return max((one for one in objects if one.file == LINEAGE), default=None)
+
+
+def newest_first(objects: list[Stored], kind: str = NEWEST) -> list[Stored]:
+    """The checkpoints of a kind: those of later lives first, in each the newest first."""
+    found = [one for one in objects if fnmatch(one.file, kind)]
+    return sorted(found, key=lambda one: (one.life, len(one.file), one.file), reverse=True)
+
+
+def best_first(objects: list[Stored]) -> list[Stored]:
+    """The best checkpoint, then all others, the newest first."""
+    return [*newest_first(objects, BEST), *newest_first(objects)]
+
+
+def download(store: ObjectStore, one: Stored, folder: Path) -> Path:
+    """
+    Download a checkpoint into a folder, where it appears whole and verified. Raises CheckpointError.
+
+    One that is damaged is put aside in the store, so that nobody takes it for the newest again.
+    """
+    path, beside = folder / one.file, folder / WRITING / one.file
+    try:
+        beside.parent.mkdir(parents=True, exist_ok=True)
+        store.download(one.name, beside)
+        read_checkpoint(beside)
+        beside.rename(path)
+    except DamagedCheckpoint as error:
+        set_aside(store, one)
+        raise DamagedCheckpoint(f"{store.url}/{one.name}: is damaged, and now {one.file}{ASIDE}") from error
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be written: {error}") from error
+    return path
+
+
+def set_aside(store: ObjectStore, one: Stored) -> None:
+    """Rename an object that cannot be used. Raises StoreError."""
+    store.copy(one.name, one.name + ASIDE)
+    store.remove(one.name)
+
+
+def fetch_sound(url: str, folder: Path, *, flag: str) -> Path:
+    """The best sound checkpoint of a run in a store, or its newest, downloaded. Changes nothing in the store."""
+    store = ObjectStore(url, flag=flag)
+    errors: list[str] = []
+    for one in best_first(stored_in(store)):
+        path = folder / one.file
+        store.download(one.name, path)
+        try:
+            read_checkpoint(path)
+        except CheckpointError as error:
+            errors.append(str(error))
+        else:
+            return path
+    raise CheckpointError(f"{flag} {url}: contains no sound checkpoints; {'; '.join(errors) or 'there are none'}")
