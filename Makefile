@@ -13,7 +13,7 @@ RUN := $(VENV)/run$(EXTRA).ready
 READY := $(VENV)/ready
 
 .PHONY: train test check lint format bench bench-full nightly explore chaos fuzz soak torn learn-chaos partition scaling
-.PHONY: trackers docker-test engine-test clean help
+.PHONY: trackers load docker-test engine-test clean help
 
 train: $(RUN)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
@@ -62,6 +62,9 @@ learn-chaos: $(READY)  ## CartPole while workers and the server are killed: SEED
 
 partition: $(READY)  ## virtual hosts cut off, made silent, gone; every push counted (as root): SEED=… EVENTS=… SWARM=…
 	$(BIN)/python -m tests.trials.partition
+
+load: $(READY)  ## a thousand synthetic workers at one server: WORKERS=… PUSH_SECONDS=… PARAMETERS=…
+	$(BIN)/python -m tests.trials.load
 
 scaling: $(READY)  ## steps to a score with 1 to 16 workers, for each method: Table 2 of the paper (half an hour)
 	$(BIN)/python -m benchmarks.scaling

@@ -1,8 +1,6 @@
 """`ps-server`: makes the parts that the flags ask for, and serves until the run ends or a signal comes."""
 
-import contextlib
 import logging
-import resource
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +20,7 @@ from common.run_folder.paths import folder_from_store, make_run_folder, shard_fo
 from common.run_folder.trackers import trackers
 from common.settings.run_settings import flag_of
 from common.sockets.curve import ClientKeys, read_pair
+from common.sockets.descriptors import take_every_descriptor_allowed
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.records.run_records import RunRecords
 from ps_server.replication.standby import Standby
@@ -210,10 +209,3 @@ def _first_line(settings: ServerSettings, bound: str, address: str) -> str:
     what += f"{settings.place}, " if settings.place else ""
     port = split_address(address)[1]
     return f"{PROGRAM} listens on {where}, {what}port {port}; start workers with: rl-worker --server {servers}{keys}"
-
-
-def take_every_descriptor_allowed() -> None:
-    """Raise the limit of descriptors: each worker takes up to three. (The usual 1024 is for programs with `select`.)"""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with contextlib.suppress(OSError, ValueError):  # the limit may be more than the system supports
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

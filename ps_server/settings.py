@@ -75,7 +75,7 @@ class ServerSettings(NoticeFlags):
     """seconds between two checkpoints"""
     lease_seconds: float = 5.0
     """silence after which a worker counts as dead"""
-    receive_mib: float = 1024.0
+    receive_mib: float = 256.0
     """push budget: memory for pushes in flight and waiting, shared by all workers; too little makes them take turns"""
     curve_secret: Path | None = None
     """the server's secret key, made by `ps-ctl keygen`: traffic is encrypted, and only authorised keys may connect"""

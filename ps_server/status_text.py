@@ -24,6 +24,7 @@ def print_status(status: Status) -> None:
 def _text_of(status: Status) -> Text:
     """The run in words. Text, not markup: the names of workers and presets come from peers."""
     scores = (status.mean_return_100, status.best_mean_return_100, status.until_return)
+    memory, peak = (f"{size / 2**20:.0f} MiB" for size in (status.memory_bytes, status.memory_peak_bytes))
     returns, best, target = ("-" if score is None else f"{score:.2f}" for score in scores)
     text = Text(status.preset or "undecided", style="bold")
     phase = "drained" if status.drained else "paused" if status.paused else status.phase
@@ -35,6 +36,7 @@ def _text_of(status: Status) -> Text:
         f"{status.episodes} episodes   mean return of the last 100: {returns}   best: {best}   target: {target}\n"
         f"staleness {status.staleness_recent:.2f} now, {status.staleness_mean:.2f} over the run   "
         f"gradient norm {status.gradient_norm:.3g}\n"
+        f"server memory {memory}, so far at most {peak}   {status.connections} connections\n"
         f"run {status.run_id or '-'}   checkpoint at version {status.checkpoint_version}, "
         f"{status.checkpoint_failures} failed   duplicates {status.duplicates}   refused {dict(status.refused) or 0}",
         style="not bold",

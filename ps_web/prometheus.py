@@ -25,6 +25,8 @@ GAUGES: dict[str, tuple[str, Value]] = {
     "ps_rl_learning_rate": ("Learning rate of the next update.", lambda status: status.learning_rate),
     "ps_rl_checkpoint_version": ("Version of the newest checkpoint.", lambda status: status.checkpoint_version),
     "ps_rl_weights_version": ("Version of the weights.", lambda status: status.version),
+    "ps_rl_connections": ("Connections of the server's port.", lambda status: status.connections),
+    "ps_rl_memory_bytes": ("Resident memory of the server.", lambda status: status.memory_bytes),
     "ps_rl_standby_lag_seconds": (
         "Age of the oldest update that the standby lacks.",
         lambda status: status.standby.lag_seconds if status.standby else None,

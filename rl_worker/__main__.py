@@ -1,4 +1,4 @@
-"""Entry points of `rl-worker` (also `python -m rl_worker`), `rl-cluster` and `rl-eval`."""
+"""Entry points of `rl-worker` (also `python -m rl_worker`), `rl-cluster`, `rl-eval` and `ps-bench`."""
 
 import os
 import sys
@@ -17,6 +17,15 @@ def cluster() -> NoReturn:
 
 def evaluate() -> NoReturn:
     _start("rl_worker.play.evaluation")
+
+
+def bench() -> NoReturn:
+    _start("rl_worker.load.cli")
+
+
+def load_process() -> NoReturn:
+    """One of the processes that ps-bench starts."""
+    _start("rl_worker.load.process")
 
 
 def check() -> NoReturn:

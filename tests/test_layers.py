@@ -141,7 +141,9 @@ def test_nothing_is_ever_unpickled_or_evaluated() -> None:
         assert not [f for f in loads if isinstance(f.value, ast.Name) and f.value.id in {"torch", "np", "numpy"}], path
 
 
-@pytest.mark.parametrize("module", ["common.sockets.request", "ps_server.control", "rl_worker.local.cluster"])
+@pytest.mark.parametrize(
+    "module", ["common.sockets.request", "ps_server.control", "rl_worker.local.cluster", "rl_worker.load.cli"]
+)
 def test_programs_that_only_ask_questions_do_not_wait_for_torch(module: str) -> None:
     check = f"import {module}, sys; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=False).returncode == 0

@@ -1,13 +1,15 @@
-"""How malloc treats the memory of large messages: kept for the next ones, counted, returned. With glibc only."""
+"""The memory of a process, as Linux counts it; and how glibc's malloc treats that of large messages."""
 
 import ctypes
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 # Options of glibc's <malloc.h>, and their names in the environment.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 MALLOC_VARIABLES = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"}
+KERNEL_NAMES = {"VmRSS": "memory_bytes", "VmHWM": "memory_peak_bytes"}
 KEPT_BYTES = 2**26  # at the end of each heap, which is no larger
 LARGEST_BYTES = 2**25  # of an allocation in a heap; larger ones are mapped apart
 
@@ -32,6 +34,16 @@ def bytes_in_use() -> int:
         return 0
     info = _mallinfo2()
     return int(info.uordblks + info.hblkhd)
+
+
+def memory_of_this_process() -> dict[str, int]:
+    """Resident bytes now and at most so far, by field of the server's status; {} on other systems."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return {}
+    values = dict(line.split(":", 1) for line in lines)
+    return {field: 1024 * int(values[name].split()[0]) for name, field in KERNEL_NAMES.items() if name in values}
 
 
 def give_back_freed_memory() -> None:

@@ -94,6 +94,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_error: Sentence = ""  # why the newest one could not be written; "" where it was
     standby: StandbyStatus | None = None  # None: none has followed this server
     workers_alive: int
+    connections: int = 0  # of the server's port, of whomever; 0 where they are not counted
+    memory_bytes: int = 0  # resident, of the server's process; 0 where unknown
+    memory_peak_bytes: int = 0  # the most so far
     checkpoint_seconds: float = 0.0  # between two checkpoints
     settings_version: int = 0  # of the run's settings: one more with each adjustment
     adjustments: tuple[Adjustment, ...] = ()  # the newest, in order

@@ -67,6 +67,7 @@ class Membership:
         self._presumed_until = (
             now + lease_seconds
         )  # until then a worker of the server's former epoch may come back under any name
+        self.ended_leases = 0  # so far; also of connections that a worker has replaced
         self._by_id: dict[str, Member] = {}
         self._by_peer: dict[PeerId, Member] = {}
         self._living: dict[str, Member] = {}  # the members that are alive; there may be thousands of dead ones
@@ -126,6 +127,10 @@ class Membership:
         """The members whose lease runs."""
         return list(self._living.values())
 
+    def count_alive(self) -> int:
+        """How many they are; a push must not cost a list of thousands."""
+        return len(self._living)
+
     def moving(self) -> list[Member]:
         """The living members whose trainers are not stalled: pushes of others may wait for theirs."""
         return [member for member in self._living.values() if not member.stalled]
@@ -144,9 +149,11 @@ class Membership:
 
     def _end_lease(self, member: Member) -> None:
         member.alive = False
+        self.ended_leases += 1
         self._living.pop(member.worker_id, None)
 
     def _forget(self, member: Member) -> None:
+        self.ended_leases += 1
         self._living.pop(member.worker_id, None)
         self._by_id.pop(member.worker_id, None)
         self._by_peer.pop(member.peer, None)

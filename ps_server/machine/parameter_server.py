@@ -76,10 +76,10 @@ class ParameterServer:
             self.membership, self.pushes, self.replication, self.checkpoints, self._saving, self.status
         )
         self.ending = Ending(self.membership, self.pushes, self.replication)
+        self.process: dict[str, int] = {}  # fields of the status that the shell measures: memory and connections
 
     def __repr__(self) -> str:
-        alive = len(self.membership.alive())
-        return f"<ParameterServer {self.phase.value} version={self.version} workers={alive}>"
+        return f"<ParameterServer {self.phase.value} version={self.version} workers={self.membership.count_alive()}>"
 
     @property
     def lineage(self) -> Lineage:
@@ -258,6 +258,7 @@ class ParameterServer:
             checkpoint_error=self.checkpoints.error,
             checkpoint_seconds=self.checkpoints.every_seconds,
             standby=self.replication.status(now=now),
+            **self.process,
             now=now,
         )
 

@@ -86,6 +86,10 @@ class Connections:
             router.monitor(address, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
             self._monitor.connect(address)
 
+    def __len__(self) -> int:
+        """How many there are; 0 where they are not counted."""
+        return len(self._by_descriptor)
+
     @property
     def next_look(self) -> float:
         """When the next `look` is due."""

@@ -16,6 +16,7 @@ import msgspec
 import zmq
 
 from common.errors import CheckpointError, SettingsError, WireError
+from common.program.allocator import memory_of_this_process
 from common.protocol.messages import Hello, Refused, Welcome
 from common.protocol.status import Status
 from common.protocol.wire import Places, read_to_server, take_places
@@ -137,10 +138,14 @@ class ZmqServer:
                 if now - next_tick > AWAY_SECONDS:
                     self._server.was_away(now - next_tick, now=now)
                 next_tick = now + TICK_SECONDS
-                self._do(self._server.tick(now=now))
-                alive = self.served.membership.alive() if self.served is not None else []
-                self._segments.keep_only({member.peer for member in alive})
+                self._tick(now=now)
                 on_tick(self._server.status(now=now))
+
+    def _tick(self, *, now: float) -> None:
+        self._do(self._server.tick(now=now))
+        if (served := self.served) is not None:
+            served.process = memory_of_this_process() | {"connections": len(self._connections)}
+        self._segments.keep_only({member.peer for member in served.membership.alive()} if served else ())
 
     def close(self) -> bool:
         """

@@ -1,4 +1,9 @@
-"""Link timeout: how long a connection may be silent before it is taken for dead."""
+"""
+Link timeout: how long a connection may be silent before it is taken for dead.
+
+A server with more to do than it can is silent too, for as long as its queue lasts. To reconnect then adds to the queue:
+each worker sends its vectors again. Each timeout therefore doubles the next, until replies come as quickly as usual.
+"""
 
 import math
 
@@ -8,6 +13,7 @@ TIMEOUT_SECONDS = 5.0
 TIMEOUT_WITH_STANDBY_SECONDS = 1.0  # where there is another server to try
 SLOWEST_BYTES_PER_SECOND = 1e6  # of a useful link: vectors in flight prolong the timeout
 GAP_DECAY = 0.9  # the longest gap around large vectors shrinks by this with each shorter one
+MOST_TIMES_LONGER = 16  # after timeouts in a row
 
 
 class LinkTimeout:
@@ -19,12 +25,16 @@ class LinkTimeout:
         self._has_standby = has_standby
         self._last_received = now  # or when the connection was new
         self._longest_gap = math.inf  # seconds, around large vectors, recently; measured only with a standby
+        self._times_longer = 1  # than usual
 
     def received(self, message: ToWorker, *, now: float) -> None:
         """A message has come. With a standby, the gap before a large one is measured."""
-        if self._has_standby and isinstance(message, Weights | Settled):
+        gap = now - self._last_received
+        if isinstance(message, Weights | Settled):
             before = GAP_DECAY * self._longest_gap if math.isfinite(self._longest_gap) else 0.0
-            self._longest_gap = max(now - self._last_received, before)
+            self._longest_gap = max(gap, before) if self._has_standby else math.inf
+            if gap < self.seconds:
+                self._times_longer = max(1, self._times_longer // 2)
         self._last_received = now
 
     def begin(self, *, now: float) -> None:
@@ -33,7 +43,10 @@ class LinkTimeout:
 
     def has_expired(self, large_bytes: int, *, now: float) -> bool:
         """Whether the link is dead, with vectors of so many bytes in flight in either direction."""
-        if now - self._last_received <= self.seconds + min(large_bytes / SLOWEST_BYTES_PER_SECOND, self._longest_gap):
+        usual = self.seconds + min(large_bytes / SLOWEST_BYTES_PER_SECOND, self._longest_gap)
+        if now - self._last_received <= self._times_longer * usual:
             return False
+        if math.isinf(self._longest_gap):
+            self._times_longer = min(2 * self._times_longer, MOST_TIMES_LONGER)
         self._longest_gap = math.inf  # the link may have been slow
         return True

@@ -17,7 +17,7 @@ from common.protocol.messages import Episode, Run, ToServer, ToWorker, Welcome
 from common.protocol.names import as_text
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
-from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Transmit
+from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.machine.handshake import TEMPORARY, Handshake
 from rl_worker.machine.heartbeats import Heartbeats
 from rl_worker.machine.identity import Identity
@@ -67,20 +67,21 @@ class ParameterClient:
     # -- calls of the trainer -----------------------------------------------------------------------------------------
 
     def seed(self, schema: Schema, codec: str, vector: Sequence[Buffer], *, now: float) -> Call:
-        """Offer first weights; the reply is Seeded. From now on the run must have this schema."""
+        """Offer first weights, unless WELCOME has shown some; the reply is Seeded. The run must have this schema."""
         self._schema = schema
-        seed = messages.Seed(request=self._requests.next_ticket(), schema=schema.specs, codec=codec)
-        return self._request(seed, vector, now=now)
+        ticket = self._requests.next_ticket()
+        if (welcome := self._welcome) and self.phase is Phase.JOINED and welcome.schema == schema.specs:
+            seeded = messages.Seeded(request=ticket, accepted=False, version=welcome.version)
+            return ticket, [Resolve(ticket, seeded, ())]
+        return self._request(messages.Seed(request=ticket, schema=schema.specs, codec=codec), vector, now=now)
 
     def pull(
         self, *, have_epoch: int, have_version: int, now: float, target: bool = False, codec: str = "float32"
     ) -> Call:
         """Request weights newer than these; the reply is Weights or NotModified."""
         ticket = self._requests.next_ticket()
-        pull = messages.Pull(
-            request=ticket, have_epoch=have_epoch, have_version=have_version, target=target, codec=codec
-        )
-        return self._request(pull, now=now)
+        have = {"have_epoch": have_epoch, "have_version": have_version}
+        return self._request(messages.Pull(request=ticket, **have, target=target, codec=codec), now=now)
 
     def push(
         self,
@@ -117,9 +118,8 @@ class ParameterClient:
     def report(self, episodes: Sequence[Episode], meters: dict[str, float], *, now: float) -> Call:
         """Report episodes and meters; the reply is Noted."""
         self._reports += 1
-        report = messages.Report(
-            request=self._requests.next_ticket(), sequence=self._reports, episodes=tuple(episodes), meters=meters
-        )
+        ticket, games = self._requests.next_ticket(), tuple(episodes)
+        report = messages.Report(request=ticket, sequence=self._reports, episodes=games, meters=meters)
         return self._request(report, now=now)
 
     def leave(self, reason: str, *, now: float) -> Call:

@@ -13,6 +13,7 @@ from common.errors import CheckpointError, SettingsError
 from common.program.number_flags import LEAST_MIB, LEAST_SECONDS, MOST_MIB, MOST_SECONDS, MOST_THREADS
 from common.run_folder.folder_lock import FolderLocks
 from common.run_folder.paths import METRICS
+from common.sockets.descriptors import take_every_descriptor_allowed
 from ps_server import cli
 from ps_server.settings import ServerSettings
 from tests.common.program.test_number_flags import numbers_of
@@ -79,7 +80,7 @@ def test_a_server_may_have_as_many_connections_as_the_system_allows() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1] - 1, before[1]))
     try:
-        cli.take_every_descriptor_allowed()
+        take_every_descriptor_allowed()
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,0 +1,35 @@
+import os
+
+import pytest
+
+from common.errors import SettingsError
+from rl_worker.load import cli
+from rl_worker.load.settings import LoadSettings
+
+
+def test_workers_are_spread_over_processes_by_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(cli, "most_descriptors", lambda: 10**6)
+    assert cli.process_count(LoadSettings(server="10.0.0.1:5", workers=100)) == 1
+    assert cli.process_count(LoadSettings(server="10.0.0.1:5", workers=1000)) == 4
+    assert cli.process_count(LoadSettings(server="10.0.0.1:5", workers=20_000)) == 8
+    assert cli.process_count(LoadSettings(server="127.0.0.1:5", workers=20_000)) == 7, "the server has a core"
+
+
+def test_with_few_descriptors_there_are_more_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "most_descriptors", lambda: 264)
+    assert cli.process_count(LoadSettings(server="10.0.0.1:5", workers=1000)) >= 10
+
+
+def test_a_limit_of_descriptors_that_is_too_low_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "most_descriptors", lambda: 1024)
+    with pytest.raises(SettingsError, match=r"needs 2064 descriptors, and may have 1024.*ulimit -Hn 2064"):
+        cli.process_count(LoadSettings(server="10.0.0.1:5", workers=1000, processes=1))
+
+
+@pytest.mark.parametrize(
+    "flags", [{"workers": 0}, {"seconds": 0.0}, {"compute_seconds": -1.0}, {"processes": 0}, {"name": "no blanks"}]
+)
+def test_numbers_and_names_that_make_no_sense_are_refused(flags: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match=f"--{next(iter(flags)).replace('_', '-')}"):
+        LoadSettings(server="a:1", **flags)  # type: ignore[arg-type]
