@@ -153,6 +153,12 @@ class CountedRun(Run):
         )
         script.chmod(0o755)
 
+    def counting_worker(self, number: int) -> tuple[str, ...]:
+        """Arguments of tests/trials/swarm.py for a worker that no engine starts."""
+        counters = self._folder / f"counters-outside_{number}-0"
+        where = (str(self.folder / "endpoint"), str(number), "1", str(COUNTED_WORKERS))
+        return (*where, str(counters), str(self._folder / "stop"))
+
     def check(self) -> str:
         """Stop pushing, and compare the weights with what the workers have noted. Returns the counts as text."""
         wait_for(self._is_acknowledged, within_seconds=DEADLINE_SECONDS)

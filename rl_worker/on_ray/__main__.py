@@ -1,0 +1,6 @@
+"""`python -m rl_worker.on_ray`: a run on a Ray cluster."""
+
+from rl_worker.__main__ import _start
+
+if __name__ == "__main__":
+    _start("rl_worker.on_ray.cli")

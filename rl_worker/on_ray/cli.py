@@ -1,0 +1,205 @@
+"""
+`python -m rl_worker.on_ray`: creates the actors of a run, or changes their number, and shows its progress.
+
+The run is its actors, which are detached: when this program ends, the run goes on. It is called again to scale the run,
+to watch it, or to end it.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from common.errors import PsRlError, SettingsError
+from common.program.flags import Parsed, parse_with_run
+from common.program.output import never_wait_for_output
+from common.program.progress_display import ProgressDisplay
+from common.program.run_program import run_program
+from common.program.stop_signals import StopSignal
+from common.protocol.status import Status
+from common.settings.run_settings import flags_for
+from rl_worker.local.run_ending import how_it_ended
+from rl_worker.on_ray.processes import RunPlan
+from rl_worker.on_ray.settings import RaySettings
+
+PROGRAM = "python -m rl_worker.on_ray"
+DEFAULT_PRESET = "pong"
+SERVER = "server"  # names of actors, in a namespace of the run
+WORKER = "worker-"
+POLL_SECONDS = 1.0
+REPLY_SECONDS = 10.0
+LEAVE_SECONDS = 15.0
+START_SECONDS = 300.0  # until Ray has placed the server and it listens
+
+
+def main() -> NoReturn:
+    run_program(train_on_ray, PROGRAM)
+
+
+def train_on_ray(argv: Sequence[str] | None = None) -> int:
+    """Run the program. Raises PsRlError for what the user can mend."""
+    never_wait_for_output()
+    flags = parse_with_run(RaySettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
+    settings = flags.program
+    ray = _connected(settings.address)
+    stop = StopSignal()
+    actors = RunActors(ray, settings.run_dir.absolute())
+    if settings.stop:
+        actors.stop()
+        return 0
+    if flags.remark:
+        print(flags.remark)
+    actors.create_server(plan_of(flags))
+    actors.wait_until_served(stop)
+    actors.scale(settings)
+    print(f"the run has {settings.workers} workers; the same command scales, watches or, with --stop, ends it")
+    return 0 if settings.detach else actors.watch(stop)
+
+
+def _connected(address: str) -> Any:
+    """The module ray, connected. Raises SettingsError."""
+    try:
+        import ray  # an extra: 380 MB that nothing else needs
+    except ImportError as error:
+        raise SettingsError("Ray is not installed here: pip install -c constraints.txt '.[ray]'") from error
+    try:
+        ray.init(address, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise SettingsError(f"--address {address}: no Ray cluster is reached there: {error}") from error
+    return ray
+
+
+def plan_of(flags: Parsed[RaySettings]) -> RunPlan:
+    settings = flags.program
+    return RunPlan(
+        folder=str(settings.run_dir.absolute()),
+        settings=flags.run.to_toml() if flags.names_a_run else "",
+        flags=tuple(flags_for(flags.overrides)),
+        checkpoint_seconds=settings.checkpoint_seconds,
+        has_keys=settings.keys,
+    )
+
+
+class RunActors:
+    """The actors of the run of a folder, found by their names."""
+
+    def __init__(self, ray: Any, folder: Path) -> None:
+        self._ray = ray
+        self._folder = folder
+        self._namespace = f"ps-rl:{folder}"
+
+    def create_server(self, plan: RunPlan) -> None:
+        """The server's actor, unless there is one."""
+        from rl_worker.on_ray.actors import ServerActor  # imports ray
+
+        self._create(ServerActor, SERVER, num_cpus=1, scheduling="DEFAULT", arguments=(plan,))
+
+    def wait_until_served(self, stop: StopSignal) -> None:
+        """Wait until the server replies. Raises PsRlError with its reason when it fails, or when Ray has no place."""
+        deadline = time.monotonic() + START_SECONDS
+        while not stop.is_set():
+            state = self._state()
+            if state.get("failure"):
+                self._end(SERVER)
+                raise PsRlError(f"the server failed: {state['failure']}")
+            if state.get("over") or "status" in state:
+                return
+            if time.monotonic() > deadline:
+                raise PsRlError(f"the server did not start in {START_SECONDS:.0f} s; has the cluster a free CPU?")
+            time.sleep(POLL_SECONDS / 5)
+
+    def scale(self, settings: RaySettings) -> None:
+        """As many workers as asked for. Those too many leave in order; Ray starts the others when it has room."""
+        from rl_worker.on_ray.actors import WorkerActor
+
+        resources = {"num_cpus": settings.worker_cpus, "num_gpus": settings.worker_gpus}
+        server = self._ray.get_actor(SERVER, namespace=self._namespace)
+        for number in range(settings.workers):
+            arguments = (number, str(self._folder), server, ["--device", settings.device])
+            self._create(WorkerActor, f"{WORKER}{number}", scheduling="SPREAD", arguments=arguments, **resources)
+        too_many = [name for name in self._names() if name.startswith(WORKER) and _number(name) >= settings.workers]
+        self._leave(too_many)
+
+    def watch(self, stop: StopSignal) -> int:
+        """Show the run's progress until it is over, or a signal comes."""
+        status: Status | None = None
+        with ProgressDisplay() as display:
+            while not stop.is_set():
+                state = self._state()
+                if "status" in state:
+                    status = msgspec.json.decode(state["status"], type=Status)
+                    display.show(status, minutes=status.minutes)
+                if state.get("over") or state.get("failure") or SERVER not in self._names():
+                    break
+                time.sleep(POLL_SECONDS)
+            if status is not None:
+                display.finish(status, minutes=status.minutes)
+        if stop.is_set():
+            print("the run goes on; the same command with --stop ends it")
+        elif state.get("failure"):
+            raise PsRlError(f"the server failed: {state['failure']}")
+        elif status is not None:
+            print(how_it_ended(status, start_minutes=0.0))
+        return 0
+
+    def stop(self) -> None:
+        """End the run: workers leave, the server saves. Raises PsRlError when there is none."""
+        if SERVER not in self._names():
+            raise PsRlError(f"--run-dir {self._folder}: no run of this folder is on this cluster")
+        server = self._ray.get_actor(SERVER, namespace=self._namespace)
+        self._ray.get(server.stop_run.remote(f"{PROGRAM} --stop"), timeout=REPLY_SECONDS)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._state().get("over") and SERVER in self._names() and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS / 5)
+        for name in self._names():
+            self._end(name)
+
+    def _create(
+        self, kind: type, name: str, *, scheduling: str, arguments: tuple[Any, ...], **resources: float
+    ) -> None:
+        """An actor that Ray starts again, on another node if it must; unless there is one of this name."""
+        self._ray.remote(kind).options(
+            name=name,
+            namespace=self._namespace,
+            lifetime="detached",
+            get_if_exists=True,
+            max_restarts=-1,
+            max_concurrency=8,
+            scheduling_strategy=scheduling,
+            **resources,
+        ).remote(*arguments)
+
+    def _state(self) -> dict[str, Any]:
+        """The state of the server's actor; {} while it does not reply."""
+        try:
+            server = self._ray.get_actor(SERVER, namespace=self._namespace)
+            return dict(self._ray.get(server.state.remote(), timeout=REPLY_SECONDS))
+        except (ValueError, self._ray.exceptions.RayError):
+            return {}
+
+    def _names(self) -> list[str]:
+        named = self._ray.util.list_named_actors(all_namespaces=True)
+        return [actor["name"] for actor in named if actor["namespace"] == self._namespace]
+
+    def _leave(self, names: Sequence[str]) -> None:
+        """Have workers leave in order, all at once, and end their actors."""
+        leaving = []
+        for name in names:
+            actor = self._ray.get_actor(name, namespace=self._namespace)
+            leaving.append(actor.leave.remote())
+        self._ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS) if leaving else None
+        for name in names:
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        """End an actor for good, if there is one of this name."""
+        try:
+            self._ray.kill(self._ray.get_actor(name, namespace=self._namespace), no_restart=True)
+        except ValueError:
+            return
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix(WORKER))

@@ -1,0 +1,52 @@
+"""The flags of `python -m rl_worker.on_ray`, except the settings of the run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from common.errors import SettingsError
+from common.program.number_flags import LEAST_SECONDS, MOST_SECONDS, MOST_WORKERS, check_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaySettings:
+    """
+    Train on a Ray cluster: a server actor and worker actors, which outlive this program. Called again it scales them.
+
+    The flags that matter first:
+      --run-dir PATH      run folder on storage that the nodes share: the only required flag; it names the run
+      --preset NAME       what to train; a run that has a checkpoint goes on, and other flags change its settings
+      --workers N         workers that the run has from now on; those without a free CPU start when a node joins
+      --address ADDRESS   the Ray cluster: auto, HOST:PORT, or ray://HOST:10001
+      --detach            do not watch the run
+      --stop              end the run: workers leave, the server saves
+    """
+
+    run_dir: Path
+    """run folder, on storage that all nodes share under this path: there a server that moves finds its checkpoints"""
+    address: str = "auto"
+    """of the Ray cluster: auto is that of this machine, HOST:PORT its head, ray://HOST:10001 from outside"""
+    workers: int = 4
+    """workers that the run has from now on; 0: none here"""
+    worker_cpus: float = 1.0
+    """CPUs that Ray sets aside for each worker"""
+    worker_gpus: float = 0.0
+    """GPUs that Ray sets aside for each worker; its share of one where it is below 1"""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """where the workers' networks run"""
+    checkpoint_seconds: float = 30.0
+    """seconds between two checkpoints"""
+    keys: bool = True
+    """encrypt all traffic with keys that the server makes in the run folder; --no-keys leaves its port open"""
+    detach: bool = False
+    """end when the actors are created, instead of showing the run's progress"""
+    stop: bool = False
+    """end the run in order"""
+
+    def __post_init__(self) -> None:
+        check_number("--workers", self.workers, least=0, most=MOST_WORKERS)
+        check_number("--worker-cpus", self.worker_cpus, least=0, most=MOST_WORKERS)
+        check_number("--worker-gpus", self.worker_gpus, least=0, most=MOST_WORKERS)
+        check_number("--checkpoint-seconds", self.checkpoint_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
+        if self.device == "cuda" and not self.worker_gpus:
+            raise SettingsError("--device cuda: Ray hides GPUs that no actor has asked for; add --worker-gpus 1")
