@@ -18,7 +18,7 @@ ip netns add ps-rl-probe 2>/dev/null || not_there "network namespaces cannot be 
 ip netns del ps-rl-probe
 if [[ ! -x $environment/bin/ray ]]; then
     "$python" -m venv "$environment"
-    "$environment/bin/pip" install -q -c constraints.txt "ray==$version" >/dev/null || not_there "Ray $version cannot be installed"
+    "$environment/bin/pip" install -qq -c constraints.txt "ray==$version" >/dev/null || not_there "Ray $version cannot be installed"
 fi
 places=("$environment"/lib/python*/site-packages)
 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"${places[0]}/ps-rl.pth"
