@@ -12,8 +12,8 @@ EXTRA := $(if $(findstring doom,$(PRESET)),doom)$(if $(findstring pendulum,$(PRE
 RUN := $(VENV)/run$(EXTRA).ready
 READY := $(VENV)/ready
 
-.PHONY: train test check lint format bench bench-full nightly explore chaos fuzz soak torn learn-chaos partition scaling
-.PHONY: trackers load docker-test engine-test clean help
+.PHONY: train test check lint format bench bench-full nightly explore chaos fuzz soak torn learn-chaos churn partition
+.PHONY: scaling trackers load docker-test engine-test clean help
 
 train: $(RUN)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
@@ -59,6 +59,10 @@ torn: $(READY)  ## a million pulls under full load, each checked to be whole: PU
 
 learn-chaos: $(READY)  ## CartPole while workers and the server are killed: SEED=… WORKERS=… KILL_SECONDS=… SERVER_KILLS=…
 	$(BIN)/python -m tests.trials.learning
+
+churn: $(READY)  ## workers come and go, every push counted, then CartPole: SEED=… WORKERS=… MINUTES=… EVERY=… RUNS=… LEARNERS=…
+	$(BIN)/python -m tests.trials.churn
+	WORKERS=$(or $(LEARNERS),4) $(BIN)/python -m tests.trials.learning_churn
 
 partition: $(READY)  ## virtual hosts cut off, made silent, gone; every push counted (as root): SEED=… EVENTS=… SWARM=…
 	$(BIN)/python -m tests.trials.partition

@@ -13,6 +13,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from common.run_folder.paths import METRICS
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
@@ -83,10 +84,18 @@ def learn(programs: Programs, run: Path, *, seed: int, workers: int, deaths: Dea
         time.sleep(0.05)
     assert server.wait() == 0, server.output[-2000:]
     minutes = (time.monotonic() - began) / 60
-    last = json.loads((run / METRICS).read_bytes().splitlines()[-1])
-    score = last["best_mean_return_100"] or 0.0
     kills = (deaths.workers, deaths.servers) if deaths else (0, 0)
-    return Learned(minutes, last["global_steps"], score, *kills)
+    return Learned(minutes, _last_row(run)["global_steps"], score_of(run), *kills)
+
+
+def score_of(run: Path) -> float:
+    """The best mean of 100 games of a run that is over."""
+    return float(_last_row(run)["best_mean_return_100"] or 0.0)
+
+
+def _last_row(run: Path) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads((run / METRICS).read_bytes().splitlines()[-1])
+    return row
 
 
 def trial(*, seed: int, workers: int, kill_seconds: int, server_kills: int) -> dict[str, float]:

@@ -1,0 +1,71 @@
+"""
+A counting worker as a process of its own that starts in milliseconds: a fork of a process that has imported everything.
+
+It adds 1 to a weight of its own with each push, and sleeps between pushes as if it played. It is a real client: real
+sockets, resend buffer and lease; it leaves in order on SIGTERM, as rl-worker does. What it lacks is a game, a network,
+and the seconds that an import of torch takes. The forking process must have one thread.
+"""
+
+import os
+import secrets
+import sys
+import time
+
+import numpy as np
+import torch
+
+from common.program.child_processes import die_with_parent
+from common.program.stop_signals import Interrupted, StopSignal, leave_at_once
+from common.settings.run_spec import Wire
+from rl_worker.cli import LEAVE_SECONDS
+from rl_worker.machine.identity import Identity
+from rl_worker.machine.parameter_client import ParameterClient
+from rl_worker.shell.remote_parameters import RemoteParameters
+from rl_worker.shell.zmq_client import ZmqClient
+from tests.trials.swarm import schema_of
+
+PLAY_SECONDS = 0.05  # between two pushes
+
+
+def fork_worker(server: str, name: str, slot: int, counters: np.ndarray) -> int:
+    """Its process id. `counters` [WEIGHTS, 2] lies in shared memory: pushes begun and acknowledged, by slot."""
+    leave_at_once()  # the worker inherits this until it has a StopSignal
+    if (process := os.fork()) > 0:
+        return process
+    status = 1
+    try:
+        die_with_parent()
+        _work(server, name, slot, counters)
+        status = 0
+    except BaseException as error:
+        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    os._exit(status)
+
+
+def _work(server: str, name: str, slot: int, counters: np.ndarray) -> None:
+    stop = StopSignal(raises=True)
+    torch.set_num_threads(1)
+    schema = schema_of(len(counters))
+    run = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
+    secret = secrets.token_hex(16)
+    identity = Identity(worker_id=name, secret=secret, overrides={}, proposed_run=run, host="", environments=1)
+    machine = ParameterClient(identity, patience_seconds=120, resend_bytes=2**24, now=time.monotonic())
+    client = ZmqClient(server, machine, postponing_signals=stop.postponed)
+    parameters = RemoteParameters(client, machine, schema, Wire())
+    one = torch.zeros(schema.size)
+    one[slot] = -1.0
+    try:
+        parameters.seed(torch.zeros(schema.size))
+        newest = parameters.pull()
+        with stop.grace(LEAVE_SECONDS):
+            while not stop.is_set():
+                time.sleep(PLAY_SECONDS)
+                counters[slot, 0] += 1
+                newest = parameters.push_pull(one, computed_on=newest, steps=1)
+                assert newest.settled is not None
+                assert newest.settled.verdict == "applied", newest.settled
+                counters[slot, 1] += 1
+    except Interrupted:
+        pass
+    finally:
+        client.close("leaves")
