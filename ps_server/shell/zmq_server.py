@@ -109,7 +109,7 @@ class ZmqServer:
         on_tick: Callable[[Status], None],
         on_record: Callable[[Reported | Happened], None],
     ) -> None:
-        """Serve until the run ends, or `leaving` and left. `on_tick` gets each status, `on_record` reports and events."""
+        """Serve until the run ends or `leaving`. `on_tick` gets each status, `on_record` reports and events."""
         self._on_record = on_record
         next_tick = time.monotonic()
         is_leaving = False
