@@ -4,8 +4,6 @@ import json
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -91,17 +89,6 @@ class Cluster:
         """`state` is up or down."""
         script = 'ip link set dev "$(ip -o link | sed -n "s/^$0: \\([^@:]*\\).*/\\1/p")" "$1"'
         self.on_node("sh", "-c", script, link, state)
-
-    @contextmanager
-    def forwarded(self, pod: str, port: int) -> Iterator[str]:
-        """HOST:PORT here that leads to a port of a pod."""
-        command = [*self._kubectl, "--namespace", NAMESPACE, "port-forward", pod, f":{port}"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forwarding:
-            try:
-                assert forwarding.stdout is not None
-                yield forwarding.stdout.readline().split()[2]  # Forwarding from 127.0.0.1:N -> PORT
-            finally:
-                forwarding.terminate()
 
     def on_node(self, *command: str) -> str:
         ended = subprocess.run(

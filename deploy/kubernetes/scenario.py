@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +15,20 @@ from deploy.kubernetes.cluster import NAMESPACE, Cluster
 from deploy.kubernetes.overlays import COUNTED, COUNTING, FLAGS, FLEET, VOLUME
 from deploy.steps import FIRST_PUSH_SECONDS, Run, alive_in, step
 from ps_server.shell.keys import make_keys
-from tests.integration.processes import wait_for, weights_of
+from tests.integration.processes import wait_for
 
 HERE = Path(__file__).parent
 SERVERS = ("ps-rl-server-0", "ps-rl-server-1")
 WORKER = "ps-rl-worker"
 PART = "app.kubernetes.io/part-of=ps-rl"
 PATIENCE_SECONDS = 180.0
-COUNTED_WEIGHTS = 8
+# Prints the newest weights of the server beside it; eight, as the counting workers have it.
+WEIGHTS = """
+from common.protocol import codecs, messages
+from common.sockets.request import ask
+reply, vector = ask("127.0.0.1:5555", messages.Pull(request=1), timeout_seconds=30)
+print(*codecs.CODECS[reply.codec].decode(vector, 8).tolist())
+"""
 TESTS = HERE.parents[1] / "tests"
 COUNTING_PROGRAM = (TESTS / "trials" / "swarm.py", TESTS / "integration" / "integer_worker.py")
 
@@ -206,8 +211,8 @@ def count(cluster: Cluster, fleet: Fleet) -> str:
         cluster.kubectl("exec", pod, "--", "touch", "/tmp/stop")
     wait_for(lambda: (noted()[:, 0] == noted()[:, 1]).all(), within_seconds=PATIENCE_SECONDS)
     begun = noted()[:, 0]
-    with cluster.forwarded(fleet.primary(), 5555) as address:
-        applied = weights_of(address, COUNTED_WEIGHTS).numpy()[: len(pods)].astype(int)
+    said = cluster.kubectl("exec", fleet.primary(), "-c", "server", "--", "python", "-c", WEIGHTS)
+    applied = np.array(said.split(), dtype=float)[: len(pods)].astype(int)
     lost, doubled = (int(difference.clip(min=0).sum()) for difference in (begun - applied, applied - begun))
     said = f"{begun.sum()} pushes acknowledged, lost={lost}, doubled={doubled}"
     assert begun.sum() > 0, said
@@ -244,14 +249,11 @@ def metrics(cluster: Cluster) -> str:
 
 
 def stop(cluster: Cluster, fleet: Fleet, keys: Path) -> None:
-    """From outside of the cluster, with the admin's key."""
-    primary = fleet.primary()
-    with cluster.forwarded(primary, 5555) as address:
-        flags = ["--curve-server-key", str(keys / "server.key"), "--curve-secret", str(keys / "admin.key_secret")]
-        control = "import sys; from ps_server.__main__ import control; control()"
-        command = [sys.executable, "-c", control, "stop", "--server", address, *flags]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert "the run is ending" in ended.stdout, ended.stdout + ended.stderr
+    """By an admin, who puts the key where the server is."""
+    control = "ps-ctl stop --server 127.0.0.1:5555 --curve-server-key /keys/server.key --curve-secret /tmp/admin"
+    into = ("exec", "-i", fleet.primary(), "-c", "server", "--", "sh", "-ec", f"cat >/tmp/admin; {control}")
+    said = cluster.kubectl(*into, stdin=(keys / "admin.key_secret").read_text())
+    assert "the run is ending" in said, said
 
 
 def main() -> None:

@@ -1,0 +1,74 @@
+"""The files for Docker Compose and Swarm: what every service is promised, and what `docker compose` makes of it."""
+
+import itertools
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "docker" / "compose.yaml"
+STACK = ROOT / "deploy" / "swarm" / "stack.yaml"
+OURS = {"server", "standby", "worker", "web"}
+FURTHER = ("docker/locked.yaml", "docker/publish.yaml", "docker/gpu.yaml")
+
+
+@pytest.mark.parametrize("path", [COMPOSE, STACK], ids=lambda path: path.parent.name)
+def test_every_program_of_ours_is_confined_and_has_a_role(path: Path) -> None:
+    services = yaml.safe_load(path.read_text())["services"]
+    assert services.keys() >= OURS
+    for name in OURS:
+        service = services[name]
+        assert (service["read_only"], service["cap_drop"], service["init"]) == (True, ["ALL"], True), name
+        assert service["command"].startswith("role.sh "), name
+    assert services["server"]["environment"]["PEER"] == "standby:5555"
+    assert services["server"]["environment"]["BEGINS"] == "yes"
+    assert services["standby"]["environment"]["PEER"] == "server:5555"
+    assert "BEGINS" not in services["standby"]["environment"]
+    assert services["worker"]["environment"]["SERVERS"] == "server:5555,standby:5555"
+
+
+def test_the_stack_gives_workers_no_key_but_their_own_and_servers_the_layout_of_keygen() -> None:
+    stack = yaml.safe_load(STACK.read_text())
+    for name in OURS:
+        service = stack["services"][name]
+        assert service["environment"]["KEYS"] == "/keys"
+        assert service["deploy"]["endpoint_mode"] == "dnsrr"
+        assert service["deploy"]["restart_policy"]["condition"] == "on-failure"
+        targets = {secret["target"] for secret in service["secrets"]}
+        expected = {"/keys/server.key", "/keys/worker.key_secret"}
+        if name in ("server", "standby"):
+            authorized = {"/keys/authorized/worker.key", "/keys/authorized/admins/admin.key"}
+            expected |= authorized | {"/keys/server.key_secret"}
+        assert targets == expected, name
+    assert not [name for name in stack["secrets"] if "admin" in name and "secret" in name]
+
+
+def configured(*files: str) -> dict[str, Any]:
+    """What `docker compose` makes of files, with all profiles."""
+    if (
+        shutil.which("docker") is None
+        or subprocess.run(["docker", "compose", "version"], capture_output=True).returncode
+    ):
+        pytest.skip("there is no docker compose")
+    flags = [flag for file in files for flag in ("-f", file)]
+    command = ["docker", "compose", *flags, "--profile", "*", "config", "--format", "json"]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    found: dict[str, Any] = json.loads(answer)["services"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "further", [some for count in range(4) for some in itertools.combinations(FURTHER, count)], ids=str
+)
+def test_compose_takes_every_combination_of_its_files(further: tuple[str, ...]) -> None:
+    services = configured("docker/compose.yaml", *further)
+    assert services.keys() >= {*OURS, "prometheus", "grafana"}
+    for name in OURS:
+        assert ("KEYS" in services[name]["environment"]) == ("docker/locked.yaml" in further), name
+    (command,) = [services["worker"]["command"]]
+    assert ("cuda" in command) == ("docker/gpu.yaml" in further)
