@@ -1,27 +1,26 @@
 """The fleet in use on a cluster: scaled, killed, cut off, drained; pushes counted. scenario.sh says what it takes."""
 
+import json
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import numpy as np
+import yaml
 
-from common.protocol.status import Status
 from deploy.kubernetes.cluster import NAMESPACE, Cluster
+from deploy.kubernetes.jobs import jobs_of
 from deploy.kubernetes.overlays import COUNTED, COUNTING, FLAGS, FLEET, VOLUME
-from deploy.steps import FIRST_PUSH_SECONDS, Run, alive_in, step
+from deploy.kubernetes.server_pair import PATIENCE_SECONDS, SERVERS, Fleet
+from deploy.steps import FIRST_PUSH_SECONDS, alive_in, step
 from ps_server.shell.keys import make_keys
 from tests.integration.processes import wait_for
 
 HERE = Path(__file__).parent
-SERVERS = ("ps-rl-server-0", "ps-rl-server-1")
 WORKER = "ps-rl-worker"
 PART = "app.kubernetes.io/part-of=ps-rl"
-PATIENCE_SECONDS = 180.0
 # Prints the newest weights of the server beside it; eight, as the counting workers have it.
 WEIGHTS = """
 from common.protocol import codecs, messages
@@ -31,50 +30,6 @@ print(*codecs.CODECS[reply.codec].decode(vector, 8).tolist())
 """
 TESTS = HERE.parents[1] / "tests"
 COUNTING_PROGRAM = (TESTS / "trials" / "swarm.py", TESTS / "integration" / "integer_worker.py")
-
-
-class Fleet(Run):
-    """The run, whose status is asked inside of its servers' pods."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(Path())
-        self._cluster = cluster
-
-    def status(self) -> Status | None:
-        """Of the server that has the run."""
-        for server in SERVERS:
-            status = self.status_of(server)
-            if status is not None and status.phase == "serving":
-                return status
-        return None
-
-    def status_of(self, server: str) -> Status | None:
-        """None while it does not reply."""
-        try:
-            said = self._cluster.kubectl("exec", server, "-c", "server", "--", "role.sh", "status", "--json")
-        except subprocess.CalledProcessError:
-            return None
-        return msgspec.json.decode(said, type=Status)
-
-    def primary(self) -> str:
-        """The server that has the run."""
-
-        def serving() -> str:
-            statuses = {server: self.status_of(server) for server in SERVERS}
-            return next((name for name, status in statuses.items() if status and status.phase == "serving"), "")
-
-        return str(wait_for(serving, within_seconds=PATIENCE_SECONDS))
-
-    def wait_for_pair(self) -> tuple[str, str]:
-        """The primary and its standby, once the standby has the whole state."""
-
-        def is_followed() -> bool:
-            status = self.status()
-            return status is not None and status.standby is not None and status.standby.phase == "in sync"
-
-        wait_for(is_followed, within_seconds=PATIENCE_SECONDS)
-        primary = self.primary()
-        return primary, SERVERS[1 - SERVERS.index(primary)]
 
 
 def prepare(cluster: Cluster, folder: Path) -> None:
@@ -92,7 +47,7 @@ def prepare(cluster: Cluster, folder: Path) -> None:
         cluster.kubectl("create", "secret", "generic", secret, *(f"--from-file={keys / name}" for name in names))
     cluster.kubectl("create", "secret", "generic", "ps-rl-page", "--from-literal=token=scenario")
     if volumes := os.environ.get("VOLUMES"):
-        for number in (0, 1):
+        for number in range(3):
             cluster.kubectl("delete", "persistentvolume", f"{NAMESPACE}-{number}", "--ignore-not-found")
             cluster.on_node("rm", "-rf", f"{volumes}/{number}")
             cluster.on_node("install", "-d", "-o", "1000", "-g", "1000", f"{volumes}/{number}")
@@ -198,6 +153,21 @@ def counted(cluster: Cluster, fleet: Fleet, folder: Path) -> None:
     delete(cluster, manifest)
 
 
+def ends_by_itself(cluster: Cluster) -> None:
+    """The jobs of the JobSet, with a small budget."""
+    with step("the jobs of the JobSet: a run to its end, and nothing of it goes on"):
+        jobset, claim = yaml.safe_load_all((HERE / "jobset" / "jobset.yaml").read_text())
+        made = [claim, *jobs_of(jobset)]
+        for document in made:
+            for container in document["spec"].get("template", {}).get("spec", {}).get("containers", ()):
+                container["image"] = os.environ["IMAGE"]
+                container["resources"]["requests"]["cpu"] = "20m"
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+        cluster.apply(text.replace("--max-steps 300000", "--max-steps 5000"))
+        jobs = [document["metadata"]["name"] for document in made if document["kind"] == "Job"]
+        cluster.kubectl("wait", "--for=condition=complete", "--timeout=240s", *(f"job/{name}" for name in jobs))
+
+
 def count(cluster: Cluster, fleet: Fleet) -> str:
     """The workers stop; the weights against what they have noted. Raises AssertionError."""
     pods = ("counting-0", "counting-1")
@@ -265,6 +235,7 @@ def main() -> None:
                 prepare(cluster, Path(folder))
             in_use(cluster, fleet, Path(folder))
             counted(cluster, fleet, Path(folder))
+            ends_by_itself(cluster)
         except BaseException:
             tell(cluster)
             raise

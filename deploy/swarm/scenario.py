@@ -176,6 +176,9 @@ def main() -> None:
         finally:
             for node in reversed(NODES):
                 docker(node, "swarm", "leave", "--force")
+            for node in NODES:
+                wait_for(lambda node=node: not docker(node, "ps", "--quiet"), within_seconds=PATIENCE_SECONDS)
+                docker(node, "volume", "prune", "--force")
 
 
 if __name__ == "__main__":

@@ -57,15 +57,16 @@ def test_an_extra_that_there_is_not_is_told() -> None:
 class Cluster:
     """A compose project, seen as a user sees it: `docker compose …`, and `ps-ctl status` inside the server."""
 
-    def __init__(self, project: str, *, locked: bool = False, **variables: str) -> None:
+    def __init__(self, project: str, *, locked: bool = False, standby: bool = False, **variables: str) -> None:
         self._project = project
+        self._profile = ("--profile=standby",) if standby else ()
         self._files = ("compose.yaml", "publish.yaml", *(["locked.yaml"] if locked else []))
         self._key = WORKERS_KEY if locked else ()
         self._variables = {"IMAGE": IMAGE, "PORT": "0", **variables}  # port 0: a free one
 
     def compose(self, *arguments: str, timeout_seconds: float = 120.0) -> str:
         files = (f"--file={ROOT / 'docker' / name}" for name in self._files)
-        command = ("docker", "compose", "--project-name", self._project, *files, *arguments)
+        command = ("docker", "compose", "--project-name", self._project, *files, *self._profile, *arguments)
         return _run(*command, env=os.environ | self._variables, timeout_seconds=timeout_seconds)
 
     def up(self, *, workers: int) -> None:
@@ -81,9 +82,9 @@ class Cluster:
     def containers(self, service: str) -> list[str]:
         return self.compose("ps", "--all", "--quiet", service).split()
 
-    def status(self) -> dict[str, Any]:
+    def status(self, service: str = "server") -> dict[str, Any]:
         """Raises CalledProcessError while no server answers."""
-        answer: dict[str, Any] = json.loads(self.control("status", "--json", *self._key))
+        answer: dict[str, Any] = json.loads(self.control("status", "--json", *self._key, service=service))
         return answer
 
     def control(self, command: str, *flags: str, service: str = "server", server: str = "127.0.0.1:5555") -> str:
@@ -287,6 +288,37 @@ def test_down_takes_seconds_and_up_goes_on_where_it_was(cluster: Cluster) -> Non
     assert took < 15
     cluster.up(workers=2)
     assert cluster.trains(workers=2)["global_steps"] > before["global_steps"]
+
+
+# -- with a standby ---------------------------------------------------------------------------------------------------
+
+
+def test_a_pair_of_servers_takes_over_from_each_other_in_turn(image: None) -> None:
+    cluster = Cluster("ps-rl-test-pair", locked=True, standby=True, PRESET="cartpole", FLAGS=ENDLESS)
+
+    def pushed_to(service: str) -> dict[str, Any]:
+        """Its status, once it serves two workers and the other server follows it."""
+
+        def serves(status: dict[str, Any]) -> bool:
+            follower = (status["standby"] or {}).get("phase")
+            return status["phase"] == "serving" and status["workers_alive"] == 2 and follower == "in sync"
+
+        return _when(lambda: cluster.status(service), serves, f"{service} serves, and is followed")
+
+    cluster.down(volumes=True)
+    try:
+        cluster.up(workers=2)
+        run = pushed_to("server")["run_id"]
+        for dies, successor in (("server", "standby"), ("standby", "server"), ("server", "standby")):
+            began = time.monotonic()
+            before = cluster.status(dies)["global_steps"]
+            cluster.kill_inside(*cluster.containers(dies))
+            after = pushed_to(successor)
+            say(f"{dies} killed; {successor} serves, and is followed again after {time.monotonic() - began:.1f} s")
+            assert (after["run_id"], after["global_steps"] >= before) == (run, True)
+    finally:
+        cluster.tell()
+        cluster.down(volumes=True)
 
 
 # -- with keys --------------------------------------------------------------------------------------------------------
