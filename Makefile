@@ -105,4 +105,5 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	@command -v promtool >/dev/null || test -e $(BIN)/promtool || { cd $(BIN) && apt-get download -q prometheus && \
 		dpkg -x prometheus_*.deb ../prometheus && ln -s ../prometheus/usr/bin/prom* . && rm prometheus_*.deb; } >/dev/null 2>&1 || \
 		echo "no Prometheus here: its tests are skipped"
+	@$(BIN)/python -m deploy.kubernetes.kustomize >/dev/null 2>&1 || echo "no kubectl here: some tests of manifests are skipped"
 	touch $@ $(VENV)/run.ready $(VENV)/rundoom.ready $(VENV)/runmujoco.ready

@@ -4,6 +4,7 @@ Prints the command of a kubectl whose kustomize knows components: the one at han
 Debian 12 has kubectl 1.20, whose kustomize is of 2019. Every kubectl since 1.21 will do.
 """
 
+import functools
 import io
 import os
 import shutil
@@ -29,6 +30,7 @@ def kustomize(*, may_fetch: bool = False) -> str | None:
     return None
 
 
+@functools.cache
 def _knows_components(kubectl: str) -> bool:
     base = ROOT / "deploy" / "kubernetes" / "fleet"
     return subprocess.run([kubectl, "kustomize", base], capture_output=True, check=False).returncode == 0

@@ -1,6 +1,7 @@
 """The manifests for Kubernetes against the schemas of its current version, strictly; and the autoscaler's metric."""
 
 import json
+import os
 import ssl
 import subprocess
 import threading
@@ -22,7 +23,6 @@ from deploy.kubernetes.kustomize import kustomize
 from tests.integration.processes import programs_in
 
 HERE = Path(__file__).parents[2] / "deploy" / "kubernetes"
-KUSTOMIZATIONS = ("base", "fleet")
 JOBSET = HERE / "jobset" / "jobset.yaml"
 QUESTION = f"/apis/{GROUP}/namespaces/default/{METRIC}"
 
@@ -49,17 +49,22 @@ def test_a_manifest_is_valid_as_it_stands(path: Path) -> None:
         validate(document)
 
 
-def rendered(name: str) -> list[dict[str, Any]]:
+def rendered(folder: Path) -> list[dict[str, Any]]:
     command = kustomize()
     if command is None:
         pytest.skip("there is no kubectl that knows components of kustomize")
-    said = subprocess.run([*command.split(), str(HERE / name)], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run([*command.split(), str(folder)], capture_output=True, text=True, check=True).stdout
     return documents(said)
 
 
-@pytest.mark.parametrize("name", KUSTOMIZATIONS)
-def test_what_kustomize_makes_of_all_parts_is_valid(name: str) -> None:
-    manifests = rendered(name)
+@pytest.mark.parametrize("parts", [(), ("standby",), ("keys",), ("autoscale", "spot"), ("shards", "keys")], ids=str)
+def test_the_base_with_some_of_the_parts_is_valid(tmp_path: Path, parts: tuple[str, ...]) -> None:
+    resources, components = (
+        [os.path.relpath(HERE / name, tmp_path.resolve()) for name in names] for names in (["base"], parts)
+    )
+    own = {"kind": "Kustomization", "resources": resources, "components": components}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    manifests = rendered(tmp_path)
     for document in manifests:
         validate(document)
     check_confined(pods_in(manifests))
@@ -76,10 +81,13 @@ def check_confined(pods: list[dict[str, Any]]) -> None:
             assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
 
 
-def test_every_program_of_the_fleet_has_keys_and_knows_both_servers() -> None:
+def test_every_program_of_the_fleet_is_valid_has_keys_and_knows_both_servers() -> None:
+    manifests = rendered(HERE / "fleet")
+    for document in manifests:
+        validate(document)
     pods = {
         one["metadata"]["name"]: one["spec"]["template"]["spec"]
-        for one in rendered("fleet")
+        for one in manifests
         if "template" in one.get("spec", {})
     }
     assert pods.keys() == {"ps-rl-server", "ps-rl-worker", "ps-rl-metrics"}
