@@ -12,8 +12,8 @@ EXTRA := $(if $(findstring doom,$(PRESET)),doom)$(if $(findstring pendulum,$(PRE
 RUN := $(VENV)/run$(EXTRA).ready
 READY := $(VENV)/ready
 
-.PHONY: train test check lint format bench bench-full nightly explore chaos fuzz soak torn learn-chaos churn partition
-.PHONY: scaling trackers load docker-test engine-test clean help
+# Every target with a line of help.
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*## .*/\1/p' $(MAKEFILE_LIST))
 
 train: $(RUN)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
@@ -41,6 +41,9 @@ bench-full: $(READY)  ## the same with more rows
 
 nightly: $(READY)  ## what takes too long for every commit: each preset for 5,000 steps
 	$(BIN)/pytest -m nightly
+
+spaces: $(READY)  ## tasks with known answers for every cell of masks, Dict, MultiDiscrete and Box, LSTM: their times
+	$(BIN)/pytest -n auto --dist worksteal --durations 30 -m "" tests/rl_worker/algorithms/test_spaces.py
 
 explore: $(READY)  ## thousands of new examples for every property: any bytes, any history of crashes and losses
 	$(BIN)/pytest -n auto --dist worksteal --hypothesis-profile explore --timeout 3600 -m hypothesis

@@ -6,7 +6,6 @@ Training and evaluation build their agents here, so that both get the same.
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
 
 from common.settings import run_spec
@@ -16,7 +15,8 @@ from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.algorithms.n_step_q import NStepQ
 from rl_worker.algorithms.one_step_q import OneStepQ
 from rl_worker.algorithms.one_step_sarsa import OneStepSarsa
-from rl_worker.environments.interface import DiscreteActions, Environments
+from rl_worker.environments.interface import Environments
+from rl_worker.environments.spaces import DiscreteActions
 from rl_worker.networks.compatibility import check_algorithm
 from rl_worker.networks.networks import ActionValueNetwork, PolicyValueNetwork
 from rl_worker.networks.policies import policy_for
@@ -38,16 +38,15 @@ def build_agent(run: RunSpec, environments: Environments, *, device: torch.devic
     """
     if run.seed is not None:
         torch.manual_seed(run.seed)
-    shape, actions = environments.observation_shape, environments.actions
-    pixels = environments.observation_dtype == np.uint8
+    observations, actions = environments.observations, environments.actions
     settings = run.algorithm
     if isinstance(settings, run_spec.A3CSettings):
-        policy = policy_for(actions)
-        network = PolicyValueNetwork(run.network, shape, pixels=pixels, policy_parameters=policy.parameters)
+        policy = policy_for(actions, masked=observations.mask is not None)
+        network = PolicyValueNetwork(run.network, observations, policy_parameters=policy.parameters)
         return A3C(network.to(device), policy, settings, device=device, seed=seed)
     check_algorithm(run, environments)
     assert isinstance(actions, DiscreteActions), "checked above"
-    values = ActionValueNetwork(run.network, shape, pixels=pixels, actions=actions.count)
+    values = ActionValueNetwork(run.network, observations, actions=actions.count)
     return ACTION_VALUE_METHODS[type(settings)](values.to(device), settings, device=device, seed=seed)
 
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from common.protocol.messages import Episode
-from rl_worker.environments.interface import BoxActions, Environments, Stepped
+from rl_worker.environments.interface import Environments, Stepped
+from rl_worker.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions
 
 State = tuple[Tensor, ...]  # of a recurrent network, each [B, ...]; () of a feed-forward one
 
@@ -22,7 +23,7 @@ State = tuple[Tensor, ...]  # of a recurrent network, each [B, ...]; () of a fee
 class Decision:
     """An actor's choice for B observations."""
 
-    actions: Tensor  # [B] int64, or [B, A] float32
+    actions: Tensor  # [B] int64, [B, K] int64, or [B, A] float32
     state: State  # for the next decision
     recorded: dict[str, Tensor]  # for the learner, each [B]
 
@@ -58,7 +59,7 @@ class Trajectory:
 
     observations: Tensor  # [T + 1, B, ...] uint8 or float32; the last is the first of the next unroll
     starts: Tensor  # [T + 1, B] bool: the observation is the first of an episode
-    actions: Tensor  # [T, B] int64 or [T, B, A] float32; T + 1 where the collector commits to the next action
+    actions: Tensor  # [T, B(, K)] int64 or [T, B, A] float32; T + 1 where the collector commits to the next action
     rewards: Tensor  # [T, B] unclipped; a run may replace the last of a lost game
     discounts: Tensor  # [T, B] γ, and 0 only where the step terminated its episode
     continues: Tensor  # [T, B] 0 where the step was the last of its episode, also by truncation; else 1
@@ -105,9 +106,9 @@ class RolloutCollector:
         self._commits = commits_next_action
         self._watcher = watcher
         T, B = unroll_length, environments.count
-        pixels = environments.observation_dtype == np.uint8
-        dtype = torch.uint8 if pixels else torch.float32
-        self._observations = torch.empty(T + 1, B, *environments.observation_shape, dtype=dtype)
+        space = environments.observations
+        dtype = torch.uint8 if space.dtype == np.uint8 else torch.float32
+        self._observations = torch.empty(T + 1, B, *space.shape, dtype=dtype)
         self._starts = torch.ones(T + 1, B, dtype=torch.bool)
         self._actions = _empty_actions(environments, T + 1)
         self._rewards = torch.empty(T, B)
@@ -198,7 +199,10 @@ class RolloutCollector:
 
 
 def _empty_actions(environments: Environments, steps: int) -> Tensor:
-    actions = environments.actions
-    if isinstance(actions, BoxActions):
-        return torch.empty(steps, environments.count, len(actions.low))
-    return torch.empty(steps, environments.count, dtype=torch.int64)
+    match environments.actions:
+        case BoxActions() as box:
+            return torch.empty(steps, environments.count, len(box.low))
+        case MultiDiscreteActions() as several:
+            return torch.empty(steps, environments.count, len(several.counts), dtype=torch.int64)
+        case DiscreteActions():
+            return torch.empty(steps, environments.count, dtype=torch.int64)

@@ -62,6 +62,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """learn as if the loss of a life ended the game; scores stay those of full games (ALE)"""
     actions: tuple[Action, ...] = ()
     """the subset of the game's actions to use, by number; all of them when empty"""
+    action_mask: Literal["auto", "none"] = "auto"
+    """auto: only actions that the environment's action_mask allows (in its observations or info); none: ignore it"""
+    box_actions: Literal["clipped", "squashed"] = "clipped"
+    """how real actions stay in their bounds: clipped, or the tanh of the policy's sample, scaled to the bounds"""
     max_episode_steps: EpisodeSteps = 0
     """truncate episodes after this many steps; 0: the environment's own limit"""
     lost_game_reward: Score | None = None
@@ -199,10 +203,11 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The function that is trained."""
 
     name: Annotated[
-        Literal["auto", "conv84", "nature84", "conv42", "universe42", "conv10", "mlp"], tyro.conf.arg(name="network")
+        Literal["auto", "conv84", "nature84", "conv42", "universe42", "conv10", "conv", "mlp"],
+        tyro.conf.arg(name="network"),
     ] = "auto"
     """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, conv10 for
-    MinAtar, mlp; auto: by the observation's shape"""
+    MinAtar, conv for images of any size, mlp; auto: by the observation's shape"""
     hidden: tuple[Width, ...] = ()
     """widths of the hidden layers after the torso; the torso's defaults when empty"""
     value_hidden: tuple[Width, ...] = ()

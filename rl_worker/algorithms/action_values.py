@@ -15,6 +15,7 @@ from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Loss, Outlook
 from rl_worker.algorithms.exploration import EpsilonSchedule, epsilon_greedy
 from rl_worker.networks.networks import ActionValueNetwork
+from rl_worker.networks.policies import FORBIDDEN
 from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
 
 
@@ -81,7 +82,8 @@ class ActionValueLearner:
         values = self.network(observations.to(self._device)).cpu()
         epsilons = self.epsilons().unsqueeze(-1)
         best = functional.one_hot(values.argmax(-1), values.shape[-1])
-        return Outlook(values.amax(-1), (1 - epsilons) * best + epsilons / values.shape[-1])
+        allowed = (values > FORBIDDEN).float()
+        return Outlook(values.amax(-1), (1 - epsilons) * best + epsilons * allowed / allowed.sum(-1, keepdim=True))
 
     def epsilons(self) -> Tensor:
         """[B]: each environment's current probability of a random action."""

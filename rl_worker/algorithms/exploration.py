@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from common.schedules import linear
+from rl_worker.networks.policies import FORBIDDEN
 
 
 class EpsilonSchedule:
@@ -51,8 +52,12 @@ class EpsilonSchedule:
 
 
 def epsilon_greedy(values: Tensor, epsilons: Tensor, generator: torch.Generator) -> Tensor:
-    """values Q [B, A], epsilons [B] → actions [B]: with probability ε a uniformly random one, otherwise the best."""
+    """values Q [B, A], epsilons [B] → actions [B]: with probability ε any that is allowed, otherwise the best."""
     best = values.argmax(-1)
     chance = torch.rand(best.shape, generator=generator) < epsilons
-    anything = torch.randint(values.shape[-1], best.shape, generator=generator)
+    allowed = values > FORBIDDEN
+    if allowed.all():
+        anything = torch.randint(values.shape[-1], best.shape, generator=generator)
+    else:
+        anything = torch.multinomial(allowed.float(), 1, generator=generator).squeeze(-1)
     return torch.where(chance, anything, best)

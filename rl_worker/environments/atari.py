@@ -13,8 +13,9 @@ from gymnasium.vector import AutoresetMode
 
 from common.settings.run_spec import Environment
 from rl_worker.environments.ids import action_table, spec_of
-from rl_worker.environments.interface import Actions, ActionSpace, DiscreteActions, Observations, Screen, Stepped
+from rl_worker.environments.interface import Screen, Stepped
 from rl_worker.environments.preprocessing import ALE_FRAME, FrameStack, described, scheme_for
+from rl_worker.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace
 
 FRAMES_PER_SECOND = 60
 ALE_FRAME_LIMIT = 108_000  # half an hour of play, as in the literature
@@ -51,8 +52,8 @@ class AtariEnvironments:
         self._table = action_table(settings, len(joystick))
         names = tuple(joystick[action].name for action in self._table)
         self.actions: ActionSpace = DiscreteActions(len(self._table), names)
-        self.observation_shape = self._stack.shape if self._stack else (settings.frame_stack, *scheme.shape)
-        self.observation_dtype: np.dtype[Any] = np.dtype(scheme.dtype)
+        shape = self._stack.shape if self._stack else (settings.frame_stack, *scheme.shape)
+        self.observations = ObservationSpace(shape, np.dtype(scheme.dtype))
         self.steps_per_second = FRAMES_PER_SECOND / settings.frame_skip
         self._counts_lives = settings.life_loss_ends_episode
         self._lives = np.zeros(count, dtype=np.int64)

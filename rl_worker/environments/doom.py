@@ -22,8 +22,9 @@ from common.errors import SettingsError
 from common.settings.run_spec import Environment
 from rl_worker.environments.any_gymnasium import final_rows
 from rl_worker.environments.ids import action_table, spec_of
-from rl_worker.environments.interface import Actions, ActionSpace, DiscreteActions, Observations, Screen, Stepped
+from rl_worker.environments.interface import Screen, Stepped
 from rl_worker.environments.preprocessing import FrameStack, described, scheme_for
+from rl_worker.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace
 
 TICS_PER_SECOND = 35
 RESOLUTION = "RES_160X120"
@@ -54,8 +55,7 @@ class DoomEnvironments:
         self.count = count
         self._table = action_table(settings, int(actions.n))
         self.steps_per_second = TICS_PER_SECOND / settings.frame_skip
-        self.observation_shape = self._stack.shape
-        self.observation_dtype = self._stack.dtype
+        self.observations = ObservationSpace(self._stack.shape, self._stack.dtype)
         first = self._env.envs[0].unwrapped
         names = tuple(_pressed(first, action) for action in self._table)
         self.actions: ActionSpace = DiscreteActions(len(self._table), names)

@@ -4,44 +4,15 @@ The interface of B environments in lockstep, the same for every family.
 An environment whose episode ends is reset in the same step (SAME_STEP), so the policy can act on every row.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-Observations = NDArray[Any]  # [B, ...] uint8 or float32
-Actions = NDArray[Any]  # int64 [B] of DiscreteActions, float32 [B, A] of BoxActions
+from rl_worker.environments.spaces import Actions, ActionSpace, Observations, ObservationSpace
+
 Screen = NDArray[np.uint8]  # [height, width, 3] RGB
-
-
-@dataclass(frozen=True)
-class DiscreteActions:
-    """One of the actions 0 … count − 1."""
-
-    count: int
-    names: tuple[str, ...] = field(default=(), compare=False)  # of the actions, where the environment has names
-
-    def sample(self, random: np.random.Generator, size: int) -> Actions:
-        """`size` random actions."""
-        return random.integers(0, self.count, size)
-
-
-@dataclass(frozen=True, eq=False)
-class BoxActions:
-    """A real vector between two bounds, which may be infinite."""
-
-    low: NDArray[np.float32]  # [A]
-    high: NDArray[np.float32]  # [A]
-
-    def sample(self, random: np.random.Generator, size: int) -> Actions:
-        """`size` random actions; a missing bound counts as ±1."""
-        low = np.where(np.isfinite(self.low), self.low, np.minimum(-1, self.high - 1))
-        high = np.where(np.isfinite(self.high), self.high, np.maximum(1, low + 1))
-        return random.uniform(low, high, (size, len(low))).astype(np.float32)
-
-
-ActionSpace = DiscreteActions | BoxActions
 
 
 @dataclass(frozen=True)
@@ -61,8 +32,7 @@ class Environments(Protocol):
     """B environments in lockstep."""
 
     count: int  # B
-    observation_shape: tuple[int, ...]  # of one environment; images with their channels first
-    observation_dtype: np.dtype[Any]  # uint8 or float32
+    observations: ObservationSpace
     actions: ActionSpace
     description: dict[str, Any]  # the settings in effect, for display
     steps_per_second: float  # at the speed of human play

@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_worker.environments.interface import Actions, Environments, Observations, Screen, Stepped
+from rl_worker.environments.interface import Environments, Screen, Stepped
+from rl_worker.environments.spaces import Actions, Observations
 
 
 class LostGames:
@@ -21,8 +22,7 @@ class LostGames:
         self._reward = np.float32(reward)
         self._returns = np.zeros(environments.count)  # of the games being played
         self.count = environments.count
-        self.observation_shape = environments.observation_shape
-        self.observation_dtype = environments.observation_dtype
+        self.observations = environments.observations
         self.actions = environments.actions
         self.steps_per_second = environments.steps_per_second
         self.description = environments.description | {"last reward of a lost game": reward}

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from rl_worker.environments.interface import Actions, Environments, Observations, Stepped
+from rl_worker.environments.interface import Environments, Stepped
+from rl_worker.environments.spaces import Actions, Observations
 
 
 class StepCallback:

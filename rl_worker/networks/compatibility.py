@@ -7,12 +7,11 @@ which takes seconds, so this file must not import it.
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from common.errors import SettingsError
 from common.settings import run_spec
 from common.settings.run_spec import Network, RunSpec
-from rl_worker.environments.interface import DiscreteActions, Environments
+from rl_worker.environments.interface import Environments
+from rl_worker.environments.spaces import BoxActions, DiscreteActions, ObservationSpace
 
 # The frame size of each convolutional torso.
 FRAMES: dict[str, tuple[int, int]] = {
@@ -28,8 +27,7 @@ BY_SIZE: dict[tuple[int, ...], str] = {(84, 84): "conv84", (42, 42): "conv42", (
 def check_agent(run: RunSpec, environments: Environments) -> None:
     """Raises SettingsError if the run's algorithm or network does not fit these environments."""
     check_algorithm(run, environments)
-    pixels = environments.observation_dtype == np.uint8
-    check_network(run.network, environments.observation_shape, pixels=pixels)
+    check_network(run.network, environments.observations)
 
 
 def check_algorithm(run: RunSpec, environments: Environments) -> None:
@@ -39,7 +37,8 @@ def check_algorithm(run: RunSpec, environments: Environments) -> None:
     name = type(run.algorithm).__struct_config__.tag
     if not isinstance(environments.actions, DiscreteActions):
         raise SettingsError(
-            f"--algorithm {name}: needs discrete actions, and those of {run.environment.id} are continuous; use a3c"
+            f"--algorithm {name}: needs one discrete action a step, and {run.environment.id} takes "
+            f"{'real numbers' if isinstance(environments.actions, BoxActions) else 'several'}; use a3c"
         )
     if run.network.lstm or run.network.separate:
         raise SettingsError(
@@ -47,18 +46,25 @@ def check_algorithm(run: RunSpec, environments: Environments) -> None:
         )
 
 
-def check_network(settings: Network, shape: Sequence[int], *, pixels: bool) -> None:
-    """Raises SettingsError if the network does not take observations of this shape; `pixels` are uint8."""
-    shape = tuple(shape)
-    name = torso_name(settings, shape)
-    if name in FRAMES and shape[1:] != FRAMES[name]:
-        raise SettingsError(f"--network {name}: needs frames of {FRAMES[name]}, and observations are {shape}")
-    if settings.normalization == "random_play" and (not pixels or len(shape) != 3):
-        raise SettingsError(f"--normalization random_play: needs frames of pixels, and observations are {shape}")
-    if settings.normalization == "running" and (pixels or len(shape) != 1):
-        raise SettingsError(f"--normalization running: needs vectors, and observations are {shape}")
+def check_network(settings: Network, observations: ObservationSpace) -> None:
+    """Raises SettingsError if the network does not take these observations."""
+    kinds = {part.kind for part in observations.parts}
+    images = [part.shape for part in observations.parts if part.kind == "image"]
+    for shape in images if kinds else [observations.shape]:
+        name = torso_name(settings, shape)
+        fits = shape[1:] == FRAMES[name] if name in FRAMES else name == "mlp" or len(shape) == 3
+        if not fits:
+            frames = f"frames of {FRAMES[name]}" if name in FRAMES else "images"
+            raise SettingsError(f"--network {name}: needs {frames}, and observations are {observations}")
+    if settings.normalization == "random_play" and not (observations.pixels and len(observations.shape) == 3):
+        raise SettingsError(f"--normalization random_play: needs frames of pixels, and observations are {observations}")
+    has_vector = "vector" in kinds if kinds else len(observations.shape) == 1 and not observations.pixels
+    if settings.normalization == "running" and not has_vector:
+        raise SettingsError(f"--normalization running: needs vectors, and observations are {observations}")
 
 
 def torso_name(settings: Network, shape: Sequence[int]) -> str:
     """The torso that the settings name, or the default for the shape."""
-    return settings.name if settings.name != "auto" else BY_SIZE.get(tuple(shape)[1:], "mlp")
+    if settings.name != "auto":
+        return settings.name
+    return BY_SIZE.get(tuple(shape)[1:], "conv" if len(shape) == 3 else "mlp")

@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from common.settings.run_spec import Network
+from rl_worker.environments.spaces import ObservationSpace
+from rl_worker.networks.packed_parts import part_of
+from rl_worker.networks.policies import FORBIDDEN
 from rl_worker.networks.torsos import head, torso_for
 from rl_worker.rollouts import State
 
@@ -18,9 +21,9 @@ from rl_worker.rollouts import State
 class Branch(nn.Module):
     """A torso and an optional LSTM."""
 
-    def __init__(self, settings: Network, shape: Sequence[int], hidden: Sequence[int], *, pixels: bool) -> None:
+    def __init__(self, settings: Network, observations: ObservationSpace, hidden: Sequence[int]) -> None:
         super().__init__()
-        self.torso, self.features = torso_for(settings, shape, hidden, pixels=pixels)
+        self.torso, self.features = torso_for(settings, observations, hidden)
         self.lstm: nn.LSTMCell | None = None
         if settings.lstm:
             self.lstm = nn.LSTMCell(self.features, settings.lstm)
@@ -53,12 +56,13 @@ class Branch(nn.Module):
 class PolicyValueNetwork(nn.Module):
     """A policy head and a value head on one branch (Mnih et al. 2016, section 4.4), or on one each (section 9)."""
 
-    def __init__(self, settings: Network, shape: Sequence[int], *, pixels: bool, policy_parameters: int) -> None:
+    def __init__(self, settings: Network, observations: ObservationSpace, *, policy_parameters: int) -> None:
         super().__init__()
-        self.branch = Branch(settings, shape, settings.hidden, pixels=pixels)
+        self._mask = observations.mask
+        self.branch = Branch(settings, observations, settings.hidden)
         self.value_branch: Branch | None = None
         if settings.separate:
-            self.value_branch = Branch(settings, shape, settings.value_hidden or settings.hidden, pixels=pixels)
+            self.value_branch = Branch(settings, observations, settings.value_hidden or settings.hidden)
         self.policy = head(self.branch.features, policy_parameters, settings, gain=0.01)
         self.value = head((self.value_branch or self.branch).features, 1, settings, gain=1.0)
 
@@ -68,25 +72,37 @@ class PolicyValueNetwork(nn.Module):
         return state if self.value_branch is None else state + self.value_branch.initial_state(count, device)
 
     def forward(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, State]:
-        """[T, B, ...] → parameters of the policy [T, B, P], values [T, B], and the state after them."""
+        """
+        [T, B, ...] → parameters of the policy [T, B, P], values [T, B], and the state after them.
+
+        Observations with a mask [M] give parameters [T, B, P + M]: the mask comes last.
+        """
         if self.value_branch is None:
             features, after = self.branch(observations, state, starts)
-            return self.policy(features), self.value(features).squeeze(-1), after
-        half = len(state) // 2
-        features, after = self.branch(observations, state[:half], starts)
-        value_features, value_after = self.value_branch(observations, state[half:], starts)
-        return self.policy(features), self.value(value_features).squeeze(-1), after + value_after
+            value_features = features
+        else:
+            half = len(state) // 2
+            features, after = self.branch(observations, state[:half], starts)
+            value_features, value_after = self.value_branch(observations, state[half:], starts)
+            after = after + value_after
+        parameters = self.policy(features)
+        if self._mask is not None:
+            parameters = torch.cat([parameters, part_of(observations, self._mask).to(parameters.dtype)], dim=-1)
+        return parameters, self.value(value_features).squeeze(-1), after
 
 
 class ActionValueNetwork(nn.Module):
-    """Q(s, ·): one number for each action."""
+    """Q(s, ·): one number for each action; FORBIDDEN for those that a mask does not allow."""
 
-    def __init__(self, settings: Network, shape: Sequence[int], *, pixels: bool, actions: int) -> None:
+    def __init__(self, settings: Network, observations: ObservationSpace, *, actions: int) -> None:
         super().__init__()
-        self.torso, features = torso_for(settings, shape, settings.hidden, pixels=pixels)
+        self._mask = observations.mask
+        self.torso, features = torso_for(settings, observations, settings.hidden)
         self.values = head(features, actions, settings, gain=1.0)
 
     def forward(self, observations: Tensor) -> Tensor:
         """[N, ...] → [N, A]"""
         values: Tensor = self.values(self.torso(observations))
-        return values
+        if self._mask is None:
+            return values
+        return values.masked_fill(part_of(observations, self._mask) == 0, FORBIDDEN)

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from rl_worker.environments.interface import Environments
+from rl_worker.environments.spaces import Part
+from rl_worker.networks.packed_parts import part_of
 
 SAMPLES = 3200  # observations of random play
 SMALLEST_DEVIATION = 16.0  # of a pixel, in 0 … 255: noise in a pixel that hardly ever changes must not be amplified
@@ -70,6 +72,7 @@ class RunningNormalization(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
+        self.part: Part | None = None  # the vector's place in packed observations
         self.register_buffer("center", torch.zeros(size))
         self.register_buffer("count", torch.ones(()))
         self.register_buffer("total", torch.zeros(size))
@@ -82,21 +85,25 @@ class RunningNormalization(nn.Module):
         return ((vectors - self.center - mean) / deviation).clamp(-CLIP, CLIP)
 
     def measure(self, seen: Tensor) -> None:
-        """Initialize the sums from observations [N, D] of random play."""
+        """Initialize the sums from observations [N, ...] of random play."""
+        seen = self._vectors(seen)
         self.center.copy_(seen.mean(0))
         for name, value in self._sums(seen).items():
             getattr(self, name).copy_(value)
 
-    def observe(self, vectors: Tensor) -> None:
-        """Add observations [N, D] to the sums of the next push."""
+    def observe(self, seen: Tensor) -> None:
+        """Add observations [N, ...] to the sums of the next push."""
         if float(self.count) < MOST_COUNTED:
-            for name, value in self._sums(vectors).items():
+            for name, value in self._sums(self._vectors(seen)).items():
                 self._added[name] = self._added.get(name, 0) + value
 
     def take_added(self) -> dict[str, Tensor]:
         """The increments of the server's statistics, by buffer name; they start again at zero here."""
         added, self._added = self._added, {}
         return added
+
+    def _vectors(self, seen: Tensor) -> Tensor:
+        return seen if self.part is None else part_of(seen, self.part)
 
     def _sums(self, vectors: Tensor) -> dict[str, Tensor]:
         centered = vectors.to(self.center.device) - self.center
@@ -143,12 +150,13 @@ def _running(network: nn.Module) -> Iterator[tuple[str, RunningNormalization]]:
 def _random_play(environments: Environments, seed: int) -> Tensor:
     """SAMPLES observations [N, ...]."""
     random = np.random.default_rng(seed)
-    environments.reset(seed)
-    count = environments.count
+    observations = environments.reset(seed)
+    count, mask = environments.count, environments.observations.mask
     seen = []
     for _ in range(math.ceil(SAMPLES / count)):
-        actions = environments.actions.sample(random, count)
-        seen.append(environments.step(actions).observations.copy())
+        allowed = None if mask is None else mask.of(observations).astype(np.bool_)
+        observations = environments.step(environments.actions.sample(random, count, allowed)).observations
+        seen.append(observations.copy())
     return torch.from_numpy(np.concatenate(seen))
 
 

@@ -1,18 +1,21 @@
 """
 The distribution over actions that a policy network parameterizes, for each kind of action space.
 
-`parameters` are the network's outputs [..., P]; actions are int64 [...] (discrete) or float32 [..., A] (continuous).
+`parameters` are the network's outputs [..., P], or [..., P + M] with an action mask [M] behind them; actions are int64
+[...] (one choice), int64 [..., K] (several) or float32 [..., A] (real numbers).
 """
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rl_worker.environments.interface import ActionSpace, BoxActions
+from rl_worker.environments.spaces import ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
 
+FORBIDDEN = -1e9  # logit or value of an action that a mask does not allow; finite, so that no NaN arises
 SMALLEST_VARIANCE = 1e-4  # keeps the density of a nearly deterministic policy finite
 
 
@@ -43,66 +46,118 @@ class Policy(Protocol):
 
 
 class Categorical:
-    """A choice of one of A actions; the parameters are logits."""
+    """A choice of one of A actions; the parameters are logits. Actions that a mask forbids have probability 0."""
 
-    def __init__(self, actions: int) -> None:
+    def __init__(self, actions: int, *, masked: bool = False) -> None:
         self.parameters = actions
+        self._masked = masked
 
     def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
-        probabilities = parameters.softmax(-1)
+        probabilities = self.probabilities(parameters)
         flat = torch.multinomial(probabilities.flatten(0, -2), 1, generator=generator)
         return flat.view(probabilities.shape[:-1])
 
     def mode(self, parameters: Tensor) -> Tensor:
-        return parameters.argmax(-1)
+        return self._logits(parameters).argmax(-1)
 
     def probabilities(self, parameters: Tensor) -> Tensor:
-        return parameters.softmax(-1)
+        return self._logits(parameters).softmax(-1)
 
     def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
-        return parameters.log_softmax(-1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+        return self._logits(parameters).log_softmax(-1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
-        logs = parameters.log_softmax(-1)
+        logs = self._logits(parameters).log_softmax(-1)
         return -(logs.exp() * logs).sum(-1)
 
+    def _logits(self, parameters: Tensor) -> Tensor:
+        if not self._masked:
+            return parameters
+        logits, mask = parameters.chunk(2, dim=-1)
+        return logits.masked_fill(mask == 0, FORBIDDEN)
 
-class Gaussian:
-    """
-    Real vectors [A]; the parameters are a mean [A] and one variance for all elements, before a softplus (Mnih et al.
-    2016, section 9 of the supplement).
-    """
 
-    def __init__(self, actions: BoxActions) -> None:
-        self._size = len(actions.low)
-        self.parameters = self._size + 1
+class Categoricals:
+    """K independent choices, the k-th of `counts[k]` options; actions are int64 [..., K]."""
+
+    def __init__(self, counts: Sequence[int], *, masked: bool = False) -> None:
+        self.parameters = sum(counts)
+        self._counts = list(counts)
+        self._masked = masked
+        self._choices = [Categorical(count, masked=masked) for count in counts]
 
     def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
-        mean, variance = self._split(parameters)
-        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
-        return mean + variance.sqrt() * noise
+        return torch.stack([choice.sample(part, generator) for choice, part in self._split(parameters)], dim=-1)
 
     def mode(self, parameters: Tensor) -> Tensor:
-        return self._split(parameters)[0]
+        return torch.stack([choice.mode(part) for choice, part in self._split(parameters)], dim=-1)
 
     def probabilities(self, parameters: Tensor) -> None:
         return None
 
     def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
-        mean, variance = self._split(parameters)
+        choices = zip(self._split(parameters), actions.unbind(-1), strict=True)
+        return torch.stack([choice.log_probability(part, taken) for (choice, part), taken in choices]).sum(0)
+
+    def entropy(self, parameters: Tensor) -> Tensor:
+        return torch.stack([choice.entropy(part) for choice, part in self._split(parameters)]).sum(0)
+
+    def _split(self, parameters: Tensor) -> Iterator[tuple[Categorical, Tensor]]:
+        """Each choice with its parameters: logits, then their mask."""
+        parts: Iterable[Tensor] = torch.split(parameters[..., : self.parameters], self._counts, dim=-1)
+        if self._masked:
+            masks = torch.split(parameters[..., self.parameters :], self._counts, dim=-1)
+            parts = (torch.cat(pair, dim=-1) for pair in zip(parts, masks, strict=True))
+        return zip(self._choices, parts, strict=True)
+
+
+class Gaussian:
+    """
+    Real vectors [A]; the parameters are a mean [A] and one variance for all elements, before a softplus (Mnih et al.
+    2016, section 9 of the supplement). Masked elements are 0 and have no part in probabilities and entropy.
+    """
+
+    def __init__(self, actions: BoxActions, *, masked: bool = False) -> None:
+        self._size = len(actions.low)
+        self._masked = masked
+        self.parameters = self._size + 1
+
+    def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
+        mean, variance, mask = self._split(parameters)
+        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
+        return (mean + variance.sqrt() * noise) * mask
+
+    def mode(self, parameters: Tensor) -> Tensor:
+        mean, _, mask = self._split(parameters)
+        return mean * mask
+
+    def probabilities(self, parameters: Tensor) -> None:
+        return None
+
+    def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
+        mean, variance, mask = self._split(parameters)
         squares = (actions - mean).square() / variance
-        return -0.5 * (squares + variance.log() + math.log(2 * math.pi)).sum(-1)
+        return -0.5 * ((squares + variance.log() + math.log(2 * math.pi)) * mask).sum(-1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
         """½ A (log 2πσ² + 1)"""
-        _, variance = self._split(parameters)
-        return 0.5 * self._size * (variance.squeeze(-1).log() + math.log(2 * math.pi) + 1)
+        mean, variance, mask = self._split(parameters)
+        size = mask.expand_as(mean).sum(-1)
+        return 0.5 * size * (variance.squeeze(-1).log() + math.log(2 * math.pi) + 1)
 
-    def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [..., A] and variance [..., 1]."""
-        return parameters[..., :-1], functional.softplus(parameters[..., -1:]) + SMALLEST_VARIANCE
+    def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean [..., A], variance [..., 1], and the mask [..., A], or 1 without one."""
+        mean, variance = parameters[..., : self._size], parameters[..., self._size : self._size + 1]
+        mask = parameters[..., self._size + 1 :] if self._masked else parameters.new_ones(1)
+        return mean, functional.softplus(variance) + SMALLEST_VARIANCE, mask
 
 
-def policy_for(actions: ActionSpace) -> Policy:
-    """The policy for an action space."""
-    return Gaussian(actions) if isinstance(actions, BoxActions) else Categorical(actions.count)
+def policy_for(actions: ActionSpace, *, masked: bool = False) -> Policy:
+    """The policy for an action space; `masked`: the network's outputs end with a mask."""
+    match actions:
+        case BoxActions():
+            return Gaussian(actions, masked=masked)
+        case MultiDiscreteActions():
+            return Categoricals(actions.counts, masked=masked)
+        case DiscreteActions():
+            return Categorical(actions.count, masked=masked)

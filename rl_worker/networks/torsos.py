@@ -8,11 +8,13 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from common.settings.run_spec import Network
+from rl_worker.environments.spaces import ObservationSpace
 from rl_worker.networks.compatibility import check_network, torso_name
 from rl_worker.networks.normalization import PixelsToUnit, RandomPlayNormalization, RunningNormalization
+from rl_worker.networks.packed_parts import part_of
 
 Convolution = tuple[int, int, int, int]  # channels, kernel, stride, padding
 
@@ -23,8 +25,11 @@ CONVOLUTIONS: dict[str, tuple[list[Convolution], tuple[int, ...]]] = {
     "conv42": ([(16, 4, 2, 0), (32, 4, 2, 0), (32, 3, 2, 0)], (256,)),
     "universe42": ([(32, 3, 2, 1)] * 4, ()),  # OpenAI's universe-starter-agent, whose LSTM follows the convolutions
     "conv10": ([(16, 3, 1, 0)], (128,)),  # Young & Tian 2019 (MinAtar)
+    "conv": ([], (256,)),  # images of any size: see _convolutions
 }
+SMALL_SIDE = 8  # of an image after the convolutions of `conv`
 DENSE_HIDDEN = (64, 64)
+VECTOR_WIDTH = 64  # of the layer over the vector of an observation with several parts
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "relu6": nn.ReLU6,
@@ -34,38 +39,75 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 NORMAL_DEVIATION = 0.1
 
 
-def torso_for(
-    settings: Network, shape: Sequence[int], hidden: Sequence[int], *, pixels: bool
-) -> tuple[nn.Sequential, int]:
+def torso_for(settings: Network, observations: ObservationSpace, hidden: Sequence[int]) -> tuple[nn.Sequential, int]:
     """
-    A network from observations [N, *shape] to features [N, F], and F. An empty `hidden` means the torso's own layers.
+    A network from observations [N, ...] to features [N, F], and F. An empty `hidden` means the torso's own layers.
 
-    `pixels`: observations are uint8. Raises SettingsError if the settings do not fit the observations.
+    Raises SettingsError if the settings do not fit the observations.
     """
-    shape = tuple(shape)
-    check_network(settings, shape, pixels=pixels)
-    name = torso_name(settings, shape)
-    layers = _normalization(settings, shape, pixels)
-    size = math.prod(shape)
-    if name in CONVOLUTIONS:
-        convolutions, own_hidden = CONVOLUTIONS[name]
-        activation = ACTIVATIONS["relu" if settings.activation == "auto" else settings.activation]
-        channels, height, width = shape
-        for out, kernel, stride, padding in convolutions:
-            convolution = nn.Conv2d(channels, out, kernel, stride, padding)
-            layers.append(initialized(convolution, settings, gain=math.sqrt(2)))
-            channels, height, width = out, *(_smaller(side, kernel, stride, padding) for side in (height, width))
-            layers += _after(settings, activation, (channels, height, width))
-        size = channels * height * width
+    check_network(settings, observations)
+    images = [part.shape for part in observations.parts if part.kind == "image"]
+    name = torso_name(settings, images[0] if images else observations.shape)
+    layers: list[nn.Module]
+    if observations.parts:
+        encoder = PartsEncoder(settings, observations)
+        layers, size = [encoder], encoder.features
     else:
-        own_hidden = DENSE_HIDDEN
-        activation = ACTIVATIONS["tanh" if settings.activation == "auto" else settings.activation]
-    layers.append(nn.Flatten())
-    for width_of_layer in tuple(hidden) or own_hidden:
-        layers.append(initialized(nn.Linear(size, width_of_layer), settings, gain=math.sqrt(2)))
-        layers += _after(settings, activation, (width_of_layer,))
-        size = width_of_layer
+        layers, size = _plain(settings, observations, name)
+    for width in tuple(hidden) or (DENSE_HIDDEN if name == "mlp" else CONVOLUTIONS[name][1]):
+        layers.append(initialized(nn.Linear(size, width), settings, gain=math.sqrt(2)))
+        layers += _after(settings, _activation(settings, name), (width,))
+        size = width
     return nn.Sequential(*layers), size
+
+
+class PartsEncoder(nn.Module):
+    """Packed observations [N, bytes] → features of all images and of the vector, in one row [N, F]."""
+
+    def __init__(self, settings: Network, observations: ObservationSpace) -> None:
+        super().__init__()
+        self._parts = [part for part in observations.parts if part.kind != "mask"]
+        self.encoders = nn.ModuleList()
+        self.features = 0
+        for part in self._parts:
+            name = torso_name(settings, part.shape) if part.kind == "image" else "mlp"
+            layers, size = _plain(settings, ObservationSpace(part.shape, part.dtype), name)
+            if part.kind == "vector":  # a few numbers beside hundreds of an image would hardly be heard
+                layers.append(initialized(nn.Linear(size, VECTOR_WIDTH), settings, gain=math.sqrt(2)))
+                layers += _after(settings, _activation(settings, name), (VECTOR_WIDTH,))
+                size = VECTOR_WIDTH
+            for layer in layers:
+                if isinstance(layer, RunningNormalization):
+                    layer.part = part
+            self.encoders.append(nn.Sequential(*layers))
+            self.features += size
+
+    def forward(self, packed: Tensor) -> Tensor:
+        read = zip(self.encoders, self._parts, strict=True)
+        return torch.cat([encoder(part_of(packed, part)) for encoder, part in read], dim=-1)
+
+
+def _plain(settings: Network, observations: ObservationSpace, name: str) -> tuple[list[nn.Module], int]:
+    """The layers before the hidden ones for observations of one array, and the number of features after them."""
+    shape = observations.shape
+    layers = _normalization(settings, observations)
+    if name == "mlp":
+        return [*layers, nn.Flatten()], math.prod(shape)
+    channels, height, width = shape
+    for out, kernel, stride, padding in _convolutions(name, height, width):
+        convolution = nn.Conv2d(channels, out, kernel, stride, padding)
+        layers.append(initialized(convolution, settings, gain=math.sqrt(2)))
+        channels, height, width = out, *(_smaller(side, kernel, stride, padding) for side in (height, width))
+        layers += _after(settings, _activation(settings, name), (channels, height, width))
+    return [*layers, nn.Flatten()], channels * height * width
+
+
+def _convolutions(name: str, height: int, width: int) -> list[Convolution]:
+    """Those of the name; those of `conv` halve the sides until the larger one is small."""
+    if name != "conv":
+        return CONVOLUTIONS[name][0]
+    halvings = max(1, math.ceil(math.log2(max(height, width) / SMALL_SIDE)))
+    return [(32, 3, 2, 1)] * halvings
 
 
 def head(features: int, outputs: int, settings: Network, *, gain: float) -> nn.Module:
@@ -95,14 +137,16 @@ def initialized(layer: nn.Linear | nn.Conv2d, settings: Network, *, gain: float)
     return layer
 
 
-def _normalization(settings: Network, shape: tuple[int, ...], pixels: bool) -> list[nn.Module]:
-    match settings.normalization:
-        case "random_play":
-            return [RandomPlayNormalization(*shape[1:])]
-        case "running":
-            return [RunningNormalization(shape[0])]
-        case "none":
-            return [PixelsToUnit()] if pixels else []
+def _normalization(settings: Network, observations: ObservationSpace) -> list[nn.Module]:
+    if settings.normalization == "random_play":
+        return [RandomPlayNormalization(*observations.shape[1:])]
+    if settings.normalization == "running" and len(observations.shape) == 1:
+        return [RunningNormalization(observations.shape[0])]
+    return [PixelsToUnit()] if observations.pixels else []
+
+
+def _activation(settings: Network, name: str) -> Callable[[], nn.Module]:
+    return ACTIVATIONS[("tanh" if name == "mlp" else "relu") if settings.activation == "auto" else settings.activation]
 
 
 def _after(settings: Network, activation: Callable[[], nn.Module], shape: tuple[int, ...]) -> list[nn.Module]:

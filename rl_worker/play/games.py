@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.interface import Actions, BoxActions, DiscreteActions, Environments
+from rl_worker.environments.interface import Environments
+from rl_worker.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
 from rl_worker.play.player import Player
 
-Action = int | list[float]  # of DiscreteActions, of BoxActions
+Action = int | list[int | float]  # of DiscreteActions, MultiDiscreteActions, BoxActions
 
 
 class Game(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,7 +84,14 @@ class Replay:
         return np.array([action], np.float32 if isinstance(self.environments.actions, BoxActions) else np.int64)
 
 
-def _is_in(space: DiscreteActions | BoxActions, action: Action) -> bool:
-    if isinstance(space, DiscreteActions):
-        return isinstance(action, int) and 0 <= action < space.count
-    return isinstance(action, list) and len(action) == len(space.low)
+def _is_in(space: ActionSpace, action: Action) -> bool:
+    match space:
+        case DiscreteActions():
+            return isinstance(action, int) and 0 <= action < space.count
+        case MultiDiscreteActions():
+            if not isinstance(action, list) or len(action) != len(space.counts):
+                return False
+            pairs = zip(action, space.counts, strict=True)
+            return all(isinstance(choice, int) and 0 <= choice < count for choice, count in pairs)
+        case BoxActions():
+            return isinstance(action, list) and len(action) == len(space.low)

@@ -17,7 +17,8 @@ from torch import Tensor
 from common.protocol.messages import MOST_IMAGE_BYTES, Frame
 from common.protocol.names import as_text
 from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.interface import DiscreteActions, Environments, Screen
+from rl_worker.environments.interface import Environments, Screen
+from rl_worker.environments.spaces import DiscreteActions
 from rl_worker.rollouts import Decision, State
 
 FRAME_SECONDS = 0.2  # between two frames

@@ -11,7 +11,8 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from rl_worker.algorithms.algorithm import Outlook
-from rl_worker.environments.interface import ActionSpace, DiscreteActions, Screen
+from rl_worker.environments.interface import Screen
+from rl_worker.environments.spaces import ActionSpace, DiscreteActions
 from rl_worker.play.screens import fitted
 from rl_worker.rollouts import Decision
 

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_worker.environments.interface import ActionSpace, BoxActions, DiscreteActions, Stepped
+from rl_worker.environments.interface import Stepped
+from rl_worker.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace
 from rl_worker.rollouts import Decision, State
 
 NOWHERE = -1e6  # in final observations of games that have not ended: never to be used
@@ -34,8 +35,7 @@ class Game:
 class ScriptedEnvironments:
     """Row k plays the games of `scripts[k]` in turn, again and again."""
 
-    observation_shape: tuple[int, ...] = (3,)
-    observation_dtype: np.dtype[Any] = np.dtype(np.float32)
+    observations = ObservationSpace((3,), np.dtype(np.float32))
     actions: ActionSpace = DiscreteActions(4)
 
     def __init__(self, *scripts: list[Game]) -> None:
@@ -123,7 +123,7 @@ class Bandit(ScriptedEnvironments):
 class OneState(ScriptedEnvironments):
     """Always the same observation."""
 
-    observation_shape: tuple[int, ...] = (1,)
+    observations = ObservationSpace((1,), np.dtype(np.float32))
 
     def _observations(self) -> NDArray[np.float32]:
         return np.ones((self.count, 1), dtype=np.float32)

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from common.protocol.messages import Episode
 from common.settings.run_spec import Environment
 from rl_worker.environments.make import make_environments
 from rl_worker.rollouts import Decision, RolloutCollector, State, learner_rewards
+from tests.rl_worker.observation_spaces import pixels
 from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments, value_of
 
 DISCOUNT = 0.9
@@ -222,7 +222,7 @@ def test_every_game_of_a_real_environment_is_reported_whole() -> None:
 
 def test_pixels_are_kept_as_bytes() -> None:
     environments = ScriptedEnvironments([ENDLESS])
-    environments.observation_dtype = np.dtype(np.uint8)
+    environments.observations = pixels(3)
     collector = RolloutCollector(environments, ScriptedActor(), unroll_length=2, discount=DISCOUNT, seed=1)
     assert collector.collect().observations.dtype == torch.uint8
 

@@ -13,6 +13,7 @@ from torch import nn
 from common.settings.run_spec import Network
 from rl_worker.networks.networks import PolicyValueNetwork
 from tests.rl_worker.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience
+from tests.rl_worker.observation_spaces import numbers
 
 
 class LinearActorCritic:
@@ -46,9 +47,7 @@ class LinearActorCritic:
 
     def as_network(self) -> PolicyValueNetwork:
         """The same function in torch."""
-        network = PolicyValueNetwork(
-            Network(hidden=(FEATURES,)), (FEATURES,), pixels=False, policy_parameters=ACTIONS
-        ).double()
+        network = PolicyValueNetwork(Network(hidden=(FEATURES,)), numbers(FEATURES), policy_parameters=ACTIONS).double()
         network.branch.torso = nn.Sequential()
         assert isinstance(network.policy, nn.Linear)
         assert isinstance(network.value, nn.Linear)

@@ -11,6 +11,7 @@ from torch import nn
 from common.settings.run_spec import Network
 from rl_worker.networks.networks import ActionValueNetwork
 from tests.rl_worker.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience
+from tests.rl_worker.observation_spaces import numbers
 
 
 class LinearActionValues:
@@ -31,7 +32,7 @@ class LinearActionValues:
 
     def as_network(self) -> ActionValueNetwork:
         """The same function in torch."""
-        network = ActionValueNetwork(Network(hidden=(FEATURES,)), (FEATURES,), pixels=False, actions=ACTIONS).double()
+        network = ActionValueNetwork(Network(hidden=(FEATURES,)), numbers(FEATURES), actions=ACTIONS).double()
         network.torso = nn.Sequential()
         assert isinstance(network.values, nn.Linear)
         network.values.weight.data = torch.from_numpy(self.weight.copy())

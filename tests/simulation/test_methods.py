@@ -11,8 +11,9 @@ from torch import nn
 
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import Environment, RunSpec
-from rl_worker.environments.interface import ActionSpace, DiscreteActions, Stepped
+from rl_worker.environments.interface import Stepped
 from rl_worker.environments.make import make_environments
+from rl_worker.environments.spaces import ActionSpace, DiscreteActions, ObservationSpace
 from tests.rl_worker.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience, experience
 from tests.rl_worker.written_out_a3c import LinearActorCritic, algorithm_s3
 from tests.rl_worker.written_out_q import LinearActionValues, n_step_q, one_step_q, one_step_sarsa
@@ -30,8 +31,7 @@ OF_Q = {"one_step_q": one_step_q, "one_step_sarsa": one_step_sarsa, "n_step_q": 
 class Replay:
     """Row k goes through what experience k went through, whatever the actions; ends are as they were."""
 
-    observation_shape: tuple[int, ...] = (FEATURES,)
-    observation_dtype: np.dtype[Any] = np.dtype(np.float32)
+    observations = ObservationSpace((FEATURES,), np.dtype(np.float32))
     actions: ActionSpace = DiscreteActions(ACTIONS)
     count = ROWS
     description: dict[str, Any] = {}  # noqa: RUF012  as the protocol has it
@@ -74,7 +74,8 @@ class Replay:
 def without_torsos(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks are linear in the observation, as the written-out ones."""
     monkeypatch.setattr(
-        "rl_worker.networks.networks.torso_for", lambda settings, shape, hidden, *, pixels: (nn.Sequential(), shape[0])
+        "rl_worker.networks.networks.torso_for",
+        lambda settings, observations, hidden: (nn.Sequential(), observations.shape[0]),
     )
 
 

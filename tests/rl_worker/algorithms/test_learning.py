@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from common.protocol.codecs import CODECS
 from common.settings.run_settings import run_from_dict
 from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.interface import ActionSpace, DiscreteActions, Environments, Stepped
+from rl_worker.environments.interface import Environments, Stepped
+from rl_worker.environments.spaces import ActionSpace, DiscreteActions, ObservationSpace
 from rl_worker.play.games import play
 from tests.rl_worker.scripted_environments import Game, OneState, Target
 from tests.simulation.one_thread import OneThread, train_to_the_end
@@ -107,8 +108,7 @@ class TMaze:
     """
 
     LENGTH = 4  # steps, the last one at the junction
-    observation_shape: tuple[int, ...] = (2,)
-    observation_dtype: np.dtype[Any] = np.dtype(np.float32)
+    observations = ObservationSpace((2,), np.dtype(np.float32))
     actions: ActionSpace = DiscreteActions(2)
 
     def __init__(self, count: int) -> None:

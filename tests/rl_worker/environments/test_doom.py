@@ -10,8 +10,9 @@ import pytest
 
 from common.errors import SettingsError
 from common.settings.run_spec import Environment
-from rl_worker.environments.interface import DiscreteActions, Environments
+from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
+from rl_worker.environments.spaces import DiscreteActions
 
 pytest.importorskip("vizdoom", reason="needs the extra doom")
 # The wrapper numbers its buttons' combinations: none, attack, right, left.
@@ -33,7 +34,7 @@ def basic() -> Iterator[Environments]:
 
 def test_it_is_seen_in_gray_and_played_with_the_named_buttons(basic: Environments) -> None:
     first = basic.reset(0)
-    assert (basic.observation_shape, basic.observation_dtype) == ((2, 84, 84), np.uint8)
+    assert (basic.observations.shape, basic.observations.dtype) == ((2, 84, 84), np.uint8)
     assert (first.shape, first.dtype) == ((2, 2, 84, 84), np.uint8)
     assert first.std() > 5
     assert basic.actions == DiscreteActions(3)
@@ -108,7 +109,7 @@ def test_the_step_limit_is_the_runs_own_and_small_frames_are_small() -> None:
     environments.reset(0)
     truncated = [bool(environments.step(np.array([0])).truncated[0]) for _ in range(10)]
     environments.close()
-    assert environments.observation_shape == (4, 42, 42)
+    assert environments.observations.shape == (4, 42, 42)
     assert truncated == [False] * 4 + [True] + [False] * 4 + [True]
 
 

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from common.errors import SettingsError
 from common.settings.run_spec import Environment
-from rl_worker.environments.interface import DiscreteActions, Environments, Stepped
+from rl_worker.environments.interface import Environments, Stepped
 from rl_worker.environments.make import make_environments
+from rl_worker.environments.spaces import DiscreteActions
 
 CARTPOLE = Environment(id="CartPole-v1")
 # Without no-ops and sticky actions an ALE game is the same each time.
@@ -54,8 +55,8 @@ def test_shapes_and_types(settings: Environment, shape: tuple[int, ...], dtype: 
     stepped = environments.step(np.array([0, 1]))
     environments.close()
     assert (environments.count, environments.actions) == (2, DiscreteActions(actions))
-    assert environments.observation_shape == shape
-    assert environments.observation_dtype == dtype
+    assert environments.observations.shape == shape
+    assert environments.observations.dtype == dtype
     for observations in (first, stepped.observations):
         assert observations.shape == (2, *shape)
         assert observations.dtype == dtype
@@ -216,7 +217,7 @@ def test_environment_k_has_the_seed_plus_k(settings: Environment) -> None:
         (Environment(id="ALE/Pong-v4"), "--environment ALE/Pong-v4: .*ALE/Pong-v5"),
         (Environment(id="LunarLander-v3"), "--environment LunarLander-v3: .*not installed"),
         (Environment(id="no.module:Name-v0"), "--environment no.module:Name-v0: no.module cannot be imported here"),
-        (Environment(id="Pendulum-v1", actions=(0,)), "--actions: Pendulum-v1 has the continuous action space Box"),
+        (Environment(id="Pendulum-v1", actions=(0,)), "--actions: Pendulum-v1 has the action space Box"),
         (changed(CARTPOLE, actions=(0, 2)), "--actions 2: CartPole-v1 has actions 0 to 1"),
         (changed(PONG, actions=(0, 6)), "--actions 6: ALE/Pong-v5 has actions 0 to 5"),
         (changed(CARTPOLE, preprocessing="atari84"), "--preprocessing atari84: not for CartPole-v1"),

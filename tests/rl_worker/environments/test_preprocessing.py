@@ -110,7 +110,7 @@ def test_whole_frames_of_ale_are_stacked_as_a_stack_by_hand(scheme: str, shape: 
     )
     observe = SCHEMES[scheme].function
     assert observe is not None
-    assert environments.observation_shape == shape
+    assert environments.observations.shape == shape
     first = observe(ale.reset(seed=seed)[0][:, 0])
     stacks = [[frame] * 3 for frame in first]
     np.testing.assert_array_equal(environments.reset(seed), np.array(stacks).reshape(count, *shape))

@@ -44,9 +44,9 @@ REFUSED = [
     ("json:Line-v0", {}, "--environment json:Line-v0: Environment `Line` doesn't exist"),
     ("CartPole-v1", {"environment.actions": [0, 2]}, "--actions 2: CartPole-v1 has actions 0 to 1"),
     ("ALE/Pong-v5", {"environment.actions": [6]}, "--actions 6: ALE/Pong-v5 has actions 0 to 5"),
-    ("Pendulum-v1", {"environment.actions": [0]}, "--actions: Pendulum-v1 has the continuous action space Box"),
+    ("Pendulum-v1", {"environment.actions": [0]}, "--actions: Pendulum-v1 has the action space Box"),
     ("CartPole-v1", {"environment.preprocessing": "atari84"}, "--preprocessing atari84: not for CartPole-v1"),
-    ("Pendulum-v1", {"algorithm.name": "n_step_q"}, "--algorithm n_step_q: needs discrete actions"),
+    ("Pendulum-v1", {"algorithm.name": "n_step_q"}, "--algorithm n_step_q: needs one discrete action a step"),
     ("CartPole-v1", {"algorithm.name": "one_step_q", "network.lstm": 8}, "--algorithm one_step_q: .*--lstm"),
     ("CartPole-v1", {"network.name": "conv84"}, "--network conv84: needs frames"),
     ("CartPole-v1", {"network.normalization": "random_play"}, "--normalization random_play: needs frames"),
@@ -82,7 +82,7 @@ BUGS = [
     ("old reset", "return numpy.zeros(2, numpy.float32), {}", "return numpy.zeros(2, numpy.float32)", "not a tuple"),
     ("bad step", "self.t += 1", "self.t += self.speed", "AttributeError: 'Line' object has no attribute 'speed'"),
     ("old step", "self.t == 20, False, {}", "self.t == 20, {}", "step"),
-    ("actions", "spaces.Discrete(2)", "spaces.MultiDiscrete([2, 2])", "its action space is MultiDiscrete"),
+    ("actions", "spaces.Discrete(2)", "spaces.Box(0, 5, (1,), numpy.int64)", "its action space is Box"),
     ("observations", "spaces.Box(-1, 1, (2,), numpy.float32)", "spaces.Graph(None, None)", "Graph|fails when"),
 ]
 

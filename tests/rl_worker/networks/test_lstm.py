@@ -14,6 +14,7 @@ from rl_worker.algorithms import a3c
 from rl_worker.networks.networks import PolicyValueNetwork
 from rl_worker.play.games import play
 from rl_worker.rollouts import Decision, RolloutCollector, State, Trajectory
+from tests.rl_worker.observation_spaces import numbers
 from tests.rl_worker.scripted_environments import Game, OneState, ScriptedEnvironments
 
 CPU = torch.device("cpu")
@@ -25,7 +26,7 @@ ENDLESS = [Game((1.0,) * 1000, "terminated")]
 
 def network_of(settings: Network) -> PolicyValueNetwork:
     torch.manual_seed(0)
-    return PolicyValueNetwork(settings, (F,), pixels=False, policy_parameters=4)
+    return PolicyValueNetwork(settings, numbers(F), policy_parameters=4)
 
 
 def observations(rows: int) -> Tensor:

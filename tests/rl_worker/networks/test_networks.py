@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,12 +13,13 @@ from common.settings.run_spec import Network, RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.networks.networks import ActionValueNetwork, PolicyValueNetwork
 from rl_worker.networks.normalization import PixelsToUnit
+from tests.rl_worker.observation_spaces import numbers, pixels
 from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments, Target
 
 
 def network_for(shape: tuple[int, ...], *, name: str = "auto", hidden: tuple[int, ...] = (), **more: Any) -> nn.Module:
     settings = Network(name=name, hidden=hidden, **more)  # type: ignore[arg-type]
-    return PolicyValueNetwork(settings, shape, pixels=len(shape) == 3, policy_parameters=5)
+    return PolicyValueNetwork(settings, (pixels if len(shape) == 3 else numbers)(*shape), policy_parameters=5)
 
 
 def outputs_of(network: nn.Module, observations: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,7 +71,8 @@ UNIVERSE42 = linear(4 * 3 * 3, 32) + 3 * linear(32 * 3 * 3, 32) + linear(32 * 9,
         ((4,), "auto", (7,), mlp(4, 7)),
         ((2, 3), "auto", (7, 8, 9), mlp(6, 7, 8, 9)),
         ((4, 84, 84), "mlp", (10,), mlp(4 * 84 * 84, 10)),
-        ((4, 30, 30), "auto", (10,), mlp(4 * 30 * 30, 10)),
+        ((4, 30, 30), "mlp", (10,), mlp(4 * 30 * 30, 10)),
+        ((4, 30, 30), "auto", (10,), linear(4 * 3 * 3, 32) + linear(32 * 3 * 3, 32) + mlp(32 * 8 * 8, 10)),
     ],
 )
 def test_the_network_is_the_named_one_or_the_one_that_suits(
@@ -101,11 +102,11 @@ def test_pixels_are_scaled_to_the_unit_interval_and_left_as_they_were() -> None:
 
 def test_a_network_of_pixels_sees_them_scaled() -> None:
     torch.manual_seed(0)
-    of_pixels = PolicyValueNetwork(Network(hidden=(8,)), (6,), pixels=True, policy_parameters=5)
+    of_pixels = PolicyValueNetwork(Network(hidden=(8,)), pixels(6), policy_parameters=5)
     torch.manual_seed(0)
-    of_numbers = PolicyValueNetwork(Network(hidden=(8,)), (6,), pixels=False, policy_parameters=5)
-    pixels = torch.randint(256, (10, 6), dtype=torch.uint8)
-    for seen, expected in zip(outputs_of(of_pixels, pixels), outputs_of(of_numbers, pixels / 255), strict=True):
+    of_numbers = PolicyValueNetwork(Network(hidden=(8,)), numbers(6), policy_parameters=5)
+    seen_bytes = torch.randint(256, (10, 6), dtype=torch.uint8)
+    for seen, expected in zip(outputs_of(of_pixels, seen_bytes), outputs_of(of_numbers, seen_bytes / 255), strict=True):
         torch.testing.assert_close(seen, expected)
 
 
@@ -156,13 +157,13 @@ def test_without_a_seed_the_first_weights_are_by_chance() -> None:
 def test_the_agent_fits_its_environment() -> None:
     environments = ScriptedEnvironments([Game((0.0,), "terminated")])
     agent = build_agent(RunSpec(seed=3), environments, device=torch.device("cpu"), seed=1)
-    observations = torch.zeros(2, *environments.observation_shape)
+    observations = torch.zeros(2, *environments.observations.shape)
     decision = agent.act(observations, agent.initial_state(2), torch.ones(2, dtype=torch.bool))
     assert decision.actions.shape == (2,)
     assert agent.network.policy.weight.shape[0] == 4  # type: ignore[union-attr, index]
-    environments.observation_dtype = np.dtype(np.uint8)
-    pixels = build_agent(RunSpec(seed=3), environments, device=torch.device("cpu"), seed=1)
-    assert any(isinstance(module, PixelsToUnit) for module in pixels.network.modules())
+    environments.observations = pixels(3)
+    of_pixels = build_agent(RunSpec(seed=3), environments, device=torch.device("cpu"), seed=1)
+    assert any(isinstance(module, PixelsToUnit) for module in of_pixels.network.modules())
 
 
 # -- the options of the [network] section -----------------------------------------------------------------------------
@@ -218,7 +219,7 @@ def test_heads_go_without_a_bias_when_asked(initialization: str) -> None:
 @pytest.mark.parametrize("shape", [(4,), (4, 10, 10)])
 def test_layer_norm_makes_the_sums_of_each_layer_alike_whatever_their_scale(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    network = ActionValueNetwork(Network(layer_norm=True), shape, pixels=False, actions=3)
+    network = ActionValueNetwork(Network(layer_norm=True), numbers(*shape), actions=3)
     observations = torch.randn(6, *shape)
     torch.testing.assert_close(network(observations), network(1000 * observations), rtol=1e-3, atol=1e-3)
 
@@ -250,5 +251,5 @@ def test_action_values_have_no_memory_and_one_torso(name: str, network: dict[str
 @pytest.mark.parametrize("name", ["one_step_q", "one_step_sarsa", "n_step_q"])
 def test_action_values_want_a_choice_of_actions(name: str) -> None:
     run = run_from_dict({"algorithm": {"name": name}}, source="test")
-    with pytest.raises(SettingsError, match=f"^--algorithm {name}: needs discrete actions"):
+    with pytest.raises(SettingsError, match=f"^--algorithm {name}: needs one discrete action a step"):
         build_agent(run, Target([0.3], count=1), device=torch.device("cpu"), seed=0)

@@ -22,6 +22,7 @@ from rl_worker.networks.normalization import (
     measure_normalization,
     observe,
 )
+from tests.rl_worker.observation_spaces import numbers, pixels
 from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments
 
 PONG = Environment(id="ALE/Pong-v5", preprocessing="atari42", actions=(0, 2, 3))
@@ -63,12 +64,12 @@ def test_pixels_become_deviations_from_the_mean_and_are_clipped(measured: Random
 
 def test_it_travels_with_the_weights_and_is_never_trained() -> None:
     settings = Network(name="conv42", normalization="random_play")
-    network = PolicyValueNetwork(settings, (4, 42, 42), pixels=True, policy_parameters=3)
+    network = PolicyValueNetwork(settings, pixels(4, 42, 42), policy_parameters=3)
     flat = FlatNetwork(network)
     statistics = [spec.name for spec in flat.schema.specs if spec.role == "statistic"]
     assert statistics == ["branch.torso.0.mean", "branch.torso.0.scale"]
-    pixels = torch.randint(0, 256, (1, 5, 4, 42, 42), dtype=torch.uint8)
-    logits, values, _ = network(pixels, (), torch.zeros(1, 5, dtype=torch.bool))
+    seen = torch.randint(0, 256, (1, 5, 4, 42, 42), dtype=torch.uint8)
+    logits, values, _ = network(seen, (), torch.zeros(1, 5, dtype=torch.bool))
     gradient, _ = flat.gradient_of(logits.square().sum() + values.sum(), clip=0)
     assert not gradient[flat.schema.weights :].any()
     assert gradient[: flat.schema.weights].any()
@@ -76,7 +77,7 @@ def test_it_travels_with_the_weights_and_is_never_trained() -> None:
 
 def test_what_has_no_pixels_cannot_be_normalised_by_random_play() -> None:
     with pytest.raises(SettingsError, match="--normalization random_play"):
-        PolicyValueNetwork(Network(normalization="random_play"), (4,), pixels=False, policy_parameters=2)
+        PolicyValueNetwork(Network(normalization="random_play"), numbers(4), policy_parameters=2)
 
 
 # -- running normalisation --------------------------------------------------------------------------------------------
@@ -180,4 +181,4 @@ def test_the_worker_that_seeds_measures_random_play() -> None:
 
 def test_frames_have_no_running_scale() -> None:
     with pytest.raises(SettingsError, match="--normalization running: needs vectors"):
-        PolicyValueNetwork(Network(normalization="running"), (4, 42, 42), pixels=True, policy_parameters=2)
+        PolicyValueNetwork(Network(normalization="running"), pixels(4, 42, 42), policy_parameters=2)

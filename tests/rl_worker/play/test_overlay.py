@@ -13,8 +13,9 @@ from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Outlook
-from rl_worker.environments.interface import ActionSpace, BoxActions, DiscreteActions, Screen
+from rl_worker.environments.interface import Screen
 from rl_worker.environments.make import make_environments
+from rl_worker.environments.spaces import ActionSpace, BoxActions, DiscreteActions
 from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.play import overlay
 from rl_worker.play.evaluation import evaluate

@@ -78,7 +78,7 @@ def test_training_goes_on_when_the_window_is_closed(window: Window) -> None:
 def test_what_is_shown_is_the_first_training_game(window: Window, environment: str) -> None:
     inner = make_environments(Environment(id=environment), count=2, with_screen=True)
     environments = cast(Environments, RenderedEnvironments(inner, window))
-    assert environments.reset(3).shape == (2, *environments.observation_shape)
+    assert environments.reset(3).shape == (2, *environments.observations.shape)
     environments.step(np.zeros(2, dtype=np.int64))
     screen = inner.screen()
     picture = seen()

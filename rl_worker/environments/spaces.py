@@ -1,0 +1,143 @@
+"""
+What B environments show and take: the observation space and the action spaces, the same for every family.
+
+Most observations are one array. Those with several parts (images, a vector, an action mask) are packed: a row of bytes
+for each observation, so that everything between an environment and a network handles one array. Only the network reads
+the parts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Observations = NDArray[Any]  # [B, ...] uint8 or float32; packed ones [B, bytes] uint8
+Actions = NDArray[Any]  # int64 [B] of DiscreteActions, [B, K] of MultiDiscreteActions; float32 [B, A] of BoxActions
+Mask = NDArray[np.bool_]  # [B, M] True: allowed
+
+ALIGNMENT = 4  # bytes: a part of float32 can be read in place
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a packed observation. `kind`: an image has its channels first; there is one vector and one mask."""
+
+    kind: Literal["image", "vector", "mask"]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]  # uint8 or float32
+    offset: int  # bytes
+
+    @property
+    def end(self) -> int:
+        """The first byte after the part."""
+        return self.offset + int(np.prod(self.shape)) * self.dtype.itemsize
+
+    def of(self, packed: Observations) -> NDArray[Any]:
+        """[..., bytes] → [..., *shape], a view."""
+        rows = packed[..., self.offset : self.end]
+        return rows.view(self.dtype).reshape(*packed.shape[:-1], *self.shape)
+
+
+@dataclass(frozen=True)
+class ObservationSpace:
+    """One array for each observation."""
+
+    shape: tuple[int, ...]  # images with their channels first
+    dtype: np.dtype[Any]  # uint8 or float32
+    parts: tuple[Part, ...] = ()  # of a packed observation; () of a plain one
+
+    @property
+    def pixels(self) -> bool:
+        """The array is an image of bytes."""
+        return self.dtype == np.uint8 and not self.parts
+
+    @property
+    def mask(self) -> Part | None:
+        """The action mask, if there is one."""
+        return next((part for part in self.parts if part.kind == "mask"), None)
+
+    def __str__(self) -> str:
+        if not self.parts:
+            return f"{self.dtype} {list(self.shape)}"
+        return ", ".join(f"{part.kind} {part.dtype} {list(part.shape)}" for part in self.parts)
+
+
+def packed_space(parts: Sequence[tuple[Literal["image", "vector", "mask"], tuple[int, ...], Any]]) -> ObservationSpace:
+    """The space of packed observations with parts of these kinds, shapes and dtypes."""
+    placed: list[Part] = []
+    offset = 0
+    for kind, shape, dtype in parts:
+        placed.append(Part(kind, shape, np.dtype(dtype), offset))
+        offset = -(-placed[-1].end // ALIGNMENT) * ALIGNMENT
+    return ObservationSpace((offset,), np.dtype(np.uint8), tuple(placed))
+
+
+@dataclass(frozen=True)
+class DiscreteActions:
+    """One of the actions 0 … count − 1. A mask has `count` elements."""
+
+    count: int
+    names: tuple[str, ...] = field(default=(), compare=False)  # of the actions, where the environment has names
+
+    def sample(self, random: np.random.Generator, size: int, mask: Mask | None = None) -> Actions:
+        """`size` random actions, of those that the mask allows."""
+        if mask is None:
+            return random.integers(0, self.count, size)
+        chosen: Actions = np.where(mask, random.random(mask.shape), -1.0).argmax(-1)
+        return chosen
+
+
+@dataclass(frozen=True)
+class MultiDiscreteActions:
+    """K choices at once, each of 0 … counts[k] − 1. A mask has one element for each option of each choice, in turn."""
+
+    counts: tuple[int, ...]
+
+    def sample(self, random: np.random.Generator, size: int, mask: Mask | None = None) -> Actions:
+        """`size` random actions, of those that the mask allows."""
+        masks = [None] * len(self.counts) if mask is None else np.split(mask, np.cumsum(self.counts)[:-1], axis=-1)
+        choices = zip(self.counts, masks, strict=True)
+        return np.stack([DiscreteActions(count).sample(random, size, part) for count, part in choices], axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class BoxActions:
+    """A real vector between two bounds, which may be infinite. A masked element is 0 and does not count."""
+
+    low: NDArray[np.float32]  # [A]
+    high: NDArray[np.float32]  # [A]
+
+    def sample(self, random: np.random.Generator, size: int, mask: Mask | None = None) -> Actions:
+        """`size` random actions; a missing bound counts as ±1."""
+        low = np.where(np.isfinite(self.low), self.low, np.minimum(-1, self.high - 1))
+        high = np.where(np.isfinite(self.high), self.high, np.maximum(1, low + 1))
+        actions = random.uniform(low, high, (size, len(low))).astype(np.float32)
+        return actions if mask is None else np.where(mask, actions, np.float32(0))
+
+
+ActionSpace = DiscreteActions | MultiDiscreteActions | BoxActions
+
+
+def mask_size(actions: ActionSpace) -> int:
+    """The number of elements of a mask over these actions."""
+    match actions:
+        case DiscreteActions():
+            return actions.count
+        case MultiDiscreteActions():
+            return sum(actions.counts)
+        case BoxActions():
+            return len(actions.low)
+
+
+def usable_mask(actions: ActionSpace, mask: Mask) -> Mask:
+    """The mask [M], where a choice without any allowed option has all: environments send such masks at a game's end."""
+    match actions:
+        case DiscreteActions():
+            return mask if mask.any() else np.ones_like(mask)
+        case MultiDiscreteActions():
+            choices = np.split(mask, np.cumsum(actions.counts)[:-1])
+            return np.concatenate([choice if choice.any() else np.ones_like(choice) for choice in choices])
+        case BoxActions():
+            return mask
