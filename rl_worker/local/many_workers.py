@@ -73,7 +73,8 @@ def _asker(settings: WorkerSettings) -> Callable[[], Status | None]:
     address, keys = ServerAddress(settings.server), settings.client_keys()
 
     def ask_status() -> Status | None:
-        address.has_moved(now=time.monotonic())
+        if address.has_moved(now=time.monotonic()):
+            address.advance()
         for one in address.known:
             with contextlib.suppress(PsRlError):  # the workers say so, too
                 reply, _ = ask(one, messages.StatusRequest(request=1), timeout_seconds=REPLY_SECONDS, keys=keys)

@@ -5,7 +5,6 @@ They are the control plane alone: an actor keeps its program running and tells w
 weights go over the programs' own sockets. Each actor ends itself when its program has ended in order.
 """
 
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -85,10 +84,7 @@ class WorkerActor:
     def __init__(self, number: int, run_folder: str, server: Any, flags: list[str]) -> None:
         self._ask_server = server
         keys = ray.get(server.worker_keys.remote())
-        self._folder = tempfile.TemporaryDirectory(prefix="ps-rl-worker.")
-        self._worker = WorkerProcess(
-            number, Path(run_folder), Path(self._folder.name), keys, flags, now=time.monotonic()
-        )
+        self._worker = WorkerProcess(number, Path(run_folder), keys, flags, now=time.monotonic())
         in_background(lambda: keep(self._worker.program, self._follow))
 
     def leave(self) -> None:

@@ -153,17 +153,18 @@ class ServerProcess:
 
 
 class WorkerProcess:
-    """One worker on this node. `own` is a folder of its own, for the server's address and the keys."""
+    """One worker on this node. Its folder in the run folder, shared or not, has the server's address and the keys."""
 
     def __init__(
-        self, number: int, run_folder: Path, own: Path, keys: Mapping[str, bytes], flags: Sequence[str], *, now: float
+        self, number: int, run_folder: Path, keys: Mapping[str, bytes], flags: Sequence[str], *, now: float
     ) -> None:
         """Raises SettingsError when its files cannot be written."""
+        own = run_folder / f"worker-{number}"
         self._endpoint = own / ENDPOINT
         self._number = number
         self._flags = ["--server", str(self._endpoint), "--name", f"ray-{number}", *flags]
         try:
-            run_folder.mkdir(parents=True, exist_ok=True)
+            own.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name, content in keys.items():
                 path = own / name
                 path.touch(mode=0o600)

@@ -97,14 +97,13 @@ def ended() -> Iterator[list[KeptRunning]]:
 
 
 def test_a_server_and_a_worker_with_keys_train_and_the_server_is_replaced(
-    plan: RunPlan, tmp_path: Path, ended: list[KeptRunning]
+    plan: RunPlan, ended: list[KeptRunning]
 ) -> None:
     server = ServerProcess(plan, host="127.0.0.1", has_run=False, now=time.monotonic())
     ended.append(server.program)
     wait_for(lambda: server.address)
-    own = tmp_path / "own"
-    own.mkdir()
-    worker = WorkerProcess(3, server.folder, own, server.worker_keys(), [], now=time.monotonic())
+    own = server.folder / "worker-3"
+    worker = WorkerProcess(3, server.folder, server.worker_keys(), [], now=time.monotonic())
     ended.append(worker.program)
     worker.follow(server.address)
 
