@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from common.errors import PsRlError
+from common.errors import PsRlError, RequestRefused
 from common.protocol.messages import (
     Adjust,
     Adjusted,
@@ -27,17 +27,18 @@ from common.protocol.names import Name
 from common.protocol.status import Status
 from common.sockets.request import ask
 from ps_web.access import HEADERS, Access
+from ps_web.history import most_sent
 from ps_web.prometheus import exposition
 from ps_web.run import WatchedRun
 from ps_web.viewers import TooManyViewers, Viewers, encoded
 
 ANSWER_SECONDS = 5.0
+SERVED_ELSEWHERE = {"standby", "fenced"}  # refusals and phases of a server that does not serve the run (any more)
 SAVE_SECONDS = 60.0  # until a checkpoint is on disk
+STUCK_SECONDS = 30.0  # for which a page may read nothing before it is disconnected
 PING_SECONDS = 15.0  # proxies close connections on which nothing is sent
-STATIC = {"app.js": "text/javascript", "charts.js": "text/javascript", "style.css": "text/css"} | {
-    "uPlot.iife.min.js": "text/javascript",
-    "uPlot.min.css": "text/css",
-}
+SCRIPTS = ("app.js", "charts.js", "game.js", "steer.js", "uPlot.iife.min.js")
+STATIC = dict.fromkeys(SCRIPTS, "text/javascript") | dict.fromkeys(("style.css", "uPlot.min.css"), "text/css")
 
 
 def static_folder() -> Path:
@@ -103,17 +104,20 @@ class Page:
             raise web.HTTPServiceUnavailable(text="too many pages are open\n") from None
         # No await between the queue and the state: nothing is missed, and nothing comes twice.
         start = [encoded("hello", {"steering": self._access.may_steer(request), "runs": len(self._runs)})]
-        start += [encoded("run", run.whole()) for run in self._runs]
+        start += [encoded("run", run.whole(most_sent(len(self._runs)))) for run in self._runs]
         response = web.StreamResponse(
             headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
         )
         try:
             await response.prepare(request)
-            await response.write(b"".join(start))
+            await asyncio.wait_for(response.write(b"".join(start)), STUCK_SECONDS)
             while (data := await _next(queue)) is not None:
-                await response.write(data)
+                await asyncio.wait_for(response.write(data), STUCK_SECONDS)
         except ConnectionError:
             pass  # the page was closed
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()  # what was not read is thrown away
         finally:
             self._viewers.leave(queue)
         return response
@@ -175,13 +179,19 @@ class Page:
     async def _ask(self, run: WatchedRun, message: ToServer, seconds: float) -> ToWorker:
         """The reply of the run's server. Raises web.HTTPException with the sentence that it says."""
         why = f"{run.name}: no server is known"
-        for address in run.addresses():
+        for address in dict.fromkeys([*filter(None, [run.answered]), *run.addresses()]):
             try:
                 reply, _ = await asyncio.to_thread(ask, address, message, timeout_seconds=seconds, keys=run.keys)
+            except RequestRefused as refused:
+                if refused.code not in SERVED_ELSEWHERE:
+                    raise web.HTTPConflict(text=f"{refused}\n") from refused
+                why = str(refused)
             except PsRlError as error:
                 why = str(error)
-                continue
-            return reply
+            else:
+                if not isinstance(reply, StatusReply) or reply.status.phase not in SERVED_ELSEWHERE:
+                    run.answered = address
+                    return reply
         raise web.HTTPBadGateway(text=f"{why}\n")
 
 

@@ -5,13 +5,19 @@ The number of points is bounded. A table that is full drops every second of its 
 to draw as one of a minute.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from common.protocol.status import STALENESS_BOUNDS, Status
+
 MOST_POINTS = 4000  # of a table; it is thinned to half of them
-MOST_SENT = 1500  # of a table to a page
+MOST_SENT = 1500  # of a table to a page, where it shows few runs
+ALL_RUNS_SENT = 6000  # of one table of all runs together
+LEAST_SENT = 100
+RECENT_STATUSES = 60  # a status comes each second
 
 
 class MetricsPoint(msgspec.Struct):
@@ -27,6 +33,18 @@ class MetricsPoint(msgspec.Struct):
     gradient_norm: float = 0.0
     learning_rate: float = 0.0
     workers_alive: int = 0
+    staleness_counts: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, status: Status, *, time: float) -> "MetricsPoint":
+        """The row that metrics.jsonl would have of this status."""
+        return cls(time, **{name: getattr(status, name) for name in cls.__struct_fields__ if name != "time"})
+
+    def drawn(self) -> dict[str, Any]:
+        """What is drawn as curves."""
+        row = msgspec.structs.asdict(self)
+        del row["time"], row["staleness_counts"]
+        return row
 
 
 class EpisodePoint(msgspec.Struct):
@@ -69,12 +87,38 @@ class Table:
     def clear(self) -> None:
         self._rows.clear()
 
-    def columns(self) -> dict[str, list[Any]]:
-        """At most MOST_SENT rows spread evenly, the newest among them; a value that a row lacks is None."""
-        step = max(1, -(-len(self._rows) // MOST_SENT))
+    def columns(self, most: int = MOST_SENT) -> dict[str, list[Any]]:
+        """At most so many rows spread evenly, the newest among them; a value that a row lacks is None."""
+        step = max(1, -(-len(self._rows) // most))
         rows = self._rows[::-1][::step][::-1]
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}
+
+
+def most_sent(runs: int) -> int:
+    """How many points of a table a page of so many runs is sent of each: it draws all of them again and again."""
+    return max(LEAST_SENT, min(MOST_SENT, ALL_RUNS_SENT // max(1, runs)))
+
+
+class StalenessHistogram:
+    """The histogram of a run: over all its updates, and over those of the last minute."""
+
+    def __init__(self) -> None:
+        self._counts: deque[tuple[int, ...]] = deque(maxlen=RECENT_STATUSES)
+
+    def add(self, counts: tuple[int, ...]) -> None:
+        """The counts of one status. Lower ones begin anew: the run was resumed from a checkpoint before them."""
+        if not counts:
+            return
+        if self._counts and sum(counts) < sum(self._counts[-1]):
+            self._counts.clear()
+        self._counts.append(counts)
+
+    def counts(self) -> dict[str, Any]:
+        """By bound; the last count is of those above all bounds."""
+        newest, oldest = (self._counts[-1], self._counts[0]) if self._counts else ((), ())
+        recent = [after - before for after, before in zip(newest, oldest, strict=True)]
+        return {"bounds": STALENESS_BOUNDS, "all": newest, "recent": recent if any(recent) else []}
 
 
 def mean_meters(meters: Iterable[Mapping[str, float | None]]) -> dict[str, float]:

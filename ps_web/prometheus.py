@@ -1,12 +1,13 @@
 """The status of runs as Prometheus reads it: base units, totals as counters."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from common.protocol.status import Status
+from common.protocol.status import STALENESS_BOUNDS, Status
 
 LABELS = ["run", "environment", "preset"]
 
@@ -15,6 +16,16 @@ Value = Callable[[Status], float | None]
 GAUGES: dict[str, tuple[str, Value]] = {
     "ps_rl_up": ("Whether the server of the run answers.", lambda status: 1.0),
     "ps_rl_workers": ("Workers whose lease is running.", lambda status: status.workers_alive),
+    "ps_rl_workers_stalled": (
+        "Workers whose lease is running and whose trainer makes no step.",
+        lambda status: sum(worker.alive and worker.stalled for worker in status.workers),
+    ),
+    "ps_rl_environments": (
+        "Environments of the workers whose lease is running.",
+        lambda status: sum(worker.environments for worker in status.workers if worker.alive),
+    ),
+    "ps_rl_paused": ("Whether the run is paused.", lambda status: float(status.paused)),
+    "ps_rl_epoch": ("Servers that the run has had, this one included.", lambda status: status.epoch),
     "ps_rl_mean_return": ("Mean return of the last 100 episodes.", lambda status: status.mean_return_100),
     "ps_rl_best_mean_return": ("Highest mean return of 100 episodes.", lambda status: status.best_mean_return_100),
     "ps_rl_target_return": ("Mean return at which the run ends.", lambda status: status.until_return),
@@ -38,8 +49,11 @@ COUNTERS: dict[str, tuple[str, Callable[[Status], float]]] = {
     "ps_rl_episodes": ("Episodes reported.", lambda status: status.episodes),
     "ps_rl_training_seconds": ("Time of training.", lambda status: 60 * status.minutes),
     "ps_rl_duplicates": ("Pushes that had been settled before.", lambda status: status.duplicates),
+    "ps_rl_snapshots": ("Copies of the weights that were made to send them.", lambda status: status.snapshots),
+    "ps_rl_not_modified": ("Pulls by workers that had the newest weights.", lambda status: status.not_modified),
     "ps_rl_checkpoint_failures": ("Checkpoints that could not be written.", lambda status: status.checkpoint_failures),
 }
+STALENESS = "ps_rl_push_staleness_updates"
 
 
 class RunsCollector(Collector):
@@ -64,11 +78,23 @@ class RunsCollector(Collector):
             for labels, status in live:
                 counter.add_metric(labels, value(status))
             yield counter
+        yield _staleness(live)
         refused = CounterMetricFamily("ps_rl_refused", "Messages refused, by code.", labels=[*LABELS, "code"])
         for labels, status in live:
             for code, count in status.refused.items():
                 refused.add_metric([*labels, code], count)
         yield refused
+
+
+def _staleness(live: Iterable[tuple[list[str], Status]]) -> Metric:
+    text = "Staleness of the pushes that were applied, in updates."
+    histogram = HistogramMetricFamily(STALENESS, text, labels=LABELS)
+    bounds = [*map(str, map(float, STALENESS_BOUNDS)), "+Inf"]
+    for labels, status in live:
+        if status.staleness_counts:
+            buckets = list(zip(bounds, accumulate(status.staleness_counts), strict=True))
+            histogram.add_metric(labels, buckets, round(status.staleness_mean * status.updates))
+    return histogram
 
 
 def exposition(runs: Iterable[tuple[str, Status | None]]) -> bytes:

@@ -2,7 +2,8 @@
 One run as the page sees it: its folder, if there is one here, and its server, if one answers.
 
 The folder brings the past: curves, episodes, events. The server brings the present. Without a folder the past begins
-when this program does.
+when this program does. A standby that has taken the run over writes to a folder of its own: where this one no longer
+grows, the curves go on with what the server says.
 """
 
 import asyncio
@@ -23,12 +24,24 @@ from common.run_folder.rows_tail import RowsTail
 from common.run_folder.run_rows import EventRow
 from common.settings.run_files import settings_as_written
 from common.sockets.curve import ClientKeys
-from ps_web.history import EpisodePoint, MetricsPoint, Table, WorkerPoint, mean_meters, rows_of_meters
+from ps_web.history import (
+    MOST_SENT,
+    EpisodePoint,
+    MetricsPoint,
+    StalenessHistogram,
+    Table,
+    WorkerPoint,
+    mean_meters,
+    rows_of_meters,
+)
 from ps_web.link import ServerLink
 from ps_web.viewers import Viewers
 
 EVERY_SECONDS = 1.0  # between two looks at a folder
+STILL_SECONDS = 6.0  # a server adds a row to its folder every two
+MOST_READ = 12_000  # rows of a long file: a table has room for fewer
 MOST_EVENTS = 200
+MOST_SAVED = 10  # of them: checkpoints, which come by the minute
 
 
 class WatchedRun:
@@ -48,6 +61,7 @@ class WatchedRun:
         self.name = name
         self.folder = folder
         self.keys = keys
+        self.answered = ""  # the address that answered a request last
         self.watched = ""  # the worker whose game the page shows
         self.status: Status | None = None  # the newest while the server answers
         self._servers = list(servers)
@@ -55,7 +69,10 @@ class WatchedRun:
         self._points = Table("global_steps")
         self._meters = Table("global_steps")
         self._episodes = Table("episode")
+        self._staleness = StalenessHistogram()
         self._events: list[EventRow] = []
+        self._newest_event = (0, 0)  # epoch and number
+        self._grown = -STILL_SECONDS  # when the folder had new rows
         self._standby = ""
         self.link = ServerLink(
             self.addresses,
@@ -66,22 +83,22 @@ class WatchedRun:
             take_frame=self._take_frame,
         )
         if folder is not None:
-            self._metrics_file = RowsTail(folder / METRICS, MetricsPoint)
-            self._episodes_file = RowsTail(folder / EPISODES, EpisodePoint)
-            self._workers_file = RowsTail(folder / WORKERS, WorkerPoint)
+            self._metrics_file = RowsTail(folder / METRICS, MetricsPoint, most_rows=MOST_READ)
+            self._episodes_file = RowsTail(folder / EPISODES, EpisodePoint, most_rows=MOST_READ)
+            self._workers_file = RowsTail(folder / WORKERS, WorkerPoint, most_rows=MOST_READ)
             self._events_file = RowsTail(folder / EVENTS, EventRow)
 
     # -- what a page is sent --------------------------------------------------------------------------------------
 
-    def whole(self) -> dict[str, Any]:
-        """Everything, for a page that has just been opened."""
+    def whole(self, most: int = MOST_SENT) -> dict[str, Any]:
+        """Everything, for a page that has just been opened; at most so many rows of each table."""
         return {
             "run": self.number,
             "name": self.name,
             "settings": settings_as_written(self.folder / SETTINGS) if self.folder else {},
-            "points": self._points.columns(),
-            "meters": self._meters.columns(),
-            "episodes": self._episodes.columns(),
+            "points": self._points.columns(most),
+            "meters": self._meters.columns(most),
+            "episodes": self._episodes.columns(most),
             "events": self._events,
             **self._now(),
         }
@@ -94,6 +111,7 @@ class WatchedRun:
             "address": self.link.address,
             "status": self.status,
             "checkpoints": checkpoints,
+            "staleness": self._staleness.counts(),
             "watched": self.watched,
         }
 
@@ -131,7 +149,11 @@ class WatchedRun:
         if self.folder is None:
             return
         points, anew = self._metrics_file.read()
-        self._take(self._points, [msgspec.structs.asdict(point) for point in points], anew, "points")
+        self._take(self._points, [point.drawn() for point in points], anew, "points")
+        if points:
+            self._grown = time.monotonic()
+            if self.status is None:
+                self._staleness.add(points[-1].staleness_counts)
         games, anew = self._episodes_file.read()
         self._take(self._episodes, [msgspec.structs.asdict(game) for game in games], anew, "episodes")
         workers, anew = self._workers_file.read()
@@ -150,25 +172,25 @@ class WatchedRun:
             self._viewers.send("rows", {"run": self.number, "table": kind, "rows": rows})
 
     def _add_events(self, events: Sequence[EventRow]) -> None:
-        known = {(event.epoch, event.number) for event in self._events}
-        new = [event for event in events if (event.epoch, event.number) not in known]
+        """Those that have not come before: an event comes from the folder and from the server."""
+        new = [event for event in events if (event.epoch, event.number) > self._newest_event]
         if new:
-            self._events = [*self._events, *new][-MOST_EVENTS:]
+            self._newest_event = (new[-1].epoch, new[-1].number)
+            self._events = newest_events([*self._events, *new])
             self._viewers.send("events", {"run": self.number, "events": new})
 
     def _take_event(self, epoch: int, event: Event) -> None:
-        """The server has sent an event. The folder has those of its own file."""
-        if self.folder is None:
-            self._add_events([EventRow.of(event, epoch=epoch, time=time.time())])
+        """The server has sent an event."""
+        self._add_events([EventRow.of(event, epoch=epoch, time=time.time())])
 
     def _take_status(self, status: Status) -> None:
         """The server has sent its status."""
         self.status = status
+        self._staleness.add(status.staleness_counts)
         if status.standby is not None:
             self._standby = status.standby.address
-        if self.folder is None:
-            point = {name: getattr(status, name) for name in MetricsPoint.__struct_fields__ if name != "time"}
-            self._take(self._points, [point], False, "points")
+        if time.monotonic() - self._grown > STILL_SECONDS:
+            self._take(self._points, [MetricsPoint.of(status, time=time.time()).drawn()], False, "points")
         meters = mean_meters(worker.meters for worker in status.workers if worker.alive)
         if meters:
             row = {"global_steps": status.global_steps, "minutes": status.minutes, **meters}
@@ -196,3 +218,11 @@ class WatchedRun:
         if self._standby:
             places.append(self._standby)
         return places
+
+
+def newest_events(events: Sequence[EventRow]) -> list[EventRow]:
+    """The newest, in order; of checkpoints only a few, so that adjustments are not pushed out by them."""
+    saved = [number for number, event in enumerate(events) if event.kind == "checkpoint"][-MOST_SAVED:]
+    return [event for number, event in enumerate(events) if event.kind != "checkpoint" or number in saved][
+        -MOST_EVENTS:
+    ]

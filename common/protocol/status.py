@@ -5,6 +5,10 @@ import msgspec
 from common.protocol.names import Name, Sentence, Text
 from common.protocol.shards import WHOLE, Shard
 
+# The histogram of staleness: each count is of the updates up to a bound and above the one before; the last count is of
+# those above all bounds.
+STALENESS_BOUNDS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
+
 AdjustedValue = bool | int | float | tuple[float, ...] | None
 
 
@@ -16,11 +20,13 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     host: Text
     environments: int
     alive: bool
+    left: bool = False  # not alive because it said goodbye
     stalled: bool = False  # alive, but without a step for much longer than ever before
     silent_seconds: float  # since its last message
     pushes: int  # applied
     discarded: int
     refused: dict[Name, int] = {}  # by code; discarded pushes too
+    refusal: Text = ""  # the reason of the newest; "" without any
     steps: int  # environment steps counted into T
     staleness: float  # mean over its newest pushes
     meters: dict[Name, float]  # the newest it reported
@@ -85,6 +91,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     minutes_to_target: float | None = None  # when mean_return_100 first reached the run's until_return
     staleness_mean: float = 0.0  # over all pushes
     staleness_recent: float = 0.0
+    staleness_counts: tuple[int, ...] = ()  # the histogram over all pushes, by STALENESS_BOUNDS
     gradient_norm: float = 0.0  # mean over the newest pushes
     duplicates: int = 0
     refused: dict[Name, int]  # by code; discarded pushes too

@@ -31,10 +31,12 @@ class Member:
     peer: PeerId
     last_heard: float  # seconds of the shell's monotonic clock
     alive: bool = True
+    left: bool = False  # it said goodbye
     stalled: bool = False  # its heartbeat says that its trainer makes no step
     pushes: int = 0  # applied
     discarded: int = 0
     refused: Counter[str] = field(default_factory=Counter)  # by code; discarded pushes too
+    refusal: str = ""  # the reason of the newest
     steps: int = 0
     staleness: RollingMean = field(default_factory=lambda: RollingMean(100))
     meters: dict[str, float] = field(default_factory=dict)  # newest reported
@@ -82,7 +84,7 @@ class Membership:
             self._forget(other)
         if member is None or not known:
             member = Member(hello.worker_id, hello.incarnation, number, hello.host, hello.environments, peer, now)
-        member.peer, member.last_heard, member.alive = peer, now, True
+        member.peer, member.last_heard, member.alive, member.left = peer, now, True, False
         self._by_id[member.worker_id] = self._by_peer[peer] = self._living[member.worker_id] = member
         if len(self._by_id) > MAX_MEMBERS:
             self._forget(min(self._by_id.values(), key=lambda one: (one.alive, one.last_heard)))
@@ -102,13 +104,14 @@ class Membership:
         member = self._by_peer.get(peer)
         if member is not None:
             member.last_heard = now
-            member.alive = True
+            member.alive, member.left = True, False
             self._living[member.worker_id] = member
         return member
 
     def leave(self, member: Member) -> None:
         """A worker has sent GOODBYE."""
         self._end_lease(member)
+        member.left = True
 
     def expire(self, *, now: float) -> list[Member]:
         """End the leases of members that were silent for too long; return these members."""

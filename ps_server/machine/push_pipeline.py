@@ -157,7 +157,7 @@ class PushPipeline:
         if settled.verdict == "applied":
             self._soundness.pushed(push.member.worker_id)
         elif settled.verdict == "discarded":
-            self._refusals.count(push.peer, settled.code, now=now)
+            self._refusals.count(push.peer, settled.code, settled.reason, now=now)
         settled = msgspec.structs.replace(
             settled,
             credit=self.credit(),

@@ -12,6 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from common.protocol.messages import Refused
+from common.protocol.names import as_text
 from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.membership import Membership, PeerId
 
@@ -33,11 +34,12 @@ class Refusals:
         """How long a peer is in quarantine yet; 0 when it is in none."""
         return self._quarantine.seconds_left(self._name_of(peer), now=now)
 
-    def count(self, peer: PeerId, code: str, *, now: float) -> None:
+    def count(self, peer: PeerId, code: str, reason: str, *, now: float) -> None:
         """Count a refused request or a discarded push."""
         self.counts[code] += 1
         if (member := self._membership.known_at(peer)) is not None:
             member.refused[code] += 1
+            member.refusal = as_text(reason)
         if code in OFFENCES:
             self._quarantine.offence(self._name_of(peer), now=now)
 
@@ -47,7 +49,7 @@ class Refusals:
 
         The log shows the 10th, 100th, 1000th … refusal of a member, and the first refused HELLO too.
         """
-        self.count(peer, code, now=now)
+        self.count(peer, code, reason, now=now)
         effects: list[Effect] = [Send(peer, Refused(request=request, code=code, reason=reason))]
         member = self._membership.known_at(peer)
         if member is not None and member.refused[code] in LOGGED:

@@ -1,10 +1,12 @@
 """The progress of a run: the step counter T, scores, minutes, and whether the budget or the target is reached."""
 
+from bisect import bisect_left
 from collections import deque
 from typing import Any
 
 from common.meters import Rate, RollingMean
 from common.protocol.messages import Episode
+from common.protocol.status import STALENESS_BOUNDS
 from common.settings.run_spec import Budget
 
 EPISODES_IN_MEAN = 100
@@ -26,6 +28,7 @@ class Progress:
         self.best_saved: float | None = None  # mean return at the checkpoint that is kept as best
         self.minutes_to_target: float | None = None
         self.staleness_sum = 0
+        self.staleness_counts = [0] * (len(STALENESS_BOUNDS) + 1)
         self.recent_staleness = RollingMean(200)
         self._staleness: deque[int] = deque(maxlen=MOST_STALENESS)  # since the last report
         self.gradient_norm = RollingMean(200)
@@ -40,6 +43,7 @@ class Progress:
         self.global_steps += steps
         self.updates += 1
         self.staleness_sum += staleness
+        self.staleness_counts[bisect_left(STALENESS_BOUNDS, staleness)] += 1
         self.recent_staleness.add(staleness)
         self._staleness.append(staleness)
         self.gradient_norm.add(gradient_norm)
@@ -120,6 +124,7 @@ class Progress:
             "best_mean": self.best_mean,
             "best_saved": self.best_saved,
             "staleness_sum": self.staleness_sum,
+            "staleness_counts": self.staleness_counts.copy(),
             "minutes": self.minutes(now=now),
         }
 
@@ -132,6 +137,7 @@ class Progress:
         self.best_mean = kept["best_mean"]
         self.best_saved = kept["best_saved"]
         self.staleness_sum = kept["staleness_sum"]
+        self.staleness_counts = list(kept["staleness_counts"])
         self._minutes_before = kept["minutes"]
 
     def _whole_mean(self) -> float | None:

@@ -5,9 +5,10 @@ const runs = new Map(); // by number: {name, settings, points, meters, episodes,
 const ORDER = { points: "global_steps", meters: "global_steps", episodes: "episode" };
 let chosen = 0, x = "global_steps", steering = false, drawn = 0, source = null;
 
-const by = (id) => document.getElementById(id);
-const returns = new Chart(by("charts"), { id: "return", title: "Return", unit: "of an episode", wide: true });
+const returns = new Chart(by("charts"), { id: "return", title: "Return", unit: "of an episode, sum of its rewards", wide: true });
 const charts = CHARTS.map((spec) => new Chart(by("charts"), spec));
+const staleness = new Histogram(by("charts"));
+by("chart-staleness").after(staleness.figure);
 
 function connect() {
   source = new EventSource("api/stream");
@@ -22,9 +23,16 @@ function connect() {
   on("now", (now) => Object.assign(runs.get(now.run) || {}, now));
   source.addEventListener("frame", (event) => drawFrame(JSON.parse(event.data)));
   on("table", (news) => { const run = runs.get(news.run); if (run) run[news.table] = news.columns; });
-  on("rows", (news) => { const run = runs.get(news.run); if (run) append(run[news.table], news.rows, ORDER[news.table]); });
-  on("events", (news) => { const run = runs.get(news.run); if (run) run.events = run.events.concat(news.events).slice(-200); });
+  on("rows", (news) => { const run = runs.get(news.run); if (run) append(run[news.table], news.rows, ORDER[news.table], mostPoints()); });
+  on("events", (news) => { const run = runs.get(news.run); if (run) run.events = newestEvents(run.events.concat(news.events)); });
 }
+
+function newestEvents(events) { // checkpoints come by the minute: a few of them, so that the rest is found
+  const saved = events.filter((event) => event.kind === "checkpoint"), oldest = saved[Math.max(0, saved.length - 10)];
+  return events.filter((event, k) => event.kind !== "checkpoint" || k >= events.indexOf(oldest)).slice(-200);
+}
+
+function mostPoints() { return Math.max(200, Math.min(MOST_POINTS, Math.round(ALL_POINTS / runs.size))); }
 
 function later() { // at most twice a second, and not at all in a hidden tab
   if (drawn || document.hidden) return;
@@ -38,6 +46,7 @@ function draw() {
   drawRuns();
   drawLink(run);
   drawTiles(run);
+  drawGame(run);
   drawReturns(run);
   for (const chart of charts) {
     const { table, keys, points } = chart.spec;
@@ -45,8 +54,8 @@ function draw() {
     const series = present.map((key, k) => ({ label: key.replace(/_/g, " "), stroke: colour(k), points }));
     chart.draw(x, [run[table][x] || [], ...present.map((key) => run[table][key])], series);
   }
+  staleness.draw(run.staleness);
   drawWorkers(run);
-  drawGame(run);
   drawSteering(run);
   drawEvents(run);
 }
@@ -69,10 +78,16 @@ function drawRuns() {
   [...runs.values()].forEach((run, k) => nav.children[k].setAttribute("aria-pressed", run.run === chosen));
 }
 
+const PHASES = { empty: "waiting for its first worker", serving: "training", draining: "ending" };
+
 function drawLink(run) {
   document.title = `${run.name} · ps-rl`;
-  const state = !run.status ? "no server answers; this is the past" : run.status.paused ? "paused" : run.status.ending || run.status.phase;
-  by("link").textContent = `${run.name}: ${state}${run.address ? " at " + run.address : ""}`;
+  const status = run.status, game = status ? status.environment : (run.settings.environment || {}).id;
+  const end = run.events.filter((event) => event.kind === "end" && event.epoch === last(run.events).epoch).pop();
+  const phase = status && (PHASES[status.phase] || status.phase);
+  const state = !status ? (end ? end.text : "no server answers; this is the past") : status.paused ? "paused" : status.ending || phase;
+  by("link").textContent = `${run.name}: ${game ? game + ", " : ""}${state}${run.address ? " at " + run.address : ""}`;
+  by("link").dataset.state = status ? (status.paused ? "paused" : "live") : "over";
 }
 
 function drawTiles(run) {
@@ -81,13 +96,13 @@ function drawTiles(run) {
     ["mean return", short(status ? status.mean_return_100 : last(points.mean_return_100))],
     ["best", short(status ? status.best_mean_return_100 : highest(points.mean_return_100))],
     ["target", short(target(run))],
+    ["episodes", short(status ? status.episodes : last(run.episodes.episode))],
     ["steps", short(status ? status.global_steps : last(points.global_steps))],
     ["minutes", short(status ? status.minutes : last(points.minutes))],
     ["steps/s", short(status ? status.steps_per_second : null)],
     ["updates/s", short(status ? status.updates_per_second : null)],
     ["workers", status ? String(status.workers_alive) : "–"],
     ["learning rate", short(status ? status.learning_rate : last(points.learning_rate))],
-    ["environment", status ? status.environment : (run.settings.environment || {}).id || "–"],
   ];
   const list = by("tiles");
   if (list.children.length !== tiles.length) {
@@ -128,8 +143,7 @@ function drawReturns(run) {
     series.push({ label: "target", stroke: style("--good"), dash: [6, 4] });
   }
   returns.draw(x, data, series);
-  const mean = last(run.points.mean_return_100);
-  returns.value.textContent = mean === null ? "no episode has ended yet" : `mean of 100: ${short(mean)}`;
+  if (last(run.points.mean_return_100) === null) returns.values.textContent = "no episode has ended yet";
 }
 
 function drawBand() { // all runs: their mean, and between the lowest and the highest, as far as the shortest goes
@@ -156,19 +170,23 @@ function interpolated(xs, ys, wanted) {
   });
 }
 
+const STATES = {
+  alive: "alive", stalled: "stalled: its environment does not step", left: "left: it has said goodbye", lost: "lost: silent for longer than its lease",
+};
+
 function drawWorkers(run) {
   const body = by("workers").tBodies[0];
   const rows = (run.status ? run.status.workers : []).map((worker) => {
     const row = document.createElement("tr");
-    const state = worker.alive ? (worker.stalled ? "stalled" : "alive") : "lost";
+    const state = worker.alive ? (worker.stalled ? "stalled" : "alive") : worker.left ? "left" : "lost";
     const refused = Object.entries(worker.refused).map(([code, count]) => `${count} ${code}`).join(", ");
-    const why = state === "lost" ? `lost: no message for ${short(worker.silent_seconds)} s` : state === "stalled" ? "stalled: its environment does not step" : "alive";
-    const cells = [worker.worker_id, worker.host, worker.environments, short(worker.alive ? worker.meters.steps_per_second : 0),
-      short(worker.staleness), `${short(worker.silent_seconds)} s ago`, refused || "–", why];
+    const cells = [worker.worker_id, STATES[state], short(worker.alive ? worker.meters.steps_per_second : 0), short(worker.staleness),
+      ago(worker.silent_seconds), refused ? `${refused}; the last: ${worker.refusal}` : "–", worker.environments, worker.host];
     cells.forEach((text, k) => {
       const cell = document.createElement(k ? "td" : "th");
       if (!k) cell.scope = "row";
-      if (k === 7) cell.className = state;
+      if (k === 1) cell.className = state;
+      if (k === 5) cell.className = "long";
       cell.textContent = text;
       row.append(cell);
     });
@@ -177,64 +195,14 @@ function drawWorkers(run) {
     return row;
   });
   body.replaceChildren(...rows);
+  by("no-workers").hidden = rows.length > 0;
+  by("no-workers").textContent = run.status ? "No worker has joined yet: rl-worker --server " + run.address : "Workers are shown while a server answers.";
 }
 
-function drawGame(run) { // who can be watched; the game itself is drawn by drawFrame
-  const names = run.status ? run.status.workers.filter((worker) => worker.alive || worker.worker_id === run.watched).map((worker) => worker.worker_id) : [];
-  by("game-section").hidden = !names.length || !(steering || run.watched);
-  const choice = by("watch"), wanted = ["", ...names];
-  if (choice.dataset.names !== wanted.join(" ")) { // not while it is open and nothing has changed
-    choice.dataset.names = wanted.join(" ");
-    choice.replaceChildren(...wanted.map((name) => new Option(name || "none", name)));
-  }
-  if (document.activeElement !== choice) choice.value = run.watched || "";
-  choice.disabled = !steering;
-  if (by("game").dataset.shown && by("game").dataset.shown !== `${run.run} ${run.watched}`) clearGame();
-}
-
-function clearGame() {
-  by("game").replaceChildren();
-  by("game").dataset.shown = "";
-}
-
-function drawFrame(frame) {
-  const run = runs.get(frame.run), game = by("game");
-  if (!run || run.run !== chosen || frame.worker !== run.watched || document.hidden) return;
-  const shown = `${frame.run} ${frame.worker}`, bars = JSON.stringify(frame.actions);
-  if (game.dataset.shown !== shown || game.dataset.bars !== bars) {
-    game.dataset.shown = shown;
-    game.dataset.bars = bars;
-    const image = document.createElement("img"), side = document.createElement("div"), text = document.createElement("p");
-    image.alt = `the game of ${frame.worker}`;
-    side.append(text, ...frame.actions.map((name) => {
-      const label = document.createElement("label"), meter = document.createElement("meter");
-      label.append(name, meter);
-      return label;
-    }));
-    game.replaceChildren(image, side);
-  }
-  const [image, side] = game.children;
-  image.hidden = !frame.image;
-  if (frame.image) image.src = `data:image/jpeg;base64,${frame.image}`;
-  side.firstChild.textContent = `score ${short(frame.score)} · value ${short(frame.value)} · action ${frame.taken}`;
-  frame.probabilities.forEach((share, k) => {
-    const label = side.children[k + 1];
-    label.lastChild.value = share;
-    label.classList.toggle("taken", frame.actions[k] === frame.taken);
-  });
-  game.dataset.frames = 1 + Number(game.dataset.frames || 0);
-}
-
-function drawSteering(run) {
-  const ready = steering && Boolean(run.status);
-  by("steer-hint").hidden = steering;
-  for (const element of by("adjust").elements) element.disabled = !ready;
-  by("pause").textContent = run.status && run.status.paused ? "Resume" : "Pause";
-  by("checkpoints").replaceChildren(...(run.checkpoints || []).map((name) => {
-    const item = document.createElement("li");
-    item.textContent = name;
-    return item;
-  }));
+function ago(seconds) {
+  if (seconds < 2) return "now";
+  if (seconds < 120) return `${seconds.toFixed(0)} s ago`;
+  return seconds < 7200 ? `${(seconds / 60).toFixed(0)} min ago` : `${(seconds / 3600).toFixed(0)} h ago`;
 }
 
 function drawEvents(run) {
@@ -252,33 +220,9 @@ function drawEvents(run) {
   }));
 }
 
-async function post(what, content) {
-  by("steered").textContent = "…";
-  try {
-    const answer = await fetch(`api/runs/${chosen}/${what}`, {
-      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(content),
-    });
-    const text = await answer.text();
-    if (!answer.ok) throw new Error(text.trim());
-    by("steered").textContent = what === "checkpoint" ? `saved: ${JSON.parse(text).path}` : "done";
-  } catch (error) {
-    by("steered").textContent = error.message;
-  }
-}
-
-by("adjust").onsubmit = (event) => {
-  event.preventDefault();
-  const settings = {};
-  for (const input of by("adjust").querySelectorAll("input")) if (input.value.trim()) settings[input.name] = Number(input.value);
-  if (Object.values(settings).some((value) => !isFinite(value))) by("steered").textContent = "each setting must be a number";
-  else if (Object.keys(settings).length) post("adjust", settings);
-};
-by("pause").onclick = () => post("adjust", { paused: by("pause").textContent === "Pause" });
-by("save").onclick = () => post("checkpoint", {});
-by("watch").onchange = () => post("watch", { worker_id: by("watch").value || null });
 by("band").onchange = draw;
 for (const choice of document.querySelectorAll('input[name="x"]')) choice.onchange = () => { x = choice.value; draw(); };
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+DARK.addEventListener("change", draw);
 addEventListener("resize", later);
 document.addEventListener("visibilitychange", later);
 connect();

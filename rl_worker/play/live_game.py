@@ -23,6 +23,7 @@ from rl_worker.rollouts import Decision, State
 
 FRAME_SECONDS = 0.2  # between two frames
 MOST_SIDE = 320  # pixels: larger screens are reduced
+LEAST_SIDE = 160  # smaller ones are enlarged: JPEG blurs pictures of few pixels
 MOST_SHOWN = 18  # actions: those of a full Atari joystick
 QUALITIES = (85, 50, 20)  # of a JPEG: the next where it is too large
 
@@ -87,7 +88,11 @@ class LiveGame:
 
 def encoded(screen: Screen) -> bytes:
     """A screen, in colour or gray, as JPEG; empty if that is too large at any quality."""
-    picture = Image.fromarray(screen.squeeze()).reduce(-(-max(screen.shape[:2]) // MOST_SIDE))
+    side = max(screen.shape[:2])
+    picture = Image.fromarray(screen.squeeze()).reduce(-(-side // MOST_SIDE))
+    if side < LEAST_SIDE:
+        larger = -(-LEAST_SIDE // side)
+        picture = picture.resize((larger * picture.width, larger * picture.height), Image.Resampling.NEAREST)
     for quality in QUALITIES:
         file = io.BytesIO()
         picture.save(file, "JPEG", quality=quality, subsampling=0)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from ps_web.prometheus import COUNTERS, GAUGES, exposition
+from ps_web.prometheus import COUNTERS, GAUGES, STALENESS, exposition
 from tests.integration.processes import Programs, wait_for
 
 DOCKER = Path(__file__).parents[2] / "docker"
@@ -41,6 +41,9 @@ def promtool(*arguments: str, standard_input: bytes = b"") -> None:
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
 
 
+METRICS = [*GAUGES, *(f"{name}_total" for name in COUNTERS), "ps_rl_refused_total", f"{STALENESS}_bucket"]
+
+
 # -- the files --------------------------------------------------------------------------------------------------------
 
 
@@ -54,15 +57,14 @@ def expressions() -> dict[str, str]:
 
 @pytest.mark.parametrize("expr", [pytest.param(expr, id=where) for where, expr in expressions().items()])
 def test_every_metric_of_alerts_and_panels_is_one_of_the_page(expr: str) -> None:
-    known = {*GAUGES, *(f"{name}_total" for name in COUNTERS), "ps_rl_refused_total"}
     used = set(re.findall(r"\bps_rl_\w+", expr))
-    assert used <= known
+    assert used <= set(METRICS)
     assert used or expr == f"{UP} == 0"
 
 
 def test_every_metric_is_in_a_panel() -> None:
     shown = " ".join(target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"])
-    for name in [*GAUGES, *(f"{name}_total" for name in COUNTERS), "ps_rl_refused_total"]:
+    for name in METRICS:
         assert re.search(rf"\b{name}\b", shown), name
 
 
@@ -128,7 +130,7 @@ def labels(metric: str, **more: str) -> str:
 
 
 GONE = labels("ps_rl_up", environment="", preset="")
-LIVE, WORKERS = labels("ps_rl_up"), labels("ps_rl_workers")
+LIVE, WORKERS, PAUSED = labels("ps_rl_up"), labels("ps_rl_workers"), labels("ps_rl_paused")
 STEPS, UPDATES = labels("ps_rl_environment_steps_total"), labels("ps_rl_updates_total")
 REFUSED = labels("ps_rl_refused_total", code="superseded")
 FAILED, LAG = labels("ps_rl_checkpoint_failures_total"), labels("ps_rl_standby_lag_seconds")
@@ -146,6 +148,8 @@ CASES: list[tuple[str, dict[str, str], int, bool]] = [
     ("PsRlNoProgress", {STEPS: "0+10x5 60x30", WORKERS: "2x40"}, 20, True),
     ("PsRlNoProgress", {STEPS: "0+10x40", WORKERS: "2x40"}, 20, False),
     ("PsRlNoProgress", {STEPS: "0+10x5 60x30", WORKERS: "0x40"}, 20, False),
+    ("PsRlNoProgress", {STEPS: "0+10x5 60x30", WORKERS: "2x40", PAUSED: "0x5 1x35"}, 20, False),
+    ("PsRlNoProgress", {STEPS: "0+10x5 60x30", WORKERS: "2x40", PAUSED: "0x40"}, 20, True),
     ("PsRlCheckpointsFail", {FAILED: "0x5 1x20"}, 8, True),
     ("PsRlCheckpointsFail", {FAILED: "3x40"}, 30, False),
     ("PsRlStandbyLags", {LAG: "0x5 20x20"}, 10, True),
@@ -229,6 +233,9 @@ def test_a_real_prometheus_scrapes_a_real_run_and_sees_its_server_go(programs: P
         steps = wait_for(lambda: value_of(address, 'ps_rl_environment_steps_total{run="the-run"}'))
         wait_for(lambda: (value_of(address, 'ps_rl_environment_steps_total{run="the-run"}') or 0) > steps)
         assert value_of(address, "ps_rl_workers") == 1.0
+        settled = f"sum({STALENESS}_bucket{{le='+Inf'}}) > 0"
+        wait_for(lambda: value_of(address, settled))
+        assert value_of(address, "ps_rl_paused") == 0.0
         promtool("check", "metrics", standard_input=scraped(port))
         server.signal(signal.SIGTERM)
         server.wait()

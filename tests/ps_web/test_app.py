@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from ps_web import app as app_module
 from ps_web.access import Access
 from ps_web.app import STATIC, make_app, static_folder
 from ps_web.run import WatchedRun
-from ps_web.viewers import Viewers
+from ps_web.viewers import MOST_VIEWERS, Viewers
 
 TOKEN = "a-secret"
 Check = Callable[[TestClient[aiohttp.web.Request, aiohttp.web.Application]], Awaitable[None]]
@@ -27,11 +29,11 @@ def folder(tmp_path: Path) -> Path:
     return run
 
 
-def with_page(folder: Path, check: Check, *, is_open: bool = True) -> None:
+def with_page(folder: Path, check: Check, *, is_open: bool = True, viewers: Viewers | None = None) -> None:
     """Run a check against a page of one past run."""
+    viewers = Viewers() if viewers is None else viewers
 
     async def run() -> None:
-        viewers = Viewers()
         runs = [WatchedRun(0, folder.name, viewers, folder=folder, servers=(), keys=None)]
         app = make_app(runs, viewers, Access(TOKEN, is_open=is_open, port=1, hosts={"proxy.example"}))
         async with TestClient(TestServer(app)) as client:
@@ -181,3 +183,41 @@ def test_the_game_to_show_is_chosen_by_a_worker_id_or_null(folder: Path, body: s
         ).status == 401
 
     with_page(folder, check)
+
+
+def test_pages_that_never_read_are_disconnected_and_another_is_served(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_module, "STUCK_SECONDS", 0.5)
+    viewers = Viewers()
+    forgotten = [socket.socket() for _ in range(MOST_VIEWERS)]
+
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        loop = asyncio.get_running_loop()
+        before = len(asyncio.all_tasks())
+        for page in forgotten:
+            page.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            page.setblocking(False)
+            await loop.sock_connect(page, (client.host, client.port))
+            await loop.sock_sendall(page, b"GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await until(lambda: len(viewers) == MOST_VIEWERS)
+        assert (await client.get("/api/stream")).status == 503
+        while len(viewers):
+            viewers.send("now", {"run": 0, "much": "x" * 100_000})
+            await asyncio.sleep(0.001)
+        await until(lambda: len(asyncio.all_tasks()) <= before + 1)  # that of the client
+        async with client.get("/api/stream") as response:
+            assert b"event: hello" in await asyncio.wait_for(response.content.readany(), 10)
+        viewers.close()
+
+    try:
+        with_page(folder, check, viewers=viewers)
+    finally:
+        for page in forgotten:
+            page.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)

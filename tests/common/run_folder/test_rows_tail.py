@@ -37,3 +37,16 @@ def test_a_file_that_was_thinned_is_read_anew(tmp_path: Path) -> None:
     (tmp_path / "thinned").write_bytes(b'{"number": 2}\n{"number": 3}\n')
     (tmp_path / "thinned").replace(path)
     assert numbers(tail) == ([2, 3], True)
+
+
+def test_of_a_long_file_rows_spread_evenly_are_read_and_the_newest(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    tail = RowsTail(path, Row, most_rows=100)
+    count = 5 * 100 + 3
+    path.write_bytes(b"".join(b'{"number": %d}\n' % number for number in range(count)))
+    rows, anew = numbers(tail)
+    assert anew
+    assert rows == list(range(count))[::-1][::6][::-1]
+    with path.open("ab") as file:
+        file.write(b'{"number": -1}\n')
+    assert numbers(tail) == ([-1], False)

@@ -6,6 +6,7 @@ import pytest
 from common.protocol import messages
 from common.protocol.status import Status
 from ps_server.machine.replies import MAX_WORKERS, MAX_WORKERS_BYTES
+from ps_server.state.progress import Progress
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, EPOCH, RUN_ID, Transcript, encoded, received
 
 
@@ -64,6 +65,8 @@ def test_a_status_counts_what_happened(server: Transcript) -> None:
     status = status_of(server)
     assert (status.version, status.updates, status.global_steps, status.duplicates) == (3, 2, 40, 1)
     assert (status.staleness_mean, status.staleness_recent, status.gradient_norm) == (0.5, 0.5, 3.0)
+    assert status.staleness_counts[:3] == (1, 1, 0)
+    assert sum(status.staleness_counts) == status.updates
     assert status.refused == {"wrong_size": 1, "unknown_worker": 1}
     assert (status.not_modified, status.snapshots) == (1, 1)
     assert (status.episodes, status.mean_return_100, status.best_mean_return_100) == (2, 6.0, None)
@@ -101,7 +104,38 @@ def test_the_status_has_a_row_for_each_worker(server: Transcript) -> None:
     c = by_name["c"]
     assert (c.number, c.host, c.environments, c.alive, c.silent_seconds) == (2, "tower", 8, True, 2.0)
     assert (c.pushes, c.discarded, c.steps, c.staleness, c.meters) == (2, 1, 20, 0.5, {"entropy": 0.7})
+    assert c.refused == {"wrong_size": 1}
+    assert "2" in c.refusal, "the reason says what was wrong"
+    assert by_name["a"].refusal == ""
     assert (by_name["a"].pushes, by_name["a"].steps, by_name["a"].silent_seconds) == (1, 7, 0.0)
+
+
+def test_a_worker_that_said_goodbye_is_told_from_one_that_fell_silent(server: Transcript) -> None:
+    server.hello("c")
+    server.goodbye("c")
+    server.after(1000)
+    by_name = {worker.worker_id: worker for worker in status_of(server).workers}
+    assert {name: (worker.alive, worker.left) for name, worker in by_name.items()} == {
+        "a": (False, False),
+        "b": (False, False),
+        "c": (False, True),
+    }
+    server.hello("c")
+    assert not next(worker for worker in status_of(server).workers if worker.worker_id == "c").left
+
+
+@pytest.mark.parametrize(
+    ("staleness", "place"), [(0, 0), (1, 1), (4, 4), (5, 5), (6, 5), (7, 6), (256, 13), (257, 14), (10**9, 14)]
+)
+def test_the_histogram_of_staleness_counts_each_update_once(staleness: int, place: int) -> None:
+    progress = Progress(now=0.0)
+    for _ in range(3):
+        progress.update_applied(steps=1, staleness=staleness, gradient_norm=1.0)
+    assert [count for count in progress.staleness_counts if count] == [3]
+    assert progress.staleness_counts[place] == 3
+    again = Progress(now=0.0)
+    again.restore(progress.to_dict(now=0.0))
+    assert again.staleness_counts == progress.staleness_counts
 
 
 def test_the_steps_of_the_workers_are_those_of_the_run(server: Transcript) -> None:

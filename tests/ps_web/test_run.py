@@ -1,0 +1,86 @@
+"""What a page is sent of a run: from its folder, and from its server."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.protocol.messages import Event
+from common.protocol.status import STALENESS_BOUNDS, Status
+from common.run_folder.run_rows import EventRow
+from ps_web import run
+from ps_web.run import MOST_EVENTS, MOST_SAVED, WatchedRun, newest_events
+from ps_web.viewers import Viewers
+
+LEAST = {"epoch": 1, "refused": {}, "not_modified": 0, "checkpoint_version": 0, "checkpoint_failures": 0}
+ROW = {"time": 1.0, "minutes": 0.1, "global_steps": 100, "mean_return_100": 12.5}
+
+
+def a_status(**fields: Any) -> Status:
+    return Status(**{"phase": "serving", "workers_alive": 0} | LEAST | fields)
+
+
+def an_event(number: int, *, kind: str = "note", epoch: int = 1) -> EventRow:
+    return EventRow(time=0.0, epoch=epoch, number=number, kind=kind, text="so", global_steps=0, minutes=0.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(ROW) + "\n")
+    return tmp_path
+
+
+def watched(folder: Path | None) -> WatchedRun:
+    found = WatchedRun(0, "a-run", Viewers(), folder=folder, servers=(), keys=None)
+    found.read_folder()
+    return found
+
+
+def test_curves_go_on_where_a_standby_has_taken_over_and_the_folder_no_longer_grows(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run.time, "monotonic", lambda: now)
+    now = 100.0
+    found = watched(folder)
+    now += run.STILL_SECONDS / 2
+    found._take_status(a_status(global_steps=200))
+    assert found.whole()["points"]["global_steps"] == [100], "the folder will have that row"
+    now += run.STILL_SECONDS
+    found._take_status(a_status(global_steps=300))
+    assert found.whole()["points"]["global_steps"] == [100, 300]
+
+
+def test_an_event_of_the_folder_and_of_the_server_is_sent_once(folder: Path) -> None:
+    path = folder / "events.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(an_event(number)) + b"\n" for number in (1, 2)))
+    found = watched(folder)
+    for epoch, number in ((1, 2), (1, 3), (2, 1)):
+        event = Event(number=number, kind="note", text="so", global_steps=0, minutes=0.0)
+        found._take_event(epoch, event)
+    with path.open("ab") as file:
+        file.write(msgspec.json.encode(an_event(3)) + b"\n")
+    found.read_folder()
+    events = found.whole()["events"]
+    assert [(event.epoch, event.number) for event in events] == [(1, 1), (1, 2), (1, 3), (2, 1)]
+
+
+def test_of_many_events_the_newest_are_kept_and_of_checkpoints_a_few() -> None:
+    adjustment, *rest = [an_event(1, kind="adjustment"), *(an_event(k, kind="checkpoint") for k in range(2, 500))]
+    kept = newest_events([adjustment, *rest])
+    assert [event.number for event in kept] == [1, *range(500 - MOST_SAVED, 500)]
+    notes = [an_event(number) for number in range(1, 1000)]
+    assert newest_events(notes) == notes[-MOST_EVENTS:]
+
+
+def test_the_histogram_of_staleness_is_of_the_last_minute_and_of_the_whole_run(folder: Path) -> None:
+    found = watched(folder)
+    empty = [0] * (len(STALENESS_BOUNDS) + 1)
+    assert found.whole()["staleness"] == {"bounds": STALENESS_BOUNDS, "all": (), "recent": []}
+    for twos in (5, 7, 9):
+        found._take_status(a_status(staleness_counts=(100, 0, twos, *empty[3:])))
+    sent = found.whole()["staleness"]
+    assert (sent["all"][:3], sent["recent"][:3]) == ((100, 0, 9), [0, 0, 4])
+    found._take_status(a_status(staleness_counts=(1, *empty[1:])))
+    assert found.whole()["staleness"]["recent"] == [], "resumed from an older checkpoint"
