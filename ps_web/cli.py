@@ -1,8 +1,10 @@
 """`ps-web`: the page of runs that are live or over, and the metrics that Prometheus scrapes."""
 
 import asyncio
+import contextlib
 import os
 import secrets
+import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +29,6 @@ from ps_web.viewers import Viewers
 
 PROGRAM = "ps-web"
 MOST_RUNS = 50
-STOP_SECONDS = 0.1  # between two looks for a signal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +95,32 @@ async def _serve(
         else:
             write_address(settings.address_file, address)
         try:
-            while not stop.is_set():
-                await asyncio.sleep(STOP_SECONDS)
+            await _signalled(stop)
         finally:
             viewers.close()
             await runner.cleanup()
             if settings.address_file is not None:
                 settings.address_file.unlink(missing_ok=True)
+
+
+async def _signalled(stop: StopSignal) -> None:
+    """Wait for a signal without looking for it again and again: a page that nobody has open costs nothing."""
+    loop, came = asyncio.get_running_loop(), asyncio.Event()
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        reader.setblocking(False)
+        writer.setblocking(False)
+        loop.add_reader(reader, came.set)
+        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            while not stop.is_set():
+                await came.wait()
+                came.clear()
+                with contextlib.suppress(BlockingIOError):
+                    reader.recv(4096)
+        finally:
+            signal.set_wakeup_fd(before)
+            loop.remove_reader(reader)
 
 
 def write_address(path: Path, address: str) -> None:

@@ -199,12 +199,13 @@ def it_is_steered(page: Page, cluster: Cluster) -> None:
 def test_past_runs_are_compared_and_the_page_is_sound_at_every_width(
     programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
 ) -> None:
-    started = []
+    servers = []
     for seed in (1, 2):
-        folder = tmp_path / "runs" / f"seed-{seed}"
         flags = ("--preset", "cartpole-a3c", "--seed", str(seed), "--max-steps", "3000", "--until-return", "None")
-        started.append(programs.start("rl-cluster", *flags, "--workers", "1", "--run-dir", str(folder), "--no-web"))
-    assert [run.wait(120) for run in started] == [0, 0]
+        server, endpoint = programs.start_server(*flags, run_dir=tmp_path / "runs" / f"seed-{seed}")
+        programs.start("rl-worker", "--server", endpoint)
+        servers.append(server)
+    assert [server.wait(200) for server in servers] == [0, 0]
     address = start_page(programs, tmp_path / "runs")
     for width, dark in ((390, True), (390, False), (1440, True), (1440, False)):
         page = open_page(address, width=width, dark=dark)
