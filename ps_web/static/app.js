@@ -148,8 +148,8 @@ function drawReturns(run) {
 
 function drawBand() { // all runs: their mean, and between the lowest and the highest, as far as the shortest goes
   const shown = [...runs.values()].filter((run) => (run.points[x] || []).length > 1);
-  const end = Math.min(...shown.map((run) => last(run.points[x])));
-  const xs = Array.from({ length: 300 }, (_, k) => end * k / 299);
+  const end = Math.min(...shown.map((run) => last(run.points[x]))) || 0;
+  const xs = Array.from({ length: shown.length ? 300 : 0 }, (_, k) => end * k / 299);
   const all = shown.map((run) => interpolated(run.points[x], run.points.mean_return_100, xs));
   const over = (pick) => xs.map((_, k) => { const ys = all.map((one) => one[k]).filter((y) => y !== null); return ys.length ? pick(ys) : null; });
   const mean = over((ys) => ys.reduce((sum, y) => sum + y, 0) / ys.length);
