@@ -19,7 +19,7 @@ NO_END = ("--max-steps", "1000000000", "--until-return", "None")
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here: apt-get install chromium"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
 ]
 
 
