@@ -71,6 +71,10 @@ def cartpole(cluster: Cluster, run: Run) -> None:
         run.wait_for_workers(4)
         wait_for_event(run, f"slurm-{third}_6 left")
         run.wait_until_back(f"slurm-{third}_6", was=run.wait_for_status())
+    with step("a task of two workers: both push"):
+        fourth = jobs.submit("7", "--", "--workers", "2", options=("--cpus-per-task=2",))
+        for number in range(2):
+            run.wait_until_back(f"slurm-{fourth}_7-{number}", was=run.wait_for_status())
     with step("the run is stopped: its jobs end"):
         keys = run.folder / "keys"
         locked = ("--curve-server-key", str(keys / "server.key"), "--curve-secret", str(keys / "admin.key_secret"))
