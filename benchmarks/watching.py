@@ -58,20 +58,36 @@ class Watched:
     """A run, its page, and whoever looks at it."""
 
     def __init__(self, folder: Path, flags: Flags) -> None:
-        run = folder / "run"
-        server = ["ps_server", "--preset", flags.preset, "--port", "0", "--run-dir", str(run)]
+        self._started: list[psutil.Popen] = []
+        self._run, self._file = folder / "run", folder / "page"
+        self._flags = flags
+
+    def start(self) -> None:
+        """Returns when the run has made its first steps."""
+        run = self._run
+        server = [
+            "ps_server",
+            "--preset",
+            self._flags.preset,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--run-dir",
+            str(run),
+        ]
         endless = ["--max-steps", "1000000000", "--max-minutes", "0", "--until-return", "None"]
-        self._started = [_start(*server, *endless)]
+        self._started.append(_start(*server, *endless))
         endpoint = run / ENDPOINT
         _wait_for(lambda: endpoint.exists() and bool(endpoint.read_text().strip()))
         self.server = endpoint.read_text().strip()
-        for number in range(flags.workers):
+        for number in range(self._flags.workers):
             self._started.append(_start("rl_worker", "--server", self.server, "--name", f"worker-{number}"))
-        file = folder / "page"
-        self._page = _start("ps_web", str(run), "--port", "0", "--token", TOKEN, "--address-file", str(file))
+        page = ["ps_web", str(run), "--port", "0", "--token", TOKEN, "--address-file", str(self._file)]
+        self._page = _start(*page)
         self._started.append(self._page)
-        _wait_for(file.exists)
-        self._address = file.read_text().partition("?")[0]
+        _wait_for(self._file.exists)
+        self._address = self._file.read_text().partition("?")[0]
         _wait_for(lambda: status_of(self.server).global_steps > 0)
 
     def measure(self, condition: str, seconds: float) -> Window:
@@ -94,7 +110,7 @@ class Watched:
 
     def _spent(self) -> float:
         times = [process.cpu_times() for process in self._started]
-        return sum(one.user + one.system for one in times)
+        return float(sum(one.user + one.system for one in times))
 
     @contextmanager
     def _looked_at(self) -> Iterator[None]:
@@ -141,7 +157,7 @@ def _start(module: str, *flags: str) -> psutil.Popen:
     return psutil.Popen([sys.executable, "-m", module, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def _wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+def _wait_for(condition: Callable[[], bool], seconds: float = 600.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "a program did not start"
@@ -153,6 +169,7 @@ def main(flags: Flags) -> None:
     with tempfile.TemporaryDirectory() as folder:
         watched = Watched(Path(folder), flags)
         try:
+            watched.start()
             time.sleep(WARM_UP_SECONDS)
             for turn in range(flags.turns):
                 for condition in list(measured)[:: -1 if turn % 2 else 1]:
