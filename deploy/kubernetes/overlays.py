@@ -43,6 +43,21 @@ patches:
     patch: |
       - {{op: replace, path: /spec/template/spec/containers/0/resources/requests/cpu, value: 20m}}
 """
+# Four servers and two workers.
+SHARDED = """
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+namespace: {namespace}
+resources: [{here}/base]
+components: [{here}/shards]
+images: [{{name: ps-rl, newName: {image}, newTag: {tag}}}]
+configMapGenerator:
+  - {{name: ps-rl-run, behavior: merge, literals: [PRESET=cartpole-a3c, RUN=sharded, "FLAGS={flags}"]}}
+patches:
+  - target: {{kind: StatefulSet|Deployment}}
+    patch: |
+      - {{op: replace, path: /spec/template/spec/containers/0/resources/requests/cpu, value: 20m}}
+"""
 # tests/trials/swarm.py; nice, since it pushes without end.
 COUNTING = """
 apiVersion: v1

@@ -12,7 +12,7 @@ import yaml
 
 from deploy.kubernetes.cluster import NAMESPACE, Cluster
 from deploy.kubernetes.jobs import jobs_of
-from deploy.kubernetes.overlays import COUNTED, COUNTING, FLAGS, FLEET, VOLUME
+from deploy.kubernetes.overlays import COUNTED, COUNTING, FLAGS, FLEET, SHARDED, VOLUME
 from deploy.kubernetes.server_pair import PATIENCE_SECONDS, SERVERS, Fleet
 from deploy.steps import FIRST_PUSH_SECONDS, alive_in, step
 from ps_server.shell.keys import make_keys
@@ -47,7 +47,7 @@ def prepare(cluster: Cluster, folder: Path) -> None:
         cluster.kubectl("create", "secret", "generic", secret, *(f"--from-file={keys / name}" for name in names))
     cluster.kubectl("create", "secret", "generic", "ps-rl-page", "--from-literal=token=scenario")
     if volumes := os.environ.get("VOLUMES"):
-        for number in range(3):
+        for number in range(5):
             cluster.kubectl("delete", "persistentvolume", f"{NAMESPACE}-{number}", "--ignore-not-found")
             cluster.on_node("rm", "-rf", f"{volumes}/{number}")
             cluster.on_node("install", "-d", "-o", "1000", "-g", "1000", f"{volumes}/{number}")
@@ -121,16 +121,15 @@ def counted(cluster: Cluster, fleet: Fleet, folder: Path) -> None:
         cluster.apply(manifest)
         cluster.apply("".join(COUNTING.format(image=os.environ["IMAGE"], number=number) for number in (0, 1)))
         fleet.wait_for_workers(2)
-    with step("counted: primary killed, its standby takes over, and is followed by the killed one"):
-        primary, standby = fleet.wait_for_pair()
+    with step("counted: primary killed; one of the two has the run, and is followed by the other"):
+        primary, _ = fleet.wait_for_pair()
         cluster.kill(primary, "ps-server")
-        wait_for(lambda: fleet.primary() == standby, within_seconds=PATIENCE_SECONDS)
+        fleet.wait_for_workers(2)
+        primary, standby = fleet.wait_for_pair()
+    with step("counted: pod of the primary deleted, the run handed over, and followed again"):
+        cluster.kubectl("delete", "pod", primary)
         fleet.wait_for_workers(2)
         assert fleet.wait_for_pair() == (standby, primary)
-    with step("counted: pod of the primary deleted, the run handed over, and followed again"):
-        cluster.kubectl("delete", "pod", standby)
-        fleet.wait_for_workers(2)
-        assert fleet.wait_for_pair() == (primary, standby)
     with step("counted: both servers killed at once, resumed from their volumes"):
         for server in SERVERS:
             cluster.kill(server, "ps-server")
@@ -151,6 +150,27 @@ def counted(cluster: Cluster, fleet: Fleet, folder: Path) -> None:
         print(f"                  {count(cluster, fleet)}", flush=True)
     cluster.kubectl("delete", "pod", "--selector=counting", "--grace-period=0", "--force")
     delete(cluster, manifest)
+
+
+def sharded(cluster: Cluster, fleet: Fleet, folder: Path) -> None:
+    """A run of four servers, one of which is killed."""
+    servers = [f"ps-rl-server-{number}" for number in range(4)]
+    manifest = overlay(cluster, folder / "sharded", SHARDED)
+
+    def all_serve_more_than(updates: int) -> bool:
+        statuses = [fleet.status_of(server) for server in servers]
+        return all(status and status.phase == "serving" and status.updates > updates for status in statuses)
+
+    with step("sharded: both workers push to all four servers"):
+        cluster.apply(manifest)
+        fleet.wait_for_workers(2)
+        wait_for(lambda: all_serve_more_than(0), within_seconds=PATIENCE_SECONDS)
+    with step("sharded: a server killed, resumed alone; both workers push to all"):
+        updates = fleet.wait_for_status().updates
+        cluster.kill(servers[2], "ps-server")
+        wait_for(lambda: all_serve_more_than(updates + 20), within_seconds=PATIENCE_SECONDS)
+        fleet.wait_for_workers(2)
+    cluster.kubectl("delete", "--filename", "-", "--wait", stdin=manifest)
 
 
 def ends_by_itself(cluster: Cluster) -> None:
@@ -235,6 +255,7 @@ def main() -> None:
                 prepare(cluster, Path(folder))
             in_use(cluster, fleet, Path(folder))
             counted(cluster, fleet, Path(folder))
+            sharded(cluster, fleet, Path(folder))
             ends_by_itself(cluster)
         except BaseException:
             tell(cluster)
