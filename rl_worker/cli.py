@@ -29,8 +29,11 @@ from rl_worker.environments.imports import check_module, import_modules
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
 from rl_worker.environments.step_callback import StepCallback
-from rl_worker.local.many_workers import work_on_many
+from rl_worker.local.cores import usable_cores
+from rl_worker.local.many_workers import without, work_on_many
+from rl_worker.local.measuring import MEASURED_FLAGS, measured_flags, spelled_out
 from rl_worker.local.run_check import check_device, check_run
+from rl_worker.local.server_status import status_asker
 from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.machine.stall_watch import StallWatch
@@ -59,21 +62,47 @@ def main() -> NoReturn:
 def work(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
     never_wait_for_output()
-    flags = parse_with_run(WorkerSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    flags = parse_with_run(WorkerSettings, spelled_out(arguments), prog=PROGRAM, default_preset=DEFAULT_PRESET)
     settings = flags.program
     name = settings.name or as_name(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
     log_as(name)
     if flags.remark:
         log.info(flags.remark)
+    if settings.measures:
+        arguments = _measured(flags, arguments)
+        flags = parse_with_run(WorkerSettings, arguments, prog=PROGRAM, default_preset=DEFAULT_PRESET)
+        settings = flags.program
     stop = StopSignal(raises=settings.workers is None)
-    torch.set_num_threads(settings.threads)
+    torch.set_num_threads(settings.threads if isinstance(settings.threads, int) else 1)
     with settings.watched():
         _check(flags)
         if settings.workers is None:
             _work_for(flags, name, stop)
         else:
-            work_on_many(settings, name, sys.argv[1:] if argv is None else argv, stop)
+            work_on_many(settings, name, arguments, stop)
     return 0
+
+
+def _measured(flags: Parsed[WorkerSettings], arguments: Sequence[str]) -> list[str]:
+    """
+    The arguments, with numbers in place of `auto`.
+
+    They are measured in the server's run, or, when no server replies yet, in the one that the flags name.
+    """
+    settings = flags.program
+    check_device(settings.device)
+    reply = status_asker(settings)()
+    run = run_from_dict(reply.run, source=settings.server) if reply is not None and reply.run else flags.run
+    is_trusted = settings.curve_server_key is not None
+    import_modules(_named_modules(flags), run.environment, source=settings.server, is_trusted=is_trusted)
+    workers = settings.workers if isinstance(settings.workers, int) else usable_cores() if settings.workers else 1
+    threads = max(1, usable_cores() // workers) if settings.threads == "auto" else 0
+    torch.set_num_threads(1)
+    device = torch.device(settings.device)
+    chosen = measured_flags(run, envs=settings.measure_envs, threads=threads, device=device, say=log.info)
+    kinds = {flag for flag in MEASURED_FLAGS if flag in chosen}
+    return [*without(arguments, kinds), *chosen]
 
 
 def _work_for(flags: Parsed[WorkerSettings], name: str, stop: StopSignal) -> None:

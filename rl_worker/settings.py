@@ -32,7 +32,7 @@ class WorkerSettings(CurveFlags, NoticeFlags):
       --server HOST:PORT       where ps-server listens: the only required flag
       --name NAME              of this worker
       --workers auto           one worker process for each CPU
-      --envs N                 environments that this worker steps in lockstep
+      --envs N                 environments that this worker steps in lockstep; auto: chosen by trying, for some seconds
       --device cuda            run the network on a GPU
       --render                 show the first game in a window, if this is worker 0
       --curve-server-key PATH  public key of a locked server; --curve-secret PATH is the worker's own
@@ -52,8 +52,11 @@ class WorkerSettings(CurveFlags, NoticeFlags):
     container may use of them. Not given: this process is the worker"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the network runs; environments run on the CPU"""
-    threads: int = 1
-    """threads of the network; 1 is best with one worker a core"""
+    threads: int | Literal["auto"] = 1
+    """threads of the network; 1 is best with one worker a core; auto: chosen by trying, for some seconds"""
+    measure_envs: bool = False
+    """what --envs auto stands for, since --envs is a setting of the run: choose by trying, for some seconds, how many
+    environments make this worker fast"""
     gif_dir: Path | None = None
     """folder for the GIFs that the first worker of a run with gif_every_episodes makes; none are made when not given"""
     render: bool = False
@@ -70,6 +73,11 @@ class WorkerSettings(CurveFlags, NoticeFlags):
     """resend buffer: memory for gradients that are in no checkpoint yet, to send again to a restored server; 0: none"""
 
     @property
+    def measures(self) -> bool:
+        """Whether something is to be chosen by trying."""
+        return self.measure_envs or self.threads == "auto"
+
+    @property
     def addresses(self) -> list[str]:
         """The server's address, and its standby's; none where a file has it."""
         return [] if is_path(self.server) else self.server.split(",")
@@ -81,7 +89,8 @@ class WorkerSettings(CurveFlags, NoticeFlags):
             check_address("--server", address)
         if self.workers is not None and self.workers != "auto":
             check_number("--workers", self.workers, least=1, most=MOST_WORKERS)
-        check_number("--threads", self.threads, least=1, most=MOST_THREADS)
+        if self.threads != "auto":
+            check_number("--threads", self.threads, least=1, most=MOST_THREADS)
         check_number("--patience-minutes", self.patience_minutes, least=LEAST_SECONDS / 60, most=MOST_MINUTES)
         check_number("--resend-mib", self.resend_mib, least=0, most=MOST_MIB)
         check_number("--stall-seconds", self.stall_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)

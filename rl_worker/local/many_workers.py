@@ -5,29 +5,24 @@ Each child is the same program with the same flags and a name of its own. The pa
 server now and then which of them work. It neither plays nor computes.
 """
 
-import contextlib
 import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from common.errors import PsRlError
 from common.program.child_processes import PipedChild, end_all
 from common.program.stop_signals import StopSignal
-from common.protocol import messages
+from common.protocol.messages import StatusReply
 from common.protocol.names import as_name
-from common.protocol.status import Status
-from common.sockets.request import ask
 from rl_worker.local.cores import usable_cores
+from rl_worker.local.server_status import status_asker
 from rl_worker.local.supervision import SupervisedProcess, SupervisedWorkers
 from rl_worker.settings import WorkerSettings
-from rl_worker.shell.server_address import ServerAddress
 
 PARENTS_FLAGS = {"--workers", "--name", "--notice-file", "--notice-command"}  # not for the children
 POLL_SECONDS = 0.5  # between two looks at the children
 STATUS_SECONDS = 5.0  # between two requests of the status
-REPLY_SECONDS = 2.0  # until such a request has failed
 LEAVE_SECONDS = 10.0  # for the children to leave when asked to
 
 log = logging.getLogger("rl-worker")
@@ -49,40 +44,23 @@ def work_on_many(settings: WorkerSettings, name: str, arguments: Sequence[str], 
         stall_seconds=settings.stall_seconds,
     )
     try:
-        _supervise(workers, _asker(settings), stop)
+        _supervise(workers, status_asker(settings), stop)
     finally:
         end_all(workers.children, within_seconds=LEAVE_SECONDS)
     log.info("all workers have left")
 
 
-def _supervise(workers: SupervisedWorkers, ask_status: Callable[[], Status | None], stop: StopSignal) -> None:
+def _supervise(workers: SupervisedWorkers, ask_status: Callable[[], StatusReply | None], stop: StopSignal) -> None:
     asked = time.monotonic()
     while not stop.is_set() and not workers.have_left:
         time.sleep(POLL_SECONDS)
         deaths = workers.replace_dead()
         if time.monotonic() - asked > STATUS_SECONDS:
-            status = ask_status()
+            reply = ask_status()
             asked = time.monotonic()
-            deaths += workers.replace_hung(status) if status is not None else []
+            deaths += workers.replace_hung(reply.status) if reply is not None else []
         for death in deaths:
             log.warning("%s", death)
-
-
-def _asker(settings: WorkerSettings) -> Callable[[], Status | None]:
-    """A function that requests the status of the run; None when nobody who serves it replies."""
-    address, keys = ServerAddress(settings.server), settings.client_keys()
-
-    def ask_status() -> Status | None:
-        if address.has_moved(now=time.monotonic()):
-            address.advance()
-        for one in address.known:
-            with contextlib.suppress(PsRlError):  # the workers say so, too
-                reply, _ = ask(one, messages.StatusRequest(request=1), timeout_seconds=REPLY_SECONDS, keys=keys)
-                if isinstance(reply, messages.StatusReply) and reply.status.phase != "standby":
-                    return reply.status
-        return None
-
-    return ask_status
 
 
 def _start(name: str, flags: Sequence[str]) -> PipedChild:
