@@ -245,7 +245,7 @@ def _connections(flags: Parsed[WorkerSettings], name: str, stop: StopSignal, wat
             worker_id=name,
             secret=secret,
             overrides=flags.overrides,
-            proposed_run=opening.run or flags.run.to_dict(),
+            proposed_run=opening.first_shard.run if opening.first_shard else flags.run.to_dict(),
             host=as_text(socket.gethostname()),
             environments=flags.run.environment.envs if "environment.envs" in flags.overrides else 0,
             first_shard=opening.first_shard,

@@ -77,6 +77,7 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
     memory: Text = ""  # the name of a segment of shared memory that this worker offers
     first_shard: Text = ""  # `first_shard` in the WELCOME of shard 1; "" before that
+    number: Count | None = None  # `number` in it, which all shards give this worker
 
     def __post_init__(self) -> None:
         _check_run("overrides", self.overrides)
@@ -517,6 +518,7 @@ class Opened(Struct, frozen=True, kw_only=True, tag="OPENED"):
     key: Text  # that the worker id is bound to; "" without CURVE
     oldest: int
     environments: int
+    number: int | None = None  # that shard 1 gave to this worker; None: in order of joining
 
 
 class HandedOver(Struct, frozen=True, kw_only=True, tag="HANDED_OVER"):

@@ -145,7 +145,11 @@ class Schema:
         return views
 
     def difference(self, other: "Schema") -> str:
-        """One sentence on the first tensor that differs, here or there (in `other`); "" when none does."""
+        """
+        One sentence on the first tensor that differs, here or there (in `other`); "" when none does.
+
+        Schemas of different shards do not differ.
+        """
         theirs = {spec.name: spec for spec in other.specs}
         for spec in self.specs:
             if spec.name not in theirs:
@@ -157,7 +161,7 @@ class Schema:
                 return f"tensor {spec.name!r} is a {spec.role} here and a {other_spec.role} there"
         if extra := [spec for spec in other.specs if spec.name not in {own.name for own in self.specs}]:
             return f"tensor {extra[0]} is unknown here"
-        return "" if self == other else "the same tensors are in another order"
+        return "" if self.specs == other.specs else "the same tensors are in another order"
 
 
 def vector_bytes(buffers: Sequence[bytes | bytearray | memoryview]) -> int:

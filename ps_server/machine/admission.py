@@ -153,6 +153,8 @@ class Admission:
             key=key,
             oldest=hello.oldest,
             environments=hello.environments or run.spec.environment.envs,
+            # Rounds take the pushes in order of these numbers: all shards have to agree on them.
+            number=hello.number if hello.first_shard and run.shard.number > 1 else None,
         )
         lost = run.ledger.lacking(worker, opened.proof, oldest=hello.oldest)
         account = run.join(worker, opened)

@@ -36,13 +36,27 @@ class Ledger:
         self.accounts: dict[str, Account] = {}
 
     def open(
-        self, worker_id: str, incarnation: int, *, proof: str, key: str = "", oldest: int = 1, environments: int = 1
+        self,
+        worker_id: str,
+        incarnation: int,
+        *,
+        proof: str,
+        key: str = "",
+        oldest: int = 1,
+        environments: int = 1,
+        number: int | None = None,
     ) -> Account:
-        """The account of a process that was admitted as this worker. Another process begins a new sequence."""
+        """
+        The account of a process that was admitted as this worker. Another process begins a new sequence.
+
+        The worker gets this `number`, or keeps its own; without both it is the next in order of joining.
+        """
         account = self.accounts.get(worker_id)
-        if account is None or account.proof != proof:
+        if number is None:
             number = len(self.accounts) if account is None else account.number
+        if account is None or account.proof != proof:
             account = self.accounts[worker_id] = Account(incarnation, proof, key, number)
+        account.number = number
         account.key = key or account.key
         account.environments = environments
         self.forget_before(worker_id, oldest)

@@ -133,6 +133,7 @@ class TrainingRun:
             key=opened.key,
             oldest=opened.oldest,
             environments=opened.environments,
+            number=opened.number,
         )
 
     def is_new(self, worker_id: str, push: Push) -> bool:

@@ -31,11 +31,12 @@ class Identity:
         proposed_run: dict[str, Any],
         host: str,
         environments: int,
-        first_shard: str = "",
+        first_shard: Welcome | None = None,
     ) -> None:
         """
         `secret` is a random text that no other process knows; `overrides` are the settings, flat, that this worker's
-        user has set; `proposed_run` is the whole run, for a server that has none yet; `first_shard` is that of shard 1.
+        user has set; `proposed_run` is the whole run, for a server that has none yet; `first_shard` is the
+        WELCOME of shard 1, in HELLO to the others.
         """
         self._constant_fields: dict[str, Any] = {
             "worker_id": worker_id,
@@ -45,7 +46,8 @@ class Identity:
             "host": host,
             "environments": environments,
             "overrides": overrides,
-            "first_shard": first_shard,
+            "first_shard": first_shard.first_shard if first_shard else "",
+            "number": first_shard.number if first_shard else None,
         }
         self._proposed_run = proposed_run
         self._run_id = ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.errors import SettingsError
-from common.protocol.messages import Frame, Run, Welcome
+from common.protocol.messages import Frame, Welcome
 from common.protocol.tensors import Schema
 from common.settings.run_spec import Wire
 from rl_worker.machine.parameter_client import ParameterClient
@@ -31,12 +31,11 @@ class Connection:
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """How a connection is opened: to which server, one of how many, with which run and `first_shard` in HELLO."""
+    """How a connection is opened: to which server, one of how many."""
 
     server: str
     shards: int = 1
-    run: Run | None = None  # None: what the user's flags propose
-    first_shard: str = ""
+    first_shard: Welcome | None = None  # of shard 1, for the others, whose run it is
 
 
 class Connections:
@@ -64,8 +63,7 @@ class Connections:
         first = self._all[0].client.welcome.result()
         _check(first, first, 1, servers)
         for server in servers[1:]:
-            opening = Opening(server=server, shards=len(servers), run=first.run, first_shard=first.first_shard)
-            self._all.append(self._connect(opening))
+            self._all.append(self._connect(Opening(server=server, shards=len(servers), first_shard=first)))
         for number, connection in enumerate(self._all[1:], 2):
             _check(first, connection.client.welcome.result(), number, servers)
         return first

@@ -9,6 +9,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from common.errors import PsRlError
 from common.protocol import messages
 from common.protocol.codecs import CODECS
 from common.protocol.messages import ToServer, ToWorker
+from common.protocol.shards import WHOLE, Shard
 from common.protocol.tensors import Schema, TensorSpec
 from common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
 from common.settings.run_settings import run_from_dict
@@ -200,9 +202,10 @@ class SimulatedCluster:
         checkpoint_seconds: float = 5.0,
         receive_bytes: int = 2**30,
         addresses: int = 1,
+        shard: Shard = WHOLE,
     ) -> None:
         self.now = 100.0
-        self.lineage = Lineage.begun("run-1", secret="s", draw=0)  # what the run's folder remembers
+        self.lineage = Lineage.begun("run-1", secret="s", draw=0, shard=shard)  # what the run's folder remembers
         self.lives = 1  # of the server
         self.run: RunSpec = run_from_dict(
             settings or {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 0.05}}, source="test"
@@ -320,6 +323,7 @@ class SimulatedCluster:
                 proposed_run=self.run.to_dict(),
                 host="simulated",
                 environments=1,
+                first_shard=self._welcome_of_shard_1(worker_id),
             ),
             patience_seconds=120.0,
             resend_bytes=self.resend_bytes,
@@ -329,6 +333,11 @@ class SimulatedCluster:
         return SimulatedWorker(
             worker_id, machine, self._gradient, self._updates, process, in_flight=self._in_flight, pulls=self._pulls
         )
+
+    def _welcome_of_shard_1(self, worker_id: str) -> Any:
+        """What the other shards are told of it: there worker wK has the number K."""
+        is_other = self.lineage.shard.number > 1
+        return SimpleNamespace(first_shard="run-1", number=int(worker_id[1:])) if is_other else None
 
     def _do_server(self, effects: list[Any]) -> None:
         for effect in effects:
