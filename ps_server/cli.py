@@ -16,7 +16,7 @@ from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
 from common.program.web_page import web_page
 from common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
-from common.run_folder.paths import folder_from_store, make_run_folder, shard_folder, standby_folder
+from common.run_folder.paths import folder_from_store, make_run_folder, standby_folder
 from common.run_folder.trackers import trackers
 from common.settings.run_settings import flag_of
 from common.sockets.curve import ClientKeys, read_pair
@@ -33,6 +33,7 @@ from ps_server.shell.own_address import own_host
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.starting import machine_for
 from ps_server.storage.checkpoint_store import CheckpointStore
+from ps_server.storage.resharding import folder_of_shard
 from ps_server.storage.run_storage import RunStorage
 
 PROGRAM = "ps-server"
@@ -156,9 +157,7 @@ def _storage(flags: Parsed[ServerSettings]) -> RunStorage:
         preset=named,
         seed=run.seed if flags.names_a_run else None,
     )
-    if settings.resume is None and settings.place is not None:
-        folder = shard_folder(folder, settings.place.number, settings.place.of)
-        folder.mkdir(exist_ok=True)
+    folder = folder_of_shard(folder, settings.place)
     may_hold_a_run = settings.resume is not None or settings.standby_of is not None
     store = CheckpointStore(settings.store_flag[1], flag=settings.store_flag[0]) if settings.store_flag else None
     return RunStorage(folder, checkpoints=settings.checkpoint_folder, may_hold_a_run=may_hold_a_run, store=store)

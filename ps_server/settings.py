@@ -18,7 +18,7 @@ from common.program.number_flags import (
     check_number,
 )
 from common.protocol.addresses import check_address, is_host
-from common.protocol.shards import Shard, shard_of
+from common.protocol.shards import WHOLE, Shard, shard_of
 from common.run_folder.object_store import is_url
 from common.run_folder.trackers import TrackerName, check_trackers
 from ps_server.state.lineage import RUN_ID
@@ -134,10 +134,12 @@ class ServerSettings(NoticeFlags):
 
     @property
     def store_flag(self) -> tuple[str, str] | None:
-        """The flag that names an object store, and its URL."""
+        """The flag that names an object store, and the URL there; each shard has one of its own below that of the run."""
+        shard = self.place or WHOLE
+        below = f"/shard-{shard.number}-of-{shard.of}" if shard.of > 1 else ""
         for flag, place in (("--resume", self.resume), ("--checkpoint-dir", self.checkpoint_dir)):
             if place is not None and is_url(place):
-                return flag, place
+                return flag, place.rstrip("/") + below
         return None
 
     def _check_resume(self, place: str) -> None:

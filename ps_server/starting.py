@@ -27,6 +27,7 @@ from ps_server.shell.checkpoint_writer import check_unused, newest_checkpoint
 from ps_server.shell.lineage_file import read_lineage, write_lineage
 from ps_server.state.lineage import DRAWN, RUN_ID_DIGITS, Lineage
 from ps_server.state.training_run import TrainingRun
+from ps_server.storage.resharding import join_old_shards
 from ps_server.storage.run_storage import RunStorage
 
 # After a power failure both servers of a pair start at once. The standby first asks the primary, in vain, and only then
@@ -142,6 +143,8 @@ def _resumed_run(
     """The run of --resume in its next life. Raises PsRlError."""
     settings = flags.program
     claimed = _life_in_store(storage, settings, draw=draw)
+    if settings.resumed_folder is not None:
+        join_old_shards(settings.resumed_folder, storage, settings.place)
     run = _restored_run(flags, storage, now=now)
     run.lineage = claimed or run.lineage
     is_begun, shard = claimed is not None, settings.place

@@ -5,6 +5,7 @@ It is an flock on a file in the folder, so the kernel releases it however the ho
 NFS the lock works between hosts if the mount has locks (`local_lock=none`, the default).
 """
 
+import contextlib
 import errno
 import fcntl
 import logging
@@ -41,6 +42,18 @@ class FolderLocks:
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors.clear()
+
+
+def check_unlocked(folder: Path) -> None:
+    """Raises SettingsError when a server keeps a run in this folder, which may be read only."""
+    with contextlib.suppress(OSError):  # without a lock file no server was there
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SettingsError(f"{folder}: a ps-server keeps its shard there; end all old shards first") from None
+        finally:
+            os.close(descriptor)
 
 
 def _locked(folder: Path) -> int:

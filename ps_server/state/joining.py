@@ -1,0 +1,76 @@
+"""
+A run for another number of shards: the checkpoints of all its shards as one, and the range of one new shard cut from
+it.
+
+A push that any shard has settled counts as settled: nothing is applied twice. The new shards go on from the highest T.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from torch import Tensor
+
+from common.protocol.shards import Shard
+from common.protocol.tensors import Schema
+from ps_server.state.ledger import Account
+from ps_server.state.lineage import RUN_ID_DIGITS, Lineage
+
+
+def joined_ledgers(ledgers: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
+    """The ledgers of all shards as one; and, for each shard, how many settled pushes it lacks."""
+    converted = [msgspec.convert(ledger, dict[str, Account]) for ledger in ledgers]
+    accounts: dict[str, Account] = {}
+    lacking = [0] * len(converted)
+    for worker in dict.fromkeys(name for ledger in converted for name in ledger):
+        everywhere = [ledger.get(worker) for ledger in converted]
+        newest = max(filter(None, everywhere), key=lambda account: (account.incarnation, account.through))
+        # An account of an earlier process counts other pushes.
+        same = [one if one is not None and one.proof == newest.proof else None for one in everywhere]
+        accounts[worker] = whole = _joined_accounts(newest, [one for one in same if one is not None])
+        for number, one in enumerate(same):
+            lacking[number] += _settled(whole) - (_settled(one) if one is not None else 0)
+    plain: dict[str, Any] = msgspec.to_builtins(accounts)
+    return plain, lacking
+
+
+def record_for(records: Sequence[dict[str, Any]], shard: Shard, ledger: dict[str, Any]) -> dict[str, Any]:
+    """The record of a new shard; `records` are those of all old shards, in order."""
+    furthest = max(records, key=lambda record: int(record["progress"]["global_steps"]))
+    lineage = msgspec.convert(records[0]["lineage"], Lineage)
+    return furthest | {
+        "lineage": msgspec.to_builtins(_lineage_of(lineage, shard)),
+        "version": max(record["version"] for record in records),
+        "target_version": max(record["target_version"] for record in records),
+        "ledger": ledger,
+        "standby": "",
+        "primary": "",
+    }
+
+
+def cut(vectors: dict[str, Tensor], schema: Schema) -> dict[str, Tensor]:
+    """The range of a shard, whose schema this is, in whole vectors. Those of optimizer slots have no statistics."""
+    return {name: vector[schema.range].clone() if vector.dim() else vector for name, vector in vectors.items()}
+
+
+def _lineage_of(first: Lineage, shard: Shard) -> Lineage:
+    """Shard 1 goes on with the run id of the old shard 1. The others, which hold other ranges, have new ones."""
+    if shard.number == 1:
+        return msgspec.structs.replace(first, shard=shard, replaced_by=None)
+    digest = hashlib.sha256(f"{first.run_id} {first.secret} {shard}".encode()).hexdigest()
+    return Lineage(run_id=digest[:RUN_ID_DIGITS], secret=digest[RUN_ID_DIGITS:], epoch=first.epoch, shard=shard)
+
+
+def _joined_accounts(newest: Account, same: Sequence[Account]) -> Account:
+    through = max(account.through for account in same)
+    early = {sequence for account in same for sequence in account.early if sequence > through}
+    while through + 1 in early:
+        through += 1
+        early.remove(through)
+    reported = max(account.reported for account in same)
+    return msgspec.structs.replace(newest, through=through, early=early, reported=reported)
+
+
+def _settled(account: Account) -> int:
+    return account.through + len(account.early)

@@ -1,0 +1,88 @@
+"""
+`ps-server --resume RUN_DIR --shard K/N` for a run that had another number of shards: a checkpoint for the new shard is
+written from the newest ones of all old shards. Then the new shard is resumed as any other.
+
+All new shards read the same files, which stay as they are.
+"""
+
+import logging
+from pathlib import Path
+
+from common.errors import SchemaMismatch, SettingsError
+from common.protocol.shards import WHOLE, Shard
+from common.run_folder.checkpoint_file import write_checkpoint
+from common.run_folder.checkpoint_folder import newest_first
+from common.run_folder.folder_lock import check_unlocked
+from common.run_folder.paths import checkpoint_name, shard_folder
+from common.run_folder.shard_folders import NAME, joined, newest_set, newest_step, read_newest
+from ps_server.state.joining import cut, joined_ledgers, record_for
+from ps_server.storage.run_storage import RunStorage
+
+log = logging.getLogger("ps-server")
+
+
+def folder_of_shard(given: Path, place: Shard | None) -> Path:
+    """
+    The folder of a server, in that of its run unless the given one is the folder of a shard already.
+
+    Raises SettingsError when it is that of another shard.
+    """
+    if (match := NAME.fullmatch(given.resolve().name)) is None:
+        wanted = place or WHOLE
+        folder = shard_folder(given, wanted.number, wanted.of)
+        folder.mkdir(exist_ok=True)
+        return folder
+    if place is not None and (str(place.number), str(place.of)) != match.groups():
+        raise SettingsError(
+            f"{given}: is the folder of shard {match[1]}/{match[2]}; for --shard {place.number}/{place.of} give "
+            f"the folder of the whole run, {given.parent}"
+        )
+    return given
+
+
+def join_old_shards(given: Path, storage: RunStorage, place: Shard | None) -> None:
+    """
+    Write the first checkpoint of this shard, if the newest state of the run in folder `given` is that of other shards.
+
+    Raises CheckpointError or SettingsError.
+    """
+    old, shard = newest_set(given), place or WHOLE
+    if storage.folder == given and NAME.fullmatch(given.resolve().name):
+        return
+    steps = min(map(newest_step, old), default=-1)
+    if newest_step(storage.folder) >= steps:
+        return
+    if newest_first(storage.checkpoints):
+        raise SettingsError(
+            f"{storage.folder}: holds an older state than {old[0].name} … {old[-1].name}; to continue from there "
+            f"as {shard}, move the older folder away"
+        )
+    for folder in old:
+        check_unlocked(folder)
+    checkpoints = read_newest(old, lambda error: log.warning("%s; trying the one before it", error))
+    whole, vectors = joined(checkpoints)
+    records = [record for _, record in checkpoints]
+    ledger, lacking = joined_ledgers([record["ledger"] for record in records])
+    _report(old, [record["progress"]["global_steps"] for record in records], lacking)
+    record = record_for(records, shard, ledger)
+    try:
+        schema = whole.of_shard(shard.number, shard.of)
+    except SchemaMismatch as error:
+        raise SettingsError(f"--shard {shard.number}/{shard.of}: {error}") from error
+    path = storage.checkpoints / checkpoint_name(record["progress"]["global_steps"])
+    write_checkpoint(path, cut(vectors, schema), record)
+    log.info("%s begins with elements %d to %d of %s", path, schema.first, schema.range.stop - 1, given)
+
+
+def _report(folders: list[Path], steps: list[int], lacking: list[int]) -> None:
+    """One line for each shard whose checkpoint lacks pushes that another one has."""
+    for folder, its_steps, number in zip(folders, steps, lacking, strict=True):
+        if number:
+            log.warning(
+                "%s: its newest checkpoint is of step %d, and lacks %d pushes that others have (step %d); the run goes "
+                "on without these in its range",
+                folder,
+                its_steps,
+                number,
+                max(steps),
+            )
