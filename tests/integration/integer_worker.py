@@ -20,34 +20,44 @@ from common.protocol.tensors import Schema, TensorSpec
 from common.settings.run_spec import Wire
 from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
+from rl_worker.shell.connections import Connection, Connections, Opening
 from rl_worker.shell.remote_parameters import Newest, RemoteParameters
+from rl_worker.shell.sharded_parameters import ShardedParameters
 from rl_worker.shell.zmq_client import ZmqClient
 
 PARAMETERS = 100
 SCHEMA = Schema([TensorSpec("sum", (PARAMETERS,))])
 
 
-def joined(server: str, name: str, schema: Schema, **sections: Any) -> tuple[RemoteParameters, Newest]:
+def joined(
+    server: str, name: str, schema: Schema, **sections: Any
+) -> tuple[RemoteParameters | ShardedParameters, Newest]:
     """
     A worker of a run whose weights begin with 0 and move by just what is pushed; and its first pull.
 
     `sections` are added to the run that it proposes.
     """
-    machine = ParameterClient(
-        Identity(
-            worker_id=name,
-            secret=secrets.token_hex(16),
-            overrides={},
-            proposed_run={"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}} | sections,
-            host="",
-            environments=0,
-        ),
-        patience_seconds=120,
-        resend_bytes=2**24,
-        addresses=len(server.split(",")),
-        now=time.monotonic(),
-    )
-    parameters = RemoteParameters(ZmqClient(server, machine), machine, schema, Wire())
+    proposed = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}} | sections
+    secret = secrets.token_hex(16)
+
+    def connect(opening: Opening) -> Connection:
+        first = opening.first_shard
+        run = first.run if first else proposed
+        identity = Identity(
+            worker_id=name, secret=secret, overrides={}, proposed_run=run, host="", environments=0, first_shard=first
+        )
+        machine = ParameterClient(
+            identity,
+            patience_seconds=120,
+            resend_bytes=2**24,
+            addresses=len(opening.server.split(",")),
+            now=time.monotonic(),
+        )
+        return Connection(ZmqClient(opening.server, machine), machine)
+
+    connections = Connections(server, connect)
+    connections.join()
+    parameters = connections.parameters(schema, Wire())
     parameters.seed(torch.zeros(schema.size))
     return parameters, parameters.pull()
 

@@ -1,0 +1,105 @@
+"""Real shards: one is killed and resumed alone, a standby takes one over, and the run goes on with another number."""
+
+import socket
+
+import pytest
+import torch
+
+from common.run_folder.shard_folders import joined, newest_set, read_newest
+from tests.integration.integer_worker import told
+from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
+
+PARAMETERS = 5000
+UPDATES = 250
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free now: each shard has to know those of the others before it starts."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Shards:
+    """The servers of one run, in its folder."""
+
+    def __init__(self, programs: Programs, count: int, *flags: str) -> None:
+        self._programs = programs
+        self.ports = free_ports(count)
+        self.addresses = [f"127.0.0.1:{port}" for port in self.ports]
+        self.folder = programs.folder / "run"
+        self.servers = [self.start(number, *flags) for number in range(1, count + 1)]
+
+    def start(self, number: int, *flags: str) -> Program:
+        folder = self.folder / f"shard-{number}-of-{len(self.ports)}"
+        where = [] if "--resume" in flags else ["--run-dir", str(self.folder)]
+        shard = ["--shard", f"{number}/{len(self.ports)}", "--shards", *self.addresses]
+        address = ["--host", "127.0.0.1", "--port", str(self.ports[number - 1])]
+        flags = (*address, *shard, *where, "--checkpoint-seconds", "0.5", *flags)
+        program = self._programs.start("ps-server", *flags)
+        wait_for(lambda: (folder / "endpoint").exists() and "listens on" in program.output, program=program)
+        return program
+
+    def weights(self) -> torch.Tensor:
+        sizes = [status_of(address).parameters for address in self.addresses]
+        return torch.cat([weights_of(*one) for one in zip(self.addresses, sizes, strict=True)])
+
+    def stop(self) -> None:
+        """Each writes its last checkpoint."""
+        for server in self.servers:
+            server.process.terminate()
+        for server in self.servers:
+            assert server.wait() == 0, server.output
+
+
+def count_with(programs: Programs, server: str, name: str, updates: int = UPDATES) -> Program:
+    """A worker that pushes integers; it stays when it has pushed all of them."""
+    numbers = [str(updates), str(len(name)), str(PARAMETERS)]
+    return programs.start("tests.integration.integer_worker", server, name, *numbers)
+
+
+@pytest.mark.timeout(240)
+def test_shards_lose_nothing_when_one_is_killed_and_go_on_as_another_number(programs: Programs) -> None:
+    """The sums are exact after a kill of each shard, and again when two servers go on with the run of three."""
+    shards = Shards(programs, 3)
+    workers = [count_with(programs, shards.addresses[number], "w" * (number + 1)) for number in (0, 1)]
+    for number in (1, 2, 3):
+        wait_for(lambda n=number: status_of(shards.addresses[n - 1]).version > n * UPDATES / 4)  # type: ignore[misc]
+        shards.servers[number - 1].kill()
+        (shards.folder / f"shard-{number}-of-3" / "endpoint").unlink(missing_ok=True)
+        shards.servers[number - 1] = shards.start(number, "--resume", str(shards.folder))
+    totals = [wait_for(lambda one=one: told(one.output), within_seconds=120, program=one) for one in workers]  # type: ignore[misc]
+    expected = torch.tensor(totals).sum(0).float()
+    wait_for(lambda: all(status_of(address).version == 1 + 2 * UPDATES for address in shards.addresses))
+    assert torch.equal(shards.weights(), -expected)
+    shards.stop()
+    for worker in workers:
+        worker.kill()
+    two = Shards(programs, 2, "--resume", str(shards.folder))
+    assert torch.equal(two.weights(), -expected)
+    assert {status_of(address).global_steps for address in two.addresses} == {2 * UPDATES}
+    third = count_with(programs, two.addresses[1], "third", 20)
+    expected += torch.tensor(wait_for(lambda: told(third.output), program=third)).float()
+    assert torch.equal(two.weights(), -expected)
+    two.stop()
+    folders = newest_set(shards.folder)
+    assert [folder.name for folder in folders] == ["shard-1-of-2", "shard-2-of-2"]
+    _, vectors = joined(read_newest(folders, lambda error: pytest.fail(str(error))))
+    assert torch.equal(vectors["weights"], -expected)
+
+
+def test_a_server_of_other_settings_among_the_shards_is_named(programs: Programs) -> None:
+    ports = free_ports(2)
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    for number, rate in ((1, "0.1"), (2, "0.2")):
+        flags = ["--preset", "cartpole", "--value-weight", rate]
+        where = ["--host", "127.0.0.1", "--port", str(ports[number - 1]), "--run-dir", str(programs.folder / "run")]
+        programs.start("ps-server", *where, "--shard", f"{number}/2", "--shards", *addresses, *flags)
+    worker = programs.start("rl-worker", "--server", addresses[0], "--name", "w")
+    assert worker.wait() != 0
+    said = (
+        f"the server at {addresses[1]}, which --shards names as shard 2/2, has --value-weight 0.2, and shard 1 has 0.1"
+    )
+    assert said in worker.output
