@@ -134,7 +134,7 @@ class ServerSettings(NoticeFlags):
 
     @property
     def store_flag(self) -> tuple[str, str] | None:
-        """The flag that names an object store, and the URL there; each shard has one of its own below that of the run."""
+        """The flag that names an object store, and the URL there, below that of the run for each shard."""
         shard = self.place or WHOLE
         below = f"/shard-{shard.number}-of-{shard.of}" if shard.of > 1 else ""
         for flag, place in (("--resume", self.resume), ("--checkpoint-dir", self.checkpoint_dir)):

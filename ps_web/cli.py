@@ -20,7 +20,7 @@ from common.program.number_flags import MOST_PORT, check_number
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
 from common.protocol.addresses import bare_host, check_address, is_loopback, join_address
-from common.run_folder.paths import ENDPOINT, METRICS, SETTINGS, replacement_of, run_folders_below
+from common.run_folder.paths import ENDPOINT, METRICS, SETTINGS, records_folder, replacement_of, run_folders_below
 from common.sockets.curve import ClientKeys, CurveFlags
 from ps_web.access import Access
 from ps_web.app import make_app
@@ -143,7 +143,7 @@ def _listening_socket(host: str, port: int) -> socket.socket:
 def run_folders(paths: Sequence[Path]) -> list[Path]:
     """Each path itself where it is a run folder, else all run folders below it. Raises SettingsError."""
     folders: list[Path] = []
-    for path in paths:
+    for path in map(records_folder, paths):
         if any((path / name).exists() for name in (SETTINGS, METRICS, ENDPOINT)):
             folders.append(path)
             continue

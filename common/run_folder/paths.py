@@ -13,6 +13,7 @@ from pathlib import Path
 from common.errors import SettingsError
 
 SHARD_FOLDERS = "shard-*-of-*"  # pattern of the folders, in that of the run, that its shards keep
+FIRST_SHARDS = "shard-1-of-*"
 SETTINGS = "run.toml"
 LINEAGE = "lineage.json"  # the run of this folder, and the newest epoch in which it was served
 ENDPOINT = "endpoint"  # HOST:PORT of the server while it serves
@@ -93,9 +94,30 @@ def make_run_folder(given: Path | None, *, experiment: str, preset: str, seed: i
     return folder
 
 
+def shards_in(run_folder: Path) -> int:
+    """The number of shards that a run had last; 1 where one server holds the whole vector."""
+    match = re.fullmatch(r"shard-1-of-(\d+)", records_folder(run_folder).name)
+    return int(match[1]) if match else 1
+
+
+def server_log(shard: int) -> str:
+    """The log of one of rl-cluster's servers."""
+    return SERVER_LOG if shard == 1 else f"server-{shard}.log"
+
+
+def records_folder(run_folder: Path) -> Path:
+    """The folder with the records of a run: of shard 1 where it has shards, the newest where their number changed."""
+    if (run_folder / METRICS).exists():
+        return run_folder
+    first = [folder for folder in run_folder.glob(FIRST_SHARDS) if (folder / METRICS).exists()]
+    return max(first, key=lambda folder: (folder / METRICS).stat().st_mtime, default=run_folder)
+
+
 def run_folders_below(path: Path) -> list[Path]:
-    """The run folders below a folder. Raises SettingsError when there is none."""
-    if folders := sorted(metrics.parent for metrics in path.rglob(METRICS)):
+    """The run folders below a folder, of shards the first. Raises SettingsError when there is none."""
+    having = {metrics.parent for metrics in path.rglob(METRICS)}
+    runs = {folder.parent if folder.match(SHARD_FOLDERS) else folder for folder in having}
+    if folders := sorted(map(records_folder, runs)):
         return folders
     raise SettingsError(f"{path}: is not a run folder, and contains none: there is no {METRICS}")
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from common.errors import SettingsError
 from common.run_folder.jsonl import rows_in
-from common.run_folder.paths import METRICS, SETTINGS, run_folders_below
+from common.run_folder.paths import METRICS, SETTINGS, records_folder, run_folders_below
 from common.run_folder.run_rows import EpisodeRow
 from common.settings.run_files import settings_as_written
 from common.settings.run_settings import flat_settings
@@ -68,7 +68,7 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
     Raises SettingsError when there is none.
     """
     folders: list[Path] = []
-    for path in paths:
+    for path in map(records_folder, paths):
         if (path / METRICS).exists():
             folders.append(path)
             continue

@@ -25,10 +25,19 @@ from common.program.progress_display import ProgressDisplay
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
 from common.program.web_page import web_page
-from common.protocol.addresses import is_loopback, split_address
+from common.protocol.addresses import EVERY_INTERFACE, bare_host, is_loopback, split_address
+from common.protocol.shards import MOST_SHARDS
 from common.protocol.status import Status
 from common.run_folder.jsonl import last_row
-from common.run_folder.paths import METRICS, SERVER_LOG, SETTINGS, claim_run_folder, make_run_folder
+from common.run_folder.paths import (
+    METRICS,
+    SERVER_LOG,
+    SETTINGS,
+    claim_run_folder,
+    make_run_folder,
+    shard_folder,
+    shards_in,
+)
 from common.run_folder.run_rows import MetricsRow
 from common.run_folder.trackers import TrackerName, check_trackers, trackers
 from common.settings.overrides import resumed_run
@@ -38,7 +47,7 @@ from common.settings.run_spec import RunSpec
 from rl_worker.environments.imports import check_module
 from rl_worker.local.cores import usable_cores
 from rl_worker.local.local_cluster import LocalCluster
-from rl_worker.local.run_check import check_apart, check_listening
+from rl_worker.local.run_check import check_apart, check_listening, shard_addresses
 from rl_worker.local.run_ending import how_it_ended, what_next
 
 PROGRAM = "rl-cluster"
@@ -77,7 +86,9 @@ class ClusterSettings:
     host: str = "127.0.0.1"
     """address to listen on; 0.0.0.0 is every interface: workers on other machines can help"""
     port: int = 0
-    """TCP port to listen on; 0: a free one"""
+    """TCP port to listen on, and those after it for further shards; 0: free ones"""
+    shards: int | None = None
+    """servers that hold the weights, a range each; 1, or as many as the resumed run had, when not given"""
     web: bool = True
     """show the run in a browser: its address is among the first lines"""
     web_port: int = 0
@@ -100,6 +111,11 @@ class ClusterSettings:
         if self.workers != "auto":
             check_number("--workers", self.workers, least=1, most=MOST_WORKERS)
         check_number("--port", self.port, least=0, most=MOST_PORT)
+        check_number("--shards", self.shards or 1, least=1, most=MOST_SHARDS)
+        if (self.shards or 1) > 1 and bare_host(self.host) in EVERY_INTERFACE:
+            raise SettingsError(
+                f"--shards and --host {self.host}: workers need an address to reach each shard; name one"
+            )
         check_number("--web-port", self.web_port, least=0, most=MOST_PORT)
         check_trackers(self.track)
         check_number("--stall-seconds", self.stall_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
@@ -128,18 +144,21 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     if flags.remark:
         print(flags.remark)
     folder, server_flags = _prepare(flags)
+    shards = flags.program.shards or shards_in(folder)
+    shown = shard_folder(folder, 1, shards)
+    shown.mkdir(exist_ok=True)
     with (
-        trackers(folder, flags.program.track, report=print),
-        web_page(folder, port=flags.program.web_port if flags.program.web else None) as page,
+        trackers(shown, flags.program.track, report=print),
+        web_page(shown, port=flags.program.web_port if flags.program.web else None) as page,
     ):
-        cluster = _start(flags, folder, server_flags)
+        cluster = _start(flags, folder, server_flags, shards)
         start_minutes = (time.monotonic() - started) / 60
         try:
             if page is not None:
                 print(page.first_line(within_seconds=PAGE_SECONDS), flush=True)
             with ProgressDisplay() as display:
                 deaths = _watch(cluster, display, stop, start_minutes)
-                status = _last_status(folder)
+                status = _last_status(shown)
                 display.finish(status, minutes=status.minutes + start_minutes)
         finally:
             cluster.end()
@@ -176,14 +195,15 @@ def _prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:
     return folder, ["--config", str(folder / SETTINGS), "--run-dir", str(folder)]
 
 
-def _start(flags: Parsed[ClusterSettings], folder: Path, server_flags: Sequence[str]) -> LocalCluster:
+def _start(flags: Parsed[ClusterSettings], folder: Path, server_flags: Sequence[str], shards: int) -> LocalCluster:
     """Start the run's processes; the server listens then."""
     settings, run = flags.program, flags.run
     workers = usable_cores() if settings.workers == "auto" else settings.workers
     worker_flags = ["--device", settings.device, *(["--render"] if settings.render else [])]
     if modules := _named_modules(flags):
         worker_flags += ["--import", *modules]
-    processes = "a server and a worker" if workers == 1 else f"a server and {workers} workers"
+    servers = "a server" if shards == 1 else f"{shards} shards"
+    processes = f"{servers} and {'a worker' if workers == 1 else f'{workers} workers'}"
     print(f"{run.preset}: {processes} train {run.environment.id}; run folder: {folder}")
     cluster = LocalCluster(
         folder,
@@ -193,6 +213,7 @@ def _start(flags: Parsed[ClusterSettings], folder: Path, server_flags: Sequence[
         stall_seconds=settings.stall_seconds,
         host=settings.host,
         port=settings.port,
+        shards=shard_addresses(settings.host, settings.port, shards) if shards > 1 else (),
     )
     if cluster.endpoint is not None and not is_loopback(split_address(cluster.endpoint)[0]):
         print(f"workers on other machines can help: rl-worker --server {cluster.endpoint}")

@@ -1,5 +1,5 @@
 """
-A server and its workers as child processes on this machine, supervised until the run ends.
+A server, or the shards of one, and its workers as child processes on this machine, supervised until the run ends.
 
 A child that dies is started again (supervision.py), the server from its newest checkpoint.
 """
@@ -14,7 +14,7 @@ from common.program.child_processes import Child, end_all
 from common.protocol import messages
 from common.protocol.addresses import EVERY_INTERFACE, bare_host
 from common.protocol.status import Status
-from common.run_folder.paths import ENDPOINT, GIFS, SERVER_LOG, worker_log
+from common.run_folder.paths import ENDPOINT, GIFS, server_log, shard_folder, worker_log
 from common.sockets.request import ask
 from rl_worker.local.supervision import Death, SupervisedProcess, SupervisedWorkers
 
@@ -37,22 +37,38 @@ class LocalCluster:
         stall_seconds: float,
         host: str,
         port: int,
+        shards: Sequence[str] = (),
     ) -> None:
-        """Start all processes; `folder` is the run folder. Raises PsRlError when the server fails to start."""
+        """
+        Start all processes; `folder` is the run folder, `shards` are the addresses of all shards if there are several.
+
+        Raises PsRlError when a server fails to start.
+        """
         self._folder = folder
+        self._shards = shards
         self._host = host
         self._worker_flags = ["--stall-seconds", str(stall_seconds), "--gif-dir", str(folder / GIFS), *worker_flags]
         self._deaths: list[Death] = []
         self._was_drained = False
         self._workers = SupervisedWorkers([], stall_seconds=stall_seconds)
-        written_before = last_written(folder / ENDPOINT)  # by a server that was killed, or that has the folder locked
-        self._server = SupervisedProcess("the server", partial(self._start_server, *server_flags, "--port", str(port)))
+        ports = [int(address.rpartition(":")[2]) for address in shards] or [port]
+        self._servers: list[SupervisedProcess] = []
+        endpoints = [shard_folder(folder, number, len(ports)) / ENDPOINT for number in range(1, len(ports) + 1)]
+        written_before = [last_written(path) for path in endpoints]  # by servers that were killed, or have the folder
         try:
-            self.endpoint = endpoint_of(self._server.child, folder / ENDPOINT, written_before=written_before)
+            for number, its_port in enumerate(ports, 1):
+                start = partial(self._start_server, number, *server_flags, "--port", str(its_port))
+                self._servers.append(SupervisedProcess(f"shard {number}" if shards else "the server", start))
+            listening = [
+                endpoint_of(server.child, path, written_before=before)
+                for server, path, before in zip(self._servers, endpoints, written_before, strict=True)
+            ]
+            self.endpoint = listening[0]
             if self.endpoint is None:
                 return
-            again = ("--resume", str(folder), "--port", self.endpoint.rpartition(":")[2])
-            self._server.start = partial(self._start_server, *again)
+            for number, (server, endpoint) in enumerate(zip(self._servers, listening, strict=True), 1):
+                again = ("--resume", str(folder), "--port", str(endpoint).rpartition(":")[2])
+                server.start = partial(self._start_server, number, *again)
             processes = [
                 SupervisedProcess(_worker_name(number), partial(self._start_worker, number))
                 for number in range(workers)
@@ -74,17 +90,21 @@ class LocalCluster:
         None when the run has ended. Raises ServerUnreachable when no reply comes, and PsRlError when a child dies
         again and again.
         """
-        self._server.child.wait(within_seconds=POLL_SECONDS)
-        if not self._server.start_if_due():
+        first = self._servers[0]
+        first.child.wait(within_seconds=POLL_SECONDS)
+        are_started = [server.start_if_due() for server in self._servers]
+        if not all(are_started):
             time.sleep(POLL_SECONDS)
-            raise ServerUnreachable("the server died again, and is started again in a moment")
-        if self._server.child.exit_status == 0:
+            raise ServerUnreachable("a server died again, and is started again in a moment")
+        if first.child.exit_status == 0:
             return None
-        if self._server.child.exit_status is not None:
-            self._deaths.append(self._server.replace(self._server.child.cause_of_death()))
+        for server in self._servers:
+            if server.child.exit_status not in (None, 0):
+                self._deaths.append(server.replace(server.child.cause_of_death()))
         reply, _ = ask(self._local_endpoint, messages.StatusRequest(request=1), timeout_seconds=REPLY_SECONDS)
         assert isinstance(reply, messages.StatusReply)
-        self._server.note_work(reply.status.updates)
+        for server in self._servers:  # each update is one of every shard
+            server.note_work(reply.status.updates)
         if reply.status.phase != "draining":
             self._deaths += self._workers.replace_hung(reply.status)
             self._deaths += self._workers.replace_dead()
@@ -99,15 +119,16 @@ class LocalCluster:
         try:
             ask(self._local_endpoint, request, timeout_seconds=REPLY_SECONDS)
         except (ServerUnreachable, RequestRefused):
-            self._server.child.end(within_seconds=LEAVE_SECONDS)
+            end_all([server.child for server in self._servers], within_seconds=LEAVE_SECONDS)
 
     def end(self) -> None:
         """End every child, by force if needed."""
-        server = self._server.child
-        for child in self._workers.children if server.exit_status == 0 else ():
-            child.wait(within_seconds=LEAVE_SECONDS)  # the server has told them
+        servers = [server.child for server in self._servers]
+        if servers and servers[0].exit_status == 0:
+            for child in [*self._workers.children, *servers]:
+                child.wait(within_seconds=LEAVE_SECONDS)  # the server has told them
         end_all(self._workers.children, within_seconds=LEAVE_SECONDS)
-        server.end(within_seconds=LEAVE_SECONDS)
+        end_all(servers, within_seconds=LEAVE_SECONDS)
 
     @property
     def _local_endpoint(self) -> str:
@@ -119,8 +140,9 @@ class LocalCluster:
             else self.endpoint
         )
 
-    def _start_server(self, *flags: str) -> Child:
-        return Child("ps_server", ["--host", self._host, *flags], self._folder / SERVER_LOG)
+    def _start_server(self, number: int, *flags: str) -> Child:
+        place = ["--shard", f"{number}/{len(self._shards)}", "--shards", *self._shards] if self._shards else []
+        return Child("ps_server", ["--host", self._host, *flags, *place], self._folder / server_log(number))
 
     def _follow_drain(self, *, is_drained: bool) -> None:
         """Workers that have left a drained run are started again when it goes on; else the last to leave ends it."""

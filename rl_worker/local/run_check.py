@@ -6,6 +6,7 @@ environment that crashes ends that process alone, and what it has loaded is free
 loaded only to look for a GPU.
 """
 
+import contextlib
 import ctypes
 import re
 import socket
@@ -22,7 +23,7 @@ import numpy as np
 
 from common.errors import PsRlError, SettingsError
 from common.program.child_processes import die_with_parent, how_it_ended
-from common.protocol.addresses import bare_host
+from common.protocol.addresses import bare_host, is_ipv6, join_address
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 from rl_worker.environments.imports import import_named
@@ -101,6 +102,20 @@ def check_listening(host: str, port: int) -> None:
             probe.listen()
     except OSError as error:  # an unknown name, too
         raise SettingsError(f"{where}: {error.strerror}") from error
+
+
+def shard_addresses(host: str, port: int, shards: int) -> list[str]:
+    """Addresses for so many servers: from `port` on, or on ports that are free now. Raises SettingsError."""
+    if port:
+        for further in range(port, port + shards):
+            check_listening(host, further)
+        return [join_address(bare_host(host), further) for further in range(port, port + shards)]
+    with contextlib.ExitStack() as stack:
+        family = socket.AF_INET6 if is_ipv6(bare_host(host)) else socket.AF_INET
+        probes = [stack.enter_context(socket.socket(family, socket.SOCK_STREAM)) for _ in range(shards)]
+        for probe in probes:
+            probe.bind((bare_host(host), 0))
+        return [join_address(bare_host(host), probe.getsockname()[1]) for probe in probes]
 
 
 def check_device(device: str) -> None:

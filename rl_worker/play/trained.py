@@ -7,9 +7,11 @@ The weights come with the run and the network that they belong to, and with a ha
 import hashlib
 import logging
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from common.errors import CheckpointError, SettingsError
@@ -18,6 +20,7 @@ from common.protocol.codecs import codec_named
 from common.protocol.tensors import Schema
 from common.run_folder.checkpoint_file import read_weights
 from common.run_folder.checkpoint_folder import best_first, first_sound
+from common.run_folder.shard_folders import joined, newest_set, read_best
 from common.run_folder.stored_run import fetch_sound
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
@@ -53,9 +56,11 @@ class Trained:
 
 
 def trained_in(path: Path) -> Trained:
-    """The weights of a checkpoint; of a run folder's best checkpoint, or of its newest sound one."""
+    """The weights of a checkpoint; of a run folder's best checkpoint, or of its newest sound one; of all its shards."""
     if not path.is_dir():
         return trained_as(path)
+    if len(shards := newest_set(path)) > 1:
+        return _trained_by(shards, path)
     found = first_sound(best_first(path), trained_as, lambda error: log.warning("%s; trying another", error))
     if found is None:
         raise CheckpointError(f"--checkpoint {path}: contains no sound checkpoints")
@@ -67,6 +72,24 @@ def trained_in_store(url: str) -> Trained:
     with tempfile.TemporaryDirectory() as folder:
         found = trained_as(fetch_sound(url, Path(folder), flag="--checkpoint"))
     return replace(found, origin=f"{url}, step {found.global_steps}")
+
+
+def _trained_by(shards: Sequence[Path], run_folder: Path) -> Trained:
+    """The whole weights of a run whose shards have these folders. Raises CheckpointError."""
+    checkpoints = read_best(shards, lambda error: log.warning("%s; trying another", error))
+    schema, vectors = joined(checkpoints)
+    progress = [record["progress"] for _, record in checkpoints]
+    steps = [one["global_steps"] for one in progress]
+    at = f"step {steps[0]}" if len(set(steps)) == 1 else f"steps {min(steps)} to {max(steps)}"
+    return Trained(
+        run_from_dict(checkpoints[0][1]["run"], source=str(run_folder)),
+        schema,
+        vectors["weights"],
+        steps[0],
+        progress[0]["minutes"],
+        f"{run_folder}, {len(shards)} shards, {at}",
+        _sha256(vectors["weights"]),
+    )
 
 
 def trained_as(path: Path) -> Trained:
@@ -85,14 +108,27 @@ def trained_at(server: str, keys: ClientKeys | None) -> Trained:
     assert isinstance(status, messages.StatusReply)
     if not status.schema:
         raise SettingsError(f"--server {server}: its run has no weights yet; try again when a worker has joined")
-    reply, vector = ask(server, messages.Pull(request=2), timeout_seconds=REPLY_TIMEOUT_SECONDS, keys=keys)
-    assert isinstance(reply, messages.Weights)
-    schema = Schema(status.schema)
-    weights = codec_named(reply.codec).decode(vector, schema.size).clone()
+    shard, schema = status.status.shard, Schema(status.schema)
+    servers = {number: address.split(",")[0] for number, address in enumerate(shard.addresses, 1)} | {
+        shard.number: server
+    }
+    pulled = [_pulled(servers[number], schema.of_shard(number, shard.of), keys) for number in range(1, shard.of + 1)]
+    weights, version, steps = torch.cat([one[0] for one in pulled]), *pulled[0][1:]
     run = run_from_dict(status.run, source=server)
-    origin = f"{server}, version {reply.version}"
-    sha256 = hashlib.sha256(weights.numpy().tobytes()).hexdigest()
-    return Trained(run, schema, weights, reply.global_steps, status.status.minutes, origin, sha256)
+    origin = f"{server}, version {version}"
+    return Trained(run, schema, weights, steps, status.status.minutes, origin, _sha256(weights))
+
+
+def _pulled(server: str, schema: Schema, keys: ClientKeys | None) -> tuple[Tensor, int, int]:
+    """The newest weights of a server, their version, and T."""
+    reply, vector = ask(server, messages.Pull(request=2), timeout_seconds=REPLY_TIMEOUT_SECONDS, keys=keys)
+    if not isinstance(reply, messages.Weights):
+        raise SettingsError(f"--server {server}: has no weights yet; try again when a worker has joined")
+    return codec_named(reply.codec).decode(vector, schema.size).clone(), reply.version, reply.global_steps
+
+
+def _sha256(weights: Tensor) -> str:
+    return hashlib.sha256(weights.numpy().tobytes()).hexdigest()
 
 
 def _file_sha256(path: Path) -> str:
