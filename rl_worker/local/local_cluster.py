@@ -51,24 +51,11 @@ class LocalCluster:
         self._deaths: list[Death] = []
         self._was_drained = False
         self._workers = SupervisedWorkers([], stall_seconds=stall_seconds)
-        ports = [int(address.rpartition(":")[2]) for address in shards] or [port]
         self._servers: list[SupervisedProcess] = []
-        endpoints = [shard_folder(folder, number, len(ports)) / ENDPOINT for number in range(1, len(ports) + 1)]
-        written_before = [last_written(path) for path in endpoints]  # by servers that were killed, or have the folder
         try:
-            for number, its_port in enumerate(ports, 1):
-                start = partial(self._start_server, number, *server_flags, "--port", str(its_port))
-                self._servers.append(SupervisedProcess(f"shard {number}" if shards else "the server", start))
-            listening = [
-                endpoint_of(server.child, path, written_before=before)
-                for server, path, before in zip(self._servers, endpoints, written_before, strict=True)
-            ]
-            self.endpoint = listening[0]
+            self.endpoint = self._start_servers(server_flags, port)
             if self.endpoint is None:
                 return
-            for number, (server, endpoint) in enumerate(zip(self._servers, listening, strict=True), 1):
-                again = ("--resume", str(folder), "--port", str(endpoint).rpartition(":")[2])
-                server.start = partial(self._start_server, number, *again)
             processes = [
                 SupervisedProcess(_worker_name(number), partial(self._start_worker, number))
                 for number in range(workers)
@@ -77,6 +64,23 @@ class LocalCluster:
         except BaseException:
             self.end()
             raise
+
+    def _start_servers(self, server_flags: Sequence[str], port: int) -> str | None:
+        """Start all servers, and wait until they listen. The address of the first; None when the run has ended."""
+        ports = [int(address.rpartition(":")[2]) for address in self._shards] or [port]
+        paths = [shard_folder(self._folder, number, len(ports)) / ENDPOINT for number in range(1, len(ports) + 1)]
+        written_before = [last_written(path) for path in paths]  # by servers that were killed, or have the folder
+        for number, its_port in enumerate(ports, 1):
+            start = partial(self._start_server, number, *server_flags, "--port", str(its_port))
+            self._servers.append(SupervisedProcess(f"shard {number}" if self._shards else "the server", start))
+        listening = [
+            endpoint_of(server.child, path, written_before=before)
+            for server, path, before in zip(self._servers, paths, written_before, strict=True)
+        ]
+        for number, (server, endpoint) in enumerate(zip(self._servers, listening, strict=True), 1):
+            again = ("--resume", str(self._folder), "--port", str(endpoint).rpartition(":")[2])
+            server.start = partial(self._start_server, number, *again)
+        return listening[0]
 
     def take_deaths(self) -> list[Death]:
         """The deaths since the last call."""
