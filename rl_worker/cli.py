@@ -20,8 +20,9 @@ from common.program.run_program import run_program
 from common.program.stop_signals import Interrupted, StopSignal
 from common.protocol.messages import Episode, Welcome
 from common.protocol.names import as_name, as_text
+from common.settings.overrides import OF_THE_LINK, wire_of
 from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec
+from common.settings.run_spec import RunSpec, Wire
 from common.sockets.zmq_sockets import why_no_address
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.algorithms.algorithm import Algorithm
@@ -42,8 +43,10 @@ from rl_worker.networks.normalization import measure_normalization
 from rl_worker.play.gifs import GifRecorder
 from rl_worker.play.live_game import LiveGame
 from rl_worker.settings import WorkerSettings
+from rl_worker.shell.auto_link import AutoLink, Link, choice, measure
 from rl_worker.shell.connections import Connection, Connections, Opening
-from rl_worker.shell.remote_parameters import Newest
+from rl_worker.shell.remote_parameters import Newest, RemoteParameters
+from rl_worker.shell.sharded_parameters import ShardedParameters
 from rl_worker.shell.zmq_client import ZmqClient
 from rl_worker.training import train
 
@@ -175,9 +178,12 @@ def _train(
     if not welcome.schema:
         measure_normalization(algorithm.network, environments, seed=first_seed)  # the same, whichever worker is first
     network = FlatNetwork(algorithm.network, connections.shared_array)
-    parameters = connections.parameters(network.schema, run.wire)
+    wire = wire_of(run, flags.overrides)
+    parameters = connections.parameters(network.schema, wire)
     _log_start(environments, network, welcome, count=count, seed=seed)
-    parameters.seed(network.weights)
+    trained = _on_measured_link(parameters, network, run, wire, flags) if flags.program.link == "auto" else parameters
+    if trained is parameters:
+        parameters.seed(network.weights)
     live = LiveGame(algorithm, environments, is_watched=lambda: connections.is_watched, send=connections.show)
     collector = collector_for(algorithm, environments, seed=seed, watcher=live.decided)
 
@@ -187,7 +193,24 @@ def _train(
 
     adjusted, leaving = parameters.adjusted_algorithm, stop.is_set
     with stop.grace(LEAVE_SECONDS):
-        train(parameters, network, collector, algorithm, on_episodes=on_episodes, adjusted=adjusted, is_leaving=leaving)
+        train(trained, network, collector, algorithm, on_episodes=on_episodes, adjusted=adjusted, is_leaving=leaving)
+
+
+def _on_measured_link(
+    parameters: RemoteParameters | ShardedParameters,
+    network: FlatNetwork,
+    run: RunSpec,
+    wire: Wire,
+    flags: Parsed[WorkerSettings],
+) -> AutoLink:
+    """Seed the run and measure the link; some unrolls later it is chosen how vectors travel."""
+    link = measure(parameters, network.weights, wire)
+    typed = [key.removeprefix("wire.") for key in flags.overrides if key in OF_THE_LINK]
+
+    def choose(link: Link, unroll_seconds: float) -> tuple[Wire, str]:
+        return choice(link, wire, run, size=network.schema.size, unroll_seconds=unroll_seconds, typed=typed)
+
+    return AutoLink(parameters, link, choose)
 
 
 def _log_start(environments: Environments, network: FlatNetwork, welcome: Welcome, *, count: int, seed: int) -> None:

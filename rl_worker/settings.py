@@ -36,6 +36,7 @@ class WorkerSettings(CurveFlags, NoticeFlags):
       --device cuda            run the network on a GPU
       --render                 show the first game in a window, if this is worker 0
       --curve-server-key PATH  public key of a locked server; --curve-secret PATH is the worker's own
+      --link auto              measure the link, and choose codecs and prefetch for it
       --patience-minutes M     how long to go on without a server
       --preset NAME            what to train, if the server was started without a run
       --environment ID         likewise
@@ -64,6 +65,9 @@ class WorkerSettings(CurveFlags, NoticeFlags):
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules to import first, because they register environments; a run whose environment needs another module is
     refused, unless --environment names it or the server is authenticated by --curve-server-key"""
+    link: Literal["run", "auto"] = "run"
+    """how vectors travel: run: as the run's settings say; auto: the link is measured, and this worker takes the codecs,
+    prefetch and pull-every that suit it; these flags stand above both"""
     stall_seconds: float = 60.0
     """this worker is stalled, and no other waits for it, when its environments make no step for so long, and for ten
     times their longest step so far; raise it where a step may take minutes"""

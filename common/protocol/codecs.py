@@ -172,6 +172,12 @@ CODECS: dict[str, Codec] = {
 }
 
 
+def encoded_bytes(name: str, size: int) -> int:
+    """The bytes of a vector of so many elements, none of them statistics, in this codec."""
+    codec = CODECS[name]
+    return codec.length(size) if isinstance(codec, Packed) else ELEMENT_BYTES * size
+
+
 def codec_named(name: str, *, for_weights: bool = False) -> Codec:
     """The codec that a message names. Raises UnknownCodec, also for one that loses too much for weights."""
     if name not in CODECS:

@@ -11,9 +11,11 @@ from typing import Any
 
 from common.errors import SettingsError
 from common.settings.run_settings import flag_of, flat_settings, typed, with_settings
-from common.settings.run_spec import RunSpec
+from common.settings.run_spec import RunSpec, Wire
 
-CHOSEN_BY_EACH_WORKER = {"environment.envs", "seed"}
+# How a worker's vectors travel depends on its own link.
+OF_THE_LINK = {"wire.gradient_codec", "wire.weight_codec", "wire.prefetch", "wire.pull_every"}
+CHOSEN_BY_EACH_WORKER = {"environment.envs", "seed", *OF_THE_LINK}
 KEPT_BY_A_RESUME = {"preset", "seed", "algorithm.name", "optimizer.name"}
 SECTIONS_KEPT_BY_A_RESUME = {"environment", "network"}
 CHANGED_BY_A_RESUME = {"environment.envs"}  # of these sections
@@ -35,6 +37,11 @@ def contradiction(run: RunSpec, overrides: Mapping[str, Any], *, adjusted: Colle
             started = f"this run, which was started with {typed(settings[key])}"
             return f"{flag_of(key)} {typed(value)} contradicts {started}; leave the flag out"
     return ""
+
+
+def wire_of(run: RunSpec, overrides: Mapping[str, Any]) -> Wire:
+    """How the vectors of a worker with these overrides travel."""
+    return with_settings(run, {key: overrides[key] for key in OF_THE_LINK & set(overrides)}, source="flags").wire
 
 
 def resumed_run(run: RunSpec, overrides: Mapping[str, Any]) -> RunSpec:

@@ -27,6 +27,7 @@ EpisodeSteps = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 UnrollSteps = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Width = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Passes = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+PullEvery = Annotated[int, msgspec.Meta(ge=1, le=64)]
 PushesAhead = Annotated[int, msgspec.Meta(ge=0, le=32)]  # of the 64 unsettled pushes that a worker may have
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Decay = Annotated[float, msgspec.Meta(ge=0, lt=1)]  # 1 would remember everything and learn nothing
@@ -333,6 +334,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     The part that int8 and topk drop is added to the next gradient"""
     weight_codec: Literal["float32", "bfloat16", "float16"] = "float32"
     """weights as float32, or in half the bytes"""
+    pull_every: PullEvery = 1
+    """pushes to one pull of weights: fewer bytes come back, and the gradients between two pulls are later"""
     prefetch: PushesAhead = 0
     """pushes in flight while a worker continues with the weights that it has: it waits less, and each push makes its
     gradients one version later"""

@@ -10,7 +10,7 @@ from torch import Tensor
 from common.errors import RequestRefused, RunEnded
 from common.protocol import messages
 from common.protocol.codecs import CODECS, codec_named
-from common.protocol.messages import MOST_EPISODES, Episode, Run, Settlement
+from common.protocol.messages import MOST_EPISODES, Episode, Run, Settlement, settlement_of
 from common.protocol.tensors import Schema
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import Algorithm, Wire
@@ -44,13 +44,17 @@ class RemoteParameters:
         self._client = client
         self._machine = machine
         self.schema = schema
-        self._gradients = GradientEncoder(wire.gradient_codec, schema)
-        self._weight_codec = wire.weight_codec
-        self._prefetch = wire.prefetch
+        self.use(wire)
+        self._pushes = 0
         self._in_flight: deque[ReplyFuture[Reply]] = deque()  # of pushes, the oldest first
         self._reported: ReplyFuture[Reply] | None = None  # the last report
         self._discarded = 0
         self._adjusted_run: Run | None = None
+
+    def use(self, wire: Wire) -> None:
+        """From now on vectors travel so."""
+        self._wire = wire
+        self._gradients = GradientEncoder(wire.gradient_codec, self.schema)
 
     def seed(self, weights: Tensor) -> bool:
         """Offer first weights [P]; whether the server takes them, as it does those of the first worker."""
@@ -66,7 +70,7 @@ class RemoteParameters:
         """The first half of `pull`, which does not wait; `newest` is the second."""
         epoch, version = (have.epoch, have.version) if have else (0, 0)
         call = partial(
-            self._machine.pull, have_epoch=epoch, have_version=version, target=target, codec=self._weight_codec
+            self._machine.pull, have_epoch=epoch, have_version=version, target=target, codec=self._wire.weight_codec
         )
         return self._client.call(call)
 
@@ -74,15 +78,18 @@ class RemoteParameters:
         """
         Push a gradient [P] and pull what is newer than the weights it was computed on.
 
-        With `prefetch` N, N pushes may stay in flight. The result is then the reply to an earlier push, without weights
-        if newer ones were pulled since; or `computed_on` without weights if no reply has come yet. `steps` environment
-        steps are counted into T. The gradient must not change any more: the resend buffer keeps it until it is durable.
+        With `pull_every` N only each Nth push asks for weights; after the others the result is `computed_on` without
+        weights. With `prefetch` N, N pushes may stay in flight: the result is the reply to an earlier push, without
+        weights if newer ones were pulled since; or `computed_on`, if no reply has come yet. `steps` environment steps
+        are counted into T. The gradient must not change any more: the resend buffer keeps it until it is durable.
         """
         self.push(gradient, computed_on=computed_on, steps=steps)
         return self.replied(computed_on)
 
     def push(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> None:
         """The first half of `push_pull`, which does not wait."""
+        self._pushes += 1
+        is_pull = self._pushes % self._wire.pull_every == 0
         call = partial(
             self._machine.push,
             self._gradients.codec,
@@ -90,20 +97,24 @@ class RemoteParameters:
             epoch=computed_on.epoch,
             computed_on=computed_on.version,
             steps=steps,
-            weight_codec=self._weight_codec,
+            weight_codec=self._wire.weight_codec if is_pull else None,
         )
         self._in_flight.append(self._client.call(call))
 
     def awaited(self) -> Sequence[ReplyFuture[Reply]]:
         """The replies that `replied` will wait for."""
-        return list(self._in_flight)[: max(0, len(self._in_flight) - self._prefetch)]
+        return list(self._in_flight)[: max(0, len(self._in_flight) - self._wire.prefetch)]
 
     def replied(self, computed_on: Newest) -> Newest:
         """The second half of `push_pull`."""
         newest = replace(computed_on, weights=None, settled=None)
-        while len(self._in_flight) > self._prefetch:
-            reply = self.newest(self._in_flight.popleft().result())
-            self._check(reply.settled)
+        while len(self._in_flight) > self._wire.prefetch:
+            received = self._in_flight.popleft().result()
+            self._check(settlement_of(received[0]))
+            if isinstance(received[0], messages.Settled):
+                newest = replace(newest, settled=received[0].settlement, global_steps=received[0].global_steps)
+                continue
+            reply = self.newest(received)
             is_outdated = reply.epoch == newest.epoch and reply.version < newest.version
             newest = replace(newest, settled=reply.settled) if is_outdated else reply
         return newest
@@ -132,7 +143,7 @@ class RemoteParameters:
     def finish(self) -> None:
         """Wait until every push is settled and every report has its reply."""
         while self._in_flight:
-            self._check(self.newest(self._in_flight.popleft().result()).settled)
+            self._check(settlement_of(self._in_flight.popleft().result()[0]))
         if self._reported is not None:
             self._reported.exception()  # a refused report does not count, as before
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from common.protocol.messages import Episode
 from common.protocol.tensors import Schema
-from common.settings.run_spec import Algorithm
+from common.settings.run_spec import Algorithm, Wire
 from rl_worker.shell.remote_parameters import Newest, RemoteParameters
 from rl_worker.shell.reply_future import results
 
@@ -30,6 +30,11 @@ class ShardedParameters:
         self._parts = parts
         self._ranges = [part.schema.range for part in parts]
         self._weights, self._target = torch.zeros(schema.size), torch.zeros(0)  # as put together last
+
+    def use(self, wire: Wire) -> None:
+        """From now on vectors travel so, to and from every shard."""
+        for part in self._parts:
+            part.use(wire)
 
     def seed(self, weights: Tensor) -> bool:
         """

@@ -58,6 +58,7 @@ EACH_SETTING = [(run, key) for run in RUNS for key in flat_settings(run.to_dict(
         ({}, ""),
         ({"optimizer.name": "adam", "optimizer.beta1": 0.5, "network.hidden": [], "seed": 7}, ""),
         ({"seed": 1, "environment.envs": 99}, ""),  # each worker's own
+        ({"wire.gradient_codec": "topk", "wire.prefetch": 2, "wire.pull_every": 4}, ""),  # so is its link
         ({"schedule.learning_rate": 0.5}, "--learning-rate 0.5 contradicts this run, which was started with 0.25"),
         (
             {"environment.id": "CartPole-v1"},

@@ -158,6 +158,30 @@ def test_with_prefetch_a_push_is_not_waited_for_until_enough_are_in_flight() -> 
     ]
 
 
+def test_with_pull_every_two_each_second_push_brings_weights_and_the_others_are_settled_alone() -> None:
+    def settled(message: ToServer, vector: bytes) -> tuple[ToWorker, bytes]:
+        assert isinstance(message, messages.Push)
+        settlement = Settlement(sequence=message.sequence, verdict="applied", version=3)
+        if message.weight_codec is None:
+            return messages.Settled(request=message.request, epoch=7, settlement=settlement, global_steps=60), b""
+        return weights(message.request, 1, 2, settled=settlement)
+
+    parameters, wire = remote(settled)
+    parameters.use(Wire(pull_every=2))
+    have = newest(7, 2)
+    first = parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=have, steps=160)
+    assert first.weights is None
+    assert (first.epoch, first.version, first.global_steps) == (7, 2, 60), "the weights are still those of version 2"
+    assert first.settled is not None
+    second = parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=first, steps=160)
+    assert second.weights is not None
+    assert second.version == 3
+    assert [message.weight_codec for message, _ in wire.received if isinstance(message, messages.Push)] == [
+        None,
+        "float32",
+    ]
+
+
 def test_a_reply_that_is_older_than_what_was_pulled_since_returns_no_weights() -> None:
     settlement = Settlement(sequence=1, verdict="applied", version=3)
     machine = joined_client(epoch=7)
