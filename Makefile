@@ -73,6 +73,12 @@ partition: $(READY)  ## virtual hosts cut off, made silent, gone; every push cou
 load: $(READY)  ## a thousand synthetic workers at one server: WORKERS=… PUSH_SECONDS=… PARAMETERS=…
 	$(BIN)/python -m tests.trials.load
 
+far: $(READY)  ## learning over 10 Mbit/s and 100 ms, float32 against --link auto: SEEDS=… WORKERS=… MEGABITS=… MILLISECONDS=…
+	$(BIN)/python -m tests.trials.far
+
+hosts: $(READY)  ## CartPole on six virtual hosts, two slow, one lossy, one cut off, against one host (as root): SEEDS=… GOAL=…
+	$(BIN)/python -m tests.trials.hosts_learning
+
 scaling: $(READY)  ## steps to a score with 1 to 16 workers, for each method: Table 2 of the paper (half an hour)
 	$(BIN)/python -m benchmarks.scaling
 

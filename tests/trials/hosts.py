@@ -29,20 +29,20 @@ class Hosts:
     """Hosts on one bridge; the bridge has a namespace of its own, so the machine's network is unchanged. Needs root."""
 
     def __init__(self, count: int) -> None:
-        self._bridge = f"psbr{os.getpid()}"
+        self.bridge = f"psbr{os.getpid()}"
         self._names: list[str] = []
-        ip("netns", "add", self._bridge)
-        self._names.append(self._bridge)
-        ip("-n", self._bridge, "link", "add", "br0", "type", "bridge")
-        ip("-n", self._bridge, "link", "set", "br0", "up")
+        ip("netns", "add", self.bridge)
+        self._names.append(self.bridge)
+        ip("-n", self.bridge, "link", "add", "br0", "type", "bridge")
+        ip("-n", self.bridge, "link", "set", "br0", "up")
         self.hosts = [self._add(number) for number in range(1, count + 1)]
 
     def _add(self, number: int) -> Host:
         host = Host(f"psh{number}-{os.getpid()}", f"10.211.0.{number}", f"v{number}")
         ip("netns", "add", host.name)
         self._names.append(host.name)
-        ip("link", "add", host.link, "netns", self._bridge, "type", "veth", "peer", "name", "eth0", "netns", host.name)
-        ip("-n", self._bridge, "link", "set", host.link, "master", "br0", "up")
+        ip("link", "add", host.link, "netns", self.bridge, "type", "veth", "peer", "name", "eth0", "netns", host.name)
+        ip("-n", self.bridge, "link", "set", host.link, "master", "br0", "up")
         ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", "eth0")
         ip("-n", host.name, "link", "set", "eth0", "up")
         ip("-n", host.name, "link", "set", "lo", "up")
@@ -50,11 +50,11 @@ class Hosts:
 
     def cut(self, host: Host) -> None:
         """Pull its cable."""
-        ip("-n", self._bridge, "link", "set", host.link, "down")
+        ip("-n", self.bridge, "link", "set", host.link, "down")
 
     def heal(self, host: Host) -> None:
         """Plug its cable in again."""
-        ip("-n", self._bridge, "link", "set", host.link, "up")
+        ip("-n", self.bridge, "link", "set", host.link, "up")
 
     def mute(self, host: Host, towards: Host) -> None:
         """Drop all packets from `host` to `towards`; the other direction still works."""

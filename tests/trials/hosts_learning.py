@@ -1,0 +1,98 @@
+"""
+CartPole on six virtual hosts: two with 10 Mbit/s and `--link auto`, one that loses packets, and one that is cut off for
+some seconds; against the same workers on one host.
+
+Run it as root, as a module, with sizes in the environment: SEEDS=, GOAL= (the mean return), CUT_SECONDS=. It needs
+iproute2 and iptables.
+"""
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+from tests.integration.processes import Programs, programs_in, status_of, wait_for
+from tests.trials import figures
+from tests.trials.hosts import Host, Hosts, inside, ip
+
+WORKERS = 6
+SLOW, LOSSY, CUT = (0, 1), 2, 3  # numbers of workers
+MEGABITS, LOSS = 10, 0.02
+MOST_RATIO = 1.3
+LONGEST_SECONDS = 1800.0
+FLAGS = ("--preset", "cartpole-a3c", "--lease-seconds", "2", "--checkpoint-seconds", "2")
+
+
+def slow_down(links: Hosts, host: Host) -> None:
+    """10 Mbit/s in both directions."""
+    tbf = ("root", "tbf", "rate", f"{MEGABITS}mbit", "burst", "32kbit", "latency", "100ms")
+    for namespace, device in ((host.name, "eth0"), (links.bridge, host.link)):
+        ip("netns", "exec", namespace, "tc", "qdisc", "replace", "dev", device, *tbf)
+
+
+def lose(host: Host) -> None:
+    """Some packets that arrive there are dropped."""
+    drop = ("-m", "statistic", "--mode", "random", "--probability", str(LOSS), "-j", "DROP")
+    ip("netns", "exec", host.name, "iptables", "-A", "INPUT", *drop)
+
+
+def learn(programs: Programs, name: str, *, seed: int, goal: int, links: Hosts | None, cut_seconds: int) -> float:
+    """Minutes from the first living worker to the score."""
+    hosts = links.hosts[1:] if links else []  # the first is ours
+    at = {"host": hosts[0].address, "prefix": hosts[0].prefix} if links else {}
+    flags = (*FLAGS, "--until-return", str(goal), "--seed", str(seed))
+    server, endpoint = programs.start_server(*flags, run_dir=programs.folder / name, **at)
+    for number in range(WORKERS):
+        link = ["--link", "auto"] if links and number in SLOW else []
+        prefix = hosts[1 + number].prefix if links else ()
+        programs.start("rl-worker", "--server", endpoint, "--name", f"w{number}", *link, prefix=prefix)
+    wait_for(lambda: status_of(endpoint).global_steps, program=server, within_seconds=120)
+    began = time.monotonic()
+    if links:
+        links.cut(hosts[1 + CUT])
+        wait_for(lambda: status_of(endpoint).workers_alive < WORKERS, program=server)
+        threading.Event().wait(cut_seconds)
+        links.heal(hosts[1 + CUT])
+        wait_for(lambda: server.process.poll() is not None or status_of(endpoint).workers_alive == WORKERS)
+    wait_for(lambda: server.process.poll() is not None, within_seconds=LONGEST_SECONDS)
+    assert server.wait() == 0, server.output[-2000:]
+    return (time.monotonic() - began) / 60
+
+
+def trial(*, seeds: int, goal: int, cut_seconds: int) -> dict[str, float]:
+    """Medians over the seeds, in minutes, and their ratio."""
+    minutes: dict[str, list[float]] = {"one_host": [], "six_hosts": []}
+    for seed in range(1, seeds + 1):
+        for name, found in minutes.items():
+            links = Hosts(2 + WORKERS) if name == "six_hosts" else None
+            try:
+                if links is not None:
+                    for number in SLOW:
+                        slow_down(links, links.hosts[2 + number])
+                    lose(links.hosts[2 + LOSSY])
+                here = inside(links.hosts[0]) if links is not None else nullcontext()
+                with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs, here:
+                    found.append(learn(programs, name, seed=seed, goal=goal, links=links, cut_seconds=cut_seconds))
+            finally:
+                if links is not None:
+                    links.remove()
+            print(f"seed {seed}, {name}: {found[-1]:.2f} minutes", flush=True)
+    medians = {name: statistics.median(found) for name, found in minutes.items()}
+    return medians | {"ratio": medians["six_hosts"] / medians["one_host"]}
+
+
+def main() -> int:
+    try:
+        found = trial(**figures.sizes(seeds=3, goal=475, cut_seconds=5))
+    except subprocess.CalledProcessError as error:
+        print(f"virtual hosts cannot be made here: {error.cmd}: {error.stderr.decode()}")
+        return 2
+    return figures.report(found, {f"it takes at most {MOST_RATIO} times as long": found["ratio"] > MOST_RATIO})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
