@@ -50,7 +50,7 @@ def learn(programs: Programs, name: str, *, seed: int, goal: int, links: Hosts |
         link = ["--link", "auto"] if links and number in SLOW else []
         prefix = hosts[1 + number].prefix if links else ()
         programs.start("rl-worker", "--server", endpoint, "--name", f"w{number}", *link, prefix=prefix)
-    wait_for(lambda: status_of(endpoint).global_steps, program=server, within_seconds=120)
+    wait_for(lambda: status_of(endpoint).global_steps, program=server, within_seconds=LONGEST_SECONDS)
     began = time.monotonic()
     if links:
         links.cut(hosts[1 + CUT])
