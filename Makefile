@@ -85,9 +85,12 @@ scaling: $(READY)  ## steps to a score with 1 to 16 workers, for each method: Ta
 engine-test: $(READY)  ## ps-rl on a real cluster engine of deploy/, started, scaled and hurt: ENGINE=docker|swarm|slurm|kubernetes|ray
 	deploy/engine_test.sh $(ENGINE)
 
+docs-test: $(READY)  ## every command and snippet of the pages, checked, and run with short budgets; minutes
+	$(BIN)/pytest -m "nightly or not nightly" tests/documents
+
 trackers: $(READY)  ## the tests of all experiment trackers; installs MLflow, too
 	$(BIN)/pip install -q -c constraints.txt -e ".[wandb,trackio,mlflow]"
-	$(BIN)/pytest tests/ps_track
+	$(BIN)/pytest -m "nightly or not nightly" tests/ps_track
 
 docker-test: ENGINE := docker
 docker-test: engine-test  ## the same for ENGINE=docker

@@ -1,4 +1,14 @@
-"""`ps-ctl`: watch and steer a running server, let it save or stop, make keys, and plot learning curves."""
+"""
+`ps-ctl`: watch and steer a running server, let it save or stop, make keys, and plot learning curves.
+
+  ps-ctl top --server HOST:5555                          watch a run, as rl-cluster shows it
+  ps-ctl status --server HOST:5555 --json                its state, for programs
+  ps-ctl set learning_rate=1e-4 --server HOST:5555       change a setting; also pause and resume
+  ps-ctl drain --server HOST:5555                        have the workers leave, and save
+  ps-ctl stop --server HOST:5555                         end the run
+  ps-ctl plot RUN_DIR                                    draw its learning curve
+  ps-ctl keygen keys                                     make the keys of a locked server
+"""
 
 import socket
 import sys
@@ -27,7 +37,7 @@ from common.sockets.curve import CurveFlags
 from common.sockets.request import ask
 from common.sockets.subscription import subscription
 from ps_server.shell.keys import add_keys, make_keys
-from ps_server.status_text import change_in, print_status
+from ps_server.status_text import change_in, line_of, print_status
 
 PROGRAM = "ps-ctl"
 REPLY_SECONDS = 10.0
@@ -71,10 +81,8 @@ def status(*, server: Asked, json: bool = False) -> None:
     Args:
         json: print one JSON object instead of text
     """
-    if json:
-        print(_json(_status(server)))
-    else:
-        print_status(_status(server))
+    status = _status(server)
+    print(_json(status)) if json else print_status(status)
 
 
 @app.command
@@ -95,7 +103,7 @@ def top(*, server: Asked) -> None:
                     case Event(kind="checkpoint"):
                         pass
                     case Event():
-                        display.print_line(_line_of(message))
+                        display.print_line(line_of(message))
                 if isinstance(message, Event) and message.kind == "end":
                     break
         except KeyboardInterrupt:
@@ -119,7 +127,7 @@ def events(*, server: Asked, follow: bool = True, json: bool = False) -> None:
             newest = message.event
         if isinstance(message, Event):
             missed = f"({message.missed} events before this one are missing)\n" if message.missed else ""
-            print(_json(message) if json else f"{missed}{_line_of(message)}", flush=True)
+            print(_json(message) if json else f"{missed}{line_of(message)}", flush=True)
         number = message.number if isinstance(message, Event) else 0
         is_last = not follow and newest is not None and number >= newest
         if is_last or (isinstance(message, Event) and message.kind == "end"):
@@ -131,8 +139,8 @@ def set_(settings: tuple[str, ...], /, *, server: Asked, json: bool = False) -> 
     """
     Change settings while the run runs: all of those given, or none.
 
-    Examples: ps-ctl set learning_rate=1e-4 --server HOST:5555
-    ps-ctl set max_minutes=0 until_return=20 --server HOST:5555
+      ps-ctl set learning_rate=1e-4 --server HOST:5555
+      ps-ctl set max_minutes=0 until_return=20 --server HOST:5555
 
     The change is part of the run: checkpoints, the standby and ps-server --resume keep it. A learning rate or entropy
     weight holds from now on, and goes on from there to the end of its schedule.
@@ -245,9 +253,7 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
     """
     if not runs:
         raise SettingsError("plot: name the run folders to draw")
-    from ps_server.records.plots import (
-        plot_runs,  # here, because matplotlib takes a second to load and the other commands do without it
-    )
+    from ps_server.records.plots import plot_runs  # matplotlib takes a second to load
 
     print(plot_runs(runs, out or runs[0] / CURVE))
 
@@ -287,10 +293,6 @@ def _adjust(server: Server, settings: Mapping[str, Any], *, json: bool) -> None:
         print(f"{adjustment.setting}: {change_in(adjustment)}")
     for setting in settings.keys() - {adjustment.setting for adjustment in reply.adjustments}:
         print(f"{setting}: is {shown(settings[setting])} already")
-
-
-def _line_of(event: Event) -> str:
-    return f"{event.minutes:8.1f} min  T {event.global_steps:<11,d} {event.kind:<10}  {event.text}"
 
 
 def _json(value: msgspec.Struct) -> str:

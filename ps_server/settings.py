@@ -39,8 +39,7 @@ class ServerSettings(NoticeFlags):
       --shard K/N              hold the K-th of N ranges of the weights; --shards names the servers of all
       --checkpoint-seconds S   time between two checkpoints
       --curve-secret PATH      lock the port, with --authorized-keys FOLDER: see ps-ctl keygen
-      --max-minutes M          end after M minutes; --max-steps N after N environment steps
-      --until-return R         end when the mean return of the last 100 games reaches R
+      --max-minutes M          end after M minutes; also --max-steps N, and --until-return R of the last 100 games
     """
 
     port: int = 5555

@@ -5,6 +5,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from common.protocol.messages import Event
 from common.protocol.status import Adjustment, Status, speed_of
 from common.settings.adjustable import shown
 
@@ -71,6 +72,11 @@ def _workers_of(status: Status) -> Table:
             f"{speed_of(worker):.0f}",
         )
     return table
+
+
+def line_of(event: Event) -> str:
+    """One event as a line."""
+    return f"{event.minutes:8.1f} min  T {event.global_steps:<11,d} {event.kind:<10}  {event.text}"
 
 
 def change_in(adjustment: Adjustment) -> str:

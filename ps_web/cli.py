@@ -36,9 +36,17 @@ class WebSettings(CurveFlags):
     """
     Shows runs in a browser: curves, workers, events; with the token also checkpoints and adjustments.
 
-    ps-web runs/cartpole-1            a run of this machine, live or over
-    ps-web runs/                      all runs below a folder, side by side
-    ps-web --server host:5555         a run of another machine
+      ps-web runs/cartpole-1            a run of this machine, live or over
+      ps-web runs/                      all runs below a folder, side by side
+      ps-web --server host:5555         a run of another machine
+
+    The flags that matter first:
+      --server HOST:PORT       a server of another machine; several for several runs
+      --port N                 port of the page; 0 takes a free one
+      --host ADDRESS           interface to listen on; on any but the loopback interface looking takes the token, too
+      --token TEXT             the secret that steering takes; a random one when not given
+      --allow-host NAME        a name under which a proxy offers the page
+      --curve-server-key PATH  the public key of a locked server, with --curve-secret PATH
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()

@@ -84,6 +84,7 @@ def parse_program(settings: type[S], argv: Sequence[str] | None, *, prog: str) -
     arguments = list(sys.argv[1:] if argv is None else argv)
     typed = typed_flags(arguments)
     print_version(typed, prog)
+    _print_short_help(typed, settings, prog)
     _check_names(typed, _flags_of(settings))
     return tyro.cli(settings, args=arguments, prog=prog, config=_STYLE)
 

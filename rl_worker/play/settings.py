@@ -21,7 +21,25 @@ MOST_SEED = 10**9  # as in training; seed plus environment number must fit into 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings(CurveFlags):
-    """Play full games with trained weights and print their true scores. Give --checkpoint, --server or --verify."""
+    """
+    Play full games with trained weights and print their true scores. Give --checkpoint, --server or --verify.
+
+      rl-eval --checkpoint RUN_DIR                               the score of a run's best weights
+      rl-eval --checkpoint RUN_DIR --episodes 1 --gif game.gif   see it play
+      rl-eval --checkpoint RUN_DIR --receipt receipt.json        a proof, for rl-eval --verify receipt.json
+
+    The flags that matter first:
+      --checkpoint PATH        a run folder, or one checkpoint; --server HOST:PORT takes a live server's weights
+      --episodes N             games to play
+      --greedy                 always the most probable action, in place of sampling
+      --seed N                 of the games
+      --receipt FILE           everything that decided the games; --verify FILE plays them again
+      --json FILE              scores, mean, deviation, interval
+      --video FILE             one more whole game as MP4; with --overlay, score, value and probabilities beside it
+      --gif FILE               its first minute
+      --contact-sheet FILE     pictures of the best game
+      --film FILE              the learning of the run, game by game
+    """
 
     checkpoint: str | None = None
     """a checkpoint file, or a run folder or object store (s3://BUCKET/NAME): its best checkpoint, or the newest sound

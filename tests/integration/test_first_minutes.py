@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from common.settings.run_files import presets
+from tests.documents.commands import blocks_of
 
-PROGRAMS = ["ps-server", "ps-ctl", "rl-worker", "rl-cluster", "rl-eval"]
+PROGRAMS = ["ps-server", "ps-ctl", "ps-web", "rl-worker", "rl-cluster", "rl-eval"]
 DEADLINE_SECONDS = 60
 
 
@@ -44,12 +45,12 @@ def test_every_program_tells_its_version(program: str) -> None:
     assert (done.returncode, done.stdout) == (0, f"{program} 0.1.0\n")
 
 
-@pytest.mark.parametrize("program", ["ps-server", "rl-worker", "rl-cluster"])
+@pytest.mark.parametrize("program", [program for program in PROGRAMS if program != "ps-ctl"])
 def test_the_flags_that_matter_first_come_first(program: str) -> None:
     short, long = bash(f"{script(program)} -h").stdout, bash(f"{script(program)} --help").stdout
     (first,) = (part for part in short.split("\n\n") if part.startswith("The flags that matter first:"))
     flags = [line.split()[0] for line in first.splitlines()[1:]]
-    assert len(flags) == 10
+    assert len(flags) == (10 if program != "ps-web" else 6)  # of ten
     assert first in long[: len(short) + 100], "they come before the groups"
     everything = long.replace(first, "")
     assert all(f"{flag} " in everything or f"{flag}," in everything for flag in flags), "one is no flag of the program"
@@ -63,21 +64,36 @@ def test_a_list_names_every_preset_and_environments_of_every_family() -> None:
         assert environment in done.stdout.split()
 
 
+@pytest.fixture(scope="module")
+def completions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of completions after the block of OPERATIONS.md, in a home of its own."""
+    (block,) = (one for one in blocks_of("docs/OPERATIONS.md") if "--tyro-write-completion" in one.text)
+    home = tmp_path_factory.mktemp("home")
+    programs = Path(sys.executable).parent
+    done = bash(f"export HOME={home} PATH={programs}:$PATH\n{block.text}")
+    assert done.returncode == 0, done.stderr
+    return home / ".local/share/bash-completion/completions"
+
+
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
         ("rl-cluster --preset pong-", {"pong-a3c", "pong-mlp", "pong-one-step-sarsa"}),
         ("rl-cluster --algorithm one", {"one_step_q", "one_step_sarsa"}),
         ("rl-cluster --max-s", {"--max-staleness", "--max-steps"}),
+        ("rl-cluster --track w", {"wandb"}),
+        ("ps-server --preset pong-o", {"pong-one-step-sarsa"}),
+        ("rl-worker --patience", {"--patience-minutes"}),
+        ("rl-eval --contact", {"--contact-sheet"}),
+        ("ps-web --allow", {"--allow-host"}),
         ("ps-ctl ke", {"keygen"}),
+        ("ps-ctl dr", {"drain"}),
     ],
 )
-def test_tab_completes_presets_and_flags(typed: str, expected: set[str], tmp_path: Path) -> None:
-    """In a real bash, with the script that the program writes."""
+def test_tab_completes_presets_and_flags(typed: str, expected: set[str], completions: Path) -> None:
+    """In a real bash, as installed by the documented lines."""
     words = typed.split()
-    file = tmp_path / words[0]
-    written = bash(f"{script(words[0])} --tyro-write-completion bash {file}")
-    assert written.returncode == 0, written.stderr
+    file = completions / words[0]
     quoted = " ".join(f"'{word}'" for word in words)
     last = len(words) - 1
     ask = f"COMP_WORDS=({quoted}); COMP_CWORD={last}; COMP_LINE='{typed}'; COMP_POINT={len(typed)}"

@@ -151,7 +151,7 @@ def test_a_run_is_in_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 # -- MLflow -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.nightly  # half a minute: make trackers
 def test_a_run_is_at_mlflow(tmp_path: Path) -> None:
     pytest.importorskip("mlflow", reason="the extra mlflow is not installed: make trackers")
     uri = f"sqlite:///{tmp_path}/mlflow.db"

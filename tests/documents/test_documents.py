@@ -1,0 +1,61 @@
+"""Every block and command of the pages for people is one that works: none is left out."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import RunSpec
+from tests.documents.commands import KINDS, Block, all_blocks, blocks_of, commands_in, lines_of, mentions_in, pages
+from tests.documents.rules import check, check_mention, is_known
+
+RUN_FOLDERS = ("RUN_DIR", "runs/PRESET-DATE-seedN", "runs/first", "runs/NAME")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder of a user who has some runs."""
+    for name in RUN_FOLDERS:
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "run.toml").write_text(RunSpec().to_toml())
+        (tmp_path / name / "metrics.jsonl").touch()
+        (tmp_path / name / "endpoint").write_text("127.0.0.1:5555\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_block_of_a_page_has_a_kind_that_is_checked(page: str) -> None:
+    assert [f"{block}: ```{block.kind}" for block in blocks_of(page) if block.kind not in KINDS] == []
+
+
+@pytest.mark.parametrize("block", all_blocks("sh"), ids=str)
+def test_every_command_of_a_block_is_taken_by_its_program(block: Block, folder: Path) -> None:
+    commands = [command for line in lines_of(block) for command in commands_in(line)]
+    assert commands
+    for command in commands:
+        try:
+            check(command)
+        except (Exception, SystemExit) as error:
+            raise AssertionError(f"{block}: {' '.join(command)}: {error}") from error
+
+
+@pytest.mark.parametrize("block", [*all_blocks("toml", "python"), None], ids=str)
+def test_every_snippet_of_a_page_can_be_read(block: Block | None) -> None:
+    if block is None:
+        return  # no page may have one
+    if block.kind == "python":
+        compile(block.text, str(block), "exec")
+    else:
+        run_from_dict(tomllib.loads(block.text), source=str(block))
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if page != "CHANGELOG.md"])
+def test_every_command_in_the_text_of_a_page_has_its_flags(page: str) -> None:
+    for mention in mentions_in(page):
+        for command in commands_in(mention.replace("'", '"')) if is_known(mention.partition(" ")[0]) else ():
+            try:
+                check_mention(command)
+            except (Exception, SystemExit) as error:
+                raise AssertionError(f"{page}: `{mention}`: {error}") from error

@@ -1,0 +1,140 @@
+"""
+The blocks of commands run for real, in a folder of their own: `make docs-test`.
+
+What is substituted, and nothing else:
+  addresses    HOST:5555 is a live server of CartPole, or the server that the block has started; ports are free ones
+  budgets      a preset of minutes becomes cartpole-a3c; rl-cluster gets --max-steps 3000
+  folders      RUN_DIR and its like are copies of a finished run
+  the end      what serves or watches is ended by SIGTERM after its first lines, in order
+Commands of the system, containers and clusters have tests of their own, which ELSEWHERE names.
+"""
+
+import re
+import shutil
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.documents.commands import ROOT, Block, all_blocks, commands_in, lines_of
+from tests.integration.processes import Program, Programs, programs_in, wait_for
+
+SERVES = {"ps-server": "ps-server listens on", "ps-web": "page: ", "rl-worker": "joining"}  # the line that says so
+CARTPOLE = ("--preset", "cartpole-a3c")
+# Blocks that are run by other tests, or not at all: by the first words of their first command.
+ELSEWHERE = {
+    "git clone": "tests/test_makefile.py",
+    "docker": "tests/integration/test_docker.py",
+    "make .venv/run.ready": "deploy/slurm/scenario.py",
+    "sbatch": "deploy/slurm/scenario.py",
+    "mkdir": "tests/integration/test_first_minutes.py",
+}
+SKIPPED = {"pip": "the network", "curl": "the network", "ssh": "another machine"}
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
+
+
+def elsewhere(block: Block) -> str:
+    """The test that runs this block; "" without one."""
+    first = " ".join(commands_in(lines_of(block)[0])[0])
+    return next((test for words, test in ELSEWHERE.items() if first.startswith(words)), "")
+
+
+BLOCKS = [block for block in all_blocks("sh") if not elsewhere(block)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a short run that is over."""
+    folder = tmp_path_factory.mktemp("finished")
+    with programs_in(folder) as programs:
+        flags = ("--workers", "1", "--max-steps", "5000", "--no-web", "--run-dir", str(folder / "run"))
+        assert programs.start("rl-cluster", *CARTPOLE, *flags).wait(200) == 0
+        yield folder / "run"
+
+
+class Stage:
+    """The folder and the servers of one block."""
+
+    def __init__(self, programs: Programs, finished: Path) -> None:
+        self._programs = programs
+        self.folder = programs.folder
+        for name in ("RUN_DIR", "runs/PRESET-DATE-seedN", "runs/first"):
+            shutil.copytree(finished, self.folder / name)
+        self._servers: dict[str, str] = {}
+        self._serving: list[Program] = []
+
+    def run(self, command: Sequence[str]) -> None:
+        """Run a command as its page has it, but for what is substituted. Raises AssertionError."""
+        program, *arguments = command
+        if program in SKIPPED:
+            return
+        if command[:3] == ["python", "-m", "ps_track"]:
+            program, arguments = "ps_track", arguments[2:]
+        started = self._programs.start(program, *self._substituted(program, arguments), folder=self.folder)
+        if program in SERVES:
+            wait_for(lambda: SERVES[program] in started.output, program=started, within_seconds=120)
+            self._serving.append(started)
+            if found := re.search(r"rl-worker --server (\S+)", started.output):
+                self._servers["standby" if "--standby-of" in arguments else "primary"] = found[1].split(",")[-1]
+        else:
+            assert started.wait(200) == 0, started.output
+
+    def end(self) -> None:
+        """End what serves, the latest first: in order, with a status that says so."""
+        for program in reversed(self._serving):
+            if program.process.poll() is None:
+                program.signal(signal.SIGTERM)
+            assert program.wait() == 0, program.output
+
+    def _substituted(self, program: str, arguments: Sequence[str]) -> list[str]:
+        words = [self._address(word) if ":5555" in word else word for word in arguments]
+        for at, word in enumerate(words[:-1]):
+            if word in ("--port", "--web-port"):
+                words[at + 1] = "0"
+            elif word == "--preset":
+                words[at + 1] = CARTPOLE[1]
+            elif word in ("--curve-server-key", "--curve-secret") and not words[at + 1].startswith("keys/"):
+                words[at + 1] = f"keys/{words[at + 1]}"  # the copies on another machine
+        if program == "ps-server" and "--standby-of" not in words:
+            words += ["--host", "127.0.0.1", *(() if "--preset" in words or "--resume" in words else CARTPOLE)]
+        if program == "rl-cluster":
+            words += ["--workers", "1", "--max-steps", "3000"]
+        if program == "ps-web" and "--port" not in words:
+            words += ["--port", "0"]
+        return ["127.0.0.1" if word == "ib0" else word for word in words]
+
+    def _address(self, word: str) -> str:
+        """A:5555,B:5555: the primary, then its standby."""
+        return ",".join(
+            self._server("standby" if name.split(":")[0] in ("B", "OTHER") else "primary") for name in word.split(",")
+        )
+
+    def _server(self, name: str) -> str:
+        if name not in self._servers:
+            _, address = self._programs.start_server(*CARTPOLE, "--until-return", "None")
+            self._servers[name] = address
+            worker = self._programs.start("rl-worker", "--server", address, folder=self.folder)
+            wait_for(lambda: "parameters, seed" in worker.output, program=worker, within_seconds=120)
+        return self._servers[name]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_of_commands_runs(
+    block: Block, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"WANDB_MODE": "offline", "TRACKIO_DIR": str(tmp_path / "trackio")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    with programs_in(tmp_path) as programs:
+        stage = Stage(programs, finished)
+        for line in lines_of(block):
+            for command in commands_in(line):
+                stage.run(command)
+        stage.end()
+
+
+def test_blocks_that_are_run_elsewhere_are_run_by_what_is_there() -> None:
+    for test in ELSEWHERE.values():
+        assert (ROOT / test).exists(), test
