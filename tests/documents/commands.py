@@ -1,7 +1,7 @@
 """
 The commands of the pages for people: those of fenced blocks, one by one, and those in the running text.
 
-A block is a page's ```sh, ```toml, ```python or ```text. Other fences have no rule here, and fail a test.
+A block is a page's ```sh, ```toml, ```yaml, ```python or ```text. Other fences have no rule here, and fail a test.
 """
 
 import re
@@ -15,7 +15,7 @@ PATTERNS = ("*.md", *(f"{folder}/**/*.md" for folder in FOLDERS))
 LOOP = re.compile(r"for (\w+) in ([^;]*); do (.*); done")
 FENCE = re.compile(r"^```(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
-KINDS = {"sh", "toml", "python", "text"}
+KINDS = {"sh", "toml", "yaml", "python", "text"}
 ELLIPSIS = "…"
 
 

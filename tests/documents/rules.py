@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from ps_server import control
 from ps_server.settings import ServerSettings
 from ps_track.cli import TrackSettings
 from ps_web.cli import WebSettings
+from rl_worker.load import cli as load
 from rl_worker.local.cluster import ClusterSettings
 from rl_worker.play.settings import EvaluationSettings
 from rl_worker.settings import WorkerSettings
@@ -44,8 +45,12 @@ OF_THE_SYSTEM = {
 }  # fmt: skip
 
 
+WITH_COMMANDS: Mapping[str, Callable[[Sequence[str]], Any]] = {"ps-ctl": control.control, "ps-bench": load.bench}
+OURS = {*WITH_RUN, *WITHOUT_RUN, *WITH_COMMANDS}
+
+
 class IsParsed(Exception):
-    """The command line of ps-ctl was taken; what it would do is not done."""
+    """The command line was taken; what the command would do is not done."""
 
 
 def check(words: Sequence[str]) -> None:
@@ -53,7 +58,7 @@ def check(words: Sequence[str]) -> None:
     program, *arguments = words
     if program in ("python", "python3.11") and arguments[:1] == ["-m"]:
         program, *arguments = _module(arguments)
-    if program in WITH_RUN or program in WITHOUT_RUN or program == "ps-ctl":
+    if program in OURS:
         check_flags(program, arguments)
         if not any(ELLIPSIS in word for word in arguments) and "--tyro-write-completion" not in arguments:
             parse(program, arguments)
@@ -68,14 +73,14 @@ def check_mention(words: Sequence[str]) -> None:
     program, *arguments = words
     if program in ("python", "python3.11") and arguments[:1] == ["-m"]:
         program, *arguments = _module(arguments)
-    if program in WITH_RUN or program in WITHOUT_RUN or program == "ps-ctl":
+    if program in OURS:
         check_flags(program, arguments)
     elif program in RULES:
         RULES[program](arguments)
 
 
 def is_known(program: str) -> bool:
-    return program in {*WITH_RUN, *WITHOUT_RUN, "ps-ctl", *RULES, "python"}
+    return program in {*OURS, *RULES, "python"}
 
 
 # -- the programs of ps-rl --------------------------------------------------------------------------------------------
@@ -89,12 +94,12 @@ def parse(program: str, arguments: Sequence[str]) -> None:
         parse_program(WITHOUT_RUN[program], arguments, prog=program)
     else:
         with nothing_is_asked(), pytest.raises(IsParsed):
-            control.control(arguments)
+            WITH_COMMANDS[program](arguments)
 
 
 @contextmanager
 def nothing_is_asked() -> Iterator[None]:
-    """ps-ctl takes its command line, and goes no further."""
+    """ps-ctl and ps-bench take their command lines, and go no further."""
 
     def parsed(*_: Any, **__: Any) -> Any:
         raise IsParsed
@@ -102,13 +107,14 @@ def nothing_is_asked() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         for name in ("_ask", "subscription", "make_keys", "add_keys"):
             patched.setattr(control, name, parsed)
+        patched.setattr(load, "process_count", parsed)
         patched.setattr("ps_server.records.plots.plot_runs", parsed)
         yield
 
 
 def check_flags(program: str, arguments: Sequence[str]) -> None:
     """Every flag of these words is one of the program, or of its command."""
-    known = flags_of_ctl(arguments[0]) if program == "ps-ctl" and arguments else flags_of(program)
+    known = flags_of_command(program, arguments[0]) if program in WITH_COMMANDS and arguments else flags_of(program)
     for word in arguments:
         flag = word.partition("=")[0].rstrip("…,")
         if flag.startswith("--") and len(flag) > 2:
@@ -124,9 +130,7 @@ def flags_of(program: str) -> frozenset[str]:
         settings = WITH_RUN.get(program, ServerSettings)
         texts = [
             _help(
-                lambda name=name: parse_with_run(  # type: ignore[misc]
-                    settings, ["--algorithm", name, "--help"], prog=program, default_preset="pong"
-                )
+                partial(parse_with_run, settings, ["--algorithm", name, "--help"], prog=program, default_preset="pong")
             )
             for name in ALGORITHM_SETTINGS
         ]
@@ -134,9 +138,13 @@ def flags_of(program: str) -> frozenset[str]:
 
 
 @cache
-def flags_of_ctl(commands: str) -> frozenset[str]:
-    """The flags of a command of ps-ctl; of "status|top" those of both."""
-    return _flags_in([_help(lambda name=name: control.control([name, "--help"])) for name in commands.split("|")])  # type: ignore[misc]
+def flags_of_command(program: str, commands: str) -> frozenset[str]:
+    """The flags of a program's command; of "status|top" those of both."""
+    if commands.startswith("-"):
+        return _flags_in([])
+    return _flags_in(
+        [_help(lambda name=name: WITH_COMMANDS[program]([name, "--help"])) for name in commands.split("|")]
+    )  # type: ignore[misc]
 
 
 def _flags_in(texts: Sequence[str]) -> frozenset[str]:
@@ -182,7 +190,7 @@ def _pip(arguments: Sequence[str]) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
     for word in arguments[1:]:
-        if found := re.fullmatch(r"\.\[(.*)\]", word):
+        if found := re.fullmatch(r"(?:\.|ps-rl)\[(.*)\]", word):
             assert set(found[1].split(",")) <= extras.keys(), f"pyproject.toml has no extra {found[1]}"
         elif not word.startswith("-"):
             assert word.lower() in pinned or (ROOT / word).exists(), f"{word}: neither pinned nor here"
@@ -194,9 +202,11 @@ def _docker(arguments: Sequence[str]) -> None:
     for file in files:
         assert file.exists(), file
     for at, word in enumerate(arguments):
-        if word in WITH_RUN or word == "ps-ctl":
+        if word in OURS:
             check([word, *arguments[at + 1 :]])
             return
+    if arguments[:1] != ["compose"]:
+        return
     services: dict[str, Any] = {}
     for file in (ROOT / "docker").glob("*.yaml"):
         services |= yaml.safe_load(file.read_text()).get("services") or {}

@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
@@ -41,12 +42,14 @@ def test_every_command_of_a_block_is_taken_by_its_program(block: Block, folder: 
             raise AssertionError(f"{block}: {' '.join(command)}: {error}") from error
 
 
-@pytest.mark.parametrize("block", [*all_blocks("toml", "python"), None], ids=str)
+@pytest.mark.parametrize("block", [*all_blocks("toml", "yaml", "python"), None], ids=str)
 def test_every_snippet_of_a_page_can_be_read(block: Block | None) -> None:
     if block is None:
         return  # no page may have one
     if block.kind == "python":
         compile(block.text, str(block), "exec")
+    elif block.kind == "yaml":
+        assert list(yaml.safe_load_all(block.text)), block
     else:
         run_from_dict(tomllib.loads(block.text), source=str(block))
 

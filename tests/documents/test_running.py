@@ -3,7 +3,7 @@ The blocks of commands run for real, in a folder of their own: `make docs-test`.
 
 What is substituted, and nothing else:
   addresses    HOST:5555 is a live server of CartPole, or the server that the block has started; ports are free ones
-  budgets      a preset of minutes becomes cartpole-a3c; rl-cluster gets --max-steps 3000
+  budgets      a preset of minutes becomes cartpole-a3c, its target 20 becomes 499; rl-cluster gets --max-steps 3000
   folders      RUN_DIR and its like are copies of a finished run
   the end      what serves or watches is ended by SIGTERM after its first lines, in order
 Commands of the system, containers and clusters have tests of their own, which ELSEWHERE names.
@@ -28,6 +28,7 @@ ELSEWHERE = {
     "docker": "tests/integration/test_docker.py",
     "make .venv/run.ready": "deploy/slurm/scenario.py",
     "sbatch": "deploy/slurm/scenario.py",
+    "pip install ps-rl[s3]": "tests/ps_server/shell",
     "mkdir": "tests/integration/test_first_minutes.py",
 }
 SKIPPED = {"pip": "the network", "curl": "the network", "ssh": "another machine"}
@@ -90,6 +91,7 @@ class Stage:
 
     def _substituted(self, program: str, arguments: Sequence[str]) -> list[str]:
         words = [self._address(word) if ":5555" in word else word for word in arguments]
+        words = ["until_return=499" if word == "until_return=20" else word for word in words]
         for at, word in enumerate(words[:-1]):
             if word in ("--port", "--web-port"):
                 words[at + 1] = "0"
