@@ -125,15 +125,10 @@ def check_flags(program: str, arguments: Sequence[str]) -> None:
 def flags_of(program: str) -> frozenset[str]:
     """All flags of a program, with those of every algorithm."""
     if program in WITHOUT_RUN:
-        texts = [_help(lambda: parse_program(WITHOUT_RUN[program], ["--help"], prog=program))]
-    else:
-        settings = WITH_RUN.get(program, ServerSettings)
-        texts = [
-            _help(
-                partial(parse_with_run, settings, ["--algorithm", name, "--help"], prog=program, default_preset="pong")
-            )
-            for name in ALGORITHM_SETTINGS
-        ]
+        return _flags_in([_help(lambda: parse_program(WITHOUT_RUN[program], ["--help"], prog=program))])
+    settings = WITH_RUN.get(program, ServerSettings)
+    parsed = partial(parse_with_run, settings, prog=program, default_preset="pong")
+    texts = [_help(partial(parsed, ["--algorithm", name, "--help"])) for name in ALGORITHM_SETTINGS]
     return _flags_in(texts)
 
 

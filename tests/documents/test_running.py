@@ -28,7 +28,7 @@ ELSEWHERE = {
     "docker": "tests/integration/test_docker.py",
     "make .venv/run.ready": "deploy/slurm/scenario.py",
     "sbatch": "deploy/slurm/scenario.py",
-    "pip install ps-rl[s3]": "tests/ps_server/shell",
+    "pip install ps-rl[s3]": "tests/integration/test_object_store.py",
     "mkdir": "tests/integration/test_first_minutes.py",
 }
 SKIPPED = {"pip": "the network", "curl": "the network", "ssh": "another machine"}
