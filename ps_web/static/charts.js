@@ -127,11 +127,12 @@ class Chart {
   options(size, bands) {
     const axis = { stroke: style("--quiet"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") } };
     const labels = (_, values) => ticks(values);
+    const widest = (_, values) => 22 + 7 * Math.max(3, ...(values || []).map((value) => value.length));
     return {
       ...size, legend: { show: false }, cursor: { y: false }, padding: [10, 12, 0, 0],
       hooks: { setCursor: [(plot) => this.describe(plot.cursor.idx)] },
       scales: { x: { time: false } },
-      axes: [{ ...axis, values: labels, size: 28 }, { ...axis, values: labels, size: 58 }],
+      axes: [{ ...axis, values: labels, size: 28 }, { ...axis, values: labels, size: widest }],
       series: [{}, ...this.series.map((one) => ({
         stroke: one.stroke, width: one.points ? 0 : one.width || 1.5, dash: one.dash, spanGaps: true,
         points: one.points ? { show: true, size: 4, fill: one.stroke, stroke: one.stroke } : { show: false },

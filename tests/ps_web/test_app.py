@@ -185,6 +185,17 @@ def test_the_game_to_show_is_chosen_by_a_worker_id_or_null(folder: Path, body: s
     with_page(folder, check)
 
 
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e400", "[[1]]", '{"a": 1}'])
+def test_an_adjustment_to_what_is_no_number_of_json_is_refused_before_it_is_sent(folder: Path, value: str) -> None:
+    async def check(client: TestClient) -> None:  # type: ignore[type-arg]
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
+        body = f'{{"schedule.learning_rate": {value}}}'
+        response = await client.post("/api/runs/0/adjust", data=body, headers=headers)
+        assert (response.status, "settings" in await response.text()) == (400, True)
+
+    with_page(folder, check)
+
+
 def test_pages_that_never_read_are_disconnected_and_another_is_served(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
