@@ -4,7 +4,7 @@ import pytest
 
 from common.protocol import messages
 from ps_server.machine.flow_control import FIRST_PENALTY_SECONDS, GRANT_SECONDS, LONGEST_PENALTY_SECONDS, PushBudget
-from ps_server.machine.membership import Membership
+from ps_server.machine.membership import Member, Membership, PeerId
 from tests.ps_server.transcripts import SCHEMA, Transcript, encoded, sends
 
 VECTOR_BYTES = 4 * SCHEMA.size
@@ -247,3 +247,39 @@ def test_a_lease_that_ends_frees_its_grant_for_the_next() -> None:
     server.goodbye("a")
     told = [send.message for send in sends(server.after(0.1))]
     assert messages.CreditGrant(request=60) in told
+
+
+class CountingMembership(Membership):
+    """Counts the members that were looked for."""
+
+    looks = 0
+
+    def known_at(self, peer: PeerId) -> Member | None:
+        self.looks += 1
+        return super().known_at(peer)
+
+
+def test_a_push_costs_the_same_however_many_workers_wait_for_credit() -> None:
+    membership = CountingMembership(lease_seconds=5.0, now=0.0)
+    for number in range(1000):
+        hello = messages.Hello(request=1, worker_id=f"w{number}", secret=16 * "s", protocols=(1, 1))
+        membership.join(hello, b"%d" % number, number=number, now=0.0)
+    room = PushBudget(25, membership)
+    for number in range(1000):
+        room.ask(b"%d" % number, number, 10)
+    assert room.next_grants(now=0.0) == [(b"0", 0), (b"1", 1)]
+    membership.looks = 0
+    assert room.next_grants(now=0.1) == []
+    assert membership.looks < 5
+
+
+def test_the_grant_of_a_worker_that_left_goes_to_the_next_one_at_once() -> None:
+    membership = members("a", "b")
+    room = PushBudget(10, membership)
+    room.ask(b"a", 1, 10)
+    room.ask(b"b", 2, 10)
+    assert room.next_grants(now=0.0) == [(b"a", 1)]
+    left = membership.known_at(b"a")
+    assert left is not None
+    membership.leave(left)
+    assert room.next_grants(now=0.1) == [(b"b", 2)]

@@ -9,6 +9,7 @@ from common.errors import RequestRefused, RunEnded
 from common.protocol import messages
 from common.protocol.codecs import CODECS
 from common.protocol.messages import Episode
+from common.protocol.tensors import Schema, TensorSpec
 from rl_worker.machine.effects import Fail, Joined, Resolve, Transmit
 from rl_worker.machine.link_timeout import TIMEOUT_SECONDS
 from rl_worker.machine.parameter_client import Call, ParameterClient, Phase
@@ -246,3 +247,20 @@ def test_its_repr_shows_phase_pushes_and_outstanding_requests() -> None:
     assert repr(client) == "<ParameterClient joined pushes=1 outstanding=2>"
     client.receive(messages.Stop(reason="over"), now=1.0)
     assert repr(client) == "<ParameterClient over pushes=1 outstanding=0>"
+
+
+def test_no_first_weights_are_sent_to_a_run_that_has_some() -> None:
+    client = new_client()
+    join(client, now=0.0, schema=SCHEMA.specs, version=7)
+    ticket, effects = client.seed(SCHEMA, "float32", vector(0, 0), now=0.1)
+    assert kinds(effects) == [Resolve]
+    assert effects == [Resolve(ticket, messages.Seeded(request=ticket, accepted=False, version=7), ())]
+    assert kinds(push(client, 1.0, 1.0, now=0.2)[1]) == [messages.Push], "it goes on with this schema"
+
+
+def test_first_weights_of_another_network_are_sent_and_judged_by_the_server() -> None:
+    client = new_client()
+    other = Schema([TensorSpec("another", (3,))])
+    join(client, now=0.0, schema=other.specs, version=7)
+    _, effects = client.seed(SCHEMA, "float32", vector(0, 0), now=0.1)
+    assert kinds(effects) == [messages.Seed]

@@ -1,0 +1,216 @@
+"""
+A fleet as a closed queueing network, event by event: workers compute, push to every shard, and wait for all replies.
+
+Pure: numbers in, numbers out, and the seed decides the rest. simpy keeps the events. Service times come from
+service_times.py; this file must not know where they were measured.
+
+A station serves one job at a time, first come, first served: a thread of a server, its network link in one direction,
+the thread of a process that has many synthetic workers. Where stations are threads that share fewer cores, each job
+holds a core as well. A message that one thread sends while another receives it takes both at once.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import simpy
+
+from common.errors import PsRlError
+from common.settings.run_spec import Staleness
+from ps_server.state.staleness import damping
+
+Process = Generator[simpy.Event, Any, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visit:
+    """A job at the stations of these names at once, with seconds of service at each. Without stations it is a delay."""
+
+    seconds: tuple[float, ...]
+    stations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """
+    `workers` alike, each of which computes and then pushes to all `shards`.
+
+    `to_shard` and `from_shard` are what a push visits before and after the update. Stations whose name begins with
+    "worker" belong to the process of the worker, of which there are `processes`; others belong to the shard.
+    """
+
+    workers: int
+    compute_seconds: float
+    to_shard: tuple[Visit, ...]
+    update: Visit
+    from_shard: tuple[Visit, ...]
+    shards: int = 1
+    processes: int = 0  # 0: each worker has its own
+    cores: int = 0  # shared by all stations; 0: each has its own
+    uneven: float = 0.2  # computing takes so much more or less, evenly distributed
+    exponential: bool = False  # it takes exponentially distributed times instead
+    staleness: Staleness = field(default_factory=Staleness)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What came of it, after the start was over."""
+
+    pushes_per_second: float
+    useful_pushes_per_second: float  # each weighted as the staleness rule weighs it
+    mean_round_trip: float  # seconds
+    round_trip_p50: float
+    round_trip_p99: float
+    staleness_mean: float  # versions
+    staleness_p99: float
+    worker_share: float  # of the time of a worker in which it computes
+    busiest: str  # station
+    busiest_share: float  # of the time
+
+
+class Station:
+    """One server with a queue, first come, first served."""
+
+    def __init__(self, environment: simpy.Environment, cores: simpy.Resource | None) -> None:
+        self._environment, self._cores = environment, cores
+        self._free_at = 0.0
+        self._turn = simpy.Resource(environment) if cores is not None else None
+        self.busy_seconds = 0.0
+
+    def serve(self, seconds: float) -> simpy.Event:
+        """An event at the end of this job, where it may have to wait for a core."""
+        self.busy_seconds += seconds
+        return self._environment.process(self._serve_on_a_core(seconds))
+
+    def end_of(self, seconds: float) -> float:
+        """When this job will end, where no core is missing: that is known when it comes."""
+        self.busy_seconds += seconds
+        self._free_at = max(self._environment.now, self._free_at) + seconds
+        return self._free_at
+
+    def _serve_on_a_core(self, seconds: float) -> Process:
+        assert self._turn is not None
+        assert self._cores is not None
+        with self._turn.request() as turn:
+            yield turn
+            with self._cores.request() as core:
+                yield core
+                yield self._environment.timeout(seconds)
+
+
+class Simulation:
+    """One fleet from its start on."""
+
+    def __init__(self, fleet: Fleet, *, pushes: int, seed: int = 0) -> None:
+        """It ends after so many pushes; the first third is the start, and is not counted."""
+        self._fleet, self._pushes = fleet, pushes
+        self._environment = simpy.Environment()
+        self._cores = simpy.Resource(self._environment, fleet.cores) if fleet.cores else None
+        self._stations: dict[tuple[str, int], Station] = {}
+        self._random = random.Random(seed)
+        self._versions = [0] * fleet.shards
+        self._done = 0
+        self._over = self._environment.event()
+        self._begin()
+
+    def predict(self) -> Prediction:
+        """Run it."""
+        fleet = self._fleet
+        for worker in range(fleet.workers):
+            self._environment.process(self._work(worker))
+        self._environment.run(until=self._over)
+        took = self._environment.now - self._began
+        trips = sorted(self._trips)
+        late = sorted(self._staleness.elements())
+        busy = {key: station.busy_seconds for key, station in self._stations.items()}
+        (busiest, _), seconds = max(busy.items(), key=lambda one: one[1])
+        return Prediction(
+            pushes_per_second=len(trips) / took,
+            useful_pushes_per_second=self._useful / fleet.shards / took,
+            mean_round_trip=sum(trips) / len(trips),
+            round_trip_p50=trips[len(trips) // 2],
+            round_trip_p99=trips[len(trips) * 99 // 100],
+            staleness_mean=sum(late) / len(late),
+            staleness_p99=late[len(late) * 99 // 100],
+            worker_share=self._computed / (took * fleet.workers),
+            busiest=busiest,
+            busiest_share=min(1.0, seconds / took),
+        )
+
+    def _begin(self) -> None:
+        """Count from here on."""
+        self._began = self._environment.now
+        self._trips: list[float] = []
+        self._staleness: Counter[int] = Counter()
+        self._useful = self._computed = 0.0
+        for station in self._stations.values():
+            station.busy_seconds = 0.0
+
+    def _work(self, worker: int) -> Process:
+        """One worker: compute, push, wait for the replies of all shards."""
+        fleet, environment = self._fleet, self._environment
+        yield environment.timeout(self._random.random() * fleet.compute_seconds)
+        versions = [0] * fleet.shards
+        while True:
+            if fleet.compute_seconds:
+                seconds = self._drawn_seconds()
+                yield environment.timeout(seconds)
+                self._computed += seconds
+            began = environment.now
+            if fleet.shards == 1:
+                yield from self._push(worker, 0, versions)
+            else:
+                shards = range(fleet.shards)
+                yield environment.all_of([environment.process(self._push(worker, one, versions)) for one in shards])
+            self._trips.append(environment.now - began)
+            self._done += 1
+            if self._done == self._pushes // 3:
+                self._begin()
+            elif self._done == self._pushes:
+                self._over.succeed()
+
+    def _drawn_seconds(self) -> float:
+        mean, uneven = self._fleet.compute_seconds, self._fleet.uneven
+        if self._fleet.exponential:
+            return self._random.expovariate(1 / mean)
+        return mean * self._random.uniform(1 - uneven, 1 + uneven)
+
+    def _push(self, worker: int, shard: int, versions: list[int]) -> Process:
+        """One push to one shard, and its reply."""
+        for visit in self._fleet.to_shard:
+            yield self._at(visit, worker, shard)
+        yield self._at(self._fleet.update, worker, shard)
+        late = self._versions[shard] - versions[shard]
+        self._staleness[late] += 1
+        try:
+            self._useful += damping(late, self._fleet.staleness)
+            self._versions[shard] += 1
+        except PsRlError:
+            pass  # discarded: too late
+        versions[shard] = self._versions[shard]
+        for visit in self._fleet.from_shard:
+            yield self._at(visit, worker, shard)
+
+    def _at(self, visit: Visit, worker: int, shard: int) -> simpy.Event:
+        """An event at the end of this visit."""
+        if not visit.stations:
+            return self._environment.timeout(visit.seconds[0])
+        process = worker % self._fleet.processes if self._fleet.processes else worker
+        jobs = []
+        for name, seconds in zip(visit.stations, visit.seconds, strict=True):
+            key = (name, process if name.startswith("worker") else shard)
+            station = self._stations.get(key)
+            if station is None:
+                station = self._stations[key] = Station(self._environment, self._cores)
+            jobs.append((station, seconds))
+        if self._cores is not None:
+            return self._environment.all_of([station.serve(seconds) for station, seconds in jobs])
+        end = max(station.end_of(seconds) for station, seconds in jobs)
+        return self._environment.timeout(end - self._environment.now)
+
+
+def predicted(fleet: Fleet, *, pushes: int = 0, seed: int = 0) -> Prediction:
+    """The prediction for a fleet, from at least 20 pushes of each worker unless told."""
+    return Simulation(fleet, pushes=pushes or max(3000, 20 * fleet.workers), seed=seed).predict()

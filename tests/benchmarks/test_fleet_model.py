@@ -1,0 +1,75 @@
+"""The simulator against what queueing theory knows."""
+
+import pytest
+
+from benchmarks.fleet_model import Fleet, Visit, predicted
+from common.settings.run_spec import Staleness
+
+
+def fleet(workers: int, compute: float, *visits: Visit, **more: object) -> Fleet:
+    """A server whose update takes 1 ms, unless `visits` say otherwise."""
+    update = Visit(stations=("server",), seconds=(1e-3,))
+    return Fleet(workers=workers, compute_seconds=compute, to_shard=visits, update=update, from_shard=(), **more)  # type: ignore[arg-type]
+
+
+def test_one_worker_waits_for_its_own_round_trip_alone() -> None:
+    found = predicted(fleet(1, 3e-3, Visit(seconds=(0.5e-3,)), uneven=0.0))
+    assert found.pushes_per_second == pytest.approx(1 / 4.5e-3, rel=1e-3)
+    assert found.round_trip_p50 == pytest.approx(1.5e-3)
+    assert found.worker_share == pytest.approx(3 / 4.5, rel=1e-2)
+    assert found.staleness_mean == 0
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+def test_many_workers_queue_as_in_m_d_1(load: float) -> None:
+    """Pollaczek and Khinchine: the mean wait of constant service S at load ρ is ρS / (2 (1 − ρ))."""
+    workers = 1500
+    found = predicted(fleet(workers, workers * 1e-3 / load, exponential=True), pushes=30_000)
+    assert found.pushes_per_second == pytest.approx(load / 1e-3, rel=0.03)
+    waiting = load * 1e-3 / (2 * (1 - load))
+    assert found.mean_round_trip == pytest.approx(1e-3 + waiting, rel=0.08)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8, 32, 256])
+def test_throughput_obeys_the_saturation_law(workers: int) -> None:
+    """X(N) ≤ min(N / (Z + S), 1 / S), and nearly that when computing times are even (Denning and Buzen 1978)."""
+    found = predicted(fleet(workers, 7e-3))
+    bound = min(workers / 8e-3, 1e3)
+    assert 0.85 * bound <= found.pushes_per_second <= 1.02 * bound
+    if workers == 256:
+        assert (found.busiest, found.busiest_share) == ("server", pytest.approx(1.0, abs=0.01))
+
+
+def test_a_push_is_as_late_as_there_are_other_workers_when_the_server_is_busy() -> None:
+    assert predicted(fleet(100, 0.0)).staleness_mean == pytest.approx(99, abs=0.5)
+
+
+def test_late_pushes_count_as_the_staleness_rule_says() -> None:
+    late = fleet(20, 0.0, staleness=Staleness(rule="inverse"))
+    assert predicted(late).useful_pushes_per_second == pytest.approx(1000 / 19, rel=0.05)
+    discarded = predicted(fleet(20, 0.0, staleness=Staleness(rule="bounded", max_staleness=3)))
+    assert discarded.useful_pushes_per_second < 0.3 * discarded.pushes_per_second
+
+
+def test_four_shards_with_a_quarter_of_the_work_take_four_times_as_many_pushes() -> None:
+    quarter = Visit(stations=("server",), seconds=(0.25e-3,))
+    sharded = Fleet(workers=200, compute_seconds=0.0, to_shard=(), update=quarter, from_shard=(), shards=4)
+    assert predicted(sharded).pushes_per_second == pytest.approx(4000, rel=0.02)
+
+
+def test_threads_share_cores() -> None:
+    """Two threads of a millisecond each on one core, and on two."""
+    both = Visit(stations=("worker thread",), seconds=(1e-3,))
+    shared = fleet(50, 0.0, both, processes=1, cores=1)
+    assert predicted(shared).pushes_per_second == pytest.approx(500, rel=0.02)
+    assert predicted(fleet(50, 0.0, both, processes=1, cores=2)).pushes_per_second == pytest.approx(1000, rel=0.02)
+
+
+def test_a_message_is_sent_and_received_at_once() -> None:
+    sent = Visit(stations=("worker io", "server io"), seconds=(2e-3, 3e-3))
+    assert predicted(fleet(1, 0.0, sent)).round_trip_p50 == pytest.approx(4e-3)
+
+
+def test_the_same_seed_gives_the_same_prediction() -> None:
+    one, same, other = (predicted(fleet(30, 10e-3), seed=seed) for seed in (1, 1, 2))
+    assert one == same != other
