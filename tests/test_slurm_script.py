@@ -115,7 +115,7 @@ def test_task_0_resumes_a_run_that_has_a_checkpoint(tmp_path: Path) -> None:
     assert task.end()[0] == 0
     ((program, *flags),) = task.started()
     parsed = parse_with_run(ServerSettings, flags, prog=program, default_preset="pong")
-    assert (parsed.program.resume, parsed.program.run_dir) == (tmp_path / "run", None)
+    assert (str(parsed.program.resume), parsed.program.run_dir) == (str(tmp_path / "run"), None)
 
 
 def test_other_tasks_are_workers_with_a_name_that_stays(tmp_path: Path) -> None:
@@ -160,13 +160,27 @@ def test_a_program_that_fails_at_first_fails_the_task(tmp_path: Path) -> None:
     assert "its reason" in output
 
 
-def test_a_run_that_is_over_keeps_no_worker_waiting(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("over", "restarts"), [(70, 0), (71, 0), (9, 1)], ids=str)
+def test_a_run_that_is_over_keeps_no_worker_waiting(tmp_path: Path, over: int, restarts: int) -> None:
     assert Task(tmp_path, 0, "run", lives=("exit 0",)).end()[0] == 0
-    worker = Task(tmp_path, 5, "run", lives=())
+    assert (tmp_path / "run" / "over").read_text() == "70\n"
+    (tmp_path / "run" / "over").write_text(f"{over}\n")
+    worker = Task(tmp_path, 5, "run", lives=(), restarts=restarts)
     status, output = worker.end()
     assert status == 0
     assert "is over" in output
     assert len(worker.started()) == 1  # the server
+
+
+def test_a_new_job_goes_on_with_a_run_that_was_over(tmp_path: Path) -> None:
+    (tmp_path / "run" / "keys").mkdir(parents=True)
+    (tmp_path / "run" / "keys" / "worker.key_secret").touch()
+    (tmp_path / "run" / "over").write_text("9\n")
+    worker = Task(tmp_path, 5, "run", lives=("exit 0", "kill -15 $PPID; exit 0"))
+    assert worker.end()[0] == 0
+    assert [program for program, *_ in worker.started()] == ["rl-worker"]
+    assert Task(tmp_path, 0, "run", lives=("exit 0", "kill -15 $PPID; exit 0")).end()[0] == 0
+    assert not (tmp_path / "run" / "over").exists()
 
 
 @pytest.mark.parametrize("arguments", [[], ["--preset", "pong"]], ids=str)

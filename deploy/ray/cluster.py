@@ -16,8 +16,8 @@ from tests.integration.processes import wait_for
 from tests.trials.hosts import Host, Hosts
 
 PORT = 6379
-START_SECONDS = 150.0
-ENVIRONMENT = {"RAY_AUTH_MODE": "disabled", "RAY_raylet_start_wait_time_s": "120"}
+START_SECONDS = 300.0
+ENVIRONMENT = {"RAY_AUTH_MODE": "disabled", "RAY_raylet_start_wait_time_s": "240"}
 CPUS = 3  # of each node but the head, which has none: no actor is placed there
 
 
