@@ -67,7 +67,7 @@ def cartpole(cluster: Cluster, run: Run) -> None:
         kill_and_wait("ps-server", str(run.folder))
         run.wait_for_workers(3)
     with step("a worker reaches its time limit: it leaves in order, is requeued, and pushes again"):
-        third = jobs.submit("6", options=("--time=1",))
+        third = jobs.submit("6", options=("--time=1", "--signal=B:USR1@20"))
         run.wait_for_workers(4)
         wait_for_event(run, f"slurm-{third}_6 left")
         run.wait_until_back(f"slurm-{third}_6", was=run.wait_for_status())
