@@ -7,6 +7,7 @@
 #   FLAGS    further flags of ps-server; those of the run are for the server that begins or resumes it, not for a standby
 #   SERVERS  HOST:PORT of the server, or of both of a pair, of a worker and of the page (server:5555)
 #   KEYS     folder of keys; all traffic is encrypted then, and the server is locked
+#   SHARD    K/N: the server holds the K-th of N ranges of the weights, and SHARDS are the addresses of all N
 #   PEER     HOST:PORT of the other server of a pair, BEGINS=yes for the one of the two that begins the run
 set -eu
 role=${1:?server, worker, page, status or keys}
@@ -15,22 +16,26 @@ preset=${PRESET-pong}
 run=${RUN:-${preset:-run}}
 folder=/runs/$run
 servers=${SERVERS:-server:5555}
-key='' lock=''
+key='' lock='' kept=$folder shard=''
+if [ -n "${SHARD:-}" ]; then
+    kept=$folder/shard-${SHARD%/*}-of-${SHARD#*/}
+    shard="--shard $SHARD --shards $SHARDS"
+fi
 if [ -n "${KEYS:-}" ]; then
     key="--curve-server-key $KEYS/server.key --curve-secret $KEYS/worker.key_secret"
     lock="--curve-secret $KEYS/server.key_secret --authorized-keys $KEYS/authorized"
 fi
 
-# $key, $lock and FLAGS are several words each.
+# $key, $lock, $shard and FLAGS are several words each.
 serve() {
     if has_checkpoints; then
-        exec ps-server --resume "$folder" $lock ${FLAGS:-} "$@"
+        exec ps-server --resume "$kept" $shard $lock ${FLAGS:-} "$@"
     fi
-    exec ps-server ${preset:+--preset "$preset"} --run-dir "$folder" $lock ${FLAGS:-} "$@"
+    exec ps-server ${preset:+--preset "$preset"} --run-dir "$folder" $shard $lock ${FLAGS:-} "$@"
 }
 
 has_checkpoints() {
-    ls "$folder"/checkpoints/checkpoint-*.safetensors >/dev/null 2>&1
+    ls "$kept"/checkpoints/checkpoint-*.safetensors >/dev/null 2>&1
 }
 
 # One server of a pair. A server that follows its peer is its standby, and goes on with the run after it has taken over,

@@ -91,7 +91,12 @@ debian_mirror() {
 }
 
 base_image() {
-    ! docker image inspect "$BASE_IMAGE" >/dev/null 2>&1 || return 0
+    local inside
+    inside=$(cat pyproject.toml constraints.txt docker/dependencies.py | sha256sum)
+    if docker image inspect "$BASE_IMAGE" >/dev/null 2>&1 && [[ $(cat "$lab/wheels.sum" 2>/dev/null) == "$inside" ]]; then
+        return
+    fi
+    rm -rf "$lab/wheels"
     mkdir -p "$lab/wheels"
     local python=${PYTHON:-.venv/bin/python}
     "$python" docker/dependencies.py all >"$lab/dependencies.txt"
@@ -100,4 +105,5 @@ base_image() {
     mmdebstrap --quiet --variant=minbase --include=python3-venv,libstdc++6,ca-certificates \
         --customize-hook="copy-in $lab/wheels /opt" --customize-hook="copy-in $lab/pip.conf /etc" \
         bookworm - "$(debian_mirror)" | docker import - "$BASE_IMAGE"
+    echo "$inside" >"$lab/wheels.sum"
 }

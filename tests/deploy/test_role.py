@@ -81,6 +81,14 @@ def test_the_server_resumes_its_run_where_there_is_a_checkpoint(
     assert container.role("server", "--threads", "2", **variables) == f"ps-server {expected}"
 
 
+def test_a_shard_goes_on_with_its_own_folder(container: Container) -> None:
+    variables = {"PRESET": "cartpole", "SHARD": "2/2", "SHARDS": "a:1 b:1"}
+    flags = "--shard 2/2 --shards a:1 b:1"
+    assert container.role("server", **variables) == f"ps-server --preset cartpole --run-dir /runs/cartpole {flags}"
+    container.has_run("cartpole/shard-2-of-2")
+    assert container.role("server", **variables) == f"ps-server --resume /runs/cartpole/shard-2-of-2 {flags}"
+
+
 def test_the_first_of_a_pair_begins_the_run_and_the_second_follows(container: Container) -> None:
     flags = {"FLAGS": "--max-steps 9", **PAIR}
     container.peer_is("standby")
