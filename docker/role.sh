@@ -29,7 +29,7 @@ fi
 # $key, $lock, $shard and FLAGS are several words each.
 serve() {
     if has_checkpoints; then
-        exec ps-server --resume "$kept" $shard $lock ${FLAGS:-} "$@"
+        exec ps-server --resume "$folder" $shard $lock ${FLAGS:-} "$@"
     fi
     exec ps-server ${preset:+--preset "$preset"} --run-dir "$folder" $shard $lock ${FLAGS:-} "$@"
 }

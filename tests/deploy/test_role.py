@@ -86,7 +86,7 @@ def test_a_shard_goes_on_with_its_own_folder(container: Container) -> None:
     flags = "--shard 2/2 --shards a:1 b:1"
     assert container.role("server", **variables) == f"ps-server --preset cartpole --run-dir /runs/cartpole {flags}"
     container.has_run("cartpole/shard-2-of-2")
-    assert container.role("server", **variables) == f"ps-server --resume /runs/cartpole/shard-2-of-2 {flags}"
+    assert container.role("server", **variables) == f"ps-server --resume /runs/cartpole {flags}"
 
 
 def test_the_first_of_a_pair_begins_the_run_and_the_second_follows(container: Container) -> None:
