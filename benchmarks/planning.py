@@ -223,7 +223,9 @@ def _plot_fleets(times: ServiceTimes) -> None:
                 shares.append(predicted(fleet, pushes=max(LEAST_PUSHES, PUSHES_EACH * workers)).worker_share)
             axes.plot(FLEETS, shares, marker="o", label=f"a push each {compute:g} s")
         axes.set(
-            xscale="log", xlabel="workers", title=f"{shards} server{'s' * (shards > 1)}, 1.7 M parameters, {codecs}"
+            xscale="log",
+            xlabel="workers",
+            title=f"{'1 server' if shards == 1 else f'{shards} shards'}, 1.7 M parameters, {codecs}",
         )
         axes.axhline(WORKER_SHARE, color="gray", linestyle=":")
     rows[0].set_ylabel("share of a worker's time in which it computes")
