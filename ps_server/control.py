@@ -34,6 +34,7 @@ from common.protocol.status import Status
 from common.run_folder.paths import CURVE
 from common.settings.adjustable import DRAINED, PAUSED, settings_in, shown
 from common.sockets.curve import CurveFlags
+from common.sockets.every_shard import ask_every_shard
 from common.sockets.request import ask
 from common.sockets.subscription import subscription
 from ps_server.shell.keys import add_keys, make_keys
@@ -260,7 +261,9 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
 
 def _ask(server: Server, message: ToServer, timeout_seconds: float) -> ToWorker:
     keys = server.client_keys()
-    reply = ask(server.server, message, timeout_seconds=timeout_seconds, keys=keys)[0]
+    concerns_all = isinstance(message, messages.Adjust | messages.CheckpointRequest)
+    send = ask_every_shard if concerns_all else ask
+    reply = send(server.server, message, timeout_seconds=timeout_seconds, keys=keys)[0]
     if isinstance(reply, Stop):
         raise RequestRefused("over", f"the run is over: {reply.reason}")
     return reply
