@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -122,6 +123,15 @@ def programs_in(folder: Path) -> Iterator[Programs]:
     finally:
         programs.end_all()
         signal.signal(signal.SIGTERM, before)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free now: each shard has to know those of the others before it starts."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
 
 
 def wait_for(

@@ -1,25 +1,14 @@
 """Real shards: one is killed and resumed alone, and the run goes on with another number of them."""
 
-import socket
-
 import pytest
 import torch
 
 from common.run_folder.shard_folders import joined, newest_set, read_newest
 from tests.integration.integer_worker import told
-from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
+from tests.integration.processes import Program, Programs, free_ports, status_of, wait_for, weights_of
 
 PARAMETERS = 5000
 UPDATES = 250
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that are free now: each shard has to know those of the others before it starts."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 class Shards:

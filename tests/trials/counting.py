@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.integration.processes import Program, Programs, wait_for, weights_of
+from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
 from tests.trials.swarm import counters_in
 
 PATIENCE_SECONDS = 60.0
@@ -27,11 +27,17 @@ class Swarm:
 
 
 class Swarms:
-    """Swarms of `size` workers each. `weights` bounds the number of workers, since each has a weight of its own."""
+    """
+    Swarms of `size` workers each. `weights` bounds the number of workers, since each has a weight of its own.
 
-    def __init__(self, programs: Programs, *, size: int, weights: int) -> None:
+    With shards there are as many copies of these weights, all of which must count alike; an ENDPOINT is then the
+    addresses of all, with blanks between.
+    """
+
+    def __init__(self, programs: Programs, *, size: int, weights: int, shards: int = 1) -> None:
         self._programs = programs
         self._weights = weights
+        self._shards = shards
         self._stop = programs.folder / "stop"
         self._all: list[Swarm] = []
         self.size = size
@@ -47,7 +53,7 @@ class Swarms:
         """A swarm of new workers; or of new incarnations of the workers from number `first` on."""
         first = self.next if first is None else first
         counters = self._programs.folder / f"counters-{len(self._all)}"
-        where = [str(first), str(self.size), str(self._weights), str(counters), str(self._stop)]
+        where = [str(first), str(self.size), str(self._weights), str(counters), str(self._stop), str(self._shards)]
         program = self._programs.start("tests.trials.swarm", server, *where, prefix=prefix)
         wait_for(lambda: counters.exists() and counters.stat().st_size == 16 * self.size, program=program)
         self.next = max(self.next, first + self.size)
@@ -90,13 +96,19 @@ class Swarms:
         }
 
     def _counters(self, endpoint: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """[WEIGHTS] each: pushes begun, pushes acknowledged, and the counts in the weights, which are read last."""
+        """Pushes begun, pushes acknowledged [WEIGHTS], and the counts in the weights [COPIES, WEIGHTS], read last."""
         begun, acknowledged = np.zeros(self._weights, dtype=np.int64), np.zeros(self._weights, dtype=np.int64)
         for swarm in self._all:
             pushes = counters_in(swarm.counters)
             begun[swarm.first : swarm.first + self.size] += pushes[:, 0]
             acknowledged[swarm.first : swarm.first + self.size] += pushes[:, 1]
-        return begun, acknowledged, weights_of(endpoint, self._weights).numpy().astype(np.int64)
+        return begun, acknowledged, whole(endpoint).astype(np.int64).reshape(self._shards, self._weights)
+
+
+def whole(endpoint: str) -> np.ndarray:
+    """The weights of a server, or of all shards one after another."""
+    parts = [weights_of(one, status_of(one).parameters).numpy() for one in endpoint.split()]
+    return np.concatenate(parts)
 
 
 def rest(seconds: float) -> None:

@@ -1,8 +1,9 @@
 """
 Many small workers in one process, each counting in a weight of its own. A file of counters outlives the process.
 
-Run it as a module: swarm HOST:PORT FIRST COUNT WEIGHTS COUNTERS STOP. Worker FIRST + k adds 1 to weight FIRST + k,
-again and again, until the file STOP exists. COUNTERS contains two numbers per worker: pushes begun and acknowledged.
+Run it as a module: swarm HOST:PORT FIRST COUNT WEIGHTS COUNTERS STOP [COPIES]. Worker FIRST + k adds 1 to weight
+FIRST + k, again and again, until the file STOP exists; with COPIES, to that of each of so many copies of the WEIGHTS,
+so that each shard counts. COUNTERS contains two numbers per worker: pushes begun and acknowledged.
 """
 
 import os
@@ -26,10 +27,10 @@ def counters_in(path: Path) -> np.ndarray:
     return np.fromfile(path, dtype=np.int64).reshape(-1, 2)
 
 
-def work(server: str, number: int, schema: Schema, counter: np.ndarray, stop: Path) -> None:
+def work(server: str, number: int, schema: Schema, weights: int, counter: np.ndarray, stop: Path) -> None:
     parameters, newest = joined(server, f"worker-{number}", schema)
     one = torch.zeros(schema.size)
-    one[number] = -1.0
+    one[number::weights] = -1.0
     while not stop.exists():
         counter[0] += 1
         newest = parameters.push_pull(one, computed_on=newest, steps=1)
@@ -39,16 +40,17 @@ def work(server: str, number: int, schema: Schema, counter: np.ndarray, stop: Pa
     # The connection stays open: if the server is killed now, it needs the pushes of the resend buffer.
 
 
-def main(server: str, first: int, count: int, weights: int, counters: Path, stop: Path) -> None:
+def main(server: str, first: int, count: int, weights: int, counters: Path, stop: Path, copies: int = 1) -> None:
     np.zeros((count, 2), dtype=np.int64).tofile(counters)
     mapped = np.memmap(counters, dtype=np.int64, mode="r+", shape=(count, 2))
     torch.set_num_threads(1)
     threading.excepthook = lambda failed: (sys.excepthook(*failed[:3]), os._exit(1))  # type: ignore[arg-type,misc]
+    schema = schema_of(copies * weights)
     for k in range(count):
-        threading.Thread(target=work, args=(server, first + k, schema_of(weights), mapped[k], stop)).start()
+        threading.Thread(target=work, args=(server, first + k, schema, weights, mapped[k], stop)).start()
     threading.Event().wait()
 
 
 if __name__ == "__main__":
-    server, first, count, weights, counters, stop = sys.argv[1:]
-    main(server, int(first), int(count), int(weights), Path(counters), Path(stop))
+    server, first, count, weights, counters, stop, *copies = sys.argv[1:]
+    main(server, int(first), int(count), int(weights), Path(counters), Path(stop), *map(int, copies))
