@@ -1,6 +1,6 @@
 """
 `python -m benchmarks.shards`: round trips a second (push a gradient, apply RMSProp, pull the weights) of one worker
-with one server, and with several shards on the same machine, in turn: SIZES=1700000,10000000 SHARDS=4 SECONDS=5 TURNS=3.
+with one server, and with several shards on the same machine, in turn: SIZES=1700000,10000000 SHARDS=4 SECONDS=5 TURNS=3
 
 On a machine with fewer cores than shards this is the price of shards, not their gain.
 """
