@@ -34,8 +34,7 @@ from common.protocol.status import Status
 from common.run_folder.paths import CURVE
 from common.settings.adjustable import DRAINED, PAUSED, settings_in, shown
 from common.sockets.curve import CurveFlags
-from common.sockets.every_shard import ask_every_shard
-from common.sockets.request import ask
+from common.sockets.every_shard import ask_shards
 from common.sockets.subscription import subscription
 from ps_server.shell.keys import add_keys, make_keys
 from ps_server.status_text import change_in, line_of, print_status
@@ -261,9 +260,7 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
 
 def _ask(server: Server, message: ToServer, timeout_seconds: float) -> ToWorker:
     keys = server.client_keys()
-    concerns_all = isinstance(message, messages.Adjust | messages.CheckpointRequest)
-    send = ask_every_shard if concerns_all else ask
-    reply = send(server.server, message, timeout_seconds=timeout_seconds, keys=keys)[0]
+    reply = ask_shards(server.server, message, timeout_seconds=timeout_seconds, keys=keys)[0]
     if isinstance(reply, Stop):
         raise RequestRefused("over", f"the run is over: {reply.reason}")
     return reply

@@ -3,21 +3,24 @@
 from collections.abc import Sequence
 
 from common.errors import RequestRefused, ServerUnreachable
-from common.protocol.messages import StatusReply, StatusRequest, ToServer, ToWorker
+from common.protocol.messages import Adjust, CheckpointRequest, StatusReply, StatusRequest, ToServer, ToWorker
 from common.protocol.wire import Buffer
 from common.sockets.curve import ClientKeys
 from common.sockets.request import ask
 
 
-def ask_every_shard(
+def ask_shards(
     server: str, message: ToServer, *, timeout_seconds: float, keys: ClientKeys | None = None
 ) -> tuple[ToWorker, Sequence[Buffer]]:
     """
-    As `ask`, and the reply is that of HOST:PORT. When that shard has accepted the message, all others get it too.
+    As `ask`, and the reply is that of HOST:PORT. An adjustment, or a request for a checkpoint, that this shard has
+    accepted goes to all others too.
 
     Raises ServerUnreachable that names the shards that could not be reached; the message may be sent again.
     """
     reply = ask(server, message, timeout_seconds=timeout_seconds, keys=keys)
+    if not isinstance(message, Adjust | CheckpointRequest):
+        return reply
     status = ask(server, StatusRequest(request=1), timeout_seconds=timeout_seconds, keys=keys)[0]
     shard = status.status.shard if isinstance(status, StatusReply) else None
     failed = []

@@ -72,7 +72,7 @@ class Asked:
 def server(monkeypatch: pytest.MonkeyPatch) -> Callable[[ToWorker | PsRlError], Asked]:
     def answering(answer: ToWorker | PsRlError) -> Asked:
         asked = Asked(answer)
-        monkeypatch.setattr(control, "ask", asked)
+        monkeypatch.setattr(control, "ask_shards", asked)
         return asked
 
     return answering
