@@ -15,6 +15,7 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
+from common.errors import ServerUnreachable
 from tests.integration.processes import Programs, programs_in, status_of, wait_for
 from tests.trials import figures
 from tests.trials.hosts import Host, Hosts, inside, ip
@@ -41,7 +42,7 @@ def lose(host: Host) -> None:
 
 
 def learn(programs: Programs, name: str, *, seed: int, goal: int, links: Hosts | None, cut_seconds: int) -> float:
-    """Minutes from the first living worker to the score."""
+    """Minutes from when all workers are alive to the score."""
     hosts = links.hosts[1:] if links else []  # the first is ours
     at = {"host": hosts[0].address, "prefix": hosts[0].prefix} if links else {}
     flags = (*FLAGS, "--until-return", str(goal), "--seed", str(seed))
@@ -50,17 +51,25 @@ def learn(programs: Programs, name: str, *, seed: int, goal: int, links: Hosts |
         link = ["--link", "auto"] if links and number in SLOW else []
         prefix = hosts[1 + number].prefix if links else ()
         programs.start("rl-worker", "--server", endpoint, "--name", f"w{number}", *link, prefix=prefix)
-    wait_for(lambda: status_of(endpoint).global_steps, program=server, within_seconds=LONGEST_SECONDS)
+    wait_for(lambda: _alive(endpoint) == WORKERS, program=server, within_seconds=LONGEST_SECONDS)
     began = time.monotonic()
     if links:
         links.cut(hosts[1 + CUT])
-        wait_for(lambda: status_of(endpoint).workers_alive < WORKERS, program=server)
+        wait_for(lambda: _alive(endpoint) < WORKERS)
         threading.Event().wait(cut_seconds)
         links.heal(hosts[1 + CUT])
-        wait_for(lambda: server.process.poll() is not None or status_of(endpoint).workers_alive == WORKERS)
+        wait_for(lambda: server.process.poll() is not None or _alive(endpoint) == WORKERS)
     wait_for(lambda: server.process.poll() is not None, within_seconds=LONGEST_SECONDS)
     assert server.wait() == 0, server.output[-2000:]
     return (time.monotonic() - began) / 60
+
+
+def _alive(endpoint: str) -> int:
+    """The number of living workers; 0 when the run is over."""
+    try:
+        return status_of(endpoint).workers_alive
+    except ServerUnreachable:
+        return 0
 
 
 def trial(*, seeds: int, goal: int, cut_seconds: int) -> dict[str, float]:
