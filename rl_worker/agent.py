@@ -16,7 +16,7 @@ from rl_worker.algorithms.n_step_q import NStepQ
 from rl_worker.algorithms.one_step_q import OneStepQ
 from rl_worker.algorithms.one_step_sarsa import OneStepSarsa
 from rl_worker.environments.interface import Environments
-from rl_worker.environments.spaces import DiscreteActions
+from rl_worker.environments.spaces import DiscreteActions, Spaces
 from rl_worker.networks.compatibility import check_algorithm
 from rl_worker.networks.networks import ActionValueNetwork, PolicyValueNetwork
 from rl_worker.networks.policies import policy_for
@@ -29,22 +29,22 @@ ACTION_VALUE_METHODS: dict[type, Callable[..., Algorithm]] = {
 }
 
 
-def build_agent(run: RunSpec, environments: Environments, *, device: torch.device, seed: int) -> Algorithm:
+def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int) -> Algorithm:
     """
     The algorithm of the run, with a freshly initialised network on `device`; `seed` is for sampling actions.
 
     The first weights come from the run's own seed, so that they are the same whichever worker seeds the run.
-    Raises SettingsError when the settings do not fit the environment.
+    Raises SettingsError when the settings do not fit the spaces.
     """
     if run.seed is not None:
         torch.manual_seed(run.seed)
-    observations, actions = environments.observations, environments.actions
+    observations, actions = spaces.observations, spaces.actions
     settings = run.algorithm
     if isinstance(settings, run_spec.A3CSettings):
         policy = policy_for(actions, masked=observations.mask is not None)
         network = PolicyValueNetwork(run.network, observations, policy_parameters=policy.parameters)
         return A3C(network.to(device), policy, settings, device=device, seed=seed)
-    check_algorithm(run, environments)
+    check_algorithm(run, spaces)
     assert isinstance(actions, DiscreteActions), "checked above"
     values = ActionValueNetwork(run.network, observations, actions=actions.count)
     return ACTION_VALUE_METHODS[type(settings)](values.to(device), settings, device=device, seed=seed)

@@ -8,7 +8,7 @@ the parts.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +118,15 @@ class BoxActions:
 
 
 ActionSpace = DiscreteActions | MultiDiscreteActions | BoxActions
+
+
+class Spaces(Protocol):
+    """What an agent is built for: environments, or an exported policy."""
+
+    @property
+    def observations(self) -> ObservationSpace: ...
+    @property
+    def actions(self) -> ActionSpace: ...
 
 
 def mask_size(actions: ActionSpace) -> int:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from common.errors import SettingsError
 from common.settings import run_spec
 from common.settings.run_spec import Network, RunSpec
-from rl_worker.environments.interface import Environments
-from rl_worker.environments.spaces import BoxActions, DiscreteActions, ObservationSpace
+from rl_worker.environments.spaces import BoxActions, DiscreteActions, ObservationSpace, Spaces
 
 # The frame size of each convolutional torso.
 FRAMES: dict[str, tuple[int, int]] = {
@@ -24,21 +23,21 @@ FRAMES: dict[str, tuple[int, int]] = {
 BY_SIZE: dict[tuple[int, ...], str] = {(84, 84): "conv84", (42, 42): "conv42", (10, 10): "conv10"}
 
 
-def check_agent(run: RunSpec, environments: Environments) -> None:
-    """Raises SettingsError if the run's algorithm or network does not fit these environments."""
-    check_algorithm(run, environments)
-    check_network(run.network, environments.observations)
+def check_agent(run: RunSpec, spaces: Spaces) -> None:
+    """Raises SettingsError if the run's algorithm or network does not fit these spaces."""
+    check_algorithm(run, spaces)
+    check_network(run.network, spaces.observations)
 
 
-def check_algorithm(run: RunSpec, environments: Environments) -> None:
+def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
     """Raises SettingsError if the run's algorithm does not support the action space or the network."""
     if isinstance(run.algorithm, run_spec.A3CSettings):
         return
     name = type(run.algorithm).__struct_config__.tag
-    if not isinstance(environments.actions, DiscreteActions):
+    if not isinstance(spaces.actions, DiscreteActions):
         raise SettingsError(
             f"--algorithm {name}: needs one discrete action a step, and {run.environment.id} takes "
-            f"{'real numbers' if isinstance(environments.actions, BoxActions) else 'several'}; use a3c"
+            f"{'real numbers' if isinstance(spaces.actions, BoxActions) else 'several'}; use a3c"
         )
     if run.network.lstm or run.network.separate:
         raise SettingsError(

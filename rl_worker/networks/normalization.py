@@ -116,7 +116,8 @@ class RunningNormalization(nn.Module):
 
 def _float32(pixels: Tensor) -> Tensor:
     """float32 pixels; large batches of images get channels last, which makes the learner's convolutions 25 % faster."""
-    if pixels.dim() == 4 and len(pixels) >= LARGE_BATCH:
+    is_traced = torch.compiler.is_compiling()  # for ONNX, which takes any number of observations
+    if not is_traced and pixels.dim() == 4 and len(pixels) >= LARGE_BATCH:
         pixels = pixels.contiguous(memory_format=torch.channels_last)  # as bytes: a quarter of the memory traffic
     return pixels.to(torch.float32)
 

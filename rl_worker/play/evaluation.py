@@ -4,14 +4,13 @@
 The environment and the agent are built as in training, so that evaluation measures the agent that was trained.
 """
 
+import dataclasses
 import logging
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
-import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import track
@@ -25,9 +24,11 @@ from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.imports import import_modules
 from rl_worker.environments.make import make_environments
+from rl_worker.export.policy_folder import MODEL
+from rl_worker.export.write_policy import write_policy
 from rl_worker.play.contact_sheet import write_contact_sheet
 from rl_worker.play.film import write_film
-from rl_worker.play.games import Game, play
+from rl_worker.play.games import Game, Result, play, summary
 from rl_worker.play.receipt import MOST_ENVIRONMENTS, read_receipt, receipt_of, verify, write_receipt
 from rl_worker.play.recording import record_game, record_gif
 from rl_worker.play.settings import EvaluationSettings
@@ -36,19 +37,6 @@ from rl_worker.play.trained import Trained, trained_at, trained_in, trained_in_s
 PROGRAM = "rl-eval"
 
 log = logging.getLogger(PROGRAM)
-
-
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Scores of the games. `low` and `high` bound the mean with 95 % confidence (normal approximation)."""
-
-    environment: str
-    episodes: int
-    greedy: bool
-    mean: float
-    std: float
-    low: float
-    high: float
-    scores: list[float]
 
 
 def main() -> NoReturn:
@@ -78,23 +66,6 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def summary(scores: Sequence[float], *, environment: str, greedy: bool) -> Result:
-    """Mean, standard deviation and confidence interval of scores."""
-    mean = float(np.mean(scores))
-    std = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
-    margin = 1.96 * std / math.sqrt(len(scores))
-    return Result(
-        environment=environment,
-        episodes=len(scores),
-        greedy=greedy,
-        mean=mean,
-        std=std,
-        low=mean - margin,
-        high=mean + margin,
-        scores=list(scores),
-    )
-
-
 def _trained(settings: EvaluationSettings) -> Trained:
     if settings.server is not None:
         return trained_at(settings.server, settings.client_keys())
@@ -122,7 +93,7 @@ def _play(trained: Trained, settings: EvaluationSettings) -> Algorithm:
     console = Console(stderr=True)
     is_silent = not console.is_terminal
     shown = track(played, "games", settings.episodes, console=console, transient=True, disable=is_silent)
-    has_actions = settings.receipt is not None or settings.contact_sheet is not None
+    has_actions = any((settings.receipt, settings.contact_sheet, settings.export))
     games = [game if has_actions else msgspec.structs.replace(game, actions=[]) for game in shown]
     environments.close()
     result = _summary(games, environment.id, greedy=settings.greedy)
@@ -136,6 +107,12 @@ def _play(trained: Trained, settings: EvaluationSettings) -> Algorithm:
     if settings.contact_sheet is not None:
         write_contact_sheet(settings.contact_sheet, environment, games, seed=settings.seed)
         print(f"contact sheet: {settings.contact_sheet}")
+    if settings.export is not None:
+        # A path of this machine would mean nothing to others: the hash names the weights.
+        portable = dataclasses.replace(trained, origin=MODEL)
+        receipt = receipt_of(games, portable, environments, greedy=settings.greedy, seed=settings.seed)
+        write_policy(settings.export, trained, agent.network, environments, receipt, result, has_onnx=settings.onnx)
+        print(f"policy: {settings.export}")
     return agent
 
 

@@ -1,9 +1,10 @@
 """
-Full games: how an agent plays them, and how their actions are replayed without the agent.
+Full games: how an agent plays them, their scores, and how their actions are replayed without the agent.
 
 Each environment draws its random numbers from its own seed, so one environment's games can be replayed alone.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -24,6 +25,36 @@ class Game(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     environment: int  # the number of the environment that played it
     score: float  # true, unclipped
     actions: list[Action]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """Scores of the games. `low` and `high` bound the mean with 95 % confidence (normal approximation)."""
+
+    environment: str
+    episodes: int
+    greedy: bool
+    mean: float
+    std: float
+    low: float
+    high: float
+    scores: list[float]
+
+
+def summary(scores: Sequence[float], *, environment: str, greedy: bool) -> Result:
+    """Mean, standard deviation and confidence interval of scores."""
+    mean = float(np.mean(scores))
+    std = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
+    margin = 1.96 * std / math.sqrt(len(scores))
+    return Result(
+        environment=environment,
+        episodes=len(scores),
+        greedy=greedy,
+        mean=mean,
+        std=std,
+        low=mean - margin,
+        high=mean + margin,
+        scores=list(scores),
+    )
 
 
 def shares(episodes: int, count: int) -> NDArray[np.int64]:

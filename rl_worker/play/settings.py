@@ -74,6 +74,10 @@ class EvaluationSettings(CurveFlags):
     """minutes of training between two games of the film; 0: up to nine games, evenly chosen"""
     side_by_side: bool = False
     """show the games of the film side by side instead of in a row"""
+    export: Path | None = None
+    """new folder for the policy: weights by name, settings, a model card with these scores, and their receipt"""
+    onnx: bool = False
+    """add the network as ONNX to --export; needs the extra onnx"""
     json: Path | None = None
     """file for the result"""
 
@@ -81,7 +85,7 @@ class EvaluationSettings(CurveFlags):
         given = [source for source in (self.checkpoint, self.server, self.verify) if source is not None]
         if len(given) != 1:
             raise SettingsError("give one of --checkpoint PATH, --server HOST:PORT and --verify RECEIPT")
-        of_games = any((self.receipt, self.video, self.gif, self.contact_sheet, self.json))
+        of_games = any((self.receipt, self.video, self.gif, self.contact_sheet, self.export, self.json))
         if self.verify is not None and (of_games or self.film is not None):
             raise SettingsError("--verify: replays games and writes no files; leave the flags of files out")
         if self.film is not None and of_games:
@@ -92,6 +96,8 @@ class EvaluationSettings(CurveFlags):
             raise SettingsError("--overlay: draws into recordings; add --video FILE or --gif FILE")
         if self.film is not None and (self.checkpoint is None or is_url(self.checkpoint)):
             raise SettingsError("--film: is made of a run's folder; add --checkpoint RUN_DIR")
+        if self.onnx and self.export is None:
+            raise SettingsError("--onnx: belongs to an exported policy; add --export DIR")
         if self.server is not None:
             check_address("--server", self.server)
         check_number("--episodes", self.episodes, least=1, most=MOST_EPISODES)
@@ -107,3 +113,5 @@ class EvaluationSettings(CurveFlags):
         is_video = self.film is not None and self.film.suffix.lower() == ".mp4"
         check_output("--film", self.film, suffix=".mp4" if is_video else ".gif")
         check_output("--json", self.json)
+        if self.export is not None and (self.export.exists() or not self.export.absolute().parent.is_dir()):
+            raise SettingsError(f"--export {self.export}: must be a new folder in an existing one")

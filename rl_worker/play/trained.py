@@ -27,6 +27,7 @@ from common.settings.run_spec import RunSpec
 from common.sockets.curve import ClientKeys
 from common.sockets.request import ask
 from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.export.policy_folder import MODEL, read_model
 from rl_worker.networks.flat_network import FlatNetwork
 
 REPLY_TIMEOUT_SECONDS = 30.0
@@ -56,7 +57,9 @@ class Trained:
 
 
 def trained_in(path: Path) -> Trained:
-    """The weights of a checkpoint; of a run folder's best checkpoint, or of its newest sound one; of all its shards."""
+    """The weights of a checkpoint; of a run folder's best, or newest sound one; of all its shards; of a policy."""
+    if path.name == MODEL or (path / MODEL).is_file():
+        return _trained_policy(path / MODEL if path.is_dir() else path)
     if not path.is_dir():
         return trained_as(path)
     if len(shards := newest_set(path)) > 1:
@@ -100,6 +103,15 @@ def trained_as(path: Path) -> Trained:
         raise CheckpointError(f"{path}: was replaced while it was being read; try again")
     steps, minutes = record["progress"]["global_steps"], record["progress"]["minutes"]
     return Trained(run, schema, weights, steps, minutes, f"{path}, step {steps}", before)
+
+
+def _trained_policy(path: Path) -> Trained:
+    """The weights of an exported policy. Raises CheckpointError."""
+    policy = read_model(path)
+    steps, minutes = policy.global_steps, policy.minutes
+    return Trained(
+        policy.run, policy.schema, policy.weights, steps, minutes, f"{path}, step {steps}", _file_sha256(path)
+    )
 
 
 def trained_at(server: str, keys: ClientKeys | None) -> Trained:

@@ -20,8 +20,8 @@ from common.settings.run_spec import RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.environments.make import make_environments
 from rl_worker.networks.flat_network import flatten
-from rl_worker.play.evaluation import evaluate, summary
-from rl_worker.play.games import play
+from rl_worker.play.evaluation import evaluate
+from rl_worker.play.games import play, summary
 from rl_worker.play.settings import EvaluationSettings
 from rl_worker.rollouts import Decision, State
 from tests.rl_worker.loopback_server import Polite, Reply, serving

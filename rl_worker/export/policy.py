@@ -1,0 +1,74 @@
+"""
+`load_policy`: a trained policy as a Python object, without its environment.
+
+    policy = load_policy("pong-policy")      # an exported folder
+    policy.reset()                           # before the first observation of each game
+    action = policy.act(observation)
+
+Only torch and numpy are needed beside ps-rl's own files; no environment is imported.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from common.errors import CheckpointError
+from rl_worker.agent import build_agent
+from rl_worker.environments.spaces import ActionSpace, ObservationSpace
+from rl_worker.export.policy_folder import ExportedPolicy, read_model
+from rl_worker.networks.flat_network import FlatNetwork
+
+
+class Policy:
+    """A trained policy for one game at a time."""
+
+    def __init__(self, exported: ExportedPolicy, *, seed: int = 0) -> None:
+        """`seed` is that of sampled actions."""
+        self.run = exported.run
+        self.global_steps = exported.global_steps
+        self._spaces = exported.spaces
+        self._agent = build_agent(exported.run, exported.spaces, device=torch.device("cpu"), seed=seed)
+        network = FlatNetwork(self._agent.network)
+        if sentence := network.schema.difference(exported.schema):
+            raise CheckpointError(f"the weights are of another network than the settings: {sentence}")
+        network.load(exported.weights)
+        self._agent.begin_unroll(exported.global_steps)
+        self.reset()
+
+    @property
+    def observations(self) -> ObservationSpace:
+        """What `act` takes."""
+        return self._spaces.observations
+
+    @property
+    def actions(self) -> ActionSpace:
+        """What `act` returns."""
+        return self._spaces.actions
+
+    def reset(self) -> None:
+        """Forget the game so far. Call this before the first observation of each game."""
+        self._state = self._agent.initial_state(1)
+        self._is_first = True
+
+    def act(self, observation: NDArray[Any], *, greedy: bool = False) -> NDArray[Any]:
+        """
+        The action for an observation of shape `observations.shape`: int64 [] or [K], or float32 [A].
+
+        It is sampled from the policy, or the most probable one if `greedy`. Raises ValueError for another shape.
+        """
+        seen = np.asarray(observation)
+        if seen.shape != self.observations.shape:
+            raise ValueError(f"an observation has shape {self.observations.shape}, and this one {seen.shape}")
+        batch = torch.from_numpy(seen[None].astype(self.observations.dtype, copy=True))
+        starts = torch.tensor([self._is_first])
+        decision = self._agent.act(batch, self._state, starts, greedy=greedy)
+        self._state, self._is_first = decision.state, False
+        return decision.actions[0].numpy()
+
+
+def load_policy(path: str | Path, *, seed: int = 0) -> Policy:
+    """The policy in a folder that `rl-eval --export` has made. Raises CheckpointError."""
+    return Policy(read_model(Path(path)), seed=seed)

@@ -1,0 +1,47 @@
+"""`rl-eval --export`: everything that an exported policy consists of, in a new folder."""
+
+from pathlib import Path
+
+from torch import nn
+
+from common.errors import SettingsError
+from rl_worker.environments.interface import Environments
+from rl_worker.export.model_card import model_card
+from rl_worker.export.onnx_file import write_onnx
+from rl_worker.export.policy_folder import CARD, MODEL, ONNX, RECEIPT, SETTINGS, NewFolder, write_model
+from rl_worker.play.games import Result
+from rl_worker.play.receipt import Receipt, write_receipt
+from rl_worker.play.trained import Trained
+
+
+def write_policy(
+    path: Path,
+    trained: Trained,
+    network: nn.Module,
+    environments: Environments,
+    receipt: Receipt,
+    result: Result,
+    *,
+    has_onnx: bool,
+) -> None:
+    """Write the folder, which appears whole or not at all. Raises SettingsError."""
+    steps, minutes = trained.global_steps, trained.minutes
+    card = model_card(trained.run, environments, result, global_steps=steps, minutes=minutes, sha256=trained.sha256)
+    try:
+        with NewFolder(path) as folder:
+            write_model(
+                folder / MODEL,
+                trained.run,
+                trained.schema,
+                trained.weights,
+                environments,
+                global_steps=steps,
+                minutes=minutes,
+            )
+            (folder / SETTINGS).write_text(trained.run.to_toml())
+            (folder / CARD).write_text(card)
+            write_receipt(folder / RECEIPT, receipt)
+            if has_onnx:
+                write_onnx(folder / ONNX, network, environments.observations)
+    except OSError as error:
+        raise SettingsError(f"--export {path}: cannot be written: {error.strerror or error}") from error

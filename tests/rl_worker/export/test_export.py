@@ -1,0 +1,204 @@
+"""A policy that is taken away: its folder, how it plays there, and the network as ONNX."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from common.errors import CheckpointError, SettingsError
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import RunSpec
+from rl_worker.agent import build_agent
+from rl_worker.environments.make import make_environments
+from rl_worker.environments.spaces import (
+    ActionSpace,
+    BoxActions,
+    DiscreteActions,
+    MultiDiscreteActions,
+    ObservationSpace,
+    packed_space,
+)
+from rl_worker.export.onnx_file import write_onnx
+from rl_worker.export.policy import load_policy
+from rl_worker.export.policy_folder import MODEL, NewFolder, read_model, write_model
+from rl_worker.export.spaces_record import PolicySpaces, from_record, to_record
+from rl_worker.networks.flat_network import FlatNetwork
+from rl_worker.play.evaluation import evaluate
+from rl_worker.play.player import Player
+from tests.rl_worker.observation_spaces import numbers, pixels
+from tests.rl_worker.play.test_evaluation import CARTPOLE, STEP, checkpoint
+
+BOX = BoxActions(np.float32([-1, -np.inf]), np.float32([1, np.inf]))
+
+
+def a_run(**sections: Any) -> RunSpec:
+    return run_from_dict({"seed": 3, **sections}, source="test")
+
+
+def exported(folder: Path, run: RunSpec, spaces: PolicySpaces) -> Any:
+    """Writes a fresh network as a policy; returns its agent."""
+    agent = build_agent(run, spaces, device=torch.device("cpu"), seed=0)
+    network = FlatNetwork(agent.network)
+    folder.mkdir(exist_ok=True)
+    write_model(folder / MODEL, run, network.schema, network.weights, spaces, global_steps=5, minutes=0.1)
+    return agent
+
+
+@pytest.fixture
+def policy_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """What `rl-eval --export` makes of a checkpoint."""
+    path = checkpoint(tmp_path / "checkpoint.safetensors")
+    folder = tmp_path / "policy"
+    assert evaluate(["--checkpoint", str(path), "--episodes", "5", "--export", str(folder)]) == 0
+    assert f"policy: {folder}" in capsys.readouterr().out
+    return folder
+
+
+def test_a_policy_has_weights_settings_a_card_and_a_receipt(policy_folder: Path) -> None:
+    assert {path.name for path in policy_folder.iterdir()} == {MODEL, "settings.toml", "README.md", "receipt.json"}
+    card = (policy_folder / "README.md").read_text()
+    assert card.startswith("---\nlicense: mit\n")
+    assert f"after {STEP:,} steps" in card
+    assert "of 5 full games, actions sampled" in card
+    assert str(policy_folder.parent) not in card + (policy_folder / "receipt.json").read_text()
+
+
+def test_a_policy_plays_as_its_checkpoint_does_and_its_receipt_verifies(
+    policy_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for source in (policy_folder, policy_folder / MODEL, policy_folder.parent / "checkpoint.safetensors"):
+        evaluate(["--checkpoint", str(source), "--episodes", "5"])
+    assert len({line for line in capsys.readouterr().out.splitlines() if "mean" in line}) == 1
+    assert evaluate(["--verify", str(policy_folder / "receipt.json")]) == 0
+
+
+def test_a_loaded_policy_acts_as_the_agent_does_without_any_environment(policy_folder: Path) -> None:
+    policy = load_policy(policy_folder)
+    environments = make_environments(CARTPOLE.environment, count=1)
+    agent = build_agent(CARTPOLE, environments, device=torch.device("cpu"), seed=0)
+    FlatNetwork(agent.network).load(read_model(policy_folder).weights)
+    player = Player(agent, environments, greedy=True, seed=5)
+    observation = make_environments(CARTPOLE.environment, count=1).reset(5)[0]
+    for _ in range(30):
+        decision = player.decide()
+        assert policy.act(observation, greedy=True) == decision.actions[0]
+        observation = player.take(decision).observations[0]
+    environments.close()
+
+
+def test_the_memory_of_a_policy_is_that_of_one_game(tmp_path: Path) -> None:
+    spaces = PolicySpaces(numbers(3), BOX)
+    exported(tmp_path, a_run(network={"hidden": [8], "lstm": 4, "initialization": "normal"}), spaces)
+    policy = load_policy(tmp_path)
+    seen = np.ones(3, np.float32)
+    first = policy.act(seen, greedy=True)
+    assert (policy.act(seen, greedy=True) != first).any(), "the second decision remembers the first"
+    policy.reset()
+    np.testing.assert_array_equal(policy.act(seen, greedy=True), first)
+    with pytest.raises(ValueError, match=r"has shape \(3,\), and this one \(4,\)"):
+        policy.act(np.ones(4))
+
+
+@pytest.mark.parametrize(
+    "spaces",
+    [
+        PolicySpaces(numbers(3), BOX),
+        PolicySpaces(pixels(4, 42, 42), DiscreteActions(2, ("LEFT", "RIGHT"))),
+        PolicySpaces(
+            packed_space([("vector", (5,), np.float32), ("image", (1, 9, 9), np.uint8), ("mask", (5,), np.uint8)]),
+            MultiDiscreteActions((2, 3)),
+        ),
+    ],
+    ids=["Box", "Atari", "packed"],
+)
+def test_spaces_come_back_as_they_were(tmp_path: Path, spaces: PolicySpaces) -> None:
+    assert to_record(from_record(to_record(spaces))) == to_record(spaces)
+    exported(tmp_path, a_run(), spaces)
+    policy = load_policy(tmp_path)
+    assert policy.observations == spaces.observations
+    seen = np.ones(spaces.observations.shape, spaces.observations.dtype)
+    assert policy.act(seen).shape == np.shape(spaces.actions.sample(np.random.default_rng(0), 1)[0])
+
+
+@pytest.mark.parametrize("damage", ["cut", "another format", "no file"])
+def test_a_damaged_policy_is_an_error_that_names_the_file(tmp_path: Path, damage: str) -> None:
+    exported(tmp_path, a_run(), PolicySpaces(numbers(3), DiscreteActions(2)))
+    path = tmp_path / MODEL
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-9])
+    elif damage == "no file":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes().replace(b"ps-rl policy 1", b"ps-rl policy 9"))
+    with pytest.raises((CheckpointError, SettingsError), match=MODEL):
+        load_policy(tmp_path)
+
+
+def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    def fail() -> None:
+        with NewFolder(tmp_path / "policy") as place:
+            (place / "a").write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_exists_is_not_written_into(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "checkpoint.safetensors")
+    with pytest.raises(SettingsError, match=r"--export .*: must be a new folder"):
+        evaluate(["--checkpoint", str(path), "--export", str(tmp_path)])
+
+
+# -- ONNX -------------------------------------------------------------------------------------------------------------
+
+NETWORKS = {
+    "vector": (numbers(4), {"network": {"hidden": [8]}}),
+    "pixels": (pixels(4, 42, 42), {"network": {"name": "conv42", "hidden": [8]}}),
+    "normalised pixels": (pixels(4, 42, 42), {"network": {"name": "conv42", "normalization": "random_play"}}),
+    "LSTM": (numbers(4), {"network": {"hidden": [8], "lstm": 6}}),
+    "separate with LSTM": (numbers(4), {"network": {"hidden": [8], "lstm": 6, "separate": True}}),
+    "running scale": (numbers(4), {"network": {"hidden": [8], "normalization": "running"}}),
+    "action values": (numbers(4), {"network": {"hidden": [8]}, "algorithm": {"name": "n_step_q"}}),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_network_as_onnx_computes_the_same(tmp_path: Path, name: str) -> None:
+    runtime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+    observations, sections = NETWORKS[name]
+    agent = build_agent(
+        a_run(**sections), PolicySpaces(observations, DiscreteActions(3)), device=torch.device("cpu"), seed=0
+    )
+    network = agent.network
+    write_onnx(tmp_path / "model.onnx", network, observations)
+    session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    count = 7  # another number than it was traced with
+    seen = torch.randint(0, 256, (count, *observations.shape), dtype=torch.uint8)
+    if not observations.pixels:
+        seen = torch.randn(count, *observations.shape)
+    with torch.no_grad():
+        if name == "action values":
+            expected = [network(seen)]
+            given = {"observations": seen.numpy()}
+        else:
+            starts = torch.arange(count) % 2 == 0
+            state = tuple(torch.randn_like(part) for part in agent.initial_state(count))
+            parameters, values, after = network(seen[None], state, starts[None])
+            expected = [parameters[0], values[0], *after]
+            given = {"observations": seen.numpy()} | ({"starts": starts.numpy()} if state else {})
+            given |= {f"state_{number}": part.numpy() for number, part in enumerate(state)}
+    outputs = session.run(None, given)
+    for output, tensor in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(output, tensor.numpy(), atol=1e-5)
+
+
+def test_packed_observations_have_no_onnx(tmp_path: Path) -> None:
+    space: ObservationSpace = packed_space([("vector", (3,), np.float32), ("mask", (2,), np.uint8)])
+    actions: ActionSpace = DiscreteActions(2)
+    agent = build_agent(a_run(), PolicySpaces(space, actions), device=torch.device("cpu"), seed=0)
+    with pytest.raises(SettingsError, match="--onnx: ONNX has no way to read packed"):
+        write_onnx(tmp_path / "model.onnx", agent.network, space)
