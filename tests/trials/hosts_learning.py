@@ -25,7 +25,8 @@ SLOW, LOSSY, CUT = (0, 1), 2, 3  # numbers of workers
 MEGABITS, LOSS = 10, 0.02
 MOST_RATIO = 1.3
 LONGEST_SECONDS = 1800.0
-FLAGS = ("--preset", "cartpole-a3c", "--lease-seconds", "2", "--checkpoint-seconds", "2")
+# Nobody learns before all are there: programs take seconds to start.
+FLAGS = ("--preset", "cartpole-a3c", "--quorum", str(WORKERS), "--lease-seconds", "2", "--checkpoint-seconds", "2")
 
 
 def slow_down(links: Hosts, host: Host) -> None:
