@@ -85,9 +85,10 @@ function drawLink(run) {
   const status = run.status, game = status ? status.environment : (run.settings.environment || {}).id;
   const end = run.events.filter((event) => event.kind === "end" && event.epoch === last(run.events).epoch).pop();
   const phase = status && (PHASES[status.phase] || status.phase);
-  const state = !status ? (end ? end.text : "no server answers; this is the past") : status.paused ? "paused" : status.ending || phase;
+  const halted = status && (status.drained ? "drained, no worker is admitted" : status.paused ? "paused" : "");
+  const state = !status ? (end ? end.text : "no server answers; this is the past") : halted || status.ending || phase;
   by("link").textContent = `${run.name}: ${game ? game + ", " : ""}${state}${run.address ? " at " + run.address : ""}`;
-  by("link").dataset.state = status ? (status.paused ? "paused" : "live") : "over";
+  by("link").dataset.state = status ? (halted ? "paused" : "live") : "over";
 }
 
 function drawTiles(run) {
