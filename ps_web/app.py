@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Sequence
 from importlib import resources
 from pathlib import Path
@@ -148,9 +149,15 @@ class Page:
         self._run(request).watch_worker(wanted.worker_id or "")
         return _json({})
 
-    async def metrics(self, _: web.Request) -> web.Response:
-        """Asks each server anew, so that a scrape needs no open page."""
-        found = await asyncio.gather(*(self._status(run) for run in self._runs))
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Asks each server anew, so that a scrape needs no open page. A silent server does not outlast the scrape."""
+        limit = request.headers.get("X-Prometheus-Scrape-Timeout-Seconds", "")
+        seconds = (
+            min(ANSWER_SECONDS, float(limit) / 4)
+            if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", limit)
+            else ANSWER_SECONDS
+        )
+        found = await asyncio.gather(*(self._status(run, seconds) for run in self._runs))
         text = exposition(zip((run.name for run in self._runs), found, strict=True))
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
@@ -170,9 +177,9 @@ class Page:
             raise web.HTTPNotFound
         return self._runs[int(number)]
 
-    async def _status(self, run: WatchedRun) -> Status | None:
+    async def _status(self, run: WatchedRun, seconds: float = ANSWER_SECONDS) -> Status | None:
         with contextlib.suppress(web.HTTPException):
-            reply = await self._ask(run, StatusRequest(request=1), ANSWER_SECONDS)
+            reply = await self._ask(run, StatusRequest(request=1), seconds)
             return reply.status if isinstance(reply, StatusReply) else None
         return None
 
@@ -188,6 +195,7 @@ class Page:
                 why = str(refused)
             except PsRlError as error:
                 why = str(error)
+                run.answered = run.answered if run.answered != address else ""
             else:
                 if not isinstance(reply, StatusReply) or reply.status.phase not in SERVED_ELSEWHERE:
                     run.answered = address

@@ -34,13 +34,11 @@ class WorkerSettings(CurveFlags, NoticeFlags):
       --workers auto           one worker process for each CPU
       --envs N                 environments that this worker steps in lockstep; auto: chosen by trying, for some seconds
       --device cuda            run the network on a GPU
-      --render                 show the first game in a window, if this is worker 0
       --curve-server-key PATH  public key of a locked server; --curve-secret PATH is the worker's own
       --link auto              measure the link, and choose codecs and prefetch for it
       --patience-minutes M     how long to go on without a server
       --preset NAME            what to train, if the server was started without a run
       --environment ID         likewise
-      --gif-dir PATH           folder for GIFs, if the run has them
     """
 
     server: str

@@ -201,7 +201,7 @@ def test_past_runs_are_compared_and_the_page_is_sound_at_every_width(
 ) -> None:
     servers = []
     for seed in (1, 2):
-        flags = ("--preset", "cartpole-a3c", "--seed", str(seed), "--max-steps", "3000", "--until-return", "None")
+        flags = ("--preset", "cartpole-a3c", "--seed", str(seed), "--max-steps", "30000", "--until-return", "None")
         server, endpoint = programs.start_server(*flags, run_dir=tmp_path / "runs" / f"seed-{seed}")
         programs.start("rl-worker", "--server", endpoint)
         servers.append(server)

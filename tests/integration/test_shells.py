@@ -84,7 +84,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
     shell = ZmqServer(machine, CheckpointWriter(tmp_path), host="127.0.0.1", port=0)
     over = threading.Event()
     ignore = lambda _: None  # noqa: E731
-    serve = threading.Thread(target=shell.serve, kwargs={"until": over.is_set, "on_tick": ignore, "on_record": ignore})
+    serve = threading.Thread(
+        target=shell.serve, kwargs={"leaving": over.is_set, "on_tick": ignore, "on_record": ignore}
+    )
     serve.start()
     here = Here(machine, shell)
     frames_of = shell._replies._frames_of

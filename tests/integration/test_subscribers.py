@@ -35,7 +35,7 @@ class Here:
         self._over = threading.Event()
         self._events = 0  # to be noted by the thread that serves
         ignore: Any = lambda _: None  # noqa: E731
-        serve = {"until": self._step, "on_tick": ignore, "on_record": ignore}
+        serve = {"leaving": self._step, "on_tick": ignore, "on_record": ignore}
         self._thread = threading.Thread(target=self.shell.serve, kwargs=serve)
         self._thread.start()
 

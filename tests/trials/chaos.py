@@ -54,11 +54,11 @@ class Chaos:
         }
 
     def disturb(self) -> None:
-        """Wait for some updates, cut up to two connections, then kill the server or a swarm."""
+        """Wait for some updates, cut up to two connections, then kill the server or a swarm; the server first."""
         self._grow(self._random.randrange(10, 200))
         for _ in range(self._random.randrange(3)):
             self._random.choice(self._proxies).cut()
-        if self._random.random() < 0.5:
+        if self._random.random() < 0.5 or not self.server_kills:
             self._kill_server()
         else:
             self._kill_swarm()

@@ -67,7 +67,7 @@ def test_a_row_is_the_whole_status_without_workers_and_the_time_of_day(tmp_path:
     add(tmp_path, a_status(mean_return_100=-3.5, preset="pong", workers=(a_worker("a"),)))
     row = rows(tmp_path)[0]
     assert row.pop("time") == 1.5
-    assert row.keys() == set(Status.__struct_fields__) - {"workers", "adjustments"}
+    assert row.keys() == set(Status.__struct_fields__) - {"workers", "adjustments", "shard"}
     assert (row["mean_return_100"], row["preset"], row["refused"]) == (-3.5, "pong", {"too_stale": 2})
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from common.protocol.messages import Push, Seed
+from common.protocol.shards import WHOLE
 from common.protocol.tensors import Schema, TensorSpec
 from ps_server.state.guards import ABSURD_NORM, Denied, codec_for_weights, gradient_of, seed_of
 from tests.ps_server.transcripts import SCHEMA, encoded
@@ -26,7 +27,7 @@ def denied_push(push: Push, values: list[bytes]) -> tuple[str, str]:
 
 def denied_seed(seed: Seed, values: list[bytes]) -> tuple[str, str]:
     with pytest.raises(Denied) as denied:
-        seed_of(seed, values)
+        seed_of(seed, values, WHOLE)
     return denied.value.code, str(denied.value)
 
 
@@ -58,7 +59,7 @@ def test_half_an_element_is_denied() -> None:
 def test_a_gradient_of_another_network_is_denied() -> None:
     other = Schema([TensorSpec("policy.weight", (1, 2)), TensorSpec("policy.bias", ())])
     assert other.size == SCHEMA.size
-    code, sentence = denied_push(a_push(schema_hash=other.hash), encoded([1, 2, 3]))
+    code, sentence = denied_push(a_push(schema_hash=other.hash), encoded([1, 2, 3]), WHOLE)
     assert code == "schema_mismatch"
     assert SCHEMA.hash[:8] in sentence
     assert other.hash[:8] in sentence
@@ -108,7 +109,7 @@ def test_a_large_or_vanishing_gradient_is_not_absurd(values: list[float]) -> Non
 
 
 def test_a_sound_seed_gives_schema_and_weights() -> None:
-    schema, weights = seed_of(Seed(request=1, schema=SCHEMA.specs), encoded([1, 2, 3]))
+    schema, weights = seed_of(Seed(request=1, schema=SCHEMA.specs), encoded([1, 2, 3]), WHOLE)
     assert schema == SCHEMA
     assert weights.tolist() == [1, 2, 3]
 
