@@ -54,11 +54,12 @@ class Chaos:
         }
 
     def disturb(self) -> None:
-        """Wait for some updates, cut up to two connections, then kill the server or a swarm; the server first."""
+        """Wait for some updates, cut up to two connections, then kill the server or a swarm: the server first, then a swarm."""
         self._grow(self._random.randrange(10, 200))
         for _ in range(self._random.randrange(3)):
             self._random.choice(self._proxies).cut()
-        if self._random.random() < 0.5 or not self.server_kills:
+        is_drawn = self.server_kills and self.swarm_kills
+        if self._random.random() < 0.5 if is_drawn else not self.server_kills:
             self._kill_server()
         else:
             self._kill_swarm()

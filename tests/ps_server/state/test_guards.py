@@ -59,7 +59,7 @@ def test_half_an_element_is_denied() -> None:
 def test_a_gradient_of_another_network_is_denied() -> None:
     other = Schema([TensorSpec("policy.weight", (1, 2)), TensorSpec("policy.bias", ())])
     assert other.size == SCHEMA.size
-    code, sentence = denied_push(a_push(schema_hash=other.hash), encoded([1, 2, 3]), WHOLE)
+    code, sentence = denied_push(a_push(schema_hash=other.hash), encoded([1, 2, 3]))
     assert code == "schema_mismatch"
     assert SCHEMA.hash[:8] in sentence
     assert other.hash[:8] in sentence
