@@ -54,7 +54,7 @@ class Chaos:
         }
 
     def disturb(self) -> None:
-        """Wait for some updates, cut up to two connections, then kill the server or a swarm: the server first, then a swarm."""
+        """Wait for some updates, cut up to two connections, then kill a server or a swarm: each once before chance."""
         self._grow(self._random.randrange(10, 200))
         for _ in range(self._random.randrange(3)):
             self._random.choice(self._proxies).cut()
