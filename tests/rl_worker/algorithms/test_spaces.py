@@ -16,7 +16,7 @@ from rl_worker.play.games import play
 from tests.rl_worker.algorithms.test_learning import learned
 
 SIDE = 8  # pixels
-UPDATES = 150
+UPDATES = 300
 OPTIONS = 3  # of each choice: 0 and 1 by a bit; 2 is wrong, or forbidden where there are masks
 GOAL = 0.5  # of real actions: ± this, by a bit
 
