@@ -4,6 +4,7 @@ The blocks of commands run for real, in a folder of their own: `make docs-test`.
 What is substituted, and nothing else:
   addresses    HOST:5555 is a live server of CartPole, or the server that the block has started; ports are free ones
   budgets      a preset of minutes becomes cartpole-a3c, its target 20 becomes 499; rl-cluster gets --max-steps 3000
+  load         1,000 synthetic workers are 20, for 2 seconds
   folders      RUN_DIR and its like are copies of a finished run
   the end      what serves or watches is ended by SIGTERM after its first lines, in order
 Commands of the system, containers and clusters have tests of their own, which ELSEWHERE names.
@@ -29,6 +30,7 @@ ELSEWHERE = {
     "make .venv/run.ready": "deploy/slurm/scenario.py",
     "sbatch": "deploy/slurm/scenario.py",
     "pip install ps-rl[s3]": "tests/integration/test_object_store.py",
+    "python -m rl_worker.on_ray": "deploy/ray/scenario.py",
     "mkdir": "tests/integration/test_first_minutes.py",
 }
 SKIPPED = {"pip": "the network", "curl": "the network", "ssh": "another machine"}
@@ -58,8 +60,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 class Stage:
     """The folder and the servers of one block."""
 
-    def __init__(self, programs: Programs, finished: Path) -> None:
+    def __init__(self, programs: Programs, finished: Path, *, is_loaded: bool) -> None:
+        """`is_loaded`: synthetic workers need a server without a run."""
         self._programs = programs
+        self._run = () if is_loaded else CARTPOLE
         self.folder = programs.folder
         for name in ("RUN_DIR", "runs/PRESET-DATE-seedN", "runs/first"):
             shutil.copytree(finished, self.folder / name)
@@ -85,7 +89,7 @@ class Stage:
     def end(self) -> None:
         """End what serves, the latest first: in order, with a status that says so."""
         for program in reversed(self._serving):
-            if program.process.poll() is None:
+            if program.process.poll() is None and "the run is over" not in program.output:
                 program.signal(signal.SIGTERM)
             assert program.wait() == 0, program.output
 
@@ -100,9 +104,11 @@ class Stage:
             elif word in ("--curve-server-key", "--curve-secret") and not words[at + 1].startswith("keys/"):
                 words[at + 1] = f"keys/{words[at + 1]}"  # the copies on another machine
         if program == "ps-server" and "--standby-of" not in words:
-            words += ["--host", "127.0.0.1", *(() if "--preset" in words or "--resume" in words else CARTPOLE)]
+            words += ["--host", "127.0.0.1", *(() if "--preset" in words or "--resume" in words else self._run)]
         if program == "rl-cluster":
             words += ["--workers", "1", "--max-steps", "3000"]
+        if program == "ps-bench":
+            words += ["--workers", "20", "--seconds", "2"]
         if program == "ps-web" and "--port" not in words:
             words += ["--port", "0"]
         return ["127.0.0.1" if word == "ib0" else word for word in words]
@@ -130,7 +136,7 @@ def test_a_block_of_commands_runs(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     with programs_in(tmp_path) as programs:
-        stage = Stage(programs, finished)
+        stage = Stage(programs, finished, is_loaded="ps-bench" in block.text)
         for line in lines_of(block):
             for command in commands_in(line):
                 stage.run(command)
