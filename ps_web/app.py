@@ -152,11 +152,8 @@ class Page:
     async def metrics(self, request: web.Request) -> web.Response:
         """Asks each server anew, so that a scrape needs no open page. A silent server does not outlast the scrape."""
         limit = request.headers.get("X-Prometheus-Scrape-Timeout-Seconds", "")
-        seconds = (
-            min(ANSWER_SECONDS, float(limit) / 4)
-            if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", limit)
-            else ANSWER_SECONDS
-        )
+        is_number = re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", limit)
+        seconds = min(ANSWER_SECONDS, float(limit) / 4) if is_number else ANSWER_SECONDS
         found = await asyncio.gather(*(self._status(run, seconds) for run in self._runs))
         text = exposition(zip((run.name for run in self._runs), found, strict=True))
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
@@ -195,7 +192,8 @@ class Page:
                 why = str(refused)
             except PsRlError as error:
                 why = str(error)
-                run.answered = run.answered if run.answered != address else ""
+                if run.answered == address:
+                    run.answered = ""
             else:
                 if not isinstance(reply, StatusReply) or reply.status.phase not in SERVED_ELSEWHERE:
                     run.answered = address

@@ -118,7 +118,11 @@ class ArrayObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._images = [(read, _image(space)) for read, space in seen if _is_image(space)]
         self._numbers = [(read, _flat(space)) for read, space in seen if not _is_image(space)]
         self._masks = masks if masks != "key" or key is not None else "none"
-        self.array_space = self._space(sum(spaces.flatdim(space) for _, space in seen if not _is_image(space)))
+        numbers = sum(spaces.flatdim(space) for _, space in seen if not _is_image(space))
+        self.array_space = self._space(numbers)
+        # Most environments show a vector as it is: then nothing is done in their steps.
+        is_vector = isinstance(env.observation_space, Box) and env.observation_space.shape == (numbers,)
+        self._is_shown_as_it_is = is_vector and not self.array_space.parts
         high = 255 if self.array_space.dtype == np.uint8 else np.inf
         low = 0 if self.array_space.dtype == np.uint8 else -np.inf
         self.observation_space = Box(low, high, self.array_space.shape, self.array_space.dtype.type)
@@ -145,6 +149,9 @@ class ArrayObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
         return packed_space(parts)
 
     def _array(self, observation: Any, info: dict[str, Any]) -> Array:
+        if self._is_shown_as_it_is:
+            shown: Array = observation  # the vector environment's float32 array takes any type of numbers
+            return shown
         space = self.array_space
         arrays: list[Array] = [
             turned(read(observation)).astype(dtype, copy=False) for read, (turned, _, dtype) in self._images

@@ -6,7 +6,7 @@ The distribution over actions that a policy network parameterizes, for each kind
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -58,23 +58,18 @@ class Categorical:
         return flat.view(probabilities.shape[:-1])
 
     def mode(self, parameters: Tensor) -> Tensor:
-        return self._logits(parameters).argmax(-1)
+        return _logits(parameters, masked=self._masked).argmax(-1)
 
     def probabilities(self, parameters: Tensor) -> Tensor:
-        return self._logits(parameters).softmax(-1)
+        return _logits(parameters, masked=self._masked).softmax(-1)
 
     def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
-        return self._logits(parameters).log_softmax(-1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+        logs = _logits(parameters, masked=self._masked).log_softmax(-1)
+        return logs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
-        logs = self._logits(parameters).log_softmax(-1)
+        logs = _logits(parameters, masked=self._masked).log_softmax(-1)
         return -(logs.exp() * logs).sum(-1)
-
-    def _logits(self, parameters: Tensor) -> Tensor:
-        if not self._masked:
-            return parameters
-        logits, mask = parameters.chunk(2, dim=-1)
-        return logits.masked_fill(mask == 0, FORBIDDEN)
 
 
 class Categoricals:
@@ -84,7 +79,7 @@ class Categoricals:
         self.parameters = sum(counts)
         self._counts = list(counts)
         self._masked = masked
-        self._choices = [Categorical(count, masked=masked) for count in counts]
+        self._choices = [Categorical(count) for count in counts]
 
     def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
         return torch.stack([choice.sample(part, generator) for choice, part in self._split(parameters)], dim=-1)
@@ -103,12 +98,17 @@ class Categoricals:
         return torch.stack([choice.entropy(part) for choice, part in self._split(parameters)]).sum(0)
 
     def _split(self, parameters: Tensor) -> Iterator[tuple[Categorical, Tensor]]:
-        """Each choice with its parameters: logits, then their mask."""
-        parts: Iterable[Tensor] = torch.split(parameters[..., : self.parameters], self._counts, dim=-1)
-        if self._masked:
-            masks = torch.split(parameters[..., self.parameters :], self._counts, dim=-1)
-            parts = (torch.cat(pair, dim=-1) for pair in zip(parts, masks, strict=True))
-        return zip(self._choices, parts, strict=True)
+        """Each choice with its logits."""
+        logits: Sequence[Tensor] = torch.split(_logits(parameters, masked=self._masked), self._counts, dim=-1)
+        return zip(self._choices, logits, strict=True)
+
+
+def _logits(parameters: Tensor, *, masked: bool) -> Tensor:
+    """The logits; FORBIDDEN where the mask behind them says so."""
+    if not masked:
+        return parameters
+    logits, mask = parameters.chunk(2, dim=-1)
+    return logits.masked_fill(mask == 0, FORBIDDEN)
 
 
 class Gaussian:
