@@ -20,9 +20,9 @@ from pathlib import Path
 import psutil
 
 from benchmarks.command_loop import Measured, figures_of, total
+from benchmarks.servers import serving
 from benchmarks.table import Row, in_turn, show
 from benchmarks.training import ENVIRONMENTS, run_of, status_of, steps_of_unroll
-from common.run_folder.paths import ENDPOINT
 from common.sockets.curve import write_pair
 
 TURNS = 5
@@ -264,18 +264,8 @@ def _ps_server(*flags: str) -> Iterator[str]:
     """A ps-server on loopback, with RMSProp unless a preset is given; yields its HOST:PORT."""
     if "--preset" not in flags:
         flags = ("--optimizer", "rmsprop", *flags)
-    with tempfile.TemporaryDirectory() as folder:
-        endpoint = Path(folder) / ENDPOINT
-        command = [str(SCRIPTS / "ps-server"), "--host", "127.0.0.1", "--port", "0", "--run-dir", folder, *flags]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            while not (endpoint.exists() and endpoint.read_text().strip()):
-                assert server.poll() is None, f"{command} has failed"
-                _wait(0.05)
-            yield endpoint.read_text().strip()
-        finally:
-            server.terminate()
-            server.wait()
+    with serving([str(SCRIPTS / "ps-server"), "--host", "127.0.0.1", "--port", "0", *flags]) as (address, _):
+        yield address
 
 
 @contextmanager

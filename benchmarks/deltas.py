@@ -9,9 +9,7 @@ is the bytes without compression over the bytes with it, a median; times are of 
 
 import argparse
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -24,10 +22,10 @@ import zstandard
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.servers import serving
 from common.protocol import messages
 from common.protocol.codecs import CODECS
 from common.protocol.wire import read_to_worker, to_frames
-from common.run_folder.paths import ENDPOINT
 from common.sockets.zmq_sockets import connect, dealer, receive_frames
 
 APART = (1, 4, 16, 64)  # updates between the two versions
@@ -86,18 +84,8 @@ def measure(pulled: dict[int, np.ndarray]) -> dict[tuple[str, int], list[tuple[f
 
 def observe(preset: str, seconds: float, flags: list[str]) -> None:
     scripts = Path(sys.executable).parent
-    with tempfile.TemporaryDirectory() as folder:
-        command = [str(scripts / "rl-cluster"), "--preset", preset, "--workers", "2", "--run-dir", folder, *flags]
-        cluster = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            endpoint = Path(folder) / ENDPOINT
-            while not (endpoint.exists() and endpoint.read_text().strip()):
-                assert cluster.poll() is None, f"{command} has failed"
-                time.sleep(0.1)
-            pulled = dict(versions(endpoint.read_text().strip(), seconds))
-        finally:
-            cluster.terminate()
-            cluster.wait()
+    with serving([str(scripts / "rl-cluster"), "--preset", preset, "--workers", "2", *flags]) as (server, _):
+        pulled = dict(versions(server, seconds))
     size = len(next(iter(pulled.values())))
     table = Table(f"{preset}: {size:,} parameters", "whole", *(f"{apart} apart" for apart in APART), "ms")
     found = measure(pulled)

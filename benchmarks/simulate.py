@@ -18,9 +18,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.fleet_model import Fleet, Prediction, Visit, predicted
-from benchmarks.planning import write_plans
-from benchmarks.service_times import (
+from benchmarks.fleets.fleet_model import Fleet, Prediction, Visit, predicted
+from benchmarks.fleets.planning import write_plans
+from benchmarks.fleets.service_times import (
     FLOAT32,
     Costs,
     Measured,
@@ -29,7 +29,7 @@ from benchmarks.service_times import (
     measured_runs,
 )
 
-KEPT = Path(__file__).with_name("service_times.json")
+KEPT = Path(__file__).parent / "fleets" / "service_times.json"
 MOST_ERROR = 0.15
 BAR_WORKERS = (1, 8, 64)
 LONGEST_WAKE = 2e-3  # seconds; longer is no waking
@@ -105,7 +105,7 @@ def check(times: ServiceTimes) -> float:
 
 
 def of_local_run(times: ServiceTimes, workers: int, parameters: int) -> Prediction:
-    """What the simulator predicts for synthetic workers on the machine that was measured."""
+    """The simulator's prediction for synthetic workers on the machine that was measured."""
     wake = times.wake_seconds
     fleet = local_fleet(times.costs, workers, parameters, FLOAT32, cores=times.cores, wake=wake)
     return predicted(fleet)

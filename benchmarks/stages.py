@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.push_pull import gradients, our_parameters
+from benchmarks.servers import serving
 from common.program.allocator import keep_freed_memory
 from common.protocol.codecs import Float32
-from common.run_folder.paths import ENDPOINT
 from common.sockets import shared_memory
 from ps_server import cli
 from ps_server.machine.parameter_server import ParameterServer
@@ -95,27 +95,21 @@ def serve(result: str, *flags: str) -> None:
 def measure(size: int, *, by_memory: bool) -> dict[str, float]:
     shared_memory.FOLDER = shared_memory.FOLDER if by_memory else "/nowhere"
     with tempfile.TemporaryDirectory() as folder:
-        endpoint, result = Path(folder) / ENDPOINT, Path(folder) / "times"
-        flags = ["--host", "127.0.0.1", "--port", "0", "--run-dir", folder, "--optimizer", "rmsprop"]
-        command = [sys.executable, "-m", "benchmarks.stages", "serve", str(result), *flags]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while not (endpoint.exists() and endpoint.read_text().strip()):
-            assert server.poll() is None, f"{command} has failed"
-            time.sleep(0.05)
-        times = clock_all(WORKER)
-        client, parameters = our_parameters(endpoint.read_text().strip(), size, resend_bytes=0)
-        weights = torch.zeros(size)
-        parameters.seed(weights)
-        newest = parameters.pull()
-        push_pull = clocked(parameters.push_pull, times["worker: push_pull"])
-        gradient = clocked(gradients(client, size), times["worker: a gradient"])
-        place = clocked(weights.copy_, times["worker: weights into place"])
-        for _ in range(TRIPS):
-            newest = push_pull(gradient(), computed_on=newest, steps=1)
-            place(newest.weights)
-        client.close()
-        server.terminate()
-        server.wait()
+        result = Path(folder) / "times"
+        flags = ["--host", "127.0.0.1", "--port", "0", "--optimizer", "rmsprop"]
+        with serving([sys.executable, "-m", "benchmarks.stages", "serve", str(result), *flags]) as (server, _):
+            times = clock_all(WORKER)
+            client, parameters = our_parameters(server, size, resend_bytes=0)
+            weights = torch.zeros(size)
+            parameters.seed(weights)
+            newest = parameters.pull()
+            push_pull = clocked(parameters.push_pull, times["worker: push_pull"])
+            gradient = clocked(gradients(client, size), times["worker: a gradient"])
+            place = clocked(weights.copy_, times["worker: weights into place"])
+            for _ in range(TRIPS):
+                newest = push_pull(gradient(), computed_on=newest, steps=1)
+                place(newest.weights)
+            client.close()
         return low(times) | json.loads(result.read_text())
 
 

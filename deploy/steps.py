@@ -1,5 +1,5 @@
 """
-What the scenarios of the engines share: steps and their seconds, the status of a run, runs whose pushes are counted.
+The common part of the engines' scenarios: steps and their seconds, the status of a run, runs whose pushes are counted.
 
 A counted run has tests/trials/swarm.py in place of rl-worker: each worker adds 1 to a weight of its own, and notes in a
 file how many pushes it has begun, and how many were acknowledged. So the weights show exactly what is lost or doubled.

@@ -279,7 +279,7 @@ def _save(server: Server, *, json: bool) -> None:
 
 
 def _name() -> str:
-    """What this program calls itself in the history of adjustments."""
+    """The name of this program in the history of adjustments."""
     return as_text(f"ps-ctl at {socket.gethostname()}")
 
 

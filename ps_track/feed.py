@@ -1,5 +1,5 @@
 """
-What a tracker is sent: points of numbers over T, and events, from the files of a run folder.
+The input of a tracker: points of numbers over T, and events, from the files of a run folder.
 
 A point is a row of metrics.jsonl, a game of episodes.jsonl, or the mean of the workers' meters in workers.jsonl. What
 was sent is remembered beside them, so that a resumed run goes on where the tracker is. No tracker is known here.
@@ -35,7 +35,7 @@ class MetersRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Position(msgspec.Struct, kw_only=True):
-    """What of a run was sent: everything up to these rows."""
+    """The sent part of a run: everything up to these rows."""
 
     points: int = 0
     time: float = 0.0  # of a row of metrics, in seconds since 1970
@@ -56,7 +56,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Batch:
-    """What is new."""
+    """The new points and events."""
 
     points: Sequence[Point]
     events: Sequence[EventRow]
@@ -75,7 +75,7 @@ class Feed:
         self.newest: MetricsRow | None = None  # row of metrics
 
     def read(self) -> Batch:
-        """What was added since the last call."""
+        """The points and events since the last call."""
         at = self.position
         metrics = [row for row in self._metrics.read()[0] if row.run_id and row.phase != "standby"]
         self.newest = metrics[-1] if metrics else self.newest

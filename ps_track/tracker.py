@@ -1,4 +1,4 @@
-"""What ps_track asks of a tracker, and what it tells it of the run."""
+"""The interface of a tracker, and the description of the run that it gets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -41,7 +41,7 @@ class MetricsPoint(msgspec.Struct):
         return cls(time, **{name: getattr(status, name) for name in cls.__struct_fields__ if name != "time"})
 
     def drawn(self) -> dict[str, Any]:
-        """What is drawn as curves."""
+        """The numbers that are drawn as curves."""
         row = msgspec.structs.asdict(self)
         del row["time"], row["staleness_counts"]
         return row

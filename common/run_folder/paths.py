@@ -72,7 +72,7 @@ def tracker_log(folder: Path, tracker: str) -> Path:
 
 
 def tracker_position(folder: Path, tracker: str) -> Path:
-    """What an experiment tracker has of a run."""
+    """The file that says how much of a run an experiment tracker has."""
     return folder / f"{tracker}.json"
 
 

@@ -69,4 +69,4 @@ def _ending(name: TrackerName, child: Child, folder: Path, *, is_done: bool) -> 
     if is_done and child.exit_status == 0:
         return f"{name}: {child.last_line()}"
     why = child.cause_of_death() if is_done else f"its last rows were not sent in time (its log: {child.log})"
-    return f"{name}: {why}. What it lacks of the run is sent by: python -m ps_track {folder} --track {name}"
+    return f"{name}: {why}. The rest of the run is sent by: python -m ps_track {folder} --track {name}"

@@ -94,7 +94,7 @@ def _families(host: str) -> tuple[set[int], str]:
 
 
 def _bindable(host: str) -> str:
-    """What ZeroMQ can listen on: an address or an interface, since it resolves no names."""
+    """A place that ZeroMQ can listen on: an address or an interface, since it resolves no names."""
     if host == "*" or is_ipv6(host) or host in (name for _, name in socket.if_nameindex()):
         return host
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""What the scenario applies: the folders beside this file, with small requests and runs of its own."""
+"""The manifests of the scenario: the folders beside this file, with small requests and runs of its own."""
 
 # No target and a long budget: the scenario ends the run.
 FLAGS = "--checkpoint-seconds 2 --until-return None --max-steps 1000000000"

@@ -268,7 +268,7 @@ def main() -> None:
 
 
 def tell(cluster: Cluster) -> None:
-    """What the cluster has to say, for whoever has to find out what went wrong."""
+    """The cluster's events and logs, to find out what went wrong."""
     look: Callable[..., str] = lambda *arguments: cluster.kubectl(*arguments, check=False)  # noqa: E731
     print(look("get", "all,hpa,pdb,pvc", "--output", "wide"), look("get", "events")[-4000:])
     for pod in (*SERVERS, *cluster.pods(WORKER), *cluster.pods("ps-rl-metrics")):

@@ -73,7 +73,7 @@ class Cluster:
             raise
 
     def command(self, *words: str) -> str:
-        """What a command of Slurm prints on the login host."""
+        """The output of a command of Slurm on the login host."""
         done = subprocess.run(
             [*self.login.prefix, *words],
             env=os.environ | {"SLURM_CONF": str(self.folder / "slurm.conf")},

@@ -58,7 +58,7 @@ class Algorithm(Protocol):
         ...
 
     def outlook(self, observations: Tensor, state: State, starts: Tensor) -> Outlook:
-        """What `act` decides by for the same arguments; without gradients, and without effect on later decisions."""
+        """The grounds of `act` for the same arguments; without gradients, and without effect on later decisions."""
         ...
 
     def batches(self, trajectory: Trajectory) -> Iterator[Any]:

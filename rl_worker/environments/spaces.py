@@ -1,5 +1,5 @@
 """
-What B environments show and take: the observation space and the action spaces, the same for every family.
+The spaces of B environments: the observation space and the action spaces, the same for every family.
 
 Most observations are one array. Those with several parts (images, a vector, an action mask) are packed: a row of bytes
 for each observation, so that everything between an environment and a network handles one array. Only the network reads
@@ -121,7 +121,7 @@ ActionSpace = DiscreteActions | MultiDiscreteActions | BoxActions
 
 
 class Spaces(Protocol):
-    """What an agent is built for: environments, or an exported policy."""
+    """The spaces that an agent is built for: those of environments, or of an exported policy."""
 
     @property
     def observations(self) -> ObservationSpace: ...

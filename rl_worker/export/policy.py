@@ -40,12 +40,12 @@ class Policy:
 
     @property
     def observations(self) -> ObservationSpace:
-        """What `act` takes."""
+        """The space of the argument of `act`."""
         return self._spaces.observations
 
     @property
     def actions(self) -> ActionSpace:
-        """What `act` returns."""
+        """The space of the result of `act`."""
         return self._spaces.actions
 
     def reset(self) -> None:

@@ -152,7 +152,7 @@ def _status_of(settings: LoadSettings) -> StatusReply:
 
 
 def _workloads(settings: LoadSettings, target: Target, wire: Wire, processes: int) -> list[Workload]:
-    """What each process does: the workers are dealt out evenly."""
+    """The task of each process: the workers are dealt out evenly."""
     names = [f"{settings.prefix}-{number}" for number in range(settings.workers)]
     return [
         Workload(

@@ -62,7 +62,7 @@ class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> str:
-        """What went wrong, in one sentence; "" if every worker joined, and none was refused or lost."""
+        """The failure, in one sentence; "" if every worker joined, and none was refused or lost."""
         because = "".join(f"; {code or 'error'}: {reason}" for code, reason in self.reasons.items())
         if self.joined < self.workers:
             return f"{self.workers - self.joined} of {self.workers} workers did not join{because}"

@@ -115,7 +115,7 @@ class SyntheticWorker:
         return self._call(self._machine.leave("the load test is over", now=now), now=now)
 
     def _after(self, effects: list[Effect], *, now: float) -> list[Transmit | Reconnect]:
-        """What is left to do of these effects, and what follows from them."""
+        """The effects that remain to be carried out, and those that follow from them."""
         left: list[Transmit | Reconnect] = []
         for effect in effects:
             match effect:

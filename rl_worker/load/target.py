@@ -1,5 +1,5 @@
 """
-What a load test may do to the server that it finds. Pure.
+The rights of a load test at the server that it finds. Pure.
 
 A run that is not made for load tests is somebody's training. Gradients of zeros leave its weights, but each makes a
 version, so that the gradients of real workers count as later, and each moves what the optimizer remembers. Where

@@ -41,7 +41,7 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What the workers of a process did while they pushed."""
+    """The pushes of a process's workers."""
 
     seconds: float
     settled: tuple[int, ...]  # pushes that were applied, by worker

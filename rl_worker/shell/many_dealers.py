@@ -26,7 +26,7 @@ LINGER_MILLISECONDS = 1000  # for the last messages
 
 
 class Worker(Protocol):
-    """What drives one connection. `now` is seconds of time.monotonic."""
+    """The driver of one connection. `now` is seconds of time.monotonic."""
 
     def receive(self, message: ToWorker, vector: Sequence[Buffer], *, now: float) -> list[Transmit | Reconnect]: ...
     def tick(self, *, now: float) -> list[Transmit | Reconnect]: ...

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.fleet_model import Fleet, Visit, predicted
+from benchmarks.fleets.fleet_model import Fleet, Visit, predicted
 from common.settings.run_spec import Staleness
 
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from benchmarks.planning import best_plan
-from benchmarks.service_times import CODECS, FLOAT32, THREADS, Cost, Measured, ServiceTimes, fitted_costs
+from benchmarks.fleets.planning import best_plan
+from benchmarks.fleets.service_times import CODECS, FLOAT32, THREADS, Cost, Measured, ServiceTimes, fitted_costs
 from benchmarks.simulate import local_fleet
 
 

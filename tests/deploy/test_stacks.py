@@ -49,7 +49,7 @@ def test_the_stack_gives_workers_no_key_but_their_own_and_servers_the_layout_of_
 
 
 def configured(*files: str) -> dict[str, Any]:
-    """What `docker compose` makes of files, with all profiles."""
+    """The configuration that `docker compose` makes of files, with all profiles."""
     if (
         shutil.which("docker") is None
         or subprocess.run(["docker", "compose", "version"], capture_output=True).returncode

@@ -1,5 +1,5 @@
 """
-What a command of a page has to satisfy, by the program that it starts. A program without a rule fails a test.
+The rules for a command of a page, by the program that it starts. A program without a rule fails a test.
 
 The programs of ps-rl: their own parser takes the whole command line. Others: what they name in this repository exists,
 and a test runs just that. Rules raise AssertionError or what the parser raises.

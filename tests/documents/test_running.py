@@ -1,7 +1,7 @@
 """
 The blocks of commands run for real, in a folder of their own: `make docs-test`.
 
-What is substituted, and nothing else:
+The substitutions, and no others:
   addresses    HOST:5555 is a live server of CartPole, or the server that the block has started; ports are free ones
   budgets      a preset of minutes becomes cartpole-a3c, its target 20 becomes 499; rl-cluster gets --max-steps 3000
   load         1,000 synthetic workers are 20, for 2 seconds

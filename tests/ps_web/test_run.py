@@ -1,4 +1,4 @@
-"""What a page is sent of a run: from its folder, and from its server."""
+"""The messages about a run to a page: from its folder, and from its server."""
 
 import json
 from pathlib import Path

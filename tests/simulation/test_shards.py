@@ -107,7 +107,7 @@ def test_blocks_of_int8_are_those_of_the_whole_vector() -> None:
 
 @pytest.mark.parametrize("codec", ["topk", "int8"])
 def test_compressed_pushes_to_shards_are_settled_everywhere(codec: Any) -> None:
-    """What a codec drops is added to the next push of the same range."""
+    """The part that a codec drops is added to the next push of the same range."""
     cluster = SimulatedShards(
         LARGE, shards=3, workers=1, settings=EXACT, faults=Faults(), wire=Wire(gradient_codec=codec, prefetch=4)
     )

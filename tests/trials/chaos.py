@@ -43,7 +43,7 @@ class Chaos:
             wait_for(lambda endpoint=endpoint: status_of(endpoint).version > 1, program=server)  # type: ignore[misc]
 
     def figures(self) -> dict[str, int]:
-        """What was done to the run."""
+        """The faults of the run so far."""
         return {
             "workers": self.swarms.next,
             "server_kills": self.server_kills,

@@ -48,7 +48,7 @@ def exported(folder: Path, run: RunSpec, spaces: PolicySpaces) -> Any:
 
 @pytest.fixture
 def policy_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """What `rl-eval --export` makes of a checkpoint."""
+    """The folder that `rl-eval --export` makes of a checkpoint."""
     path = checkpoint(tmp_path / "checkpoint.safetensors")
     folder = tmp_path / "policy"
     assert evaluate(["--checkpoint", str(path), "--episodes", "5", "--export", str(folder)]) == 0

@@ -1,4 +1,4 @@
-"""What an actor keeps running on its node, without Ray: real server and worker programs where it matters."""
+"""Programs that an actor keeps running on its node, without Ray: real servers and workers where it matters."""
 
 import os
 import signal

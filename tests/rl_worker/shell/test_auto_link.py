@@ -1,4 +1,4 @@
-"""What is chosen for which link, and that the link is measured as it is."""
+"""The choice for each link, and that the link is measured as it is."""
 
 from collections.abc import Sequence
 

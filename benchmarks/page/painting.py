@@ -1,5 +1,5 @@
 """
-How soon a page of a long run is drawn: `python -m benchmarks.painting`.
+How soon a page of a long run is drawn: `python -m benchmarks.page.painting`.
 
 The run folder is as long as a run of ten million steps can make it: a quarter of a million episodes, 28 hours of
 metrics. The time runs from the navigation of a browser to the first curve. The first page reads the folder; further

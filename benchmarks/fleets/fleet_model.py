@@ -56,7 +56,7 @@ class Fleet:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What came of it, after the start was over."""
+    """The figures of a simulated fleet, after the start was over."""
 
     pushes_per_second: float
     useful_pushes_per_second: float  # each weighted as the staleness rule weighs it

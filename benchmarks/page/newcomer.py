@@ -1,5 +1,5 @@
 """
-The newcomer's path, timed: `python -m benchmarks.newcomer [--venv FOLDER] [--preset NAME]`.
+The newcomer's path, timed: `python -m benchmarks.page.newcomer [--venv FOLDER] [--preset NAME]`.
 
 The repository is cloned into a new folder, everything is installed there as `make train` does, and `make train` is
 started. The clock runs from that start until a browser at the printed address shows a curve of returns that has grown.
@@ -20,7 +20,7 @@ from pathlib import Path
 import tyro
 from playwright.sync_api import Page, sync_playwright
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 GIVE_UP_SECONDS = 600.0
 CURVE = "last(runs.get(0)?.points.mean_return_100) === null ? 0 : last(runs.get(0).points.global_steps)"
 

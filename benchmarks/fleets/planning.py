@@ -1,6 +1,6 @@
 """
-What a fleet needs, by the simulator: for so many workers with so large a network, which codec, how many shards, and how
-much work between two pushes. Writes the table of docs/PLANNING.md and its pictures.
+The needs of a fleet, by the simulator: for so many workers with so large a network, which codec, how many shards, and
+how much work between two pushes. Writes the table of docs/PLANNING.md and its pictures.
 
 The servers are like the one that was measured, with a core for each of their two threads. Workers have a core each, and
 a link as fast as a shard's.
@@ -16,10 +16,10 @@ from matplotlib import pyplot
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.fleet_model import Fleet, Prediction, Visit, predicted
-from benchmarks.service_times import CODECS, FLOAT32, ServiceTimes
+from benchmarks.fleets.fleet_model import Fleet, Prediction, Visit, predicted
+from benchmarks.fleets.service_times import CODECS, FLOAT32, ServiceTimes
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "PLANNING.md"
 IMAGES = ROOT / "docs" / "images"
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1 + 4 / 256, "topk": 1 / 8 + (1 + 4 / 256) / 4}  # of an element

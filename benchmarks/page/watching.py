@@ -1,5 +1,5 @@
 """
-What watching costs: `python -m benchmarks.watching [--turns N] [--seconds N] [--preset NAME]`.
+The cost of watching: `python -m benchmarks.page.watching [--turns N] [--seconds N] [--preset NAME]`.
 
 One run trains without a break. In each turn, windows of equal length follow each other: without the page, with a page
 that nobody has open, and with one viewer who has the page open and sees a live game, while the metrics are scraped. The
@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.training import status_of
+from common.run_folder.endpoint_file import read_endpoint
 from common.run_folder.paths import ENDPOINT
 
 TOKEN = "a-benchmark"
@@ -37,7 +38,7 @@ NONE, IDLE, VIEWER = "no page", "page, nobody looks", "page, metrics, live game"
 
 @dataclass(frozen=True)
 class Flags:
-    """What watching costs."""
+    """The cost of watching a run."""
 
     preset: str = "pong"
     workers: int = 2
@@ -79,8 +80,8 @@ class Watched:
         endless = ["--max-steps", "1000000000", "--max-minutes", "0", "--until-return", "None"]
         self._started.append(_start(*server, *endless))
         endpoint = run / ENDPOINT
-        _wait_for(lambda: endpoint.exists() and bool(endpoint.read_text().strip()))
-        self.server = endpoint.read_text().strip()
+        _wait_for(lambda: bool(read_endpoint(endpoint)))
+        self.server = read_endpoint(endpoint)
         for number in range(self._flags.workers):
             self._started.append(_start("rl_worker", "--server", self.server, "--name", f"worker-{number}"))
         page = ["ps_web", str(run), "--port", "0", "--token", TOKEN, "--address-file", str(self._file)]

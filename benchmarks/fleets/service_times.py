@@ -9,10 +9,7 @@ counts the processor time of each thread, so other programs on the machine chang
 for each thread: `alone` is what is shared when many messages come at once. `element` depends on the codecs.
 """
 
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +17,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from benchmarks.servers import serving
 from common.protocol.messages import StatusReply, StatusRequest
 from common.protocol.tensors import Schema, TensorSpec
-from common.run_folder.paths import ENDPOINT
 from common.settings.run_spec import RunSpec
 from common.sockets.request import ask
 from rl_worker.load.processes import LoadProcesses
@@ -68,7 +65,7 @@ Costs = dict[str, Cost]  # by thread
 
 
 class ServiceTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured, where and when, and what was fitted to it. benchmarks/service_times.json is one."""
+    """Measurements, their place and time, and the functions fitted to them; service_times.json is one."""
 
     machine: str
     cores: int
@@ -123,19 +120,9 @@ def _fitted(thread: str, runs: list[Measured]) -> Cost:
 @contextmanager
 def _server() -> Iterator[tuple[str, int]]:
     """A server without a run: its address and its process id."""
-    with tempfile.TemporaryDirectory() as folder:
-        flags = ["--host", "127.0.0.1", "--port", "0", "--run-dir", folder, "--checkpoint-seconds", "3600"]
-        command = [sys.executable, "-m", "ps_server", *flags, "--lease-seconds", "60"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            endpoint = Path(folder) / ENDPOINT
-            while not (endpoint.exists() and endpoint.read_text().strip()):
-                assert process.poll() is None, f"{command} has failed"
-                time.sleep(0.05)
-            yield endpoint.read_text().strip(), process.pid
-        finally:
-            process.terminate()
-            process.wait()
+    flags = ["--host", "127.0.0.1", "--port", "0", "--checkpoint-seconds", "3600", "--lease-seconds", "60"]
+    with serving([sys.executable, "-m", "ps_server", *flags]) as server:
+        yield server
 
 
 def _measured(server: str, server_pid: int, workers: int, size: int, codecs: str) -> Measured:

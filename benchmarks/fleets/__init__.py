@@ -1,0 +1,1 @@
+"""Fleets that are too large to measure: a model of them, and the measured times that it is fitted to."""
