@@ -5,9 +5,10 @@ A tracker that fails is tried again, at growing intervals, with the rows that it
 middle is sent again as a whole.
 """
 
+import contextlib
 import importlib
 import logging
-import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from common.errors import PsRlError, SettingsError
 from common.program.flags import parse_program
 from common.program.log_lines import log_as
 from common.program.run_program import run_program
-from common.program.stop_signals import StopSignal
+from common.program.stop_signals import Interrupted, StopSignal
 from common.run_folder.paths import METRICS, SETTINGS, tracker_position
 from common.run_folder.trackers import TrackerName, check_trackers
 from common.settings.run_files import settings_as_written
@@ -31,7 +32,6 @@ PROGRAM = "ps-track"
 CLASSES: dict[TrackerName, str] = {"wandb": "WandbRun", "trackio": "TrackioRun", "mlflow": "MlflowRun"}
 POLL_SECONDS = 2.0
 MOST_RETRY_SECONDS = 60.0
-STOP_SECONDS = 0.1  # between two looks for a signal
 
 log = logging.getLogger(PROGRAM)
 
@@ -63,10 +63,11 @@ def track(argv: Sequence[str] | None = None) -> int:
     check_trackers([settings.track])
     if not settings.follow and not (settings.run / METRICS).exists():
         raise SettingsError(f"{settings.run}: is no run folder: there is no {METRICS} in it")
-    stop = StopSignal()
     tracking = Tracking(settings.run, settings.track)
     if settings.follow:
-        tracking.serve(stop)
+        tracking.serve()
+    else:
+        StopSignal()  # what has begun is sent to its end
     print(tracking.finish(), flush=True)
     return 0
 
@@ -82,17 +83,20 @@ class Tracking:
         self._has_begun = False
         self._pending: list[Batch] = []  # read, and not sent
 
-    def serve(self, stop: StopSignal) -> None:
+    def serve(self) -> None:
         """Send what is new, again and again, until a signal comes."""
         wait = POLL_SECONDS
-        while not stop.is_set():
-            try:
-                self.send()
-                wait = POLL_SECONDS
-            except Exception as error:  # whatever the tracker's package raises
-                wait = min(2 * wait, MOST_RETRY_SECONDS)
-                log.warning("%s: %s; trying again in %.0f s", type(error).__name__, error, wait)
-            _sleep(wait, stop)
+        with contextlib.suppress(Interrupted):
+            stop = StopSignal(raises=True)
+            while True:
+                with stop.postponed():
+                    try:
+                        self.send()
+                        wait = POLL_SECONDS
+                    except Exception as error:  # whatever the tracker's package raises
+                        wait = min(2 * wait, MOST_RETRY_SECONDS)
+                        log.warning("%s: %s; trying again in %.0f s", type(error).__name__, error, wait)
+                time.sleep(wait)
 
     def send(self) -> None:
         """Send the rows that are new. Raises what the tracker raises; the rows are sent with the next call then."""
@@ -132,10 +136,3 @@ class Tracking:
             self._tracker.begin(TrackedRun(run_id, self._folder.resolve().name, experiment, self._folder, settings))
             self._has_begun = True
         return self._tracker
-
-
-def _sleep(seconds: float, stop: StopSignal) -> None:
-    passed = 0.0
-    while passed < seconds and not stop.is_set():
-        threading.Event().wait(STOP_SECONDS)
-        passed += STOP_SECONDS

@@ -19,6 +19,7 @@ import msgspec
 from common.protocol.messages import Event, WatchedFrame
 from common.protocol.status import Status
 from common.run_folder.checkpoint_folder import checkpoints_of
+from common.run_folder.endpoint_file import read_endpoint
 from common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS, SETTINGS, WORKERS
 from common.run_folder.rows_tail import RowsTail
 from common.run_folder.run_rows import EventRow
@@ -211,10 +212,8 @@ class WatchedRun:
     def addresses(self) -> list[str]:
         """Where the server may be: the folder's newest address first."""
         places = list(self._servers)
-        if self.folder is not None:
-            with contextlib.suppress(OSError):
-                if address := (self.folder / ENDPOINT).read_text().strip():
-                    places.insert(0, address)
+        if self.folder is not None and (address := read_endpoint(self.folder / ENDPOINT)):
+            places.insert(0, address)
         if self._standby:
             places.append(self._standby)
         return places

@@ -14,6 +14,7 @@ from common.program.child_processes import Child, end_all
 from common.protocol import messages
 from common.protocol.addresses import EVERY_INTERFACE, bare_host
 from common.protocol.status import Status
+from common.run_folder.endpoint_file import read_endpoint
 from common.run_folder.paths import ENDPOINT, GIFS, server_log, shard_folder, worker_log
 from common.sockets.request import ask
 from rl_worker.local.supervision import Death, SupervisedProcess, SupervisedWorkers
@@ -179,7 +180,7 @@ def endpoint_of(server: Child, path: Path, *, written_before: int) -> str | None
     """
     while server.age_seconds < START_SECONDS:
         has_exited = server.wait(within_seconds=0.05)
-        if last_written(path) not in (0, written_before) and (endpoint := path.read_text().strip()):
+        if last_written(path) not in (0, written_before) and (endpoint := read_endpoint(path)):
             return endpoint
         if has_exited and server.exit_status == 0:
             return None
