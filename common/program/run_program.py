@@ -1,5 +1,6 @@
 """How a program runs its main function, and ends: exit status 0, 1 with one sentence, or 130."""
 
+import atexit
 import gc
 import sys
 from typing import Any, NoReturn
@@ -7,7 +8,7 @@ from typing import Any, NoReturn
 from common.errors import PsRlError
 from common.program.allocator import keep_freed_memory
 from common.program.output import lenient_output
-from common.program.stop_signals import Interrupted
+from common.program.stop_signals import Interrupted, ignore_stop_signals
 
 NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError
 
@@ -18,6 +19,7 @@ def run_program(main: Any, prog: str) -> NoReturn:
     gc.freeze()
     gc.enable()  # disabled by common/program/start.py
     keep_freed_memory()
+    atexit.register(ignore_stop_signals)
     with lenient_output(prog):
         try:
             sys.exit(main())

@@ -92,3 +92,14 @@ def leave_at_once() -> None:
     for number in (signal.SIGTERM, signal.SIGUSR1):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda *_: os._exit(0))
+
+
+def ignore_stop_signals() -> None:
+    """
+    From here on a stop signal changes nothing: the program is on its way out, with the status of its main.
+
+    An interpreter that ends restores the default action of every signal that has a handler, before it takes its modules
+    apart: a SIGTERM at that moment would end the program with status -15.
+    """
+    for number in (signal.SIGTERM, *IGNORABLE):
+        signal.signal(number, signal.SIG_IGN)

@@ -1,6 +1,8 @@
 """How a program ends."""
 
 import gc
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -74,3 +76,29 @@ def test_settings_that_ask_for_too_much_memory_end_in_a_sentence(
         run_program(main, "oven")
     assert left.value.code == 1
     assert capsys.readouterr().err == f"oven: there is not enough memory for these settings: {error}\n"
+
+
+LATE = """
+import os, sys
+from common.program.run_program import run_program
+from common.program.stop_signals import StopSignal
+
+class Late:  # taken apart after the interpreter's signal handlers
+    def __del__(self, write=os.write, kill=os.kill, pid=os.getpid(), number=int(sys.argv[1])):
+        write(1, b"late")
+        kill(pid, number)
+
+sys.late = Late()
+
+def main():
+    StopSignal()
+    return 3
+
+run_program(main, "oven")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+def test_a_stop_signal_while_the_interpreter_ends_changes_no_status(number: int) -> None:
+    ended = subprocess.run([sys.executable, "-c", LATE, str(int(number))], capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout) == (3, b"late"), ended.stderr
