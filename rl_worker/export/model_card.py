@@ -3,6 +3,7 @@
 from common.settings.run_spec import RunSpec
 from rl_worker.environments.interface import Environments
 from rl_worker.play.games import Result
+from rl_worker.scores.report import actions_of, copies_in, interval_of, scores_beside
 
 CARD = """\
 ---
@@ -24,8 +25,9 @@ A policy of the preset `{preset}` ({algorithm}), after {steps:,} steps and {minu
 
 ## Score
 
-**{mean:.2f}** (95 % {low:.2f} to {high:.2f}; standard deviation {std:.2f}): the mean true, unclipped return of
+**{mean:.2f}** (95 % interval: {interval}; standard deviation {std:.2f}): the mean true, unclipped return of
 {episodes} full games, {how}. `receipt.json` replays each of them: `rl-eval --verify receipt.json`.
+{baselines}
 
 | Protocol | |
 |---|---|
@@ -59,12 +61,22 @@ def model_card(
         steps=global_steps,
         minutes=minutes,
         mean=result.mean,
-        low=result.low,
-        high=result.high,
+        interval=interval_of(result),
         std=result.std,
         episodes=result.episodes,
-        how="the most probable action" if result.greedy else "actions sampled from the policy",
+        how=actions_of(result) + copies_in(result),
+        baselines=_baselines(result),
         protocol="\n".join(f"| {name} | {value} |" for name, value in environments.description.items()),
         observations=environments.observations,
         sha256=sha256,
     )
+
+
+def _baselines(result: Result) -> str:
+    """A table of the score among its baselines; "" if none were measured."""
+    if not result.baselines:
+        return ""
+    rows = [f"| {name} | {row.mean:.2f} | {interval_of(row)} |" for name, row in scores_beside(result)]
+    head = "Beside it random play, and each action held all the time"
+    share = f", but for the same share of random actions ({result.epsilon:g})" if result.epsilon else ""
+    return "\n".join([f"\n{head}{share}:\n", "| | mean | 95 % |", "|---|---|---|", *rows])

@@ -8,7 +8,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import torch
@@ -20,9 +20,9 @@ from common.program.flags import parse_program
 from common.program.run_program import run_program
 from common.run_folder.object_store import is_url
 from common.settings.run_spec import RunSpec
-from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.imports import import_modules
+from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
 from rl_worker.export.policy_folder import MODEL
 from rl_worker.export.write_policy import write_policy
@@ -33,6 +33,8 @@ from rl_worker.play.receipt import MOST_ENVIRONMENTS, read_receipt, receipt_of, 
 from rl_worker.play.recording import record_game, record_gif
 from rl_worker.play.settings import EvaluationSettings
 from rl_worker.play.trained import Trained, trained_at, trained_in, trained_in_store
+from rl_worker.scores.baselines import measure_baselines
+from rl_worker.scores.report import print_result
 
 PROGRAM = "rl-eval"
 
@@ -80,40 +82,62 @@ def _verify(path: Path, settings: EvaluationSettings) -> None:
     import_modules(settings.imports, receipt.environment, source=str(path), is_trusted=False)
     verify(receipt, source=str(path))
     print(f"{path}: verified: each of {receipt.episodes} games has its score again")
-    _print(_summary(receipt.games, receipt.environment.id, greedy=receipt.greedy))
+    id, greedy, epsilon = receipt.environment.id, receipt.greedy, receipt.epsilon
+    result = summary(receipt.games, environment=id, greedy=greedy, epsilon=epsilon)
+    print_result(msgspec.structs.replace(result, baselines=receipt.baselines))
 
 
 def _play(trained: Trained, settings: EvaluationSettings) -> Algorithm:
     """Play the games, print and write their scores; returns the agent."""
-    environment = trained.run.environment
+    environment, seed = trained.run.environment, settings.seed
     environments = make_environments(environment, count=min(settings.episodes, MOST_ENVIRONMENTS))
-    agent = build_agent(trained.run, environments, device=torch.device("cpu"), seed=settings.seed)
-    trained.load(agent)
+    epsilon = trained.epsilon(given=settings.epsilon, greedy=settings.greedy)
+    agent = trained.agent(environments, epsilon=epsilon, seed=seed)
+    games = _games(agent, environments, settings)
+    environments.close()
+    result = summary(games, environment=environment.id, greedy=settings.greedy, epsilon=epsilon)
+    if settings.baselines:
+        baselines = measure_baselines(environment, epsilon=epsilon or 0.0, seed=seed)
+        result = msgspec.structs.replace(result, baselines=baselines)
+    print_result(result)
+    _write_files(games, result, trained, environments, agent, settings)
+    return agent
+
+
+def _games(agent: Algorithm, environments: Environments, settings: EvaluationSettings) -> list[Game]:
+    """The games, played beside a progress bar; with their actions only where a file needs them."""
     played = play(agent, environments, episodes=settings.episodes, greedy=settings.greedy, seed=settings.seed)
     console = Console(stderr=True)
     is_silent = not console.is_terminal
     shown = track(played, "games", settings.episodes, console=console, transient=True, disable=is_silent)
     has_actions = any((settings.receipt, settings.contact_sheet, settings.export))
-    games = [game if has_actions else msgspec.structs.replace(game, actions=[]) for game in shown]
-    environments.close()
-    result = _summary(games, environment.id, greedy=settings.greedy)
-    _print(result)
+    return [game if has_actions else msgspec.structs.replace(game, actions=[]) for game in shown]
+
+
+def _write_files(
+    games: list[Game],
+    result: Result,
+    trained: Trained,
+    environments: Environments,
+    agent: Algorithm,
+    settings: EvaluationSettings,
+) -> None:
+    """Write the files that the games themselves fill."""
+    of_result: dict[str, Any] = {"greedy": result.greedy, "epsilon": result.epsilon, "baselines": result.baselines}
     if settings.json is not None:
         _write(settings.json, result)
     if settings.receipt is not None:
-        receipt = receipt_of(games, trained, environments, greedy=settings.greedy, seed=settings.seed)
-        write_receipt(settings.receipt, receipt)
+        write_receipt(settings.receipt, receipt_of(games, trained, environments, seed=settings.seed, **of_result))
         print(f"receipt: {settings.receipt}")
     if settings.contact_sheet is not None:
-        write_contact_sheet(settings.contact_sheet, environment, games, seed=settings.seed)
+        write_contact_sheet(settings.contact_sheet, trained.run.environment, games, seed=settings.seed)
         print(f"contact sheet: {settings.contact_sheet}")
     if settings.export is not None:
         # A path of this machine would mean nothing to others: the hash names the weights.
         portable = dataclasses.replace(trained, origin=MODEL)
-        receipt = receipt_of(games, portable, environments, greedy=settings.greedy, seed=settings.seed)
+        receipt = receipt_of(games, portable, environments, seed=settings.seed, **of_result)
         write_policy(settings.export, trained, agent.network, environments, receipt, result, has_onnx=settings.onnx)
         print(f"policy: {settings.export}")
-    return agent
 
 
 def _record(agent: Algorithm, run: RunSpec, settings: EvaluationSettings) -> None:
@@ -125,18 +149,6 @@ def _record(agent: Algorithm, run: RunSpec, settings: EvaluationSettings) -> Non
     if settings.gif is not None:
         _write_gif(settings.gif, agent, run, greedy=greedy, seed=seed, overlay=overlay)
         print(f"GIF: {settings.gif}")
-
-
-def _summary(games: Sequence[Game], environment: str, *, greedy: bool) -> Result:
-    return summary([game.score for game in games], environment=environment, greedy=greedy)
-
-
-def _print(result: Result) -> None:
-    how = "greedy" if result.greedy else "sampled"
-    print(
-        f"{result.environment}: mean {result.mean:.2f} (95 % {result.low:.2f} to {result.high:.2f}), "
-        f"std {result.std:.2f}, of {result.episodes} full games, {how} actions"
-    )
 
 
 def _write(path: Path, result: Result) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import imageio.v2
 import numpy as np
-import torch
 from PIL import Image, ImageDraw, ImageSequence
 
 from common.errors import CheckpointError, SettingsError
@@ -21,7 +20,6 @@ from common.run_folder.checkpoint_folder import best_first, newest_first
 from common.run_folder.jsonl import rows_in
 from common.run_folder.paths import CHECKPOINTS, EPISODES, GAME_GIFS, GIFS, MILESTONES
 from common.run_folder.run_rows import EpisodeRow
-from rl_worker.agent import build_agent
 from rl_worker.environments.imports import import_modules
 from rl_worker.environments.interface import Screen
 from rl_worker.environments.make import make_environments
@@ -136,8 +134,8 @@ def _played(run_folder: Path, settings: EvaluationSettings) -> list[Scene]:
 def _screens_of_game(trained: Trained, settings: EvaluationSettings) -> Timed:
     environments = make_environments(trained.run.environment, count=1, with_screen=True)
     try:
-        agent = build_agent(trained.run, environments, device=torch.device("cpu"), seed=settings.seed)
-        trained.load(agent)
+        epsilon = trained.epsilon(given=settings.epsilon, greedy=settings.greedy)
+        agent = trained.agent(environments, epsilon=epsilon, seed=settings.seed)
         screens = game_screens(agent, environments, greedy=settings.greedy, seed=settings.seed, overlay=False)
         for number, screen in enumerate(screens, start=1):
             yield number / environments.steps_per_second, screen

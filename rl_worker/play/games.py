@@ -1,21 +1,24 @@
 """
 Full games: how an agent plays them, their scores, and how their actions are replayed without the agent.
 
-Each environment draws its random numbers from its own seed, so one environment's games can be replayed alone.
+Each environment draws its random numbers from its own seed, so one environment's games can be replayed alone. A game is
+a copy of another if every observation, action and reward is the same: copies are no further evidence of a score.
 """
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
-from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
-from rl_worker.play.player import Player
+from rl_worker.play.player import Player, Plays
 
+LEAST_DISTINCT = 10  # games for an interval where some are copies: the approximation is of many
 Action = int | list[int | float]  # of DiscreteActions, MultiDiscreteActions, BoxActions
 
 
@@ -25,36 +28,63 @@ class Game(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     environment: int  # the number of the environment that played it
     score: float  # true, unclipped
     actions: list[Action]
+    trace: str  # a hash of every observation, action and reward, in their order
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The score of a policy that needs no learning, in the same protocol."""
+
+    name: str  # "random play", or the held action
+    mean: float
+    low: float | None  # of the 95 % interval; None: too few of the games were distinct
+    high: float | None
+    episodes: int
+    distinct: int  # games that are no copies of others
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Scores of the games. `low` and `high` bound the mean with 95 % confidence (normal approximation)."""
+    """
+    Scores of the games. `low` and `high` bound the mean with 95 % confidence (normal approximation).
+
+    The interval counts each distinct game once. It is None where games were copies and few of them distinct.
+    """
 
     environment: str
     episodes: int
     greedy: bool
+    epsilon: float | None  # share of random actions; None: the method has none
     mean: float
     std: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+    distinct: int
     scores: list[float]
+    baselines: list[Baseline] = []
 
 
-def summary(scores: Sequence[float], *, environment: str, greedy: bool) -> Result:
-    """Mean, standard deviation and confidence interval of scores."""
+def summary(games: Sequence[Game], *, environment: str, greedy: bool, epsilon: float | None = None) -> Result:
+    """Mean, standard deviation and confidence interval of the games' scores."""
+    scores = [game.score for game in games]
+    distinct = list({game.trace: game.score for game in games}.values())
     mean = float(np.mean(scores))
-    std = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
-    margin = 1.96 * std / math.sqrt(len(scores))
+    margin = 1.96 * _deviation(distinct) / math.sqrt(len(distinct))
+    has_interval = len(distinct) == len(games) or len(distinct) >= LEAST_DISTINCT
     return Result(
         environment=environment,
         episodes=len(scores),
         greedy=greedy,
+        epsilon=epsilon,
         mean=mean,
-        std=std,
-        low=mean - margin,
-        high=mean + margin,
-        scores=list(scores),
+        std=_deviation(scores),
+        low=mean - margin if has_interval else None,
+        high=mean + margin if has_interval else None,
+        distinct=len(distinct),
+        scores=scores,
     )
+
+
+def _deviation(scores: Sequence[float]) -> float:
+    return float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
 
 
 def shares(episodes: int, count: int) -> NDArray[np.int64]:
@@ -64,23 +94,35 @@ def shares(episodes: int, count: int) -> NDArray[np.int64]:
     return share
 
 
-def play(agent: Algorithm, environments: Environments, *, episodes: int, greedy: bool, seed: int) -> Iterator[Game]:
+def play(actor: Plays, environments: Environments, *, episodes: int, greedy: bool, seed: int) -> Iterator[Game]:
     """`episodes` full games, as they end. Each environment plays its share of them."""
     share = shares(episodes, environments.count)
     returns = np.zeros(environments.count)
     actions: list[list[Action]] = [[] for _ in range(environments.count)]
-    player = Player(agent, environments, greedy=greedy, seed=seed)
+    traces = [xxhash.xxh3_64() for _ in range(environments.count)]
+    player = Player(actor, environments, greedy=greedy, seed=seed)
     while share.any():
-        decision = player.decide()
+        seen, decision = player.grounds[0].numpy(), player.decide()
         for taken, action in zip(actions, decision.actions.tolist(), strict=True):
             taken.append(action)
+        # The trace comes before the step, which may write the next observations into the same memory.
+        _add(traces, seen, decision.actions.cpu().numpy())
         stepped = player.take(decision)
+        _add(traces, stepped.rewards)
         returns += stepped.rewards
         for row in np.flatnonzero(stepped.terminated | stepped.truncated):
             if share[row]:
                 share[row] -= 1
-                yield Game(environment=int(row), score=float(returns[row]), actions=actions[row])
-            returns[row], actions[row] = 0.0, []
+                trace = traces[row].hexdigest()
+                yield Game(environment=int(row), score=float(returns[row]), actions=actions[row], trace=trace)
+            returns[row], actions[row], traces[row] = 0.0, [], xxhash.xxh3_64()
+
+
+def _add(traces: Sequence[xxhash.xxh3_64], *arrays: NDArray[Any]) -> None:
+    """Add the rows [B, ...] of each array to the traces of their games."""
+    for array in arrays:
+        for trace, row in zip(traces, np.ascontiguousarray(array), strict=True):
+            trace.update(row.data if row.ndim else row.tobytes())
 
 
 class Replay:

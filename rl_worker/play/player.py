@@ -1,31 +1,42 @@
-"""How an agent plays without learning: one decision after another, with its recurrent state."""
+"""How an actor plays without learning: one decision after another, with its recurrent state."""
+
+from typing import Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from rl_worker.algorithms.algorithm import Algorithm, Outlook
 from rl_worker.environments.interface import Environments, Stepped
-from rl_worker.rollouts import Decision
+from rl_worker.rollouts import Decision, State
+
+
+class Plays(Protocol):
+    """An actor that can also leave out its exploration: an agent, or a fixed policy without a network."""
+
+    def initial_state(self, count: int) -> State: ...
+
+    def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision: ...
 
 
 class Player:
-    """An agent in environments, which are reset with `seed`."""
+    """An actor in environments, which are reset with `seed`."""
 
-    def __init__(self, agent: Algorithm, environments: Environments, *, greedy: bool, seed: int) -> None:
-        self._agent = agent
+    def __init__(self, actor: Plays, environments: Environments, *, greedy: bool, seed: int) -> None:
+        self._actor = actor
         self._environments = environments
         self._greedy = greedy
         self._observations = torch.from_numpy(environments.reset(seed))
-        self._state = agent.initial_state(environments.count)
+        self._state = actor.initial_state(environments.count)
         self._starts = torch.ones(environments.count, dtype=torch.bool)
+
+    @property
+    def grounds(self) -> tuple[Tensor, State, Tensor]:
+        """The grounds of the next decision: observations, recurrent state, and which observations begin a game."""
+        return self._observations, self._state, self._starts
 
     def decide(self) -> Decision:
         """Actions for the observations of now."""
-        return self._agent.act(self._observations, self._state, self._starts, greedy=self._greedy)
-
-    def outlook(self) -> Outlook:
-        """The agent's expectations for the present observations."""
-        return self._agent.outlook(self._observations, self._state, self._starts)
+        return self._actor.act(*self.grounds, greedy=self._greedy)
 
     def take(self, decision: Decision) -> Stepped:
         """Step every environment once."""

@@ -17,9 +17,10 @@ from common.errors import ReceiptError
 from common.settings.run_spec import Environment
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
-from rl_worker.play.games import Game, Replay, shares
+from rl_worker.play.games import Baseline, Game, Replay, shares
 from rl_worker.play.settings import MOST_EPISODES, MOST_SEED
 from rl_worker.play.trained import Trained
+from rl_worker.scores.baselines import measure_baselines
 
 FORMAT = "ps-rl receipt 1"
 MOST_ENVIRONMENTS = 16  # in lockstep
@@ -35,15 +36,26 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     environment: Environment  # the settings: frame skip, sticky actions, the subset of actions, …
     card: dict[str, Any]  # the settings in effect, in words
     greedy: bool  # the most probable actions; otherwise they were sampled
+    epsilon: float | None  # share of random actions of a method that learns action values
     seed: Annotated[int, msgspec.Meta(ge=0, le=MOST_SEED)]  # environment k is seeded with seed + k
     episodes: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPISODES)]
     environments: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENVIRONMENTS)]  # each plays a fixed share of the games
     versions: dict[str, str]
     games: list[Game]  # in the order of their ends
+    baselines: list[Baseline]  # random play and held actions, if they were measured
     checksums: dict[str, str] = {}  # of each part, by its name
 
 
-def receipt_of(games: list[Game], trained: Trained, environments: Environments, *, greedy: bool, seed: int) -> Receipt:
+def receipt_of(
+    games: list[Game],
+    trained: Trained,
+    environments: Environments,
+    *,
+    greedy: bool,
+    epsilon: float | None,
+    seed: int,
+    baselines: list[Baseline],
+) -> Receipt:
     """The receipt of all games that were played in these environments."""
     receipt = Receipt(
         format=FORMAT,
@@ -52,11 +64,13 @@ def receipt_of(games: list[Game], trained: Trained, environments: Environments, 
         environment=trained.run.environment,
         card=_card(environments),
         greedy=greedy,
+        epsilon=epsilon,
         seed=seed,
         episodes=len(games),
         environments=environments.count,
         versions=_versions(),
         games=games,
+        baselines=baselines,
     )
     return msgspec.structs.replace(receipt, checksums=_checksums(receipt))
 
@@ -83,8 +97,8 @@ def read_receipt(path: Path) -> Receipt:
 
 
 def verify(receipt: Receipt, *, source: str) -> None:
-    """Replay every game. Raises ReceiptError, which says what differs."""
-    differences = [_missing_games(receipt) or _first_difference(receipt)]
+    """Replay every game, and play the baselines again. Raises ReceiptError, which says what differs."""
+    differences = [_missing_games(receipt) or _first_difference(receipt) or _other_baseline(receipt)]
     edited = [name for name, checksum in _checksums(receipt).items() if receipt.checksums.get(name) != checksum]
     if edited:
         differences.append(f"it was edited after it was written: {', '.join(edited)}")
@@ -118,6 +132,21 @@ def _first_difference(receipt: Receipt) -> str:
         finally:
             environments.close()
     return ""
+
+
+def _other_baseline(receipt: Receipt) -> str:
+    """A sentence on the first baseline that is not as written; "" if there is none."""
+    if not receipt.baselines:
+        return ""
+    again = measure_baselines(receipt.environment, epsilon=receipt.epsilon or 0.0, seed=receipt.seed)
+    measured = {baseline.name: baseline for baseline in again}
+    for written in receipt.baselines:
+        here = measured.pop(written.name, None)
+        if here is None:
+            return f"the baseline {written.name}: does not exist here"
+        if here != written:
+            return f"the baseline {written.name}: its mean is {written.mean:g}, and {here.mean:g} when played again"
+    return f"the baseline {next(iter(measured))}: is missing" if measured else ""
 
 
 def _difference(game: Game, replay: Replay) -> str:

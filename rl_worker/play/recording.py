@@ -62,7 +62,7 @@ def game_screens(
     for _ in range(MOST_SCREENS):
         screen, decision = environments.screen(), player.decide()
         if overlay:
-            outlook = player.outlook()
+            outlook = agent.outlook(*player.grounds)
             screen = with_overlay(screen, environments.actions, score=score, outlook=outlook, decision=decision)
         yield screen
         stepped = player.take(decision)

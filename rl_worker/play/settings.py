@@ -32,6 +32,7 @@ class EvaluationSettings(CurveFlags):
       --checkpoint PATH        a run folder, or one checkpoint; --server HOST:PORT takes a live server's weights
       --episodes N             games to play
       --greedy                 always the most probable action, in place of sampling
+      --baselines              random play and each action held, beside the score
       --seed N                 of the games
       --receipt FILE           everything that decided the games; --verify FILE plays them again
       --json FILE              scores, mean, deviation, interval
@@ -54,7 +55,11 @@ class EvaluationSettings(CurveFlags):
     episodes: int = 100
     """full games to play"""
     greedy: bool = False
-    """take the most probable action instead of sampling the policy"""
+    """take the most probable action instead of sampling the policy; for action values the best one, as --epsilon 0"""
+    epsilon: float | None = None
+    """share of random actions of a method that learns action values; 0.05 when not given"""
+    baselines: bool = False
+    """also play 30 games each at random and with every single action held, and print them beside the score"""
     seed: int = 1_000_000
     """seed of the games; the default is far from training's seeds"""
     receipt: Path | None = None
@@ -86,6 +91,10 @@ class EvaluationSettings(CurveFlags):
         if len(given) != 1:
             raise SettingsError("give one of --checkpoint PATH, --server HOST:PORT and --verify RECEIPT")
         of_games = any((self.receipt, self.video, self.gif, self.contact_sheet, self.export, self.json))
+        if self.epsilon is not None and self.greedy:
+            raise SettingsError(f"--epsilon {self.epsilon:g}: --greedy has no random actions; leave one of them out")
+        if self.baselines and (self.verify is not None or self.film is not None):
+            raise SettingsError("--baselines: belongs to scored games; leave --verify and --film out")
         if self.verify is not None and (of_games or self.film is not None):
             raise SettingsError("--verify: replays games and writes no files; leave the flags of files out")
         if self.film is not None and of_games:
@@ -101,6 +110,8 @@ class EvaluationSettings(CurveFlags):
         if self.server is not None:
             check_address("--server", self.server)
         check_number("--episodes", self.episodes, least=1, most=MOST_EPISODES)
+        if self.epsilon is not None:
+            check_number("--epsilon", self.epsilon, least=0, most=1)
         check_number("--film-minutes", self.film_minutes, least=0, most=MOST_MINUTES)
         check_number("--seed", self.seed, least=0, most=MOST_SEED)
 

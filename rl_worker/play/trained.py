@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from common.errors import CheckpointError, SettingsError
@@ -23,14 +24,17 @@ from common.run_folder.checkpoint_folder import best_first, first_sound
 from common.run_folder.shard_folders import joined, newest_set, read_best
 from common.run_folder.stored_run import fetch_sound
 from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec
+from common.settings.run_spec import ActionValuesSettings, RunSpec
 from common.sockets.curve import ClientKeys
 from common.sockets.request import ask
+from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.environments.interface import Environments
 from rl_worker.export.policy_folder import MODEL, read_model
 from rl_worker.networks.flat_network import FlatNetwork
 
 REPLY_TIMEOUT_SECONDS = 30.0
+EVALUATION_EPSILON = 0.05  # as in Mnih et al. 2015
 
 log = logging.getLogger("rl-eval")
 
@@ -47,13 +51,35 @@ class Trained:
     origin: str  # the checkpoint or server, for messages
     sha256: str  # of the checkpoint file; of the weights of a live server
 
-    def load(self, agent: Algorithm) -> None:
-        """Give the agent these weights and its ε of their step. Raises CheckpointError for another network's."""
+    def epsilon(self, *, given: float | None, greedy: bool) -> float | None:
+        """
+        The share of random actions in evaluated games: 0 if greedy, or as given; None of a method without one.
+
+        It is not training's: there each environment draws its own, and some play half of their actions at random.
+        """
+        if not isinstance(self.run.algorithm, ActionValuesSettings):
+            if given is not None:
+                raise SettingsError(
+                    f"--epsilon {given:g}: belongs to methods of action values; {self.origin} has a policy"
+                )
+            return None
+        if greedy:
+            return 0.0
+        return EVALUATION_EPSILON if given is None else given
+
+    def agent(self, environments: Environments, *, epsilon: float | None, seed: int) -> Algorithm:
+        """The agent with these weights, for evaluation. Raises CheckpointError for another network's weights."""
+        run = self.run
+        if epsilon is not None:
+            fixed = {"epsilon_probabilities": (1.0,), "epsilon_anneal_steps": 0, "epsilon_redraw_steps": 0}
+            run = structs.replace(run, algorithm=structs.replace(run.algorithm, final_epsilons=(epsilon,), **fixed))
+        agent = build_agent(run, environments, device=torch.device("cpu"), seed=seed)
         network = FlatNetwork(agent.network)
         if sentence := network.schema.difference(self.schema):
             raise CheckpointError(f"{self.origin}: its weights are of another network: {sentence}")
         network.load(self.weights)
         agent.begin_unroll(self.global_steps)
+        return agent
 
 
 def trained_in(path: Path) -> Trained:

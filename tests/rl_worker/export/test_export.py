@@ -61,7 +61,7 @@ def test_a_policy_has_weights_settings_a_card_and_a_receipt(policy_folder: Path)
     card = (policy_folder / "README.md").read_text()
     assert card.startswith("---\nlicense: mit\n")
     assert f"after {STEP:,} steps" in card
-    assert "5 full games, actions sampled" in card
+    assert "5 full games, sampled actions" in card
     assert str(policy_folder.parent) not in card + (policy_folder / "receipt.json").read_text()
 
 

@@ -42,7 +42,8 @@ def test_the_best_game_is_shown_from_its_first_to_its_last_step(
             started = step
     environments.close()
     games = [
-        Game(environment=1, score=score, actions=[0] * length) for score, length in zip((1, 2), lengths, strict=False)
+        Game(environment=1, score=score, actions=[0] * length, trace="")
+        for score, length in zip((1, 2), lengths, strict=False)
     ]
     shown: list[str] = []
     monkeypatch.setattr(

@@ -21,11 +21,12 @@ from rl_worker.agent import build_agent
 from rl_worker.environments.make import make_environments
 from rl_worker.networks.flat_network import flatten
 from rl_worker.play.evaluation import evaluate
+from rl_worker.play.games import Game as PlayedGame
 from rl_worker.play.games import play, summary
 from rl_worker.play.settings import EvaluationSettings
 from rl_worker.rollouts import Decision, State
 from tests.rl_worker.loopback_server import Polite, Reply, serving
-from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
+from tests.rl_worker.scripted_environments import Bandit, Game, ScriptedActor, ScriptedEnvironments
 from tests.schemas import schema_of_tensors
 
 CARTPOLE = run_from_dict(
@@ -118,10 +119,19 @@ def test_what_is_remembered_is_carried_through_a_game_and_no_further() -> None:
 # -- the numbers ------------------------------------------------------------------------------------------------------
 
 
+def scored(*scores: float, copies: int = 1) -> list[PlayedGame]:
+    """Games with these scores, each several times."""
+    return [
+        PlayedGame(environment=0, score=score, actions=[], trace=str(number))
+        for number, score in enumerate(scores)
+        for _ in range(copies)
+    ]
+
+
 def test_the_summary_by_hand() -> None:
     """1, 2, 6: mean 3, squares 4 + 1 + 9 = 14, over 2 is 7."""
-    result = summary([1.0, 2.0, 6.0], environment="Pong", greedy=True)
-    assert (result.environment, result.episodes, result.greedy) == ("Pong", 3, True)
+    result = summary(scored(1.0, 2.0, 6.0), environment="Pong", greedy=True)
+    assert (result.environment, result.episodes, result.greedy, result.distinct) == ("Pong", 3, True, 3)
     assert result.scores == [1.0, 2.0, 6.0]
     assert result.mean == 3.0
     assert result.std == pytest.approx(math.sqrt(7))
@@ -130,8 +140,43 @@ def test_the_summary_by_hand() -> None:
 
 
 def test_one_game_has_no_deviation() -> None:
-    result = summary([5.0], environment="Pong", greedy=False)
+    result = summary(scored(5.0), environment="Pong", greedy=False)
     assert (result.mean, result.std, result.low, result.high) == (5.0, 0.0, 5.0, 5.0)
+
+
+def test_copies_of_a_few_games_have_no_interval() -> None:
+    result = summary(scored(200.0, 270.0, 290.0, copies=10), environment="SpaceInvaders", greedy=True)
+    assert (result.episodes, result.distinct) == (30, 3)
+    assert result.mean == pytest.approx(760 / 3)
+    assert (result.low, result.high) == (None, None)
+
+
+def test_the_interval_counts_a_copied_game_once() -> None:
+    once = summary(scored(*range(12)), environment="Pong", greedy=True)
+    often = summary(scored(*range(12), copies=50), environment="Pong", greedy=True)
+    assert (often.mean, often.low, often.high) == (once.mean, once.low, once.high)
+    assert (often.episodes, often.distinct) == (600, 12)
+
+
+def test_a_game_is_a_copy_only_if_each_observation_action_and_reward_is_the_same() -> None:
+    """A bandit shows one observation. The arms are told apart by actions; rewards tell two bandits apart."""
+
+    def traces(arms: list[float], *actions: int) -> list[str]:
+        taken = iter(actions)
+
+        class Chooser(ScriptedActor):
+            def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
+                return Decision(torch.tensor([next(taken)]), state, {})
+
+        games = play(Chooser(), Bandit(arms, count=1), episodes=len(actions), greedy=False, seed=0)
+        return [game.trace for game in games]
+
+    first, again, other = traces([1.0, 1.0], 0, 0, 1)
+    assert first == again != other
+    assert traces([1.0, 2.0], 0, 1) == [first, traces([0.0, 2.0], 1)[0]]
+    assert traces([2.0, 1.0], 0) != [first], "another reward"
+    seen = ScriptedEnvironments(games(2))
+    assert len({game.trace for game in play(ScriptedActor(), seen, episodes=2, greedy=False, seed=0)}) == 2
 
 
 # -- the program ------------------------------------------------------------------------------------------------------
@@ -280,6 +325,38 @@ def test_a_server_without_weights_cannot_be_evaluated() -> None:
         evaluate(["--server", server.address])
 
 
+# -- ε of action values -----------------------------------------------------------------------------------------------
+
+ALWAYS_RIGHT = {"values.bias": torch.tensor([-100.0, 100.0])}
+VALUES = run_from_dict(CARTPOLE.to_dict() | {"algorithm": {"name": "one_step_q"}}, source="test")
+
+
+@pytest.mark.parametrize(
+    ("flags", "epsilon"), [((), 0.05), (("--epsilon", "0.5"), 0.5), (("--greedy",), 0.0), (("--epsilon", "0"), 0.0)]
+)
+def test_action_values_are_evaluated_with_one_epsilon(
+    flags: tuple[str, ...], epsilon: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run is at its first steps, where training's ε is 1: the share of actions to the left is ε / 2."""
+    path = checkpoint(tmp_path / "x.safetensors", VALUES, weights_of(VALUES, **ALWAYS_RIGHT), steps=0)
+    receipt = tmp_path / "receipt.json"
+    all_flags = ("--checkpoint", path, "--episodes", "200", "--receipt", receipt, *flags)
+    assert scores_of(*all_flags, tmp_path=tmp_path)["epsilon"] == epsilon
+    content = json.loads(receipt.read_text())
+    taken = np.concatenate([game["actions"] for game in content["games"]])
+    assert np.mean(taken == 0) == pytest.approx(epsilon / 2, abs=0.02)
+    assert content["epsilon"] == epsilon
+    said = "greedy actions" if flags == ("--greedy",) else f"ε-greedy actions (ε {epsilon:g})"
+    assert said in capsys.readouterr().out
+
+
+def test_a_policy_has_no_epsilon(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "x.safetensors")
+    with pytest.raises(SettingsError, match=r"^--epsilon 0\.1: belongs to methods of action values"):
+        evaluate(["--checkpoint", str(path), "--epsilon", "0.1"])
+    assert scores_of("--checkpoint", path, "--episodes", "1", tmp_path=tmp_path)["epsilon"] is None
+
+
 # -- what goes wrong --------------------------------------------------------------------------------------------------
 
 
@@ -350,6 +427,9 @@ def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
         ),
         ({"server": "a"}, "--server a: must be HOST:PORT"),
         ({"server": "a:1", "episodes": 0}, "--episodes 0: must be 1 to 1000000000"),
+        ({"server": "a:1", "epsilon": 1.5}, "--epsilon 1.5: must be 0 to 1"),
+        ({"server": "a:1", "epsilon": 0.1, "greedy": True}, "--epsilon 0.1: --greedy has no random actions"),
+        ({"verify": Path("x"), "baselines": True}, "--baselines: belongs to scored games"),
     ],
 )
 def test_flags_that_make_no_sense_are_said_with_the_flag(flags: dict[str, Any], sentence: str) -> None:

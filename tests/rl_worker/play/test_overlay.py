@@ -114,7 +114,7 @@ def test_looking_changes_no_game() -> None:
         for _ in range(20):
             decision = player.decide()
             if look:
-                player.outlook()
+                agent.outlook(*player.grounds)
             player.take(decision)
             taken.append(decision.actions.tolist())
         return taken

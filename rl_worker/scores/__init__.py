@@ -1,0 +1,1 @@
+"""Scores: what they are compared with, and in which words they are told."""
