@@ -204,11 +204,11 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The function that is trained."""
 
     name: Annotated[
-        Literal["auto", "conv84", "nature84", "conv42", "universe42", "conv10", "conv", "mlp"],
+        Literal["auto", "conv84", "nature84", "conv42", "light42", "universe42", "conv10", "conv", "mlp"],
         tyro.conf.arg(name="network"),
     ] = "auto"
-    """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, conv10 for
-    MinAtar, conv for images of any size, mlp; auto: by the observation's shape"""
+    """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42, light42 (a third of its work) and
+    universe42 for 42x42, conv10 for MinAtar, conv for images of any size, mlp; auto: by the observation's shape"""
     hidden: tuple[Width, ...] = ()
     """widths of the hidden layers after the torso; the torso's defaults when empty"""
     value_hidden: tuple[Width, ...] = ()

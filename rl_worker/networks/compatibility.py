@@ -17,6 +17,7 @@ FRAMES: dict[str, tuple[int, int]] = {
     "conv84": (84, 84),
     "nature84": (84, 84),
     "conv42": (42, 42),
+    "light42": (42, 42),
     "universe42": (42, 42),
     "conv10": (10, 10),
 }

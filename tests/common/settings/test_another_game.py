@@ -66,7 +66,7 @@ from common.settings.run_spec import RunSpec
             {
                 "environment.preprocessing": "atari42",
                 "environment.actions": [0, 2, 3],
-                "network.name": "conv42",
+                "network.name": "light42",
                 "network.normalization": "random_play",
                 "budget.until_return": 18.0,
             },
