@@ -20,6 +20,7 @@ from rl_worker.environments.spaces import DiscreteActions, Spaces
 from rl_worker.networks.compatibility import check_algorithm
 from rl_worker.networks.networks import ActionValueNetwork, PolicyValueNetwork
 from rl_worker.networks.policies import policy_for
+from rl_worker.networks.running_statistics import ReturnNormalization
 from rl_worker.rollouts import RolloutCollector, Watcher
 
 ACTION_VALUE_METHODS: dict[type, Callable[..., Algorithm]] = {
@@ -43,11 +44,20 @@ def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int
     if isinstance(settings, run_spec.A3CSettings):
         policy = policy_for(actions, masked=observations.mask is not None)
         network = PolicyValueNetwork(run.network, observations, policy_parameters=policy.parameters)
+        network.returns = _returns(settings)
         return A3C(network.to(device), policy, settings, device=device, seed=seed)
     check_algorithm(run, spaces)
     assert isinstance(actions, DiscreteActions), "checked above"
     values = ActionValueNetwork(run.network, observations, actions=actions.count)
+    values.returns = _returns(settings)
     return ACTION_VALUE_METHODS[type(settings)](values.to(device), settings, device=device, seed=seed)
+
+
+def _returns(settings: run_spec.Algorithm) -> ReturnNormalization | None:
+    """The normalization of the rewards that the agent learns from."""
+    if settings.reward_normalization == "none":
+        return None
+    return ReturnNormalization(discount=settings.discount, clip=settings.reward_clip)
 
 
 def collector_for(

@@ -74,10 +74,12 @@ class Trajectory:
         return self.rewards.numel()
 
 
-def learner_rewards(trajectory: Trajectory, *, clip: float, scale: float) -> Tensor:
-    """[T, B]: rewards for the learner, clipped (clip 0: not) and scaled. Reported returns are neither."""
+def learner_rewards(
+    trajectory: Trajectory, *, clip: float, scale: float, normalized: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """[T, B]: rewards for the learner, clipped (clip 0: not), normalized and scaled. Reported returns are not."""
     rewards = trajectory.rewards.clamp(-clip, clip) if clip else trajectory.rewards
-    return rewards * scale
+    return (rewards if normalized is None else normalized(rewards)) * scale
 
 
 class RolloutCollector:

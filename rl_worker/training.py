@@ -17,7 +17,7 @@ from common.protocol.messages import Episode
 from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Algorithm, Loss
 from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.networks.normalization import observe
+from rl_worker.networks.running_statistics import observe
 from rl_worker.rollouts import RolloutCollector, Trajectory
 from rl_worker.shell.remote_parameters import Newest
 
@@ -62,7 +62,7 @@ def train(
         if algorithm.learns_with_newest:
             with reporter.time("server"):
                 newest = _load_newest(network, parameters.pull(newest))
-        observe(algorithm.network, trajectory.observations[:-1].flatten(0, 1))
+        observe(algorithm.network, trajectory.observations[:-1], trajectory.rewards, trajectory.continues)
         if target is not None:
             target.refresh(newest)
         newest, loss, norm = _learn(parameters, network, algorithm, trajectory, newest, reporter)

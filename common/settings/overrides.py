@@ -16,7 +16,7 @@ from common.settings.run_spec import RunSpec, Wire
 # How a worker's vectors travel depends on its own link.
 OF_THE_LINK = {"wire.gradient_codec", "wire.weight_codec", "wire.prefetch", "wire.pull_every"}
 CHOSEN_BY_EACH_WORKER = {"environment.envs", "seed", *OF_THE_LINK}
-KEPT_BY_A_RESUME = {"preset", "seed", "algorithm.name", "optimizer.name"}
+KEPT_BY_A_RESUME = {"preset", "seed", "algorithm.name", "algorithm.reward_normalization", "optimizer.name"}
 SECTIONS_KEPT_BY_A_RESUME = {"environment", "network"}
 CHANGED_BY_A_RESUME = {"environment.envs"}  # of these sections
 

@@ -106,8 +106,10 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """target of the value: the return that the advantage uses, or the n-step return whatever lambda is"""
     reward_clip: Amount = 1.0
     """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped"""
+    reward_normalization: Literal["none", "returns"] = "none"
+    """returns: clipped rewards are divided in the learner by the deviation of their discounted sum, over all workers"""
     reward_scale: Tiny = 1.0
-    """rewards are multiplied by this in the learner, after clipping"""
+    """rewards are multiplied by this in the learner, at last"""
     value_weight: Amount = 0.5
     """weight of the value loss, (return - value)^2 / 2"""
     entropy_weight: Amount = 0.01
@@ -155,8 +157,10 @@ class ActionValuesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     """global steps between two refreshes of the target network (I_target); 0: the newest weights are the target"""
     reward_clip: Amount = 1.0
     """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped"""
+    reward_normalization: Literal["none", "returns"] = "none"
+    """returns: clipped rewards are divided in the learner by the deviation of their discounted sum, over all workers"""
     reward_scale: Tiny = 1.0
-    """rewards are multiplied by this in the learner, after clipping"""
+    """rewards are multiplied by this in the learner, at last"""
     final_epsilons: tuple[Fraction, ...] = (0.1, 0.01, 0.5)
     """final shares of random actions; each environment draws one of them"""
     epsilon_probabilities: tuple[Fraction, ...] = (0.4, 0.3, 0.3)
@@ -225,9 +229,9 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """of the weights; normal: deviation 0.1; normalized_columns: in the heads, xavier elsewhere"""
     head_bias: bool = True
     """heads have a bias"""
-    normalization: Literal["none", "random_play", "running"] = "none"
+    normalization: Literal["auto", "none", "random_play", "running"] = "none"
     """of observations; none: pixels are divided by 255; random_play: pixels less their mean in random play, over their
-    deviation there; running: vectors likewise, by all observations so far"""
+    deviation there; running: numbers likewise, by all observations so far; auto: running where there are numbers"""
 
 
 class SgdSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="sgd"):

@@ -140,7 +140,8 @@ class A3C:
     def _judged(self, trajectory: Trajectory) -> Batch:
         """The unroll with its advantages and value targets: as sequences, or without an LSTM as single steps."""
         settings = self._settings
-        rewards = learner_rewards(trajectory, clip=settings.reward_clip, scale=settings.reward_scale)
+        clip, scale, normalized = settings.reward_clip, settings.reward_scale, self.network.returns
+        rewards = learner_rewards(trajectory, clip=clip, scale=scale, normalized=normalized)
         steps = Steps(rewards, trajectory.discounts, trajectory.continues)
         observations = trajectory.observations.to(self._device)
         starts, actions = trajectory.starts.to(self._device), trajectory.actions.to(self._device)

@@ -91,8 +91,9 @@ class ActionValueLearner:
         return self._epsilons.at(self._global_steps)
 
     def rewards(self, trajectory: Trajectory) -> Tensor:
-        """[T, B]: the rewards clipped and scaled as the settings say."""
-        return learner_rewards(trajectory, clip=self._settings.reward_clip, scale=self._settings.reward_scale)
+        """[T, B]: the rewards clipped, normalized and scaled as the settings say."""
+        clip, scale = self._settings.reward_clip, self._settings.reward_scale
+        return learner_rewards(trajectory, clip=clip, scale=scale, normalized=self.network.returns)
 
     def values_after(self, trajectory: Trajectory, *, at_ends: bool = False) -> Tensor:
         """

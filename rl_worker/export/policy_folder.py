@@ -21,13 +21,14 @@ from torch import Tensor
 
 from common.errors import CheckpointError, SchemaMismatch
 from common.protocol.tensors import Schema
-from common.settings.run_settings import run_from_dict
+from common.settings.run_settings import run_from_dict, with_settings
 from common.settings.run_spec import RunSpec
 from rl_worker.environments.spaces import Spaces
 from rl_worker.export.spaces_record import PolicySpaces, from_record, to_record
 from rl_worker.networks.flat_network import flatten
 
 FORMAT = "ps-rl policy 1"
+RETURNS = "returns."  # the network's ReturnNormalization
 MODEL, SETTINGS, CARD, RECEIPT, ONNX = "model.safetensors", "settings.toml", "README.md", "receipt.json", "model.onnx"
 
 
@@ -53,15 +54,20 @@ def write_model(
     global_steps: int,
     minutes: float,
 ) -> None:
-    """Write model.safetensors."""
+    """
+    Write model.safetensors: the network that acts, with its normalization of observations.
+
+    The statistics of returns, which only learning needs, are left out, and so is the setting that asks for them.
+    """
+    tensors = {name: view.clone() for name, view in schema.views(weights).items() if not name.startswith(RETURNS)}
+    acting = with_settings(run, {"algorithm.reward_normalization": "none"}, source=str(path))
     record = {
-        "run": run.to_dict(),
-        "schema": schema.to_list(),
+        "run": acting.to_dict(),
+        "schema": Schema(spec for spec in schema.specs if spec.name in tensors).to_list(),
         "spaces": to_record(spaces),
         "global_steps": global_steps,
         "minutes": minutes,
     }
-    tensors = {name: view.clone() for name, view in schema.views(weights).items()}
     safetensors.torch.save_file(tensors, path, {"format": FORMAT, "record": json.dumps(record)})
     path.chmod(0o644)  # the library makes it readable by its owner alone
 

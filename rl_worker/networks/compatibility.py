@@ -7,6 +7,8 @@ which takes seconds, so this file must not import it.
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from common.errors import SettingsError
 from common.settings import run_spec
 from common.settings.run_spec import Network, RunSpec
@@ -58,9 +60,9 @@ def check_network(settings: Network, observations: ObservationSpace) -> None:
             raise SettingsError(f"--network {name}: needs {frames}, and observations are {observations}")
     if settings.normalization == "random_play" and not (observations.pixels and len(observations.shape) == 3):
         raise SettingsError(f"--normalization random_play: needs frames of pixels, and observations are {observations}")
-    has_vector = "vector" in kinds if kinds else len(observations.shape) == 1 and not observations.pixels
-    if settings.normalization == "running" and not has_vector:
-        raise SettingsError(f"--normalization running: needs vectors, and observations are {observations}")
+    has_numbers = any(part.dtype == np.float32 for part in observations.parts) or observations.dtype == np.float32
+    if settings.normalization == "running" and not has_numbers:
+        raise SettingsError(f"--normalization running: needs numbers, and observations are {observations}")
 
 
 def torso_name(settings: Network, shape: Sequence[int]) -> str:

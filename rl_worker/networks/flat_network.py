@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from common.buffer_pool import BufferPool
 from common.protocol.tensors import Schema, TensorSpec
-from rl_worker.networks.normalization import take_added
+from rl_worker.networks.running_statistics import take_added
 
 
 class FlatNetwork:

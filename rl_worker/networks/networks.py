@@ -14,6 +14,7 @@ from common.settings.run_spec import Network
 from rl_worker.environments.spaces import ObservationSpace
 from rl_worker.networks.packed_parts import part_of
 from rl_worker.networks.policies import FORBIDDEN
+from rl_worker.networks.running_statistics import ReturnNormalization
 from rl_worker.networks.torsos import head, torso_for
 from rl_worker.rollouts import State
 
@@ -58,6 +59,7 @@ class PolicyValueNetwork(nn.Module):
 
     def __init__(self, settings: Network, observations: ObservationSpace, *, policy_parameters: int) -> None:
         super().__init__()
+        self.returns: ReturnNormalization | None = None  # of the rewards that it learns from
         self._mask = observations.mask
         self.branch = Branch(settings, observations, settings.hidden)
         self.value_branch: Branch | None = None
@@ -96,6 +98,7 @@ class ActionValueNetwork(nn.Module):
 
     def __init__(self, settings: Network, observations: ObservationSpace, *, actions: int) -> None:
         super().__init__()
+        self.returns: ReturnNormalization | None = None  # of the rewards that it learns from
         self._mask = observations.mask
         self.torso, features = torso_for(settings, observations, settings.hidden)
         self.values = head(features, actions, settings, gain=1.0)

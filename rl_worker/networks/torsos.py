@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from common.settings.run_spec import Network
 from rl_worker.environments.spaces import ObservationSpace
 from rl_worker.networks.compatibility import check_network, torso_name
-from rl_worker.networks.normalization import PixelsToUnit, RandomPlayNormalization, RunningNormalization
+from rl_worker.networks.normalization import PixelsToUnit, RandomPlayNormalization
 from rl_worker.networks.packed_parts import part_of
+from rl_worker.networks.running_statistics import RunningNormalization
 
 Convolution = tuple[int, int, int, int]  # channels, kernel, stride, padding
 
@@ -141,9 +142,9 @@ def initialized(layer: nn.Linear | nn.Conv2d, settings: Network, *, gain: float)
 def _normalization(settings: Network, observations: ObservationSpace) -> list[nn.Module]:
     if settings.normalization == "random_play":
         return [RandomPlayNormalization(*observations.shape[1:])]
-    if settings.normalization == "running" and len(observations.shape) == 1:
-        return [RunningNormalization(observations.shape[0])]
-    return [PixelsToUnit()] if observations.pixels else []
+    if observations.pixels:
+        return [PixelsToUnit()]
+    return [RunningNormalization(observations.shape)] if settings.normalization in ("auto", "running") else []
 
 
 def _activation(settings: Network, name: str) -> Callable[[], nn.Module]:

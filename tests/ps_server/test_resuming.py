@@ -66,6 +66,7 @@ def test_what_may_change_is_applied_and_recorded(resume: Resume, flags: str, key
         "--hidden 16",
         "--lstm 8",
         "--normalization running",
+        "--reward-normalization returns",
         "--algorithm a3c",
         "--algorithm one_step_q",
         "--optimizer sgd",

@@ -144,7 +144,14 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "a3c with adam": {"algorithm": {"name": "a3c", "unroll_length": 5}, "optimizer": {"name": "adam"}},
     "a3c with a memory": {
-        "algorithm": {"name": "a3c", "unroll_length": 5, "epochs": 2, "minibatches": 2, "surrogate": "clip"},
+        "algorithm": {
+            "name": "a3c",
+            "unroll_length": 5,
+            "epochs": 2,
+            "minibatches": 2,
+            "surrogate": "clip",
+            "reward_normalization": "returns",
+        },
         "network": {"lstm": 6, "hidden": [8], "normalization": "running"},
         "optimizer": {"name": "adam"},
     },

@@ -122,6 +122,26 @@ def test_spaces_come_back_as_they_were(tmp_path: Path, spaces: PolicySpaces) -> 
     assert policy.act(seen).shape == np.shape(spaces.actions.sample(np.random.default_rng(0), 1)[0])
 
 
+def test_a_policy_takes_the_scale_of_observations_along_and_not_that_of_returns(tmp_path: Path) -> None:
+    """It acts as the agent does, whose statistics have seen other numbers than those it began with."""
+    spaces = PolicySpaces(numbers(3), BOX)
+    run = a_run(network={"hidden": [8], "normalization": "running"}, algorithm={"reward_normalization": "returns"})
+    agent = build_agent(run, spaces, device=torch.device("cpu"), seed=0)
+    network = FlatNetwork(agent.network)
+    names = {spec.name for spec in network.schema.specs if spec.role == "statistic"}
+    assert "returns.squares" in names
+    for name, view in network.schema.views(network.weights).items():
+        if name.endswith(("squares", "count")):
+            view.fill_(100.0 if name.endswith("count") else 900.0)
+    write_model(tmp_path / MODEL, run, network.schema, network.weights, spaces, global_steps=5, minutes=0.1)
+    kept = {spec.name for spec in read_model(tmp_path).schema.specs}
+    assert names - kept == {f"returns.{name}" for name in ("center", "count", "total", "squares")}
+    seen = np.float32([1, -2, 3])
+    starts = torch.tensor([True])
+    expected = agent.act(torch.from_numpy(seen[None]), agent.initial_state(1), starts, greedy=True).actions[0]
+    np.testing.assert_array_equal(load_policy(tmp_path).act(seen, greedy=True), expected.numpy())
+
+
 @pytest.mark.parametrize("damage", ["cut", "another format", "no file"])
 def test_a_damaged_policy_is_an_error_that_names_the_file(tmp_path: Path, damage: str) -> None:
     exported(tmp_path, a_run(), PolicySpaces(numbers(3), DiscreteActions(2)))
@@ -162,6 +182,10 @@ NETWORKS = {
     "LSTM": (numbers(4), {"network": {"hidden": [8], "lstm": 6}}),
     "separate with LSTM": (numbers(4), {"network": {"hidden": [8], "lstm": 6, "separate": True}}),
     "running scale": (numbers(4), {"network": {"hidden": [8], "normalization": "running"}}),
+    "running scale of images": (
+        ObservationSpace((2, 12, 12), np.dtype(np.float32)),
+        {"network": {"hidden": [8], "normalization": "auto"}, "algorithm": {"reward_normalization": "returns"}},
+    ),
     "action values": (numbers(4), {"network": {"hidden": [8]}, "algorithm": {"name": "n_step_q"}}),
 }
 

@@ -1,0 +1,161 @@
+"""
+Statistics that grow with every push: of observations, and of the discounted returns that rewards are divided by.
+
+Joint angles and speeds, and rewards, each have a scale of their own, which is unknown before the first steps. A
+statistic of the schema is a sum: a push holds what its worker has added, and the server adds that up. So the merged
+mean and variance are those of all steps of all workers, in whatever order the pushes arrive (the parallel variance of
+Chan, Golub and LeVeque 1983, with one center for all). Checkpoints keep the sums, and a resumed run goes on with them.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from rl_worker.environments.spaces import Part
+from rl_worker.networks.packed_parts import part_of
+
+SMALLEST_VARIANCE = 1e-6  # of an element of an observation
+SMALLEST_RETURN_VARIANCE = 1e-8  # as is usual (Engstrom et al. 2020)
+MOST_COUNTED = 1e7  # steps: float32 cannot count much further, and by then the scale is known
+CLIP = 5.0  # normalized observations are clipped to ± this
+REWARD_CLIP = 10.0  # likewise rewards
+
+
+class RunningStatistics(nn.Module):
+    """
+    Mean and deviation of rows [N, D], over the rows of all workers so far.
+
+    `count`, `total` and `squares` are sums over rows minus `center`, so that a mean far from zero costs no precision.
+    Each push adds to them, up to MOST_COUNTED rows.
+    """
+
+    center: Tensor
+    count: Tensor
+    total: Tensor
+    squares: Tensor
+
+    def __init__(self, size: int, *, smallest_variance: float) -> None:
+        super().__init__()
+        self._smallest_variance = smallest_variance
+        self.register_buffer("center", torch.zeros(size))
+        self.register_buffer("count", torch.ones(()))
+        self.register_buffer("total", torch.zeros(size))
+        self.register_buffer("squares", torch.ones(size))
+        self._added: dict[str, Tensor] = {}  # sums over rows that are not pushed yet, by buffer
+
+    def mean_and_deviation(self) -> tuple[Tensor, Tensor]:
+        """[D] and [D]; the mean is that of rows minus `center`."""
+        mean = self.total / self.count
+        return mean, (self.squares / self.count - mean.square()).clamp_min(self._smallest_variance).sqrt()
+
+    def begin(self, rows: Tensor) -> None:
+        """Initialize the sums from rows of random play."""
+        self.center.copy_(rows.mean(0))
+        for name, value in self._sums(rows).items():
+            getattr(self, name).copy_(value)
+
+    def add(self, rows: Tensor) -> None:
+        """Add rows to the sums of the next push."""
+        if float(self.count) < MOST_COUNTED:
+            for name, value in self._sums(rows).items():
+                self._added[name] = self._added.get(name, 0) + value
+
+    def take_added(self) -> dict[str, Tensor]:
+        """The increments of the server's statistics, by buffer name; they start again at zero here."""
+        added, self._added = self._added, {}
+        return added
+
+    def _sums(self, rows: Tensor) -> dict[str, Tensor]:
+        centered = rows.to(self.center.device) - self.center
+        return {
+            "count": torch.tensor(float(len(rows)), device=centered.device),
+            "total": centered.sum(0),
+            "squares": centered.square().sum(0),
+        }
+
+
+class RunningNormalization(RunningStatistics):
+    """float32 observations → (x − mean) / deviation, clipped: of each number of a vector, of each channel of images."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        """`shape`: [D] of vectors, [C, H, W] of images."""
+        super().__init__(shape[0], smallest_variance=SMALLEST_VARIANCE)
+        self._beside = (1,) * (len(shape) - 1)  # axes that share a mean
+        self.part: Part | None = None  # the place in packed observations
+
+    def forward(self, observations: Tensor) -> Tensor:
+        center, mean, deviation = (each.view(-1, *self._beside) for each in (self.center, *self.mean_and_deviation()))
+        return ((observations - center - mean) / deviation).clamp(-CLIP, CLIP)
+
+    def measure(self, seen: Tensor) -> None:
+        """Initialize the statistics from observations [N, ...] of random play."""
+        self.begin(self._rows(seen))
+
+    def observe(self, seen: Tensor) -> None:
+        """Add observations [N, ...] to the statistics of the next push."""
+        self.add(self._rows(seen))
+
+    def _rows(self, seen: Tensor) -> Tensor:
+        own = seen if self.part is None else part_of(seen, self.part)
+        return own.movedim(1, -1).flatten(0, -2) if self._beside else own
+
+
+class ReturnNormalization(RunningStatistics):
+    """
+    Rewards divided by the standard deviation of the discounted return, and clipped (Engstrom et al. 2020, section 3).
+
+    The return of a step is the sum of the rewards of its episode so far, each discounted by its age. Every environment
+    has a stream of its own, which begins again with every episode. Acting does not depend on it.
+    """
+
+    def __init__(self, *, discount: float, clip: float) -> None:
+        """`clip`: of rewards before they are counted; 0: none."""
+        super().__init__(1, smallest_variance=SMALLEST_RETURN_VARIANCE)
+        self._discount = discount
+        self._clip = clip
+        self._before: Tensor | None = None  # [B]: the discounted return before the next step
+
+    def forward(self, rewards: Tensor) -> Tensor:
+        return (rewards / float(self.mean_and_deviation()[1])).clamp(-REWARD_CLIP, REWARD_CLIP)
+
+    def measure(self, rewards: Tensor, continues: Tensor) -> None:
+        """Initialize the statistics from rewards [T, B] of random play."""
+        self.begin(self._returns(rewards, continues))
+        self._before = None
+
+    def observe(self, rewards: Tensor, continues: Tensor) -> None:
+        """Add an unroll to the statistics of the next push. `continues` [T, B] is 0 where a step ended its episode."""
+        self.add(self._returns(rewards, continues))
+
+    def _returns(self, rewards: Tensor, continues: Tensor) -> Tensor:
+        """[T · B, 1]"""
+        rewards = rewards.clamp(-self._clip, self._clip) if self._clip else rewards
+        before = torch.zeros_like(rewards[0]) if self._before is None else self._before
+        returns = torch.empty_like(rewards)
+        for t, reward in enumerate(rewards):
+            returns[t] = before + reward
+            before = self._discount * continues[t] * returns[t]
+        self._before = before
+        return returns.view(-1, 1)
+
+
+def observe(network: nn.Module, observations: Tensor, rewards: Tensor, continues: Tensor) -> None:
+    """Add an unroll to the network's statistics: observations [T, B, ...], rewards and continues [T, B]."""
+    for _, module in _running(network):
+        match module:
+            case RunningNormalization():
+                module.observe(observations.flatten(0, 1))
+            case ReturnNormalization():
+                module.observe(rewards, continues)
+
+
+def take_added(network: nn.Module) -> dict[str, Tensor]:
+    """The increments of the running statistics for the next push, by the buffers' full names."""
+    return {
+        f"{path}.{name}": value for path, module in _running(network) for name, value in module.take_added().items()
+    }
+
+
+def _running(network: nn.Module) -> Iterator[tuple[str, RunningStatistics]]:
+    return ((path, module) for path, module in network.named_modules() if isinstance(module, RunningStatistics))
