@@ -14,7 +14,12 @@ from common.settings.run_spec import Environment
 from rl_worker.environments.imports import import_named, shadowed_module
 
 # The extra of ps-rl that installs an environment, by a prefix of the environment's id or of its module.
-EXTRAS = {"Vizdoom": "doom", "MinAtar/": "minatar", "gymnasium.envs.mujoco": "mujoco"}
+EXTRAS = {
+    "Vizdoom": "doom",
+    "MinAtar/": "minatar",
+    "gymnasium.envs.mujoco": "mujoco",
+    "gymnasium.envs.box2d": "box2d",
+}
 
 
 def spec_of(environment: str) -> EnvSpec:

@@ -44,7 +44,7 @@ FAMILIES = (
         "the extra doom",
         lambda name, _: bool(re.fullmatch(r"Vizdoom[A-Za-z]+-v1", name)) and not re.search("Audio|Notific", name),
     ),
-    _Family("Box2D", "", "Box2D", "gymnasium[box2d]", lambda _, place: place.startswith("gymnasium.envs.box2d")),
+    _Family("Box2D", "", "Box2D", "the extra box2d", lambda _, place: place.startswith("gymnasium.envs.box2d")),
 )
 
 

@@ -19,7 +19,9 @@ RUNS = [
     with_settings(KEPT, {"algorithm.name": algorithm, "optimizer.name": optimizer}, source="test")
     for algorithm, optimizer in zip([*ALGORITHM_SETTINGS], [*OPTIMIZER_SETTINGS], strict=True)
 ]
-BEGUN_WITH = re.compile(r"(preset|seed|(algorithm|optimizer)\.name|network\..*|environment\.(?!envs$).*)")
+BEGUN_WITH = re.compile(
+    r"(preset|seed|(algorithm|optimizer)\.name|algorithm\.reward_normalization|network\..*|environment\.(?!envs$).*)"
+)
 
 
 def candidates(run: RunSpec, key: str) -> Iterator[Any]:

@@ -195,6 +195,7 @@ def test_a_module_before_the_id_is_imported_first(tmp_path: Path, monkeypatch: p
         ("VizdoomBasic-v1", "vizdoom.gymnasium_wrapper", "doom"),
         ("MinAtar/Breakout-v1", "minatar.gym", "minatar"),
         ("InvertedPendulum-v5", "gymnasium.envs.mujoco.inverted_pendulum_v5", "mujoco"),
+        ("LunarLander-v3", "gymnasium.envs.box2d.lunar_lander", "box2d"),
     ],
 )
 def test_a_missing_package_is_named_with_the_extra_that_brings_it(
