@@ -88,6 +88,13 @@ engine-test: $(READY)  ## ps-rl on a real cluster engine of deploy/, started, sc
 docs-test: $(READY)  ## every command and snippet of the pages, checked, and run with short budgets; minutes
 	$(BIN)/pytest -m "nightly or not nightly" tests/documents
 
+docs: $(READY)  ## the documentation site, into build/docs; a warning is an error
+	$(BIN)/sphinx-build -c docs -b html -q -W --keep-going . build/docs
+	@echo "open build/docs/index.html"
+
+docs-links: $(READY)  ## ask for every address of other hosts that the pages name; needs a network
+	$(BIN)/sphinx-build -c docs -b linkcheck -d build/links-cache -q . build/links
+
 trackers: $(READY)  ## the tests of all experiment trackers; installs MLflow, too
 	$(BIN)/pip install -q -c constraints.txt -e ".[wandb,trackio,mlflow]"
 	$(BIN)/pytest -m "nightly or not nightly" tests/ps_track

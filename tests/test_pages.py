@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = "common|ps_server|rl_worker|tests|benchmarks|docs|docker|deploy"
+FOLDERS = "common|ps_server|rl_worker|ps_web|ps_track|tests|benchmarks|docs|docker|deploy|examples"
 MADE_LATER = {"benchmarks/latest.json", "docker/.env", "deploy/swarm/keys"}
-PAGES = sorted(
-    path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/*.md", "docker/*.md", "deploy/**/*.md", "benchmarks/*.md", "common/*.md")
-    for path in ROOT.glob(pattern)
-)
+PATTERNS = (
+    "*.md", "docs/**/*.md", "docker/*.md", "deploy/**/*.md", "benchmarks/*.md", "common/*.md", "examples/**/*.md"
+)  # fmt: skip
+PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in PATTERNS for path in ROOT.glob(pattern))
 
 
 def anchors_of(page: Path) -> set[str]:

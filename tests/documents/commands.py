@@ -1,7 +1,8 @@
 """
 The commands of the pages for people: those of fenced blocks, one by one, and those in the running text.
 
-A block is a page's ```sh, ```toml, ```yaml, ```python or ```text. Other fences have no rule here, and fail a test.
+A block is a page's ```sh, ```toml, ```yaml, ```python or ```text. The site's tables of contents are ```{toctree}, which
+the test of the site reads. Other fences have no rule here, and fail a test.
 """
 
 import re
@@ -15,7 +16,7 @@ PATTERNS = ("*.md", *(f"{folder}/**/*.md" for folder in FOLDERS))
 LOOP = re.compile(r"for (\w+) in ([^;]*); do (.*); done")
 FENCE = re.compile(r"^```(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
-KINDS = {"sh", "toml", "yaml", "python", "text"}
+KINDS = {"sh", "toml", "yaml", "python", "text", "{toctree}"}
 ELLIPSIS = "…"
 
 

@@ -7,6 +7,7 @@ The substitutions, and no others:
   load         1,000 synthetic workers are 20, for 2 seconds
   folders      RUN_DIR and its like are copies of a finished run
   the end      what serves or watches is ended by SIGTERM after its first lines, in order
+  make train   the rl-cluster that it starts: tests/test_makefile.py has the rest
 Commands of the system, containers and clusters have tests of their own, which ELSEWHERE names.
 """
 
@@ -32,8 +33,11 @@ ELSEWHERE = {
     "pip install ps-rl[s3]": "tests/integration/test_object_store.py",
     "python -m rl_worker.on_ray": "deploy/ray/scenario.py",
     "mkdir": "tests/integration/test_first_minutes.py",
+    "python3.11 -m venv": "tests/test_makefile.py",
 }
-SKIPPED = {"pip": "the network", "curl": "the network", "ssh": "another machine"}
+SKIPPED = {
+    "pip": "the network", "curl": "the network", "ssh": "another machine", ".": "the shell's", "tensorboard": "a viewer"
+}  # fmt: skip
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
 
@@ -77,6 +81,8 @@ class Stage:
             return
         if command[:3] == ["python", "-m", "ps_track"]:
             program, arguments = "ps_track", arguments[2:]
+        if command[:2] == ["make", "train"]:
+            program, arguments = "rl-cluster", ["--preset", "pong", "--no-web"]
         started = self._programs.start(program, *self._substituted(program, arguments), folder=self.folder)
         if program in SERVES:
             wait_for(lambda: SERVES[program] in started.output, program=started, within_seconds=120)
@@ -95,6 +101,8 @@ class Stage:
 
     def _substituted(self, program: str, arguments: Sequence[str]) -> list[str]:
         words = [self._address(word) if ":5555" in word else word for word in arguments]
+        if "RUN_DIR/endpoint" in words:
+            (self.folder / "RUN_DIR/endpoint").write_text(f"{self._server('primary')}\n")
         words = ["until_return=499" if word == "until_return=20" else word for word in words]
         for at, word in enumerate(words[:-1]):
             if word in ("--port", "--web-port"):
@@ -106,7 +114,7 @@ class Stage:
         if program == "ps-server" and "--standby-of" not in words:
             words += ["--host", "127.0.0.1", *(() if "--preset" in words or "--resume" in words else self._run)]
         if program == "rl-cluster":
-            words += ["--workers", "1", "--max-steps", "3000"]
+            words += ["--workers", "1", "--max-steps", "8000" if "--resume" in words else "3000"]
         if program == "ps-bench":
             words += ["--workers", "20", "--seconds", "2"]
         if program == "ps-web" and "--port" not in words:

@@ -1,0 +1,68 @@
+"""What is sent and what is left: the messages, the rows of a run folder's files, and the metrics for Prometheus."""
+
+import inspect
+from collections.abc import Iterator
+from typing import get_args
+
+import msgspec
+
+from common.protocol import messages as protocol
+from common.protocol.status import StandbyStatus, WorkerStatus
+from common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow
+from docs.extension.attributes import attributes_of, default_in_words, in_words, plain, table
+from ps_web.prometheus import COUNTERS, GAUGES, STALENESS
+
+FIELDS = ("field", "type", "default", "meaning")
+# The structs of a file's rows, one above the other, and fields that the rows leave out.
+FILES: dict[str, tuple[type, ...]] = {
+    "metrics.jsonl": (MetricsRow, StandbyStatus),
+    "workers.jsonl": (WorkerStatus,),
+    "episodes.jsonl": (EpisodeRow,),
+    "events.jsonl": (EventRow,),
+}
+LEFT_OUT = {MetricsRow: {"workers", "adjustments", "shard"}}
+ALSO = {"workers.jsonl": "Each row also has `time`, `minutes` and `global_steps`, as in `metrics.jsonl`.\n\n"}
+
+
+def messages() -> str:
+    """A section for each message, to the server and from it."""
+    return "\n\n".join(
+        [*_messages("To the server", protocol.ToServer), *_messages("From the server", protocol.ToWorker)]
+    )
+
+
+def _messages(title: str, union: object) -> Iterator[str]:
+    yield f"## {title}"
+    for kind in get_args(union):
+        tag = kind.__struct_config__.tag
+        yield f"### {tag}\n\n{plain(inspect.getdoc(kind) or '')}\n\n{fields(kind)}"
+
+
+def fields(kind: type[msgspec.Struct]) -> str:
+    """The table of a struct's fields."""
+    rows = [
+        (f"`{found.name}`", in_words(found.type), default_in_words(found.default), plain(found.text))
+        for found in attributes_of(kind)
+        if found.name not in LEFT_OUT.get(kind, ())
+    ]
+    return table(FIELDS, rows) if rows else "It has no fields.\n"
+
+
+def rows() -> str:
+    """A section for each file of rows, with the fields of one row."""
+    text = ""
+    for name, kinds in FILES.items():
+        text += f"## {name}\n\n{ALSO.get(name, '')}"
+        for kind in kinds:
+            heading = f"### {kind.__name__}\n\n" if len(kinds) > 1 else ""
+            text += f"{heading}{plain(inspect.getdoc(kind) or '')}\n\n{fields(kind)}\n"
+    return text
+
+
+def metrics() -> str:
+    """A table of every metric."""
+    found = [(f"`{name}`", "gauge", text) for name, (text, _) in GAUGES.items()]
+    found += [(f"`{name}_total`", "counter", text) for name, (text, _) in COUNTERS.items()]
+    found.append(("`ps_rl_refused_total`", "counter", "Messages refused; the label `code` says why."))
+    found.append((f"`{STALENESS}`", "histogram", "Staleness of the pushes that were applied, in updates."))
+    return table(("metric", "kind", "meaning"), sorted(found))
