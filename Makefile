@@ -89,7 +89,7 @@ docs-test: $(READY)  ## every command and snippet of the pages, checked, and run
 	$(BIN)/pytest -m "nightly or not nightly" tests/documents
 
 docs: $(READY)  ## the documentation site, into build/docs; a warning is an error
-	$(BIN)/sphinx-build -c docs -b html -q -W --keep-going . build/docs
+	$(BIN)/sphinx-build -c docs -b html -q -E -a -W --keep-going . build/docs
 	@echo "open build/docs/index.html"
 
 docs-links: $(READY)  ## ask for every address of other hosts that the pages name; needs a network
