@@ -76,6 +76,9 @@ load: $(READY)  ## a thousand synthetic workers at one server: WORKERS=… PUSH_
 far: $(READY)  ## learning over 10 Mbit/s and 100 ms, float32 against --link auto: SEEDS=… WORKERS=… MEGABITS=… MILLISECONDS=…
 	$(BIN)/python -m tests.trials.far
 
+defaults: $(READY)  ## `rl-cluster --environment ID` and no other flag must learn: SEEDS=… ENVIRONMENTS="…" MINUTES=… WORKERS=…
+	$(BIN)/python -m tests.trials.defaults
+
 hosts: $(READY)  ## CartPole on six virtual hosts, two slow, one lossy, one cut off, against one host (as root): SEEDS=… GOAL=…
 	$(BIN)/python -m tests.trials.hosts_learning
 

@@ -22,7 +22,8 @@ import tyro
 from common.errors import SettingsError
 from common.program.names_elsewhere import name_here
 from common.run_folder.paths import SETTINGS
-from common.settings.another_game import dropped_in_words, for_another_game, game_name
+from common.settings.another_game import dropped_in_words, for_another_game
+from common.settings.recipe import recipe_for, recipe_in_words
 from common.settings.run_files import load_config, load_preset, presets
 from common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
 from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec
@@ -171,8 +172,7 @@ def _named_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str, An
     if resume is not None and (kept := Path(resume) / SETTINGS).exists():
         return load_config(kept), {}, ""  # overrides are what is typed beside it
     if environment is not None:
-        # The defaults, and not settings that were tuned for the default preset's game.
-        return RunSpec(preset=game_name(environment)), {}, ""
+        return recipe_for(environment, algorithm=_value(typed, "--algorithm")), {}, recipe_in_words(environment)
     return load_preset(default_preset), {}, ""
 
 

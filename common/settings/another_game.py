@@ -8,7 +8,7 @@ frames and the name of the run do not. This file decides by settings alone and s
 import re
 from typing import Any
 
-from common.settings.run_settings import flag_of, flat_settings, typed, with_settings
+from common.settings.run_settings import flag_of, flat_settings, run_from_dict, typed, with_settings
 from common.settings.run_spec import Environment, RunSpec
 
 OF_THE_GAME = {
@@ -26,6 +26,7 @@ OF_THE_FRAMES = {
     "network.value_hidden",
     "network.normalization",
 }
+OF_THE_FAMILY = {"algorithm.reward_clip"}
 # A frame skip of Doom means nothing to ALE, and so on.
 KEPT_BY_ANOTHER_FAMILY = {"environment.id", "environment.envs"}
 
@@ -40,7 +41,9 @@ def for_another_game(run: RunSpec, environment: str) -> tuple[RunSpec, dict[str,
         return run, {}
     moved = with_settings(run, {"environment.id": environment}, source="--environment")
     to_drop = _dropped(run.environment, moved.environment)
-    defaults = {key: value for key, value in flat_settings(RunSpec().to_dict()).items() if key in to_drop}
+    sections = {"environment": {"id": environment}, "algorithm": {"name": type(run.algorithm).__struct_config__.tag}}
+    default = run_from_dict(sections, source="--environment")
+    defaults = {key: value for key, value in flat_settings(default.to_dict()).items() if key in to_drop}
     before = flat_settings(run.to_dict())
     dropped = {key: before[key] for key, value in defaults.items() if before[key] != value}
     name = f"{_recipe(run)}-on-{game_name(environment)}"
@@ -64,7 +67,7 @@ def _dropped(old: Environment, new: Environment) -> set[str]:
     """Keys of the settings that are dropped."""
     if old.family != new.family:
         section = {f"environment.{name}" for name in Environment.__struct_fields__}
-        return OF_THE_GAME | OF_THE_FRAMES | section - KEPT_BY_ANOTHER_FAMILY
+        return OF_THE_GAME | OF_THE_FRAMES | OF_THE_FAMILY | section - KEPT_BY_ANOTHER_FAMILY
     return OF_THE_GAME | (OF_THE_FRAMES if old.preprocessing in CROPS_OF_ONE_GAME else set())
 
 

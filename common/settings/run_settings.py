@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from common.errors import SettingsError
-from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec
+from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, Environment, RunSpec
 
 NAMED_SECTIONS: dict[str, Mapping[str, type[Any]]] = {"algorithm": ALGORITHM_SETTINGS, "optimizer": OPTIMIZER_SETTINGS}
 
@@ -22,7 +22,7 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
 
     Raises SettingsError that names `source` (a file, a flag, a worker) and the setting.
     """
-    settings = {section: _with_name(section, value) for section, value in settings.items()}
+    settings = _with_reward_clip({section: _with_name(section, value) for section, value in settings.items()})
     try:
         return msgspec.convert(settings, RunSpec)
     except msgspec.ValidationError as error:
@@ -39,6 +39,17 @@ def _with_name(section: str, settings: Any) -> Any:
     if section not in NAMED_SECTIONS or not isinstance(settings, Mapping):
         return settings
     return {"name": getattr(RunSpec(), section).__struct_config__.tag, **settings}
+
+
+def _with_reward_clip(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Rewards are clipped on ALE games, whose scores differ by powers of ten; elsewhere only if a setting says so."""
+    environment, algorithm = (settings.get(section, {}) for section in ("environment", "algorithm"))
+    if not isinstance(environment, Mapping) or not isinstance(algorithm, Mapping) or "reward_clip" in algorithm:
+        return settings
+    named = environment.get("id", Environment().id)
+    if not isinstance(named, str) or Environment(id=named).family == "ale":
+        return settings  # the default of the setting
+    return {**settings, "algorithm": {**_with_name("algorithm", algorithm), "reward_clip": 0.0}}
 
 
 def _choices(setting: str, settings: Mapping[str, Any]) -> tuple[str, ...]:

@@ -105,7 +105,8 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     value_target: Literal["lambda_return", "n_step"] = "lambda_return"
     """target of the value: the return that the advantage uses, or the n-step return whatever lambda is"""
     reward_clip: Amount = 1.0
-    """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped"""
+    """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped, the default of all games
+    but ALE's"""
     reward_normalization: Literal["none", "returns"] = "none"
     """returns: clipped rewards are divided in the learner by the deviation of their discounted sum, over all workers"""
     reward_scale: Tiny = 1.0
@@ -156,7 +157,8 @@ class ActionValuesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     target_interval: NotNegative = 10_000
     """global steps between two refreshes of the target network (I_target); 0: the newest weights are the target"""
     reward_clip: Amount = 1.0
-    """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped"""
+    """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped, the default of all games
+    but ALE's"""
     reward_normalization: Literal["none", "returns"] = "none"
     """returns: clipped rewards are divided in the learner by the deviation of their discounted sum, over all workers"""
     reward_scale: Tiny = 1.0

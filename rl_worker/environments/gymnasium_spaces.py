@@ -1,7 +1,8 @@
 """
 Gymnasium's spaces as arrays: an observation of any space becomes one array; an action becomes the environment's.
 
-- An image is a Box of rank 3, or of rank 2 or 4 with bytes: its channels go first, stacked frames count as channels.
+- An image is a Box of rank 3, or of rank 4 with channels last, or of rank 2 unless it is small: its channels go first,
+  stacked frames count as channels.
 - Everything else becomes numbers in one float32 vector: discrete parts one-hot, Dict and Tuple in Gymnasium's order.
 - A Dict or Tuple with images, and anything with an action mask, is packed (see spaces.py).
 
@@ -36,7 +37,8 @@ from rl_worker.environments.spaces import (
 
 MASK = "action_mask"
 BYTES = (np.uint8, np.bool_)
-FEWEST_ROWS = 8  # of an image of rank 2; smaller arrays of bytes are numbers
+FEWEST_ROWS = 8  # of an image of bytes of rank 2; smaller arrays are numbers
+FEWEST_FLOAT_ROWS = 16  # likewise of floats, which more often are tables, say of a few neighbours
 MOST_CHANNELS = 4  # in the last of four axes: gray, RGB, RGBA
 
 Array = NDArray[Any]
@@ -200,12 +202,13 @@ def _flat(space: Space[Any]) -> Callable[[Any], Array]:
 def _is_image(space: Space[Any]) -> bool:
     if not isinstance(space, Box):
         return False
-    if len(space.shape) == 3:
-        return True
-    if space.dtype not in BYTES:
-        return False
-    channels_last = len(space.shape) == 4 and space.shape[3] <= MOST_CHANNELS
-    return channels_last or (len(space.shape) == 2 and min(space.shape) >= FEWEST_ROWS)
+    match len(space.shape):
+        case 2:
+            return min(space.shape) >= (FEWEST_ROWS if space.dtype in BYTES else FEWEST_FLOAT_ROWS)
+        case 4:
+            return space.shape[3] <= MOST_CHANNELS
+        case rank:
+            return rank == 3
 
 
 def _image(space: Space[Any]) -> tuple[Callable[[Array], Array], tuple[int, ...], type]:

@@ -139,10 +139,9 @@ def train_here(argv: Sequence[str] | None = None) -> int:
 
         print_catalogue()
         return 0
-    _check(flags)
+    card = _check(flags)
     stop = StopSignal()
-    if flags.remark:
-        print(flags.remark)
+    print(*filter(None, [flags.remark]), *card, sep="\n")
     folder, server_flags = _prepare(flags)
     shards = flags.program.shards or shards_in(folder)
     shown = shard_folder(folder, 1, shards)
@@ -168,8 +167,8 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _check(flags: Parsed[ClusterSettings]) -> None:
-    """Raises SettingsError for what the run's processes would fail at."""
+def _check(flags: Parsed[ClusterSettings]) -> list[str]:
+    """The lines of the start card. Raises SettingsError for what the run's processes would fail at."""
     settings = flags.program
     check_output("--json", settings.json)
     if settings.resume is not None:
@@ -177,7 +176,7 @@ def _check(flags: Parsed[ClusterSettings]) -> None:
     check_listening(settings.host, settings.port)
     source = "--config" if settings.resume is None else f"--resume {settings.resume}"
     check_module(_named_modules(flags), flags.run.environment, source=source)
-    check_apart(flags.run, imports=settings.imports, device=settings.device, render=settings.render)
+    return check_apart(flags.run, imports=settings.imports, device=settings.device, render=settings.render)
 
 
 def _named_modules(flags: Parsed[ClusterSettings]) -> list[str]:

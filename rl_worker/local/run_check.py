@@ -29,6 +29,7 @@ from common.settings.run_spec import RunSpec
 from rl_worker.environments.imports import import_named
 
 REFUSED_STATUS = 3  # exit status of the checking process when it has printed why
+CARD_BEGINS = "--- start card ---"  # environments may print, too
 FIRST_SEED = 0
 # A machine with a GPU driver has one of these.
 NVIDIA_LIBRARY = "libcuda.so.1"
@@ -38,8 +39,12 @@ NOT_OWN = ("site-packages", "dist-packages", "<frozen ", str(Path(re.__file__).p
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
-def check_apart(run: RunSpec, *, imports: Sequence[str], device: str, render: bool) -> None:
-    """The checks below in a separate process. Raises SettingsError; `render`: check for a window too."""
+def check_apart(run: RunSpec, *, imports: Sequence[str], device: str, render: bool) -> list[str]:
+    """
+    The checks below in a separate process. Returns the lines of the start card; `render`: check for a window too.
+
+    Raises SettingsError.
+    """
     command = [sys.executable, "-P", "-c", "from rl_worker.__main__ import check; check()", device, str(render)]
     checked = subprocess.run(
         [*command, *imports],
@@ -56,10 +61,14 @@ def check_apart(run: RunSpec, *, imports: Sequence[str], device: str, render: bo
         last_line = checked.stderr.strip().splitlines()[-1:]
         why = "".join(last_line) if checked.returncode > 0 else how_it_ended(checked.returncode)
         raise SettingsError(f"--environment {run.environment.id}: a trial of it ended at once: {why}")
+    return checked.stdout.rpartition(CARD_BEGINS)[2].strip("\n").splitlines()
 
 
 def main() -> NoReturn:
-    """The separate process: the run comes as TOML on standard input, and the last line of output says what is wrong."""
+    """
+    The separate process: the run comes as TOML on standard input. The end of its output is the start card, or its last
+    line says what is wrong.
+    """
     device, render, *imports = sys.argv[1:]
     run = run_from_dict(tomllib.loads(sys.stdin.read()), source="rl-cluster")
     is_shown = render == str(True)
@@ -67,19 +76,24 @@ def main() -> NoReturn:
         check_device(device)
         if is_shown:
             _check_window(run)
-        check_run(run, imports=imports, with_screen=is_shown or run.records.gif_every_episodes > 0)
+        card = check_run(run, imports=imports, with_screen=is_shown or run.records.gif_every_episodes > 0)
     except PsRlError as error:
         print(" ".join(str(error).split()), flush=True)
         sys.exit(REFUSED_STATUS)
+    print(CARD_BEGINS, *card, sep="\n", end="", flush=True)
     sys.exit(0)
 
 
-def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool) -> None:
-    """Raises SettingsError when a worker could not make, step or show the run's environment, or learn in it."""
+def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool) -> list[str]:
+    """
+    The lines of the start card.
+
+    Raises SettingsError when a worker could not make, step or show the run's environment, or learn in it.
+    """
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
-            _try(run, imports, with_screen)
+            return _try(run, imports, with_screen)
         except PsRlError:
             raise
         except Exception as error:
@@ -125,9 +139,10 @@ def check_device(device: str) -> None:
     raise SettingsError("--device cuda: torch sees no GPU here; use --device cpu, or install a CUDA build of torch")
 
 
-def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> None:
+def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> list[str]:
     # These load Gymnasium, which takes a second.
     from rl_worker.environments.make import make_environments
+    from rl_worker.local.start_card import start_card
     from rl_worker.networks.compatibility import check_agent
 
     for module in imports:
@@ -139,6 +154,7 @@ def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> None:
         environments.step(environments.actions.sample(np.random.default_rng(FIRST_SEED), 1))
         if with_screen:
             environments.screen()
+        return start_card(run, environments)
     finally:
         environments.close()
 

@@ -105,11 +105,11 @@ def _plain(settings: Network, observations: ObservationSpace, name: str) -> tupl
 
 
 def _convolutions(name: str, height: int, width: int) -> list[Convolution]:
-    """Those of the name; those of `conv` halve the sides until the larger one is small."""
+    """Those of the name; those of `conv` make the sides smaller until the larger one is SMALL_SIDE or less."""
     if name != "conv":
         return CONVOLUTIONS[name][0]
     halvings = max(1, math.ceil(math.log2(max(height, width) / SMALL_SIDE)))
-    return [(32, 3, 2, 1)] * halvings
+    return [(32, 3, 2, 1)] * halvings if halvings < 3 else [(16, 7, 4, 3), *[(32, 3, 2, 1)] * (halvings - 2)]
 
 
 def head(features: int, outputs: int, settings: Network, *, gain: float) -> nn.Module:

@@ -12,6 +12,7 @@ from common.program.names_elsewhere import NAMES_ELSEWHERE
 from common.program.run_program import run_program
 from common.settings.another_game import for_another_game
 from common.settings.overrides import contradiction
+from common.settings.recipe import recipe_for
 from common.settings.run_files import load_preset, presets
 from common.settings.run_settings import flag_of, flat_settings, with_settings
 from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec, SgdSettings
@@ -102,10 +103,10 @@ def test_every_setting_of_a_config_file_is_an_override(config: str) -> None:
     assert flags.names_a_run
 
 
-def test_another_environment_starts_from_the_defaults_and_not_from_settings_tuned_for_pong() -> None:
+def test_an_environment_alone_starts_from_the_recipe_and_not_from_settings_tuned_for_pong() -> None:
     flags = parsed("--environment", "CartPole-v1")
-    expected = {"preset": "CartPole-v1", "environment.id": "CartPole-v1"}
-    assert flags.run == with_settings(RunSpec(), expected, source="a test")
+    assert flags.run == recipe_for("CartPole-v1")
+    assert (flags.run.preset, flags.run.environment.id) == ("CartPole-v1", "CartPole-v1")
     assert flags.overrides == {"environment.id": "CartPole-v1"}
     assert flags.names_a_run
 

@@ -6,8 +6,7 @@ import pytest
 
 from common.settings.another_game import dropped_in_words, for_another_game, game_name
 from common.settings.run_files import load_preset, presets
-from common.settings.run_settings import flat_settings
-from common.settings.run_spec import RunSpec
+from common.settings.run_settings import flat_settings, run_from_dict
 
 
 @pytest.mark.parametrize(
@@ -57,6 +56,7 @@ from common.settings.run_spec import RunSpec
                 "environment.actions": [3, 2, 1],
                 "environment.max_episode_steps": 300,
                 "network.name": "conv84",
+                "algorithm.reward_clip": 0.0,
             },
         ),
         (
@@ -69,6 +69,7 @@ from common.settings.run_spec import RunSpec
                 "network.name": "light42",
                 "network.normalization": "random_play",
                 "budget.until_return": 18.0,
+                "algorithm.reward_clip": 1.0,
             },
         ),
     ],
@@ -83,7 +84,10 @@ def test_a_preset_drops_the_settings_of_its_game(
     changed = {"preset", "environment.id", *left}
     settings, old = flat_settings(run.to_dict()), flat_settings(before.to_dict())
     assert {key for key in settings if settings[key] != old[key]} == changed, "all else is the recipe"
-    defaults = flat_settings(RunSpec().to_dict())
+    family = {"environment": {"id": environment}, "algorithm": run.to_dict()["algorithm"] | {"reward_clip": 0.0}}
+    if environment.startswith("ALE/"):
+        family["algorithm"]["reward_clip"] = 1.0
+    defaults = flat_settings(run_from_dict(family, source="test").to_dict())
     assert all(settings[key] == defaults[key] for key in left)
 
 

@@ -125,7 +125,9 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 def test_a_file_without_a_preset_gives_the_run_its_own_name(tmp_path: Path) -> None:
     (tmp_path / "my-run.toml").write_text("[environment]\nid = 'CartPole-v1'")
-    assert load_config(tmp_path / "my-run.toml") == RunSpec(preset="my-run", environment=Environment(id="CartPole-v1"))
+    assert load_config(tmp_path / "my-run.toml") == RunSpec(
+        preset="my-run", environment=Environment(id="CartPole-v1"), algorithm=A3CSettings(reward_clip=0.0)
+    )
 
 
 NOT_FINITE = [float("nan"), float("inf"), -float("inf")]

@@ -50,7 +50,7 @@ REFUSED = [
     ("CartPole-v1", {"algorithm.name": "one_step_q", "network.lstm": 8}, "--algorithm one_step_q: .*--lstm"),
     ("CartPole-v1", {"network.name": "conv84"}, "--network conv84: needs frames"),
     ("CartPole-v1", {"network.normalization": "random_play"}, "--normalization random_play: needs frames"),
-    ("ALE/Pong-v5", {"network.normalization": "running"}, "--normalization running: needs vectors"),
+    ("ALE/Pong-v5", {"network.normalization": "running"}, "--normalization running: needs numbers"),
 ]
 
 
@@ -61,8 +61,11 @@ def test_what_does_not_exist_or_fit_is_refused(environment: str, settings: dict[
 
 
 @pytest.mark.parametrize("environment", ["CartPole-v1", "ALE/Pong-v5", "FrozenLake-v1", "Blackjack-v1", "Pendulum-v1"])
-def test_what_can_be_trained_passes(environment: str) -> None:
-    check_run(a_run(environment), imports=(), with_screen=False)
+def test_what_can_be_trained_passes_and_gets_a_start_card(environment: str) -> None:
+    card = check_run(a_run(environment), imports=(), with_screen=False)
+    assert card[0].startswith("  observations")
+    if environment == "Blackjack-v1":
+        assert check_apart(a_run(environment), imports=(), device="cpu", render=False) == card
 
 
 def test_every_preset_passes() -> None:

@@ -1,0 +1,74 @@
+"""
+The settings that a run starts from when only an environment is named: one recipe for all, and nothing tuned to a game.
+
+- ALE games have the settings of `pong`, without those of its own game.
+- Everything else has RECIPE. What is seen decides the rest, in the worker: images have convolutions sized to them,
+  vectors have dense layers, and numbers are normalised as they come.
+- Rewards are clipped to ±1 on ALE games alone; elsewhere they are divided by the deviation of their discounted sum.
+
+The recipe is Schulman et al. 2017 (PPO) with the details that mattered in Engstrom et al. 2020 and Andrychowicz et al.
+2021: normalised observations, returns and advantages, GAE, several epochs of minibatches, Adam with an annealed rate.
+"""
+
+from typing import Any
+
+from common.settings.another_game import for_another_game, game_name
+from common.settings.run_files import load_preset
+from common.settings.run_settings import run_from_dict, with_settings
+from common.settings.run_spec import ActionValuesSettings, Environment, RunSpec
+
+FOR_ALE = "pong"  # the preset
+
+RECIPE: dict[str, Any] = {
+    "algorithm": {
+        "name": "a3c",
+        "unroll_length": 64,
+        "discount": 0.99,
+        "gae_lambda": 0.95,
+        "reward_normalization": "returns",
+        "entropy_weight": 0.003,
+        "gradient_clip": 0.5,
+        "loss": "mean",
+        "normalize_advantages": True,
+        "surrogate": "clip",
+        "clip_range": 0.2,
+        "epochs": 5,
+        "minibatches": 4,
+    },
+    "network": {"normalization": "auto"},
+    "optimizer": {"name": "adam", "epsilon": 1e-5},
+    "schedule": {"learning_rate": 1e-3, "final_learning_rate": 1e-4, "anneal_steps": 1_000_000},
+}
+# Of the methods that learn action values, where --algorithm names one.
+OF_ACTION_VALUES: dict[str, Any] = {
+    "algorithm.unroll_length": 16,
+    "algorithm.reward_normalization": "returns",
+    "algorithm.target_interval": 2000,
+    "algorithm.epsilon_anneal_steps": 100_000,
+    "algorithm.gradient_clip": 1.0,
+    "algorithm.loss": "mean",
+}
+
+
+def recipe_for(environment: str, *, algorithm: str | None = None) -> RunSpec:
+    """The run that `--environment ID` starts, with another algorithm if one is named."""
+    source = f"--environment {environment}"
+    if Environment(id=environment).family == "ale":
+        run, _ = for_another_game(load_preset(FOR_ALE), environment)
+    else:
+        run = run_from_dict({"environment": {"id": environment}, **RECIPE}, source=source)
+    run = with_settings(run, {"preset": game_name(environment)}, source=source)
+    if algorithm is None:
+        return run
+    run = with_settings(run, {"algorithm.name": algorithm}, source="--algorithm")
+    return with_settings(run, OF_ACTION_VALUES, source=source) if _learns_values_of_numbers(run) else run
+
+
+def recipe_in_words(environment: str) -> str:
+    """One sentence for the user."""
+    settings = f"those of {FOR_ALE}" if Environment(id=environment).family == "ale" else "those for every environment"
+    return f"--environment {environment} without --preset: settings that are not typed are {settings}"
+
+
+def _learns_values_of_numbers(run: RunSpec) -> bool:
+    return isinstance(run.algorithm, ActionValuesSettings) and run.environment.family != "ale"

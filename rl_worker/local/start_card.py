@@ -1,0 +1,79 @@
+"""
+The start card: what a run will see, do and learn with, in a few lines before it begins.
+
+It is made from settings and spaces alone. Like the check that prints it, it must not load torch.
+"""
+
+from typing import Any
+
+from common.settings.run_spec import A3CSettings, RunSpec
+from rl_worker.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace, Spaces
+from rl_worker.networks.compatibility import torso_name
+
+LABEL_COLUMNS = 14
+
+
+def start_card(run: RunSpec, spaces: Spaces) -> list[str]:
+    """One line each: label and value."""
+    card = {
+        "observations": f"{spaces.observations}, {_normalization(run, spaces.observations)}",
+        "actions": _actions(spaces.actions),
+        "network": _network(run, spaces.observations),
+        "rewards": _rewards(run),
+        "method": _method(run),
+        "optimizer": _optimizer(run),
+    }
+    return [f"  {label:<{LABEL_COLUMNS}}{value}" for label, value in card.items()]
+
+
+def _normalization(run: RunSpec, observations: ObservationSpace) -> str:
+    match run.network.normalization:
+        case "random_play":
+            return "normalised by random play"
+        case "none":
+            return "bytes divided by 255" if observations.pixels else "as they are"
+    return "bytes divided by 255" if observations.pixels else "numbers normalised by those seen so far"
+
+
+def _actions(actions: ActionSpace) -> str:
+    match actions:
+        case DiscreteActions():
+            return f"one of {actions.count}"
+        case BoxActions():
+            return f"{len(actions.low)} real numbers" if len(actions.low) > 1 else "a real number"
+    return f"{len(actions.counts)} choices, of {', '.join(map(str, actions.counts))}"
+
+
+def _network(run: RunSpec, observations: ObservationSpace) -> str:
+    settings = run.network
+    shapes = [part.shape for part in observations.parts if part.kind != "mask"] or [observations.shape]
+    names = ", ".join(f"{torso_name(settings, shape)} on {'×'.join(map(str, shape))}" for shape in shapes)
+    hidden = f", hidden layers of {' '.join(map(str, settings.hidden))}" if settings.hidden else ""
+    memory = f", LSTM of {settings.lstm}" if settings.lstm else ""
+    return names + hidden + memory + (", policy and value apart" if settings.separate else "")
+
+
+def _rewards(run: RunSpec) -> str:
+    settings = run.algorithm
+    clipped = f"clipped to ±{settings.reward_clip:g}" if settings.reward_clip else "not clipped"
+    divided = ", divided by the deviation of their discounted sum" if settings.reward_normalization == "returns" else ""
+    scaled = f", times {settings.reward_scale:g}" if settings.reward_scale != 1 else ""
+    return f"{clipped}{divided}{scaled}; scores are the true ones"
+
+
+def _method(run: RunSpec) -> str:
+    settings: Any = run.algorithm
+    name = type(settings).__struct_config__.tag
+    played = f"{name}: {settings.unroll_length} steps × {run.environment.envs} environments a worker and unroll"
+    words = [played, f"discount {settings.discount:g}"]
+    if isinstance(settings, A3CSettings):
+        words.append(f"GAE {settings.gae_lambda:g}")
+    if getattr(settings, "epochs", 1) * getattr(settings, "minibatches", 1) > 1:
+        words.append(f"{settings.epochs} epochs of {settings.minibatches} minibatches")
+    return ", ".join(words)
+
+
+def _optimizer(run: RunSpec) -> str:
+    schedule = run.schedule
+    moves = f" to {schedule.final_learning_rate:g} at step {schedule.anneal_steps:,}" if schedule.anneal_steps else ""
+    return f"{type(run.optimizer).__struct_config__.tag}, learning rate {schedule.learning_rate:g}{moves}"

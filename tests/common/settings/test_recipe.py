@@ -1,0 +1,68 @@
+"""What a newcomer types first, `--environment ID`, starts from one recipe."""
+
+import pytest
+
+from common.program.flags import parse_with_run
+from common.settings.another_game import for_another_game
+from common.settings.recipe import recipe_for
+from common.settings.run_files import load_preset
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import ALGORITHM_SETTINGS, A3CSettings, RunSpec
+from rl_worker.settings import WorkerSettings
+
+ELSEWHERE = ["Pendulum-v1", "MinAtar/Breakout-v1", "my.games:Line-v0", "VizdoomBasic-v1"]
+EACH_METHOD = [None, *ALGORITHM_SETTINGS]
+
+
+def typed(*arguments: str) -> RunSpec:
+    flags = ("--server", "127.0.0.1:1", *arguments)
+    return parse_with_run(WorkerSettings, flags, prog="rl-worker", default_preset="pong").run
+
+
+@pytest.mark.parametrize("environment", ELSEWHERE)
+@pytest.mark.parametrize("algorithm", EACH_METHOD)
+def test_rewards_are_clipped_on_atari_alone_unless_asked(environment: str, algorithm: str | None) -> None:
+    """Also with another method, in a file without the setting, and in another optimizer."""
+    method = [] if algorithm is None else ["--algorithm", algorithm]
+    here = typed("--environment", environment, *method, "--optimizer", "rmsprop").algorithm
+    assert here.reward_clip == 0.0
+    assert typed("--environment", "ALE/Boxing-v5", *method).algorithm.reward_clip == 1.0
+    assert typed("--environment", environment, *method, "--reward-clip", "2").algorithm.reward_clip == 2.0
+    section = {} if algorithm is None else {"algorithm": {"name": algorithm}}
+    of_a_file = run_from_dict({"environment": {"id": environment}, **section}, source="test")
+    assert of_a_file.algorithm.reward_clip == 0.0
+    if algorithm not in (None, "a3c"):
+        assert here.reward_normalization == "returns"
+        assert getattr(here, "epsilon_anneal_steps", 0) == 100_000
+
+
+def test_an_environment_differs_from_another_in_its_name_alone() -> None:
+    first, *others = (recipe_for(environment).to_dict() for environment in ELSEWHERE)
+    for other in others:
+        assert other | {"preset": "", "environment": {}} == first | {"preset": "", "environment": {}}
+
+
+def test_a_game_of_ale_has_the_settings_of_pong_without_its_actions_and_target() -> None:
+    run = recipe_for("ALE/Boxing-v5")
+    expected, _ = for_another_game(load_preset("pong"), "ALE/Boxing-v5")
+    assert run.to_dict() | {"preset": ""} == expected.to_dict() | {"preset": ""}
+    assert (run.preset, run.environment.actions, run.budget.until_return) == ("Boxing-v5", (), None)
+
+
+def test_typed_settings_and_a_preset_win() -> None:
+    run = typed(
+        "--environment", "Pendulum-v1", "--unroll-length", "7", "--no-normalize-advantages", "--optimizer", "sgd"
+    )
+    assert isinstance(run.algorithm, A3CSettings)
+    assert (run.algorithm.unroll_length, run.algorithm.normalize_advantages) == (7, False)
+    assert type(run.optimizer).__name__ == "SgdSettings"
+    assert run.algorithm.reward_normalization == "returns"
+    with_preset = typed("--preset", "inverted-pendulum", "--environment", "Pendulum-v1")
+    assert with_preset.algorithm == load_preset("inverted-pendulum").algorithm
+
+
+def test_a_preset_for_vectors_takes_no_dense_layers_to_images() -> None:
+    """An explicit mlp would flatten them silently."""
+    for name in ("cartpole", "cartpole-a3c", "inverted-pendulum"):
+        run, _ = for_another_game(load_preset(name), "MinAtar/Breakout-v1")
+        assert (run.network.name, run.network.normalization != "running") == ("auto", True)

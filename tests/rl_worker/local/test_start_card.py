@@ -1,0 +1,42 @@
+"""The start card says what a run sees, does and learns with."""
+
+import numpy as np
+
+from common.settings.recipe import recipe_for
+from common.settings.run_files import load_preset
+from rl_worker.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, packed_space
+from rl_worker.export.spaces_record import PolicySpaces
+from rl_worker.local.start_card import LABEL_COLUMNS, start_card
+from tests.rl_worker.observation_spaces import numbers, pixels
+
+
+def card(name: str, spaces: PolicySpaces, *, preset: bool = False) -> dict[str, str]:
+    lines = start_card(load_preset(name) if preset else recipe_for(name), spaces)
+    return {line[2 : LABEL_COLUMNS + 2].strip(): line[LABEL_COLUMNS + 2 :] for line in lines}
+
+
+def test_it_tells_the_recipe_of_a_vector() -> None:
+    assert card("Pendulum-v1", PolicySpaces(numbers(3), BoxActions(np.float32([-2]), np.float32([2])))) == {
+        "observations": "float32 [3], numbers normalised by those seen so far",
+        "actions": "a real number",
+        "network": "mlp on 3",
+        "rewards": "not clipped, divided by the deviation of their discounted sum; scores are the true ones",
+        "method": "a3c: 64 steps × 8 environments a worker and unroll, discount 0.99, GAE 0.95, "
+        "5 epochs of 4 minibatches",
+        "optimizer": "adam, learning rate 0.001 to 0.0001 at step 1,000,000",
+    }
+
+
+def test_it_tells_which_network_images_get_and_that_atari_rewards_are_clipped() -> None:
+    shown = card("my.games:Fruit-v0", PolicySpaces(pixels(3, 64, 64), DiscreteActions(4)))
+    assert (shown["network"], shown["actions"]) == ("conv on 3×64×64", "one of 4")
+    assert shown["observations"].endswith("bytes divided by 255")
+    atari = card("pong", PolicySpaces(pixels(4, 42, 42), DiscreteActions(3)), preset=True)
+    assert atari["rewards"] == "clipped to ±1; scores are the true ones"
+    assert atari["observations"].endswith("normalised by random play")
+
+
+def test_it_tells_every_part_of_an_observation_and_every_choice() -> None:
+    parts = packed_space([("vector", (5,), np.float32), ("image", (1, 9, 9), np.uint8), ("mask", (5,), np.uint8)])
+    shown = card("my.games:Mixed-v0", PolicySpaces(parts, MultiDiscreteActions((2, 3))))
+    assert (shown["network"], shown["actions"]) == ("mlp on 5, conv on 1×9×9", "2 choices, of 2, 3")
