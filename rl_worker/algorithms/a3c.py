@@ -220,7 +220,9 @@ def _as_single_steps(whole: Batch) -> Batch:
 
 
 def _columns(whole: Batch, columns: Tensor) -> Batch:
-    return _changed(whole, lambda tensor: tensor[:, columns], state=tuple(part[columns] for part in whole.state))
+    # index_select copies whole rows; indexing with brackets copies byte by byte.
+    state = tuple(part.index_select(0, columns) for part in whole.state)
+    return _changed(whole, lambda tensor: tensor.index_select(1, columns), state=state)
 
 
 def _changed(batch: Batch, change: Callable[[Tensor], Tensor], *, state: State) -> Batch:
