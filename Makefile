@@ -82,6 +82,13 @@ defaults: $(READY)  ## `rl-cluster --environment ID` and no other flag must lear
 hosts: $(READY)  ## CartPole on six virtual hosts, two slow, one lossy, one cut off, against one host (as root): SEEDS=… GOAL=…
 	$(BIN)/python -m tests.trials.hosts_learning
 
+seeds: $(READY)  ## how soon a preset comes to its score, seed by seed: PRESET=… SEEDS=… ARGS="--envs 16 …" (of the runs)
+	$(BIN)/python -m benchmarks.learning.seeds --preset $(PRESET) --seeds $(or $(SEEDS),10) -- $(ARGS)
+
+games: $(READY)  ## one recipe on eight Atari games, beside baselines and published scores: GAMES="Pong …" MINUTES=… SEEDS=…
+	$(BIN)/python -m benchmarks.learning.games $(if $(GAMES),--games $(GAMES)) --minutes $(or $(MINUTES),30) \
+		--seeds $(or $(SEEDS),1)
+
 scaling: $(READY)  ## steps to a score with 1 to 16 workers, for each method: Table 2 of the paper (half an hour)
 	$(BIN)/python -m benchmarks.scaling
 

@@ -1,0 +1,71 @@
+"""One recipe on many games: what a row is made of, what is published, and a whole measurement."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.learning.games import CURVES, GAMES, ROWS, TABLE, Flags, Row, Score, main, row_of, table
+from benchmarks.learning.programs import Trained
+from benchmarks.learning.published import AGENTS, MILLIONS, SCORES, published
+from common.settings.run_files import load_preset
+
+
+def trained(steps: int, mean: float | None) -> Trained:
+    return Trained(Path("run"), steps, 30.0, 0.1, None, 1500.0, mean)
+
+
+def result(mean: float, **baselines: float) -> dict[str, Any]:
+    measured = [{"name": name.replace("_", " "), "mean": score} for name, score in baselines.items()]
+    return {"mean": mean, "low": mean - 1, "high": mean + 1, "baselines": measured}
+
+
+BOXING = row_of("Boxing", [(trained(2_500_000, 60.0), result(65.0, random_play=0.7, UP=-20.0, FIRE=2.5, NOOP=-24.0))])
+
+
+def test_a_game_stands_beside_random_play_the_best_constant_action_and_published_scores() -> None:
+    (line,) = table([BOXING], minutes=30).splitlines()[4:]
+    assert line == "| Boxing | 10.0 | 60.0 | 65.0 (64.0 to 66.0) | 0.7 | 2.5 (FIRE) | 37.3 (10 M) | 68.4 (10 M) |"
+
+
+def test_random_play_is_no_constant_action_even_if_it_is_better() -> None:
+    row = row_of("Pong", [(trained(1, None), result(0.0, random_play=5.0, UP=1.0))])
+    assert (row.random, row.constant) == (5.0, ("UP", 1.0))
+
+
+def test_of_several_seeds_the_table_has_the_median_and_all() -> None:
+    row = Row("Pong", [10, 20, 30], [1.0, None, 3.0], [Score(5.0, 4.0, 6.0), Score(7.0, None, None), Score(6.0, 0, 9)])
+    row = Row(**(vars(row) | {"random": -20.7, "constant": ("UP", -21.0)}))
+    assert "| 2.0 | 6.0 (5.0, 7.0, 6.0) |" in table([row], minutes=1)
+
+
+def test_a_score_without_an_interval_and_a_run_without_a_hundred_games_are_told_as_such() -> None:
+    row = Row("Tennis", [4_000_000], [None], [Score(0.0, None, None)], random=-23.0, constant=("UP", -24.0))
+    assert "| Tennis | 4.0 | no 100 games | 0.0 | -23.0 | -24.0 (UP) | – | – |" in table([row], minutes=1)
+
+
+@pytest.mark.parametrize(("frames", "millions"), [(1e5, 2), (3.4e6, 2), (3.6e6, 5), (11e6, 10), (90e6, 20)])
+def test_published_scores_are_those_of_about_as_many_frames(frames: float, millions: int) -> None:
+    found = published("Qbert", "DQN", frames)
+    assert found == (millions, SCORES["Qbert"]["DQN"][MILLIONS.index(millions)])
+
+
+def test_every_game_has_published_scores_and_the_recipe_their_protocol() -> None:
+    assert set(GAMES) <= set(SCORES)
+    assert all(len(SCORES[game][agent]) == len(MILLIONS) for game in GAMES for agent in AGENTS)
+    environment = load_preset("atari").environment
+    assert (environment.sticky_actions, environment.actions, environment.life_loss_ends_episode) == (0.25, (), False)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_games_are_measured_from_their_start_to_table_and_curves(tmp_path: Path) -> None:
+    folder = tmp_path / "games"
+    flags = Flags(games=("Breakout", "Boxing"), minutes=0.3, episodes=2, folder=folder)
+    assert main(flags) == 0
+    rows = json.loads((folder / ROWS).read_text())
+    assert [row["game"] for row in rows] == ["Breakout", "Boxing"]
+    assert all(row["frames"][0] > 0 and row["constant"][0] for row in rows)
+    assert len((folder / TABLE).read_text().splitlines()) == 6
+    assert (folder / CURVES).stat().st_size > 10_000
