@@ -89,8 +89,11 @@ games: $(READY)  ## one recipe on eight Atari games, beside baselines and publis
 	$(BIN)/python -m benchmarks.learning.games $(if $(GAMES),--games $(GAMES)) --minutes $(or $(MINUTES),30) \
 		--seeds $(or $(SEEDS),1)
 
-scaling: $(READY)  ## steps to a score with 1 to 16 workers, for each method: Table 2 of the paper (half an hour)
-	$(BIN)/python -m benchmarks.scaling
+scaling: $(READY)  ## scores against steps with 1 to 16 workers, MinAtar; goes on where it stopped: ARGS="--seeds 0 1 …"
+	$(BIN)/python -m benchmarks.learning.scaling $(ARGS)
+
+staleness: $(READY)  ## which staleness rule helps when gradients are late; goes on where it stopped: ARGS="--seeds 5"
+	$(BIN)/python -m benchmarks.learning.staleness $(ARGS)
 
 engine-test: $(READY)  ## ps-rl on a real cluster engine of deploy/, started, scaled and hurt: ENGINE=docker|swarm|slurm|kubernetes|ray
 	deploy/engine_test.sh $(ENGINE)

@@ -1,1 +1,1 @@
-"""How soon presets learn: runs with several seeds, runs of many games, and what others published."""
+"""How soon presets learn, with several seeds, games, numbers of workers and ages of gradients; published scores."""

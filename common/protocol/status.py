@@ -71,7 +71,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     environment: Text = ""  # its id
     frames_per_step: int = 1
     max_steps: int = 0  # of the budget; 0: no limit
-    max_minutes: float = 0.0  # likewise
+    max_episodes: int = 0  # likewise
+    max_minutes: float = 0.0
     until_return: float | None = None  # the target of the budget; None: none
     ending: Sentence = ""  # why the run is over; "" before
     paused: bool = False  # pushes wait, and minutes do not count

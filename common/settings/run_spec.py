@@ -22,6 +22,7 @@ NotNegative = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 # Bounds of what memory and time depend on: a number beyond is a slip, and would end in a crash.
 Frames = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Noops = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
+Tics = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 Action = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 EpisodeSteps = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 UnrollSteps = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
@@ -34,6 +35,7 @@ Decay = Annotated[float, msgspec.Meta(ge=0, lt=1)]  # 1 would remember everythin
 Fading = Annotated[float, msgspec.Meta(gt=0, lt=1)]  # 0 would remember nothing
 Tiny = Annotated[float, msgspec.Meta(gt=0, le=1e12)]  # divides: 0 would make the weights NaN
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+Bias = Annotated[float, msgspec.Meta(ge=-100, le=100)]
 Score = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 # Part of a path: no slashes, and nothing hidden.
 ExperimentName = Annotated[str, msgspec.Meta(max_length=60, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?\Z")]
@@ -65,6 +67,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """the subset of the game's actions to use, by number; all of them when empty"""
     action_mask: Literal["auto", "none"] = "auto"
     """auto: only actions that the environment's action_mask allows (in its observations or info); none: ignore it"""
+    start_tic: Tics = 0
+    """games begin at this tic; 0: at the scenario's own (ViZDoom)"""
+    decals_and_particles: bool = True
+    """bullet holes and particles are drawn where the scenario has them; otherwise nowhere (ViZDoom)"""
     box_actions: Literal["clipped", "squashed"] = "clipped"
     """how real actions stay in their bounds: clipped, or the tanh of the policy's sample, scaled to the bounds"""
     max_episode_steps: EpisodeSteps = 0
@@ -223,6 +229,11 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """policy and value each have their own torso"""
     lstm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     """width of an LSTM after the hidden layers; 0: none"""
+    lstm_forget_bias: Bias = 0.0
+    """added to the initial bias of the LSTM's forget gate; 1: it remembers at first (Jozefowicz et al. 2015)"""
+    same_padding: bool = False
+    """pad images so that a convolution of stride s makes sides of 1/s, rounded up: TensorFlow's SAME; otherwise the
+    torso's own padding, which is none in conv84"""
     activation: Literal["auto", "relu", "relu6", "elu", "tanh"] = "auto"
     """between layers; auto: tanh in mlp, relu elsewhere"""
     layer_norm: bool = False
@@ -258,6 +269,8 @@ class RmsPropSettings(
     """decay of the mean square (alpha)"""
     epsilon: Tiny = 0.1
     """added to the mean square inside the root"""
+    initial_square: Amount = 0.0
+    """the mean square before the first gradient; 1: as in TensorFlow 1, whose first steps are small"""
 
 
 class AdamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="adam"):
@@ -326,6 +339,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     max_steps: NotNegative = 0
     """end after this many global steps"""
+    max_episodes: NotNegative = 0
+    """end after this many episodes of all workers"""
     max_minutes: Amount = 0.0
     """end after this many minutes"""
     until_return: Score | None = None

@@ -143,6 +143,7 @@ def _run_fields(run: TrainingRun, *, now: float) -> dict[str, Any]:
         "environment": run.spec.environment.id,
         "frames_per_step": run.spec.environment.frames_per_step,
         "max_steps": run.spec.budget.max_steps,
+        "max_episodes": run.spec.budget.max_episodes,
         "max_minutes": run.spec.budget.max_minutes,
         "until_return": run.spec.budget.until_return,
         "version": run.store.version if run.store else 0,

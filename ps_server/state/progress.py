@@ -108,6 +108,8 @@ class Progress:
         """Why the run is over; "" while it is not."""
         if budget.max_steps and self.global_steps >= budget.max_steps:
             return f"max_steps {budget.max_steps} reached"
+        if budget.max_episodes and self.episodes >= budget.max_episodes:
+            return f"max_episodes {budget.max_episodes} reached"
         if self.minutes_to_target is not None:
             return f"mean return of the last {EPISODES_IN_MEAN} episodes reached {budget.until_return:g}"
         if budget.max_minutes and self.minutes(now=now) >= budget.max_minutes:

@@ -52,6 +52,8 @@ def _raised_limits(status: Status) -> list[str]:
     flags = []
     if status.max_steps and status.global_steps >= status.max_steps:
         flags.append(f"--max-steps {2 * status.global_steps}")
+    if status.max_episodes and status.episodes >= status.max_episodes:
+        flags.append(f"--max-episodes {2 * status.episodes}")
     if status.max_minutes and status.minutes >= status.max_minutes:
         flags.append(f"--max-minutes {math.ceil(2 * status.minutes)}")
     return flags

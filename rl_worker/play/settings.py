@@ -59,7 +59,7 @@ class EvaluationSettings(CurveFlags):
     epsilon: float | None = None
     """share of random actions of a method that learns action values; 0.05 when not given"""
     baselines: bool = False
-    """also play 30 games each at random and with every single action held, and print them beside the score"""
+    """also play 100 games at random and 30 with each single action held, and print their scores beside this one"""
     seed: int = 1_000_000
     """seed of the games; the default is far from training's seeds"""
     receipt: Path | None = None

@@ -69,10 +69,7 @@ class Trained:
 
     def agent(self, environments: Environments, *, epsilon: float | None, seed: int) -> Algorithm:
         """The agent with these weights, for evaluation. Raises CheckpointError for another network's weights."""
-        run = self.run
-        if epsilon is not None:
-            fixed = {"epsilon_probabilities": (1.0,), "epsilon_anneal_steps": 0, "epsilon_redraw_steps": 0}
-            run = structs.replace(run, algorithm=structs.replace(run.algorithm, final_epsilons=(epsilon,), **fixed))
+        run = self.run if epsilon is None else at_epsilon(self.run, epsilon)
         agent = build_agent(run, environments, device=torch.device("cpu"), seed=seed)
         network = FlatNetwork(agent.network)
         if sentence := network.schema.difference(self.schema):
@@ -80,6 +77,12 @@ class Trained:
         network.load(self.weights)
         agent.begin_unroll(self.global_steps)
         return agent
+
+
+def at_epsilon(run: RunSpec, epsilon: float) -> RunSpec:
+    """The run of a method of action values, with this share of random actions in each environment at any step."""
+    fixed = {"epsilon_probabilities": (1.0,), "epsilon_anneal_steps": 0, "epsilon_redraw_steps": 0}
+    return structs.replace(run, algorithm=structs.replace(run.algorithm, final_epsilons=(epsilon,), **fixed))
 
 
 def trained_in(path: Path) -> Trained:

@@ -20,8 +20,9 @@ from rl_worker.play.games import Baseline, play, summary
 from rl_worker.play.player import Plays
 from rl_worker.rollouts import Decision, State
 
-GAMES = 30  # of each baseline: a held action has hardly more different games without sticky actions
-ENVIRONMENTS = 15  # in lockstep, two games each
+HELD_GAMES = 30  # a held action has hardly more different games without sticky actions
+RANDOM_GAMES = 100  # their scores are spread widely: 20 to 700 in Space Invaders
+ENVIRONMENTS = 10  # in lockstep
 RANDOM_PLAY = "random play"
 
 
@@ -71,15 +72,18 @@ def measure_baselines(settings: Environment, *, epsilon: float, seed: int) -> li
             names = environments.actions.names or tuple(map(str, range(environments.actions.count)))
             for action, name in enumerate(names):
                 actors.append((name, HeldAction(environments, action, epsilon=epsilon, seed=seed)))
-        measured = [_measured(name, actor, environments, seed) for name, actor in actors]
+        measured = [
+            _measured(name, actor, environments, RANDOM_GAMES if name == RANDOM_PLAY else HELD_GAMES, seed)
+            for name, actor in actors
+        ]
     finally:
         environments.close()
     return sorted(measured, key=lambda baseline: baseline.mean, reverse=True)
 
 
-def _measured(name: str, actor: Plays, environments: Environments, seed: int) -> Baseline:
-    games = list(play(actor, environments, episodes=GAMES, greedy=False, seed=seed))
+def _measured(name: str, actor: Plays, environments: Environments, count: int, seed: int) -> Baseline:
+    games = list(play(actor, environments, episodes=count, greedy=False, seed=seed))
     result = summary(games, environment="", greedy=False)
     return Baseline(
-        name=name, mean=result.mean, low=result.low, high=result.high, episodes=GAMES, distinct=result.distinct
+        name=name, mean=result.mean, low=result.low, high=result.high, episodes=count, distinct=result.distinct
     )

@@ -32,9 +32,9 @@ def momentum(
 
 
 def rmsprop(weights: list[float], gradients: np.ndarray, rates: list[float], settings: RmsPropSettings) -> list[float]:
-    """Mnih et al. 2016, equations S2 and S3."""
+    """Mnih et al. 2016, equations S2 and S3; tf.train.RMSPropOptimizer of TensorFlow 1 where the square begins at 1."""
     alpha, epsilon = settings.decay, settings.epsilon
-    g = [0.0] * SIZE
+    g = [settings.initial_square] * SIZE
     for delta, eta in zip(gradients, rates, strict=True):
         g = [alpha * old + (1 - alpha) * d**2 for old, d in zip(g, delta, strict=True)]
         weights = [w - eta * d / math.sqrt(old + epsilon) for w, d, old in zip(weights, delta, g, strict=True)]
@@ -67,6 +67,7 @@ SETTINGS: list[run_spec.Optimizer] = [
     MomentumSettings(momentum=0.5),
     RmsPropSettings(),
     RmsPropSettings(decay=0.9, epsilon=1e-5),
+    RmsPropSettings(epsilon=1e-10, initial_square=1.0),
     AdamSettings(),
     AdamSettings(beta1=0.5, beta2=0.9, epsilon=1e-2),
 ]
@@ -160,3 +161,14 @@ def test_a_learning_rate_of_zero_moves_nothing(settings: run_spec.Optimizer) -> 
     weights = torch.ones(SIZE)
     optimizer_for(settings, SIZE).apply(weights, torch.full((SIZE,), 3.0), 0.0)
     assert torch.equal(weights, torch.ones(SIZE))
+
+
+@pytest.mark.parametrize(("initial_square", "first_step"), [(0.0, 10.0), (1.0, 1e-3)])
+def test_the_first_step_of_a_small_gradient_is_ten_learning_rates_unless_the_square_begins_at_1(
+    initial_square: float, first_step: float
+) -> None:
+    """A gradient of 1e-3, in learning rates: over √(0.01 · 1e-6), or over √0.99."""
+    optimizer = optimizer_for(RmsPropSettings(epsilon=1e-12, initial_square=initial_square), 1)
+    weights = torch.zeros(1)
+    optimizer.apply(weights, torch.tensor([1e-3]), 1.0)
+    assert -float(weights) == pytest.approx(first_step, rel=0.01)

@@ -78,6 +78,8 @@ def test_a_checkpoint_is_better_if_the_mean_of_a_whole_hundred_games_is_higher(p
     [
         (Budget(max_steps=40), "max_steps 40 reached"),
         (Budget(max_minutes=2.5), "max_minutes 2.5 reached"),
+        (Budget(max_episodes=100), "max_episodes 100 reached"),
+        (Budget(max_episodes=101), ""),
         (Budget(until_return=18), "mean return of the last 100 episodes reached 18"),
         (Budget(max_steps=40, max_minutes=2.5, until_return=18), "max_steps 40 reached"),
         (Budget(max_steps=41, max_minutes=3, until_return=18.5), ""),

@@ -4,7 +4,9 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -157,3 +159,16 @@ def test_the_screen_shows_the_game_in_colour() -> None:
 def test_what_cannot_be_played_is_refused(settings: Environment, sentence: str) -> None:
     with pytest.raises(SettingsError, match=f"^{sentence}"):
         make_environments(settings, count=1)
+
+
+@pytest.mark.parametrize(("changes", "first_tic"), [({}, 14), ({"start_tic": 10, "decals_and_particles": False}, 10)])
+def test_a_game_begins_at_the_given_tic(changes: dict[str, Any], first_tic: int) -> None:
+    """The scenario's own is 14: the weapon is up by then."""
+    environments = make_environments(msgspec.structs.replace(BASIC, **changes), count=1)
+    try:
+        environments.reset(0)
+        game = environments._env.envs[0].get_wrapper_attr("game")  # type: ignore[attr-defined]
+        assert game.get_episode_time() == first_tic
+        assert environments.description["first tic"] == first_tic
+    finally:
+        environments.close()

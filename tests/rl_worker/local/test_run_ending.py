@@ -90,6 +90,7 @@ def test_a_solved_run_is_not_offered_for_resuming() -> None:
     ("facts", "flags"),
     [
         ({"max_steps": 9000, "global_steps": 9088, "max_minutes": 15.0, "minutes": 0.2}, " --max-steps 18176"),
+        ({"max_episodes": 300, "episodes": 301, "max_minutes": 15.0, "minutes": 0.2}, " --max-episodes 602"),
         ({"max_steps": 9000, "global_steps": 600, "max_minutes": 15.0, "minutes": 15.004}, " --max-minutes 31"),
         (
             {"max_steps": 9000, "global_steps": 9000, "max_minutes": 0.1, "minutes": 0.2},
@@ -98,7 +99,7 @@ def test_a_solved_run_is_not_offered_for_resuming() -> None:
         ({"max_steps": 9000, "global_steps": 600, "max_minutes": 15.0, "minutes": 1.0}, ""),
         ({"global_steps": 600, "minutes": 100.0}, ""),
     ],
-    ids=["steps", "minutes", "both", "interrupted", "no limits"],
+    ids=["steps", "episodes", "minutes", "both", "interrupted", "no limits"],
 )
 def test_the_command_to_resume_doubles_the_limits_that_the_run_has_reached(facts: dict[str, Any], flags: str) -> None:
     lines = what_next(status(checkpoint_version=7, **facts), Path("x"), modules=())

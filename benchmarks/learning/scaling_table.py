@@ -1,0 +1,100 @@
+"""
+The rows of scaling.py as a table of speed-ups with intervals, and as curves of score against all workers' steps.
+
+A method's learning rate is chosen for each number of workers, by the mean score over the whole run and all seeds. The
+goal of a (game, method) is a share of the best mean score of one worker, as the paper's is a fixed score for each game.
+"""
+
+import random
+import statistics
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import pyplot
+from rich.table import Table
+
+GOAL_SHARE = 0.75
+DRAWS = 2000  # of the bootstrap over seeds
+Row = dict[str, Any]
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """For each (game, method, workers): learning rate, seeds, last score, steps to the goal, speed-up and interval."""
+    shown = Table(
+        "game", "method", "workers", "learning rate", "seeds", "last score", "goal", "steps to it", "speed-up"
+    )
+    for (game, method), of_method in _by(rows, "game", "method"):
+        best = {workers[0]: best_rate(list(group)) for workers, group in _by(of_method, "workers")}
+        if 1 not in best:
+            continue
+        goal = GOAL_SHARE * max(_mean_curve(best[1]))
+        for workers, runs in best.items():
+            steps = steps_to(runs, goal)
+            last = statistics.mean(run["scores"][-1] for run in runs)
+            cells = [game, method, str(workers), f"{runs[0]['learning_rate']:g}", str(len(runs)), f"{last:.1f}"]
+            cells += [f"{goal:.1f}", "not reached" if steps is None else f"{steps:,.0f}"]
+            shown.add_row(*cells, speed_up_in_words(workers, best[1], runs, goal))
+    return shown
+
+
+def best_rate(rows: Sequence[Row]) -> list[Row]:
+    """The runs with the learning rate whose mean score over the whole run is the highest."""
+    rates = [list(group) for _, group in _by(rows, "learning_rate")]
+    return max(rates, key=lambda runs: statistics.mean(_mean_curve(runs)))
+
+
+def steps_to(runs: Sequence[Row], goal: float) -> float | None:
+    """Steps at which the mean curve of the runs first has the goal, between evaluations in a straight line."""
+    steps, scores = [0.0, *np.mean([run["steps"] for run in runs], axis=0)], [0.0, *_mean_curve(runs)]
+    for number in range(1, len(scores)):
+        if scores[number] >= goal:
+            share = (goal - scores[number - 1]) / (scores[number] - scores[number - 1])
+            return steps[number - 1] + min(1.0, max(0.0, share)) * (steps[number] - steps[number - 1])
+    return None
+
+
+def speed_up_in_words(workers: int, alone: Sequence[Row], together: Sequence[Row], goal: float) -> str:
+    """n · steps(1) / steps(n), and its 95 % interval over seeds that are drawn anew with replacement."""
+    first, others = steps_to(alone, goal), steps_to(together, goal)
+    if first is None or others is None:
+        return "–"
+    chance = random.Random(0)
+    drawn = []
+    for _ in range(DRAWS):
+        one, many = (steps_to(chance.choices(runs, k=len(runs)), goal) for runs in (alone, together))
+        drawn.append(workers * one / many if one and many else 0.0)
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return f"{workers * first / others:.1f} ({low:.1f} to {high:.1f})"
+
+
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """A panel for each (game, method): the mean score of the best learning rate against steps, a line for each n."""
+    panels = [(key, list(group)) for key, group in _by(rows, "game", "method")]
+    if not panels:
+        return
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(4 * len(panels), 3.5), layout="constrained", squeeze=False)
+    for ((game, method), of_method), axis in zip(panels, axes[0], strict=True):
+        for (workers,), group in _by(of_method, "workers"):
+            runs = best_rate(list(group))
+            axis.plot(np.mean([run["steps"] for run in runs], axis=0), _mean_curve(runs), label=f"{workers} workers")
+        axis.set(title=f"{method}, {game.rpartition('/')[2]}", xlabel="steps of all workers", ylabel="score")
+        axis.legend()
+    figure.savefig(path, dpi=100)
+    pyplot.close(figure)
+
+
+def _mean_curve(runs: Sequence[Row]) -> list[float]:
+    curve: list[float] = np.mean([run["scores"] for run in runs], axis=0).tolist()
+    return curve
+
+
+def _by(rows: Sequence[Row], *keys: str) -> Any:
+    """Groups of rows with the same values of the keys, in the order of these."""
+
+    def key(row: Row) -> tuple[Any, ...]:
+        return tuple(row[name] for name in keys)
+
+    return [(values, list(group)) for values, group in groupby(sorted(rows, key=key), key=key)]

@@ -1,0 +1,100 @@
+"""Runs of many workers in one process: their staleness is that of as many parallel ones, and the seed decides them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.learning.results_file import ResultsFile
+from benchmarks.learning.scaling import Job, curve
+from benchmarks.learning.scaling_table import best_rate, speed_up_in_words, steps_to, table
+from benchmarks.learning.simulated_run import SimulatedRun
+from common.settings import run_spec
+from common.settings.run_spec import RunSpec
+
+
+def a_run(**settings: object) -> RunSpec:
+    return RunSpec(
+        seed=3,
+        environment=run_spec.Environment(id="CartPole-v1", envs=2),
+        algorithm=run_spec.A3CSettings(unroll_length=5),
+        network=run_spec.Network(name="mlp", hidden=(4,)),
+        budget=run_spec.Budget(max_steps=600),
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def ended(workers: int = 1, delays: tuple[int, ...] = (0,), **settings: object) -> SimulatedRun:
+    simulated = SimulatedRun(a_run(**settings), workers=workers, delays=delays)
+    simulated.to_the_end()
+    return simulated
+
+
+@pytest.mark.parametrize(("workers", "delays", "staleness"), [(1, (0,), 0), (4, (0,), 3), (1, (7,), 7), (3, (4,), 6)])
+def test_a_gradient_is_as_late_as_the_workers_and_delays_make_it(
+    workers: int, delays: tuple[int, ...], staleness: int
+) -> None:
+    progress = ended(workers, delays).run.progress
+    assert progress.global_steps >= 600
+    late = progress.take_staleness()
+    assert set(late[2 * staleness :]) == {staleness}, "after the first pulls, when there are no older weights"
+
+
+def test_delays_are_drawn_and_a_rule_sees_them() -> None:
+    simulated = ended(delays=tuple(range(9)), staleness=run_spec.Staleness(rule="bounded", max_staleness=4))
+    late = simulated.run.progress.take_staleness()
+    assert {0, 1, 2, 3, 4} >= set(late), "later ones are discarded"
+    assert len(set(late)) == 5
+
+
+def test_the_seed_decides_a_run_bit_for_bit() -> None:
+    first, again = ended(workers=3), ended(workers=3)
+    assert torch.equal(first.run.weights.flat, again.run.weights.flat)
+
+
+def test_an_error_in_a_worker_ends_the_run_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+    simulated = SimulatedRun(a_run(), workers=2, on_unroll=lambda *_: 1 / 0)  # type: ignore[arg-type, return-value]
+    with pytest.raises(ZeroDivisionError):
+        simulated.to_the_end()
+
+
+def test_a_measurement_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    results = ResultsFile(tmp_path / "rows.jsonl", ("seed", "workers"))
+    results.add({"seed": 1, "workers": 2, "score": 7.5})
+    again = ResultsFile(tmp_path / "rows.jsonl", ("seed", "workers"))
+    assert again.rows == [{"seed": 1, "workers": 2, "score": 7.5}]
+    assert again.has((1, 2))
+    assert not again.has((2, 2))
+
+
+@pytest.mark.parametrize("method", ["one_step_q", "a3c"])
+def test_a_curve_has_an_evaluation_every_tenth_of_the_steps(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.learning.scaling.GAMES", 2)
+    row = curve(Job("CartPole-v1", method, workers=2, learning_rate=1e-3, seed=0, max_steps=300))
+    assert len(row["steps"]) == len(row["scores"]) == 10
+    assert all(0 <= steps - 30 * number < 10 for number, steps in enumerate(row["steps"], start=1))
+    assert all(score >= 8 for score in row["scores"])
+
+
+def row_of(workers: int, scores: list[float], *, rate: float = 1e-3, seed: int = 0) -> dict[str, object]:
+    steps = [100 * (number + 1) for number in range(len(scores))]
+    own = {"workers": workers, "learning_rate": rate, "seed": seed}
+    return {"game": "G", "method": "m", "steps": steps, "scores": scores, **own}
+
+
+def test_the_speed_up_by_hand() -> None:
+    """A goal of 6 is reached after 300 steps by one worker, after 150 by two: each step of the two is worth two."""
+    alone, together = [row_of(1, [2, 4, 6])], [row_of(2, [4, 8, 8])]
+    assert steps_to(alone, 6) == 300
+    assert steps_to(together, 6) == 150
+    assert steps_to(alone, 6.1) is None
+    assert speed_up_in_words(2, alone, together, 6) == "4.0 (4.0 to 4.0)"
+
+
+def test_each_number_of_workers_has_its_best_learning_rate() -> None:
+    slow, fast = row_of(1, [1, 2, 3]), row_of(1, [2, 4, 4], rate=3e-3)
+    assert best_rate([slow, fast]) == [fast]
+    shown = table([slow, fast, row_of(2, [4, 4, 4])])
+    assert list(shown.columns[3].cells) == ["0.003", "0.001"]
+    assert list(shown.columns[6].cells) == ["3.0", "3.0"], "three quarters of 4"
