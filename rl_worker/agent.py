@@ -15,18 +15,17 @@ from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.algorithms.n_step_q import NStepQ
 from rl_worker.algorithms.one_step_q import OneStepQ
 from rl_worker.algorithms.one_step_sarsa import OneStepSarsa
+from rl_worker.algorithms.own_algorithm import build_own
 from rl_worker.environments.interface import Environments
-from rl_worker.environments.spaces import DiscreteActions, Spaces
+from rl_worker.environments.spaces import Spaces
 from rl_worker.networks.compatibility import check_algorithm
-from rl_worker.networks.networks import ActionValueNetwork, PolicyValueNetwork
-from rl_worker.networks.policies import policy_for
-from rl_worker.networks.running_statistics import ReturnNormalization
 from rl_worker.rollouts import RolloutCollector, Watcher
 
-ACTION_VALUE_METHODS: dict[type, Callable[..., Algorithm]] = {
-    run_spec.OneStepQSettings: OneStepQ,
-    run_spec.OneStepSarsaSettings: OneStepSarsa,
-    run_spec.NStepQSettings: NStepQ,
+METHODS: dict[type, Callable[..., Algorithm]] = {
+    run_spec.A3CSettings: A3C.build,
+    run_spec.OneStepQSettings: OneStepQ.build,
+    run_spec.OneStepSarsaSettings: OneStepSarsa.build,
+    run_spec.NStepQSettings: NStepQ.build,
 }
 
 
@@ -39,25 +38,10 @@ def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int
     """
     if run.seed is not None:
         torch.manual_seed(run.seed)
-    observations, actions = spaces.observations, spaces.actions
-    settings = run.algorithm
-    if isinstance(settings, run_spec.A3CSettings):
-        policy = policy_for(actions, masked=observations.mask is not None)
-        network = PolicyValueNetwork(run.network, observations, policy_parameters=policy.parameters)
-        network.returns = _returns(settings)
-        return A3C(network.to(device), policy, settings, device=device, seed=seed)
     check_algorithm(run, spaces)
-    assert isinstance(actions, DiscreteActions), "checked above"
-    values = ActionValueNetwork(run.network, observations, actions=actions.count)
-    values.returns = _returns(settings)
-    return ACTION_VALUE_METHODS[type(settings)](values.to(device), settings, device=device, seed=seed)
-
-
-def _returns(settings: run_spec.Algorithm) -> ReturnNormalization | None:
-    """The normalization of the rewards that the agent learns from."""
-    if settings.reward_normalization == "none":
-        return None
-    return ReturnNormalization(discount=settings.discount, clip=settings.reward_clip)
+    if isinstance(run.algorithm, run_spec.OwnAlgorithmSettings):
+        return build_own(run, run.to_dict()["algorithm"]["name"], spaces, device=device, seed=seed)
+    return METHODS[type(run.algorithm)](run.algorithm, run.network, spaces, device=device, seed=seed)
 
 
 def collector_for(

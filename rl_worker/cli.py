@@ -26,7 +26,8 @@ from common.settings.run_spec import RunSpec, Wire
 from common.sockets.zmq_sockets import why_no_address
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.imports import check_module, import_modules
+from rl_worker.algorithms.own_algorithm import own_settings
+from rl_worker.environments.imports import check_modules, import_modules
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
 from rl_worker.environments.step_callback import StepCallback
@@ -66,7 +67,7 @@ def work(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
     never_wait_for_output()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    flags = parse_with_run(WorkerSettings, spelled_out(arguments), prog=PROGRAM, default_preset=DEFAULT_PRESET)
+    flags = _parsed(spelled_out(arguments))
     settings = flags.program
     name = settings.name or as_name(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
     log_as(name)
@@ -74,7 +75,7 @@ def work(argv: Sequence[str] | None = None) -> int:
         log.info(flags.remark)
     if settings.measures:
         arguments = _measured(flags, arguments)
-        flags = parse_with_run(WorkerSettings, arguments, prog=PROGRAM, default_preset=DEFAULT_PRESET)
+        flags = _parsed(arguments)
         settings = flags.program
     stop = StopSignal(raises=settings.workers is None)
     torch.set_num_threads(settings.threads if isinstance(settings.threads, int) else 1)
@@ -85,6 +86,12 @@ def work(argv: Sequence[str] | None = None) -> int:
         else:
             work_on_many(settings, name, arguments, stop)
     return 0
+
+
+def _parsed(arguments: Sequence[str]) -> Parsed[WorkerSettings]:
+    return parse_with_run(
+        WorkerSettings, arguments, prog=PROGRAM, default_preset=DEFAULT_PRESET, own_settings=own_settings
+    )
 
 
 def _measured(flags: Parsed[WorkerSettings], arguments: Sequence[str]) -> list[str]:
@@ -98,7 +105,7 @@ def _measured(flags: Parsed[WorkerSettings], arguments: Sequence[str]) -> list[s
     reply = status_asker(settings)()
     run = run_from_dict(reply.run, source=settings.server) if reply is not None and reply.run else flags.run
     is_trusted = settings.curve_server_key is not None
-    import_modules(_named_modules(flags), run.environment, source=settings.server, is_trusted=is_trusted)
+    import_modules(_named_modules(flags), run, source=settings.server, is_trusted=is_trusted)
     workers = settings.workers if isinstance(settings.workers, int) else usable_cores() if settings.workers else 1
     threads = max(1, usable_cores() // workers) if settings.threads == "auto" else 0
     torch.set_num_threads(1)
@@ -132,7 +139,7 @@ def _check(flags: Parsed[WorkerSettings]) -> None:
     """Raises SettingsError for what would fail later; a run from the flags before the server takes it over."""
     settings = flags.program
     check_device(settings.device)
-    check_module(_named_modules(flags), flags.run.environment, source="--config")
+    check_modules(_named_modules(flags), flags.run, source="--config")
     if flags.names_a_run:
         with_screen = settings.gif_dir is not None and flags.run.records.gif_every_episodes > 0
         check_run(flags.run, imports=settings.imports, with_screen=with_screen)
@@ -140,7 +147,7 @@ def _check(flags: Parsed[WorkerSettings]) -> None:
 
 def _named_modules(flags: Parsed[WorkerSettings]) -> list[str]:
     """The modules that the command line names. Others are imported for a server only if it is trusted."""
-    return [*flags.program.imports, *filter(None, [flags.module])]
+    return list(dict.fromkeys([*flags.program.imports, *flags.modules]))
 
 
 def _join_and_train(
@@ -155,7 +162,7 @@ def _join_and_train(
     source = f"the server at {settings.server}"
     run = run_from_dict(welcome.run, source=source)
     is_trusted = settings.curve_server_key is not None
-    import_modules(_named_modules(flags), run.environment, source=source, is_trusted=is_trusted)
+    import_modules(_named_modules(flags), run, source=source, is_trusted=is_trusted)
     _train(flags, run, welcome, connections, stop, progressed)
 
 

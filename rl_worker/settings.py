@@ -61,8 +61,8 @@ class WorkerSettings(CurveFlags, NoticeFlags):
     render: bool = False
     """show the first game in a window, if this is worker 0 of its run"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
-    """modules to import first, because they register environments; a run whose environment needs another module is
-    refused, unless --environment names it or the server is authenticated by --curve-server-key"""
+    """modules to import first: they register environments, or have parts of the run; a run that needs another module
+    is refused, unless the flag of a part names it or the server is authenticated by --curve-server-key"""
     link: Literal["run", "auto"] = "run"
     """how vectors travel: run: as the run's settings say; auto: the link is measured, and this worker takes the codecs,
     prefetch and pull-every that suit it; these flags stand above both"""

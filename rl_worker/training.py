@@ -54,7 +54,8 @@ def train(
     newest = _load_newest(network, parameters.pull())
     reporter = Reporter(parameters, clock)
     while not is_leaving():
-        if (settings := adjusted()) is not None:
+        settings = adjusted()
+        if settings is not None and not isinstance(settings, run_spec.OwnAlgorithmSettings):  # none is adjustable
             algorithm.adjust(settings)
         algorithm.begin_unroll(newest.global_steps)
         with reporter.time("collect"):

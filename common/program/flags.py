@@ -11,7 +11,7 @@ A command line is split once, into flags and their values, to find where the run
 import dataclasses
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
@@ -23,13 +23,17 @@ from common.errors import SettingsError
 from common.program.names_elsewhere import name_here
 from common.run_folder.paths import SETTINGS
 from common.settings.another_game import dropped_in_words, for_another_game
+from common.settings.import_paths import is_import_path, module_of
 from common.settings.recipe import recipe_for, recipe_in_words
 from common.settings.run_files import load_config, load_preset, presets
 from common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
 from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec
 
 S = TypeVar("S")
+# The settings of the own algorithm at an import path, given by name: the struct with their types and defaults.
+OwnSettings = Callable[[str, Mapping[str, Any]], msgspec.Struct]
 Typed = dict[str, list[str]]  # flags, as --like-this, with their values
+_OWN = "MODULE:NAME"
 _INLINE = tyro.conf.arg(name="")
 # With a default given, the fields of the chosen algorithm and optimizer become flags instead of subcommands. The
 # settings of a section are a group in the help text, and flags without a prefix.
@@ -37,11 +41,9 @@ _STYLE = (tyro.conf.AvoidSubcommands, tyro.conf.OmitArgPrefixes)
 
 if TYPE_CHECKING:
     PresetName = str
-    AlgorithmName = str
     OptimizerName = str
 else:  # choices, for help texts and the completion of shells
     PresetName = tyro.extras.literal_type_from_choices(presets())
-    AlgorithmName = tyro.extras.literal_type_from_choices(ALGORITHM_SETTINGS)
     OptimizerName = tyro.extras.literal_type_from_choices(OPTIMIZER_SETTINGS)
 
 
@@ -53,8 +55,8 @@ class StartingPoint:
     """named run; rl-cluster --list describes each. With --environment, its settings for another game"""
     config: Path | None = None
     """TOML file with the run's settings"""
-    algorithm: AlgorithmName | None = None
-    """algorithm, with its default settings unless the preset uses it too"""
+    algorithm: Annotated[str | None, tyro.conf.arg(metavar=f"{{{','.join([*ALGORITHM_SETTINGS, _OWN])}}}")] = None
+    """algorithm, with its default settings unless the preset uses it too; MODULE:NAME: one of yours"""
     optimizer: OptimizerName | None = None
     """rule by which the server applies gradients; defaults likewise"""
 
@@ -65,14 +67,14 @@ class Parsed(Generic[S]):
     The settings of one command line.
 
     `overrides` are the run's settings that the user typed, flat. `remark` is a sentence on a consequence that the user
-    did not ask for, or "". `module` is the module that a typed --environment names, or "".
+    did not ask for, or "". `modules` are those that typed flags name: --environment, --wrapper, --network, --algorithm.
     """
 
     program: S
     run: RunSpec
     overrides: dict[str, Any]
     remark: str = ""
-    module: str = ""
+    modules: tuple[str, ...] = ()
 
     @property
     def names_a_run(self) -> bool:
@@ -90,21 +92,31 @@ def parse_program(settings: type[S], argv: Sequence[str] | None, *, prog: str) -
     return tyro.cli(settings, args=arguments, prog=prog, config=_STYLE)
 
 
-def parse_with_run(settings: type[S], argv: Sequence[str] | None, *, prog: str, default_preset: str) -> Parsed[S]:
+def parse_with_run(
+    settings: type[S],
+    argv: Sequence[str] | None,
+    *,
+    prog: str,
+    default_preset: str,
+    own_settings: OwnSettings | None = None,
+) -> Parsed[S]:
     """
     A program's settings and the run specification. Exits with usage on bad flags.
 
-    Raises SettingsError when a preset, a file or a value makes no sense.
+    `own_settings` imports a user's own algorithm that the command line names; without it the settings that a file
+    gives are flags, of the types that their values have. Raises SettingsError when a preset, a file or a value makes
+    no sense.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     typed = typed_flags(arguments)
     print_version(typed, prog)
     _print_short_help(typed, settings, prog)
     start, overrides, remark = _starting_run(typed, default_preset)
-    run_flags = {flag_of(key) for key in flat_settings(start.to_dict())}
+    own = _own_algorithm(start, typed, own_settings)
+    run_flags = _run_flags(start, own, _flags_of(settings) | _flags_of(StartingPoint))
     _check_names(typed, run_flags | _flags_of(settings) | _flags_of(StartingPoint))
     flags: Any = tyro.cli(
-        _flags_class(settings, start),
+        _flags_class(settings, start, own),
         args=arguments,
         prog=prog,
         config=_STYLE,
@@ -114,9 +126,12 @@ def parse_with_run(settings: type[S], argv: Sequence[str] | None, *, prog: str, 
     nested = {"preset": start.preset} | {
         field.name: msgspec.to_builtins(getattr(flags, field.name)) for field in _run_fields(start)
     }
+    if own is not None:
+        nested["algorithm"] |= {"name": start.to_dict()["algorithm"]["name"]}
     run = run_from_dict(nested, source="flags")  # tyro checks types; ranges are checked here
     overrides |= _typed_settings(typed, nested)
-    return Parsed(flags.program, run, overrides, remark, run.environment.module if "--environment" in typed else "")
+    named = [part for part in run.parts if any(part in values for values in typed.values())]
+    return Parsed(flags.program, run, overrides, remark, tuple(dict.fromkeys(map(module_of, named))))
 
 
 def typed_flags(arguments: Sequence[str]) -> Typed:
@@ -149,8 +164,9 @@ def _starting_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str,
         name = _value(typed, f"--{section}")
         if name is None:
             continue
-        if name not in choices:
-            raise SettingsError(f"--{section} {name}: no such {section}; there are {', '.join(choices)}")
+        if name not in choices and not (section == "algorithm" and is_import_path(name)):
+            yours = ", and your own as MODULE:NAME" if section == "algorithm" else ""
+            raise SettingsError(f"--{section} {name}: no such {section}; there are {', '.join(choices)}{yours}")
         run = with_settings(run, {f"{section}.name": name}, source=f"--{section}")
         overrides[f"{section}.name"] = name
     # Every setting of a file is an override, without those of an algorithm or optimizer that was replaced above.
@@ -176,18 +192,43 @@ def _named_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str, An
     return load_preset(default_preset), {}, ""
 
 
-def _flags_class(settings: type[Any], start: RunSpec) -> type[Any]:
+def _own_algorithm(start: RunSpec, typed: Typed, own_settings: OwnSettings | None) -> msgspec.Struct | None:
+    """The settings of the starting run's own algorithm with their types and defaults; None if nobody may import it."""
+    given = start.to_dict()["algorithm"]
+    path = given.pop("name")
+    is_named = path in typed.get("--algorithm", ()) or module_of(path) in typed.get("--import", ())
+    if own_settings is None or not is_import_path(path) or not is_named:
+        return None
+    return own_settings(path, given)
+
+
+def _run_flags(start: RunSpec, own: msgspec.Struct | None, others: set[str]) -> set[str]:
+    """
+    The flags of the run's settings. Raises SettingsError if a setting of an own algorithm has the name of another flag.
+    """
+    nested = start.to_dict()
+    of_run = {flag_of(key) for key in flat_settings({**nested, "algorithm": {"name": ""}})}
+    algorithm = nested["algorithm"] if own is None else own.__struct_fields__
+    of_algorithm = {flag_of(f"algorithm.{name}") for name in algorithm if name != "name"}
+    if is_import_path(nested["algorithm"]["name"]) and (taken := sorted(of_algorithm & (of_run | others))):
+        path = nested["algorithm"]["name"]
+        raise SettingsError(f"--algorithm {path}: its setting {taken[0]} is a flag already; give it another name")
+    return of_run | of_algorithm
+
+
+def _flags_class(settings: type[Any], start: RunSpec, own: msgspec.Struct | None) -> type[Any]:
     """
     The class that tyro fills: the program's settings, the starting point, and each section of the run as a group.
 
-    Algorithm and optimizer have the types of the starting run's, whose settings are flags.
+    Algorithm and optimizer have the types of the starting run's, whose settings are flags; `own` are those of a user's
+    own algorithm.
     """
     flags: list[Any] = [
         ("program", Annotated[settings, _INLINE]),
         ("start", Annotated[StartingPoint, _INLINE], StartingPoint()),
     ]
     for field in _run_fields(start):
-        default = getattr(start, field.name)
+        default = own if own is not None and field.name == "algorithm" else getattr(start, field.name)
         kind = type(default) if isinstance(default, msgspec.Struct) else field.type
         flags.append((field.name, kind, default))
     return dataclasses.make_dataclass("Flags", flags)

@@ -11,8 +11,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from common.errors import SettingsError
-from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, Environment, RunSpec
+from common.settings.import_paths import is_import_path
+from common.settings.own_algorithm import own_algorithm
+from common.settings.run_spec import ALGORITHM_SETTINGS, NETWORKS, OPTIMIZER_SETTINGS, Environment, RunSpec
 
+# What may stand in settings that take import paths, for sentences.
+OWN_PARTS = {"network.name": "a torso or your own MODULE:NAME", "environment.wrapper": "MODULE:NAME"}
 NAMED_SECTIONS: dict[str, Mapping[str, type[Any]]] = {"algorithm": ALGORITHM_SETTINGS, "optimizer": OPTIMIZER_SETTINGS}
 
 
@@ -22,12 +26,20 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
 
     Raises SettingsError that names `source` (a file, a flag, a worker) and the setting.
     """
-    settings = _with_reward_clip({section: _with_name(section, value) for section, value in settings.items()})
+    settings = {section: _with_name(section, value) for section, value in settings.items()}
+    algorithm = settings.get("algorithm")
+    if isinstance(algorithm, Mapping) and is_import_path(str(algorithm["name"])):
+        own = {name: value for name, value in algorithm.items() if name != "name"}
+        run = run_from_dict({key: value for key, value in settings.items() if key != "algorithm"}, source=source)
+        return msgspec.structs.replace(run, algorithm=own_algorithm(algorithm["name"], own, source=source))
+    settings = _with_reward_clip(settings)
     try:
         return msgspec.convert(settings, RunSpec)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
         setting = re.sub(r"\[.*", "", path.strip(".`"))
+        if setting in OWN_PARTS and "regex" in problem:
+            problem = f"Invalid value: must be {OWN_PARTS[setting]}"
         where = f" for {setting} ({flag_of(setting)})" if setting else ""
         choices = _choices(setting, settings) if problem.startswith("Invalid") else ()
         there_are = f"; there are {', '.join(choices)}" if choices else ""
@@ -57,6 +69,8 @@ def _choices(setting: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
     section, _, name = setting.rpartition(".")
     if not section:
         return ()
+    if setting == "network.name":
+        return NETWORKS
     named = NAMED_SECTIONS.get(section)
     if named is not None and name == "name":
         return tuple(named)

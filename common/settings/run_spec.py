@@ -13,8 +13,9 @@ import msgspec
 import tomli_w
 import tyro
 
-from common.protocol.names import Text
+from common.protocol.names import LONGEST_TEXT, Text
 from common.schedules import linear
+from common.settings.import_paths import PATTERN, ImportPath, is_import_path, module_of
 
 # Every number has two bounds: a larger integer cannot travel, and Inf or NaN would pass an open end.
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
@@ -25,7 +26,8 @@ Noops = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 Tics = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 Action = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 EpisodeSteps = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
-UnrollSteps = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+LONGEST_UNROLL = 100_000
+UnrollSteps = Annotated[int, msgspec.Meta(ge=1, le=LONGEST_UNROLL)]
 Width = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Passes = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 PullEvery = Annotated[int, msgspec.Meta(ge=1, le=64)]
@@ -46,7 +48,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The game, and how its frames become observations."""
 
     id: Annotated[Text, tyro.conf.arg(name="environment")] = "ALE/Pong-v5"
-    """Gymnasium id; an ALE game is ALE/NAME-v5"""
+    """Gymnasium id, as ALE/Pong-v5; or MODULE:NAME, a function of yours that returns an environment"""
+    wrapper: tuple[ImportPath, ...] = ()
+    """MODULE:NAME of each wrapper of yours around an environment, the innermost first (not ALE, ViZDoom)"""
     envs: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 8
     """environments that each worker steps in lockstep"""
     preprocessing: Literal["auto", "none", "atari84", "atari42", "breakout-crop", "pong80", "doom84", "doom42"] = "auto"
@@ -79,13 +83,15 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """reward in place of the last one of a game lost with a score below 0; reported scores stay true"""
 
     @property
-    def module(self) -> str:
-        """The module before the id, as in Gymnasium, which registers the id; "" without one."""
-        return self.id.rpartition(":")[0]
+    def parts(self) -> tuple[str, ...]:
+        """What is imported from a module: the id, if one stands before it as in Gymnasium, and the wrappers."""
+        return (*((self.id,) if module_of(self.id) else ()), *self.wrapper)
 
     @property
     def family(self) -> Literal["ale", "doom", "gymnasium"]:
         """Which file of rl_worker/environments steps the id; "module:" may stand before it."""
+        if is_import_path(self.id):
+            return "gymnasium"
         name = self.id.rpartition(":")[2]
         if name.startswith("ALE/"):
             return "ale"
@@ -212,15 +218,37 @@ class NStepQSettings(
     """minibatches in a pass, each one push and pull"""
 
 
+class OwnAlgorithmSettings(msgspec.Struct, frozen=True, kw_only=True, tag_field="name", tag="MODULE:NAME"):
+    """
+    Settings of a user's own algorithm, which is named by its import path. own_algorithm.py makes a subclass of this for
+    each set of settings; those that the server acts on have the values below where they are not given.
+    """
+
+    @property
+    def unroll_length(self) -> int:
+        """Steps of each environment between two updates: bounds the steps that a push may count."""
+        return LONGEST_UNROLL
+
+    @property
+    def target_interval(self) -> int:
+        """Global steps between two refreshes of the target network; 0: none is kept."""
+        return 0
+
+
+NETWORKS = ("auto", "conv84", "nature84", "conv42", "light42", "universe42", "conv10", "conv", "mlp")
+
+
 class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The function that is trained."""
 
     name: Annotated[
-        Literal["auto", "conv84", "nature84", "conv42", "light42", "universe42", "conv10", "conv", "mlp"],
-        tyro.conf.arg(name="network"),
+        str,
+        msgspec.Meta(max_length=LONGEST_TEXT, pattern=rf"^(?:{'|'.join(NETWORKS)}|{PATTERN})\Z"),
+        tyro.conf.arg(name="network", metavar=f"{{{','.join(NETWORKS)},MODULE:NAME}}"),
     ] = "auto"
     """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42, light42 (a third of its work) and
-    universe42 for 42x42, conv10 for MinAtar, conv for images of any size, mlp; auto: by the observation's shape"""
+    universe42 for 42x42, conv10 for MinAtar, conv for images of any size, mlp; auto: by the observation's shape;
+    MODULE:NAME: a torso of yours"""
     hidden: tuple[Width, ...] = ()
     """widths of the hidden layers after the torso; the torso's defaults when empty"""
     value_hidden: tuple[Width, ...] = ()
@@ -378,7 +406,7 @@ class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """number of newest checkpoints that are kept, and of those that are kept apart"""
 
 
-Algorithm = A3CSettings | OneStepQSettings | OneStepSarsaSettings | NStepQSettings
+Algorithm = A3CSettings | OneStepQSettings | OneStepSarsaSettings | NStepQSettings | OwnAlgorithmSettings
 Optimizer = SgdSettings | MomentumSettings | RmsPropSettings | AdamSettings
 
 ALGORITHM_SETTINGS: dict[str, type[Algorithm]] = {
@@ -417,6 +445,17 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     budget: Budget = Budget()
     wire: Wire = Wire()
     records: Records = Records()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What a worker imports from modules: of the environment, and an agent's own network and algorithm."""
+        return (*self.environment.parts, *self.agent_parts)
+
+    @property
+    def agent_parts(self) -> tuple[str, ...]:
+        """The import paths of an agent's own network and algorithm; () of those that come with ps-rl."""
+        names = (self.network.name, str(type(self.algorithm).__struct_config__.tag))
+        return tuple(name for name in names if is_import_path(name))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested dictionaries, as in WELCOME and in a checkpoint."""

@@ -18,7 +18,7 @@ from common.protocol.status import Adjustment
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
 from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import ActionValuesSettings, RunSpec
+from common.settings.run_spec import ActionValuesSettings, OwnAlgorithmSettings, RunSpec
 from ps_server.state.adjustments import Adjustments, adjustments_for
 from ps_server.state.claims import check_games, check_steps
 from ps_server.state.guards import Denied, gradient_of, is_sane
@@ -212,7 +212,7 @@ class TrainingRun:
     def _target_interval(self) -> int:
         """Steps between two refreshes of θ⁻; 0 where θ⁻ is θ."""
         settings = self.spec.algorithm
-        return settings.target_interval if isinstance(settings, ActionValuesSettings) else 0
+        return settings.target_interval if isinstance(settings, ActionValuesSettings | OwnAlgorithmSettings) else 0
 
     def check_report(self, worker_id: str, report: Report, *, unsettled: int) -> None:
         """`unsettled`: steps of pushes received and not settled. Raises Denied for a report that cannot be true."""

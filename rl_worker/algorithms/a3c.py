@@ -16,6 +16,7 @@ Espeholt et al. 2018 truncate at 1).
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +24,10 @@ from torch import Tensor, nn
 from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Loss, Outlook
 from rl_worker.algorithms.returns import Steps, lambda_returns, vtrace
+from rl_worker.environments.spaces import Spaces
 from rl_worker.networks.networks import PolicyValueNetwork
-from rl_worker.networks.policies import Policy
+from rl_worker.networks.policies import Policy, policy_for
+from rl_worker.networks.running_statistics import return_normalization
 from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
 
 # Observations. A batch of this size fits into the cache; in batches of a thousand each takes 2.5 times as long.
@@ -71,7 +74,23 @@ class A3C:
         self._random = torch.Generator(device).manual_seed(seed)
         self._entropy_weight = settings.entropy_weight
 
-    def adjust(self, settings: run_spec.Algorithm) -> None:
+    @classmethod
+    def build(
+        cls,
+        settings: run_spec.A3CSettings,
+        network: run_spec.Network,
+        spaces: Spaces,
+        *,
+        device: torch.device,
+        seed: int,
+    ) -> Self:
+        """The algorithm with a new network. Raises SettingsError when the network does not fit the spaces."""
+        policy = policy_for(spaces.actions, masked=spaces.observations.mask is not None)
+        made = PolicyValueNetwork(network, spaces.observations, policy_parameters=policy.parameters)
+        made.returns = return_normalization(settings)
+        return cls(made.to(device), policy, settings, device=device, seed=seed)
+
+    def adjust(self, settings: Any) -> None:
         assert isinstance(settings, run_spec.A3CSettings), "a run keeps its algorithm"
         self._settings = settings
 

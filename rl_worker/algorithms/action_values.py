@@ -6,6 +6,7 @@ The methods differ in their targets y: see one_step_q.py, one_step_sarsa.py and 
 
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +15,10 @@ from torch.nn import functional
 from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Loss, Outlook
 from rl_worker.algorithms.exploration import EpsilonSchedule, epsilon_greedy
+from rl_worker.environments.spaces import DiscreteActions, Spaces
 from rl_worker.networks.networks import ActionValueNetwork
 from rl_worker.networks.policies import FORBIDDEN
+from rl_worker.networks.running_statistics import return_normalization
 from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
 
 
@@ -48,7 +51,24 @@ class ActionValueLearner:
         self._global_steps = 0
         self._epsilons: EpsilonSchedule | None = None  # one ε per environment, from `initial_state` on
 
-    def adjust(self, settings: run_spec.Algorithm) -> None:
+    @classmethod
+    def build(
+        cls,
+        settings: run_spec.ActionValuesSettings,
+        network: run_spec.Network,
+        spaces: Spaces,
+        *,
+        device: torch.device,
+        seed: int,
+    ) -> Self:
+        """The algorithm with a new network. Raises SettingsError when the network does not fit the spaces."""
+        actions = spaces.actions
+        assert isinstance(actions, DiscreteActions), "check_algorithm refuses others"
+        made = ActionValueNetwork(network, spaces.observations, actions=actions.count)
+        made.returns = return_normalization(settings)
+        return cls(made.to(device), settings, device=device, seed=seed)
+
+    def adjust(self, settings: Any) -> None:
         assert isinstance(settings, run_spec.ActionValuesSettings), "a run keeps its algorithm"
         self._settings = settings
         if self._epsilons is not None:

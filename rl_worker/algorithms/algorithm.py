@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from common.settings import run_spec
 from rl_worker.rollouts import Decision, State, Trajectory
 
 
@@ -41,7 +40,7 @@ class Algorithm(Protocol):
     discount: float
     gradient_clip: float  # greatest norm of a gradient; 0: no clipping
 
-    def adjust(self, settings: run_spec.Algorithm) -> None:
+    def adjust(self, settings: Any) -> None:
         """The settings of the run were adjusted; what follows is played and learned with these."""
         ...
 

@@ -1,5 +1,5 @@
 """
-Any registered Gymnasium id: copies in one process, stepped one after another.
+Any registered Gymnasium id, or a user's own function: copies in one process, stepped one after another.
 
 gymnasium_spaces.py makes one array of each observation, and the environment's actions of the agent's.
 """
@@ -12,14 +12,15 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from common.errors import SettingsError
+from common.settings.import_paths import is_import_path
 from common.settings.run_spec import Environment
 from rl_worker.environments.gymnasium_spaces import ActionCodec, ArrayObservation, shows_masks
 from rl_worker.environments.ids import not_installed, spec_of
-from rl_worker.environments.interface import Screen, Stepped
+from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped
+from rl_worker.environments.own_environment import own_spec, wrapped
 from rl_worker.environments.process_guard import guard_children
 from rl_worker.environments.spaces import Actions, Observations
 
-DEFAULT_STEPS_PER_SECOND = 30.0  # for an environment without `render_fps`
 WITHOUT_CHILDREN = ("gymnasium.", "minatar.")  # entry points of environments that start no processes
 SMALLEST_SCREEN = 200  # rows; smaller screens, such as MinAtar's 10, are enlarged
 
@@ -30,7 +31,7 @@ class GymnasiumEnvironments:
     def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
         if settings.preprocessing not in ("auto", "none"):
             raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
-        spec = spec_of(settings.id)
+        spec = own_spec(settings.id) if is_import_path(settings.id) else spec_of(settings.id)
         if not str(spec.entry_point).startswith(WITHOUT_CHILDREN):
             guard_children()
         self._env = _vector_environment(settings, spec, count, with_screen)
@@ -43,9 +44,10 @@ class GymnasiumEnvironments:
         self.steps_per_second = float(self._env.get_attr("metadata")[0].get("render_fps") or DEFAULT_STEPS_PER_SECOND)
         self.description: dict[str, Any] = {
             "environment": settings.id,
+            **({"wrappers": ", ".join(settings.wrapper)} if settings.wrapper else {}),
             "observation": str(self.observations),
             "actions": str(first.action_space) + (f", of these {list(settings.actions)}" if settings.actions else ""),
-            "time limit": settings.max_episode_steps or spec.max_episode_steps,
+            "time limit": first.spec.max_episode_steps if first.spec else None,
         }
 
     def reset(self, seed: int) -> Observations:
@@ -83,6 +85,7 @@ def _vector_environment(settings: Environment, spec: EnvSpec, count: int, with_s
     def make_one() -> ArrayObservation:
         environment = gymnasium.make(spec, max_episode_steps=settings.max_episode_steps or None, **screen)
         try:
+            environment = wrapped(environment, settings.wrapper)
             codec = ActionCodec(settings, environment.action_space)
             if settings.action_mask == "none":
                 return ArrayObservation(environment, codec, masks="none")

@@ -124,18 +124,18 @@ class ArrayObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.array_space = self._space(numbers)
         # Most environments show a vector as it is: then nothing is done in their steps.
         is_vector = isinstance(env.observation_space, Box) and env.observation_space.shape == (numbers,)
-        self._is_shown_as_it_is = is_vector and not self.array_space.parts
+        self.is_shown_as_it_is = is_vector and not self.array_space.parts
         high = 255 if self.array_space.dtype == np.uint8 else np.inf
         low = 0 if self.array_space.dtype == np.uint8 else -np.inf
         self.observation_space = Box(low, high, self.array_space.shape, self.array_space.dtype.type)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
-        return self._array(observation, info), info
+        return self.array(observation, info), info
 
     def step(self, action: Any) -> tuple[Array, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        return self._array(observation, info), reward, terminated, truncated, info
+        return self.array(observation, info), reward, terminated, truncated, info
 
     def _space(self, numbers: int) -> ObservationSpace:
         images = [(shape, dtype) for _, (_, shape, dtype) in self._images]
@@ -150,8 +150,9 @@ class ArrayObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
             parts.append(("mask", (mask_size(self.codec.actions),), np.uint8))
         return packed_space(parts)
 
-    def _array(self, observation: Any, info: dict[str, Any]) -> Array:
-        if self._is_shown_as_it_is:
+    def array(self, observation: Any, info: dict[str, Any]) -> Array:
+        """The array of one observation."""
+        if self.is_shown_as_it_is:
             shown: Array = observation  # the vector environment's float32 array takes any type of numbers
             return shown
         space = self.array_space

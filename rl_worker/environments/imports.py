@@ -1,48 +1,79 @@
 """
-Which modules a program imports for a run's environment: those that its own command line names.
+Which modules a program imports for a run, and how a user's own part is found in one.
 
-The environment of a run was proposed by some worker, or read from a file of unknown origin. Importing a module runs its
-code, so a peer or a file cannot cause an import; a server that is authenticated by its key can. Users' modules are
-found among the installed packages and in the working folder. Nothing here loads Gymnasium.
+The parts of a run (environment, wrappers, network, algorithm) were proposed by some worker, or read from a file of
+unknown origin. Importing a module runs its code, so a peer or a file cannot cause an import; the own command line can,
+and a server that is authenticated by its key. Users' modules are found among the installed packages and in the working
+folder. Nothing here loads Gymnasium.
 """
 
 import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from common.errors import SettingsError
 from common.program.start import find_in_working_folder, working_folder
-from common.settings.run_spec import Environment
+from common.settings.import_paths import module_of
+from common.settings.run_spec import Environment, RunSpec
 
 
-def check_module(named: Sequence[str], environment: Environment, *, source: str, is_trusted: bool = False) -> None:
-    """Raises SettingsError if `environment`, given by `source`, needs a module that the command line did not name."""
-    module = environment.module
-    if module and module not in named and not is_trusted:
+def check_modules(
+    named: Sequence[str], trained: RunSpec | Environment, *, source: str, is_trusted: bool = False
+) -> None:
+    """Raises SettingsError if `trained`, given by `source`, needs a module that the command line did not name."""
+    for part in trained.parts:
+        check_module(named, part, source=source, is_trusted=is_trusted)
+
+
+def check_module(named: Sequence[str], part: str, *, source: str, is_trusted: bool = False) -> None:
+    """The same for one part. Raises SettingsError."""
+    module = module_of(part)
+    if module not in named and not is_trusted:
         raise SettingsError(
-            f"{source} trains {environment.id}, and a module is imported only when the command line names it, or a "
+            f"{source} trains {part}, and a module is imported only when the command line names it, or a "
             f"server that is known by its key; if you trust the code of {module}, add --import {module}"
         )
 
 
-def import_modules(named: Sequence[str], environment: Environment, *, source: str, is_trusted: bool) -> None:
-    """Import the modules of the command line, after a check that `environment` needs no other. Raises SettingsError."""
-    check_module(named, environment, source=source, is_trusted=is_trusted)
+def import_modules(
+    named: Sequence[str], trained: RunSpec | Environment, *, source: str, is_trusted: bool = False
+) -> None:
+    """Import the modules of the command line, after a check that `trained` needs no other. Raises SettingsError."""
+    check_modules(named, trained, source=source, is_trusted=is_trusted)
     for module in named:
         import_named(module, flag=f"--import {module}")
 
 
-def import_named(module: str, *, flag: str) -> None:
+def import_named(module: str, *, flag: str) -> Any:
     """Import a module that the user named with this flag. Raises SettingsError."""
     if module.startswith("."):
         raise SettingsError(f"{flag}: {module} is not a module name; give an absolute one")
     find_in_working_folder()
     try:
-        importlib.import_module(module)
+        return importlib.import_module(module)
     except ImportError as error:
         why = shadowed_module(module) or error
         raise SettingsError(f"{flag}: {module} cannot be imported here: {why}") from error
+
+
+def own_part(path: str, *, flag: str, kind: str) -> Any:
+    """
+    The object at the import path that `flag` gives; `kind` says what it should be, for errors. Raises SettingsError.
+
+    Whether its module may be imported was checked before.
+    """
+    module, _, names = path.rpartition(":")
+    found: Any = import_named(module, flag=f"{flag} {path}")
+    for name in names.split("."):
+        if not hasattr(found, name):
+            why = shadowed_module(module) or f"{getattr(found, '__name__', module)} has no {name}"
+            raise SettingsError(f"{flag} {path}: {why}; {kind}")
+        found = getattr(found, name)
+    if not callable(found):
+        raise SettingsError(f"{flag} {path}: is {type(found).__name__}, and cannot be called; {kind}")
+    return found
 
 
 def shadowed_module(module: str) -> str:

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from rl_worker.environments.spaces import Actions, ActionSpace, Observations, ObservationSpace
 
+DEFAULT_STEPS_PER_SECOND = 30.0  # of an environment without `render_fps`
+
 Screen = NDArray[np.uint8]  # [height, width, 3] RGB
 
 

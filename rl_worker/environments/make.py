@@ -4,6 +4,8 @@ The environments of a run: the family of an id, and the wrappers around it.
 A family is imported only when it is used: its emulator or package need not be installed.
 """
 
+from common.errors import SettingsError
+from common.settings.import_paths import is_import_path
 from common.settings.run_spec import Environment
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.lost_games import LostGames
@@ -23,13 +25,27 @@ def _of_family(settings: Environment, count: int, with_screen: bool) -> Environm
         case "ale":
             from rl_worker.environments.atari import AtariEnvironments
 
+            _refuse_wrappers(settings)
             return AtariEnvironments(settings, count, with_screen)
         case "doom":
             from rl_worker.environments.doom import DoomEnvironments
 
+            _refuse_wrappers(settings)
             guard_children()
             return DoomEnvironments(settings, count, with_screen)
         case "gymnasium":
             from rl_worker.environments.any_gymnasium import GymnasiumEnvironments
+            from rl_worker.environments.own_environment import VectorEnvironments, makes_vectors
 
+            if is_import_path(settings.id) and makes_vectors(settings.id):
+                return VectorEnvironments(settings, count, with_screen)
             return GymnasiumEnvironments(settings, count, with_screen)
+
+
+def _refuse_wrappers(settings: Environment) -> None:
+    """Raises SettingsError if wrappers are to go around the games of a family that cannot have any."""
+    if settings.wrapper:
+        raise SettingsError(
+            f"--wrapper {settings.wrapper[0]}: the games of {settings.id} are stepped together, not as Gymnasium "
+            "environments; leave it out, or make the game in a function of your own: --environment MODULE:NAME"
+        )

@@ -44,10 +44,10 @@ from common.settings.overrides import resumed_run
 from common.settings.run_files import load_config
 from common.settings.run_settings import flags_for
 from common.settings.run_spec import RunSpec
-from rl_worker.environments.imports import check_module
+from rl_worker.environments.imports import check_modules
 from rl_worker.local.cores import usable_cores
 from rl_worker.local.local_cluster import LocalCluster
-from rl_worker.local.run_check import check_apart, check_listening, shard_addresses
+from rl_worker.local.run_check import check_apart, check_listening, own_settings, shard_addresses
 from rl_worker.local.run_ending import how_it_ended, what_next
 
 PROGRAM = "rl-cluster"
@@ -96,7 +96,7 @@ class ClusterSettings:
     track: Annotated[tuple[TrackerName, ...], UseAppendAction] = ()
     """experiment tracker that the run is sent to, an extra of the same name; may be given again for another"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
-    """modules that workers import first, because they register environments"""
+    """modules that workers may import: they register environments, or have parts that a --config names"""
     render: bool = False
     """show worker 0's game in a window"""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -133,7 +133,9 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
     never_wait_for_output()
     started = time.monotonic()
-    flags = parse_with_run(ClusterSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
+    flags = parse_with_run(
+        ClusterSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET, own_settings=own_settings
+    )
     if flags.program.list:
         from rl_worker.local.catalogue import print_catalogue  # takes a second to load, and nothing else needs it
 
@@ -175,13 +177,13 @@ def _check(flags: Parsed[ClusterSettings]) -> list[str]:
         resumed_run(load_config(settings.resume / SETTINGS), flags.overrides)
     check_listening(settings.host, settings.port)
     source = "--config" if settings.resume is None else f"--resume {settings.resume}"
-    check_module(_named_modules(flags), flags.run.environment, source=source)
+    check_modules(_named_modules(flags), flags.run, source=source)
     return check_apart(flags.run, imports=settings.imports, device=settings.device, render=settings.render)
 
 
 def _named_modules(flags: Parsed[ClusterSettings]) -> list[str]:
     """The modules that the command line names. Workers may import these, and no others."""
-    return [*flags.program.imports, *filter(None, [flags.module])]
+    return list(dict.fromkeys([*flags.program.imports, *flags.modules]))
 
 
 def _prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:

@@ -15,10 +15,11 @@ import sys
 import tomllib
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import msgspec
 import numpy as np
 
 from common.errors import PsRlError, SettingsError
@@ -27,6 +28,7 @@ from common.protocol.addresses import bare_host, is_ipv6, join_address
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 from rl_worker.environments.imports import import_named
+from rl_worker.environments.interface import Environments
 
 REFUSED_STATUS = 3  # exit status of the checking process when it has printed why
 CARD_BEGINS = "--- start card ---"  # environments may print, too
@@ -103,6 +105,13 @@ def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool) -> lis
             raise SettingsError(f"--environment {run.environment.id}: fails when it is tried: {why}") from error
 
 
+def own_settings(path: str, given: Mapping[str, Any]) -> msgspec.Struct:
+    """The settings of a user's own algorithm. It loads torch, as such an algorithm does. Raises SettingsError."""
+    from rl_worker.algorithms import own_algorithm
+
+    return own_algorithm.own_settings(path, given)
+
+
 def check_listening(host: str, port: int) -> None:
     """Raises SettingsError when this address cannot be listened at; port 0 is a free port."""
     where = f"--host {host} --port {port}: cannot listen there"
@@ -154,9 +163,26 @@ def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> list[str]:
         environments.step(environments.actions.sample(np.random.default_rng(FIRST_SEED), 1))
         if with_screen:
             environments.screen()
+        if run.agent_parts:
+            _try_agent(run, environments)
         return start_card(run, environments)
     finally:
         environments.close()
+
+
+def _try_agent(run: RunSpec, environments: Environments) -> None:
+    """One unroll and one gradient with a user's own network or algorithm. Raises SettingsError that names its flag."""
+    from rl_worker.local.agent_check import check_own_agent  # loads torch
+
+    part = run.agent_parts[-1]
+    flag = f"--network {part}" if part == run.network.name else f"--algorithm {part}"
+    try:
+        check_own_agent(run, environments)
+    except PsRlError:
+        raise
+    except Exception as error:
+        why = traceback.format_exception_only(error)[-1].strip() + _place(error)
+        raise SettingsError(f"{flag}: fails when it is tried: {why}") from error
 
 
 def _check_window(run: RunSpec) -> None:

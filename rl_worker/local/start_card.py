@@ -6,7 +6,7 @@ It is made from settings and spaces alone. Like the check that prints it, it mus
 
 from typing import Any
 
-from common.settings.run_spec import A3CSettings, RunSpec
+from common.settings.run_spec import A3CSettings, OwnAlgorithmSettings, RunSpec
 from rl_worker.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace, Spaces
 from rl_worker.networks.compatibility import torso_name
 
@@ -55,6 +55,8 @@ def _network(run: RunSpec, observations: ObservationSpace) -> str:
 
 def _rewards(run: RunSpec) -> str:
     settings = run.algorithm
+    if isinstance(settings, OwnAlgorithmSettings):
+        return "as its algorithm takes them; scores are the true ones"
     clipped = f"clipped to ±{settings.reward_clip:g}" if settings.reward_clip else "not clipped"
     divided = ", divided by the deviation of their discounted sum" if settings.reward_normalization == "returns" else ""
     scaled = f", times {settings.reward_scale:g}" if settings.reward_scale != 1 else ""
@@ -65,7 +67,10 @@ def _method(run: RunSpec) -> str:
     settings: Any = run.algorithm
     name = type(settings).__struct_config__.tag
     played = f"{name}: {settings.unroll_length} steps × {run.environment.envs} environments a worker and unroll"
-    words = [played, f"discount {settings.discount:g}"]
+    words = [played]
+    if isinstance(settings, OwnAlgorithmSettings):
+        return ", ".join([played, *(f"{name} {getattr(settings, name)}" for name in settings.__struct_fields__[1:])])
+    words.append(f"discount {settings.discount:g}")
     if isinstance(settings, A3CSettings):
         words.append(f"GAE {settings.gae_lambda:g}")
     if getattr(settings, "epochs", 1) * getattr(settings, "minibatches", 1) > 1:

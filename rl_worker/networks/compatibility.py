@@ -11,6 +11,7 @@ import numpy as np
 
 from common.errors import SettingsError
 from common.settings import run_spec
+from common.settings.import_paths import is_import_path
 from common.settings.run_spec import Network, RunSpec
 from rl_worker.environments.spaces import BoxActions, DiscreteActions, ObservationSpace, Spaces
 
@@ -34,7 +35,7 @@ def check_agent(run: RunSpec, spaces: Spaces) -> None:
 
 def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
     """Raises SettingsError if the run's algorithm does not support the action space or the network."""
-    if isinstance(run.algorithm, run_spec.A3CSettings):
+    if isinstance(run.algorithm, run_spec.A3CSettings | run_spec.OwnAlgorithmSettings):
         return
     name = type(run.algorithm).__struct_config__.tag
     if not isinstance(spaces.actions, DiscreteActions):
@@ -51,8 +52,12 @@ def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
 def check_network(settings: Network, observations: ObservationSpace) -> None:
     """Raises SettingsError if the network does not take these observations."""
     kinds = {part.kind for part in observations.parts}
-    images = [part.shape for part in observations.parts if part.kind == "image"]
-    for shape in images if kinds else [observations.shape]:
+    shapes = [part.shape for part in observations.parts if part.kind == "image"] if kinds else [observations.shape]
+    if is_import_path(settings.name):
+        shapes = []  # a user's own torso says itself what it takes
+        if kinds and settings.normalization != "none":
+            raise SettingsError(f"--normalization {settings.normalization}: {settings.name} reads packed observations")
+    for shape in shapes:
         name = torso_name(settings, shape)
         fits = shape[1:] == FRAMES[name] if name in FRAMES else name == "mlp" or len(shape) == 3
         if not fits:

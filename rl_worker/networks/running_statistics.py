@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from common.settings.run_spec import A3CSettings, ActionValuesSettings
 from rl_worker.environments.spaces import Part
 from rl_worker.networks.packed_parts import part_of
 
@@ -138,6 +139,13 @@ class ReturnNormalization(RunningStatistics):
             before = self._discount * continues[t] * returns[t]
         self._before = before
         return returns.view(-1, 1)
+
+
+def return_normalization(settings: A3CSettings | ActionValuesSettings) -> ReturnNormalization | None:
+    """The normalization of the rewards that an agent with these settings learns from; None: they are not normalized."""
+    if settings.reward_normalization == "none":
+        return None
+    return ReturnNormalization(discount=settings.discount, clip=settings.reward_clip)
 
 
 def observe(network: nn.Module, observations: Tensor, rewards: Tensor, continues: Tensor) -> None:

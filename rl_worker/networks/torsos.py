@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from common.settings.import_paths import is_import_path
 from common.settings.run_spec import Network
 from rl_worker.environments.spaces import ObservationSpace
 from rl_worker.networks.compatibility import check_network, torso_name
 from rl_worker.networks.normalization import PixelsToUnit, RandomPlayNormalization
+from rl_worker.networks.own_torso import own_torso
 from rl_worker.networks.packed_parts import part_of
 from rl_worker.networks.running_statistics import RunningNormalization
 
@@ -48,6 +50,9 @@ def torso_for(settings: Network, observations: ObservationSpace, hidden: Sequenc
     Raises SettingsError if the settings do not fit the observations.
     """
     check_network(settings, observations)
+    if is_import_path(settings.name):
+        torso, features = own_torso(settings, observations)
+        return nn.Sequential(*_normalization(settings, observations), torso), features
     images = [part.shape for part in observations.parts if part.kind == "image"]
     name = torso_name(settings, images[0] if images else observations.shape)
     layers: list[nn.Module]

@@ -62,7 +62,7 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     trained = _trained(settings)
     log.info("%s from %s", trained.run.environment.id, trained.origin)
     is_trusted = settings.curve_server_key is not None
-    import_modules(settings.imports, trained.run.environment, source=trained.origin, is_trusted=is_trusted)
+    import_modules(settings.imports, trained.run, source=trained.origin, is_trusted=is_trusted)
     agent = _play(trained, settings)
     _record(agent, trained.run, settings)
     return 0

@@ -124,7 +124,7 @@ def _played(run_folder: Path, settings: EvaluationSettings) -> list[Scene]:
         raise CheckpointError(f"--checkpoint {run_folder}: contains no sound checkpoints")
     log.info("a run shows more of its learning with --gif-every-episodes or --checkpoint-every-episodes")
     newest = found[max(found)]
-    import_modules(settings.imports, newest.run.environment, source=newest.origin, is_trusted=False)
+    import_modules(settings.imports, newest.run, source=newest.origin, is_trusted=False)
     return [
         Scene(steps, found[steps].minutes, lambda one=found[steps]: _screens_of_game(one, settings))  # type: ignore[misc]
         for steps in sorted(found)

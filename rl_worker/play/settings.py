@@ -50,8 +50,8 @@ class EvaluationSettings(CurveFlags):
     verify: Path | None = None
     """a receipt: replay its actions without any weights; the exit status is 1 unless each score comes out again"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
-    """modules to import first because they register environments; a run that needs another module is refused, unless
-    its server is known by --curve-server-key"""
+    """modules to import first: they register environments, or have parts of the run; a run that needs another module
+    is refused, unless its server is known by --curve-server-key"""
     episodes: int = 100
     """full games to play"""
     greedy: bool = False

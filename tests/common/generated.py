@@ -1,15 +1,19 @@
 """Hypothesis strategies for our structs, made from the declarations of their fields."""
 
 import functools
+from functools import partial
 from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from common.settings.run_spec import ActionValuesSettings
+from common.settings.import_paths import ImportPath
+from common.settings.own_algorithm import own_algorithm
+from common.settings.run_spec import ActionValuesSettings, OwnAlgorithmSettings
 
 PRINTABLE = st.characters(min_codepoint=32, max_codepoint=126)  # what peers may say
+OWN = {"unroll_length": 5, "temperature": 0.5, "is_on": True, "words": ("a", "b"), "sizes": (1, 2.5)}
 PLAIN = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(PRINTABLE, max_size=8)
 
 
@@ -43,7 +47,7 @@ def _values(info: inspect.Type) -> st.SearchStrategy[Any]:
             least, most = info.min_length or 0, max(info.min_length or 0, min(info.max_length or 12, 12))
             if info.pattern:
                 matching = st.from_regex(info.pattern, alphabet=letters)
-                return matching.map(lambda text: text[:most]).filter(lambda text: len(text) >= least)
+                return matching.filter(lambda text: least <= len(text) <= (info.max_length or len(text)))
             return st.text(PRINTABLE, min_size=least, max_size=most)
         case inspect.BytesType():
             return st.binary(max_size=12)
@@ -59,6 +63,8 @@ def _values(info: inspect.Type) -> st.SearchStrategy[Any]:
             keys, values, least = _values(info.key_type), _values(info.value_type), info.min_length or 0
             return st.dictionaries(keys, values, min_size=least, max_size=3)
         case inspect.StructType():
+            if info.cls is OwnAlgorithmSettings:
+                return _values(inspect.type_info(ImportPath)).map(partial(own_algorithm, settings=OWN, source="a test"))
             parts = {field.name: _values(field.type) for field in info.fields}
             if issubclass(info.cls, ActionValuesSettings):  # each ε has its probability
                 parts["final_epsilons"] = st.tuples(parts["discount"], parts["discount"])

@@ -31,7 +31,7 @@ def candidates(run: RunSpec, key: str) -> Iterator[Any]:
     yield from _words(typing.get_type_hints(type(owner)).get(name))
     yield from {"algorithm.name": ALGORITHM_SETTINGS, "optimizer.name": OPTIMIZER_SETTINGS}.get(key, ())
     value = getattr(owner, name, None)
-    yield from (not value, 7, 0.5, [64], [0.2, 0.3, 0.5], "another")
+    yield from (not value, 7, 0.5, [64], [0.2, 0.3, 0.5], "another", ["my_pkg:Part"], "my_pkg:Part")
 
 
 def _words(kind: Any) -> Iterator[str]:

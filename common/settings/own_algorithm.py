@@ -1,0 +1,95 @@
+"""
+The settings of a user's own algorithm, `name = "my_pkg:MyMethod"`, as names and values that nobody here knows.
+
+Server and messages take them as they are: plain values that travel. Only the algorithm's own class knows their types
+and defaults (rl_worker/algorithms/own_algorithm.py). Two names mean to the server what they mean everywhere:
+`unroll_length` and `target_interval`.
+"""
+
+import functools
+import keyword
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from common.errors import SettingsError
+from common.protocol.names import LONGEST_TEXT, is_text
+from common.settings.run_spec import NotNegative, OwnAlgorithmSettings, UnrollSteps
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
+MOST_SETTINGS = 64
+MOST_INTEGER = 2**53 - 1
+KNOWN_TO_THE_SERVER: dict[str, Any] = {"unroll_length": UnrollSteps, "target_interval": NotNegative}
+
+
+def own_algorithm(path: str, settings: Mapping[str, Any], *, source: str) -> OwnAlgorithmSettings:
+    """The settings of the algorithm at an import path. Raises SettingsError that names the first bad one."""
+    if len(settings) > MOST_SETTINGS:
+        raise SettingsError(f"{source}: algorithm {path} has {len(settings)} settings; {MOST_SETTINGS} may travel")
+    values = {name: _checked(name, value, source) for name, value in settings.items()}
+    fields = tuple((name, _kind(value)) for name, value in values.items())
+    made: OwnAlgorithmSettings = _struct(path, fields)(**values)
+    return made
+
+
+@functools.lru_cache(maxsize=256)
+def _struct(path: str, fields: tuple[tuple[str, Any], ...]) -> type[OwnAlgorithmSettings]:
+    """One class for each set of names and types, so that equal settings are equal."""
+    made: Any = msgspec.defstruct(
+        "OwnAlgorithm", fields, bases=(OwnAlgorithmSettings,), frozen=True, kw_only=True, tag_field="name", tag=path
+    )
+    return made  # type: ignore[no-any-return]
+
+
+def _checked(name: str, value: Any, source: str) -> Any:
+    if not isinstance(name, str) or NAME.fullmatch(name) is None or keyword.iskeyword(name):
+        raise SettingsError(f"{source}: algorithm.{name} is no name of a setting: use lower case letters, digits and _")
+    if name in KNOWN_TO_THE_SERVER:
+        try:
+            return msgspec.convert(value, KNOWN_TO_THE_SERVER[name])
+        except msgspec.ValidationError as error:
+            raise SettingsError(f"{source}: {error} for algorithm.{name}") from error
+    value = tuple(value) if isinstance(value, list) else value
+    for one in value if isinstance(value, tuple) else (value,):
+        if not _travels(one):
+            raise SettingsError(
+                f"{source}: algorithm.{name} must be true, false, a finite number, a text of up to {LONGEST_TEXT} "
+                "characters of printable ASCII, or a list of these"
+            )
+    return value
+
+
+def _travels(value: Any) -> bool:
+    match value:
+        case None | bool():
+            return True
+        case int():
+            return abs(value) <= MOST_INTEGER
+        case float():
+            return math.isfinite(value)
+        case str():
+            return is_text(value)
+        case _:
+            return False
+
+
+def _kind(value: Any) -> Any:
+    """The type of a setting as a flag, judged by its value alone."""
+    match value:
+        case bool():
+            return bool
+        case int() | float():
+            return int | float
+        case str():
+            return str
+        case tuple() if all(isinstance(one, str) for one in value):
+            return tuple[str, ...]
+        case tuple() if all(isinstance(one, int | float) for one in value):
+            return tuple[int | float, ...]
+        case tuple():
+            return tuple[int | float | str, ...]
+        case _:
+            return int | float | str | None

@@ -1,0 +1,110 @@
+"""
+A user's own algorithm, `--algorithm my_pkg:MyMethod`: what it must be, how its settings are read, how it is built.
+
+The settings of the run are names and values; the algorithm's own struct has their types, bounds, defaults and help
+texts. Two names mean to the server what they mean to the methods of ps-rl: `unroll_length`, which every algorithm has,
+and `target_interval`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+import torch
+
+from common.errors import SettingsError
+from common.settings.run_settings import flag_of
+from common.settings.run_spec import Network, RunSpec
+from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.environments.imports import own_part
+from rl_worker.environments.spaces import Spaces
+
+NEEDED = (
+    "an algorithm has `settings`, a msgspec.Struct with an unroll_length, and a class method build(settings, network, "
+    "spaces, *, device, seed)"
+)
+MEMBERS = (  # of rl_worker.algorithms.algorithm.Algorithm, for the error that names a missing one
+    "network", "target_network", "unroll_length", "commits_next_action", "learns_with_newest", "discount",
+    "gradient_clip", "begin_unroll", "initial_state", "act", "outlook", "batches", "loss",
+)  # fmt: skip
+OF_THE_SERVER = ("unroll_length", "target_interval")
+
+
+class OwnAlgorithm(Protocol):
+    """What the import path names; a subclass of A3C or of NStepQ needs `settings` alone."""
+
+    settings: type[Any]  # a msgspec.Struct; its fields are flags and keys of [algorithm], each with a default
+
+    def build(self, settings: Any, network: Network, spaces: Spaces, *, device: torch.device, seed: int) -> Algorithm:
+        """
+        The algorithm with a freshly initialised network on `device`; `seed` is for sampling.
+
+        `settings` are an instance of `settings`; `network` is the run's section [network], for PolicyValueNetwork or
+        ActionValueNetwork (rl_worker/networks/networks.py), or a network of its own.
+        """
+        ...
+
+
+def own_settings(path: str, given: Mapping[str, Any]) -> msgspec.Struct:
+    """The settings of the algorithm at an import path, of which some are given. Raises SettingsError."""
+    flag = f"--algorithm {path}"
+    kind = getattr(_part(path), "settings", None)
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct) and "unroll_length" in kind.__struct_fields__):
+        raise SettingsError(f"{flag}: {_what(kind)}; {NEEDED}")
+    if unknown := [name for name in given if name not in kind.__struct_fields__]:
+        there_are = ", ".join(kind.__struct_fields__)
+        raise SettingsError(f"{flag}: has no setting {unknown[0]} ({flag_of(f'algorithm.{unknown[0]}')}); {there_are}")
+    tagged = dict(given)
+    if (tag_field := kind.__struct_config__.tag_field) is not None:
+        tagged[tag_field] = kind.__struct_config__.tag
+    try:
+        made: msgspec.Struct = msgspec.convert(tagged, kind)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$")
+        where = f" for algorithm{place.strip('`')}" if place else ""
+        raise SettingsError(f"{flag}: {problem[:1].lower()}{problem[1:]}{where}") from error
+    return made
+
+
+def build_own(run: RunSpec, path: str, spaces: Spaces, *, device: torch.device, seed: int) -> Algorithm:
+    """The run's own algorithm, which is at this import path. Raises SettingsError that names what is missing."""
+    flag, part = f"--algorithm {path}", _part(path)
+    if not callable(getattr(part, "build", None)):
+        raise SettingsError(f"{flag}: has no build; {NEEDED}")
+    built = part.build(settings_in(run, path), run.network, spaces, device=device, seed=seed)
+    if missing := [name for name in MEMBERS if not hasattr(built, name)]:
+        raise SettingsError(
+            f"{flag}: {type(built).__name__} has no {', '.join(missing)}; it needs the members of "
+            "rl_worker.algorithms.algorithm.Algorithm"
+        )
+    own: Algorithm = built
+    return own
+
+
+def settings_in(run: RunSpec, path: str) -> msgspec.Struct:
+    """
+    The settings of the run's own algorithm, which is at this import path. Raises SettingsError.
+
+    What the server acts on has to be in the run: it knows no default of a class that it does not import.
+    """
+    given = {name: value for name, value in run.to_dict()["algorithm"].items() if name != "name"}
+    settings = own_settings(path, given)
+    for name in OF_THE_SERVER:
+        if name in settings.__struct_fields__ and name not in given:
+            value = getattr(settings, name)
+            raise SettingsError(
+                f"--algorithm {path}: the run does not say its {name}, which the server acts on: begin it with "
+                f"rl-cluster, or add {name} = {value} to [algorithm] in the file of ps-server --config"
+            )
+    return settings
+
+
+def _part(path: str) -> Any:
+    return own_part(path, flag="--algorithm", kind=NEEDED)
+
+
+def _what(kind: Any) -> str:
+    if kind is None:
+        return "has no settings"
+    is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    return "its settings have no unroll_length" if is_struct else "its settings are no msgspec.Struct"

@@ -1,0 +1,169 @@
+"""
+A user's own environment and wrappers, by import path: what they must be, and B of them in lockstep.
+
+`--environment my_pkg:make_env` names a function or class. Without a parameter `num_envs` it is called for each
+environment, and Gymnasium's usual checks are put around what it returns; with one it is called once, and returns a
+vector environment, which is stepped as it is.
+"""
+
+import functools
+import inspect
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import iterate
+
+from common.errors import SettingsError
+from common.settings.run_spec import Environment
+from rl_worker.environments.gymnasium_spaces import MASK, ActionCodec, ArrayObservation
+from rl_worker.environments.imports import own_part
+from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped
+from rl_worker.environments.process_guard import guard_children
+from rl_worker.environments.spaces import Actions, Observations
+
+NEEDED = "an environment is a function or class that returns a gymnasium.Env, or, called with num_envs, a VectorEnv"
+WRAPPER_NEEDED = "a wrapper takes a gymnasium.Env (or, around a vector environment, a VectorEnv) and returns another"
+SAME_STEP = "it must have autoreset_mode SAME_STEP in its metadata: a game that ends is reset in the same step"
+
+
+class MakeEnvironment(Protocol):
+    """`--environment MODULE:NAME` without a parameter `num_envs`: a function, or a class of environments."""
+
+    def __call__(self, *, render_mode: str | None = ...) -> gymnasium.Env[Any, Any]:
+        """A new environment. `render_mode` is given, as "rgb_array", only when the game is to be shown."""
+        ...
+
+
+class MakeVectorEnvironment(Protocol):
+    """`--environment MODULE:NAME` with a parameter `num_envs`."""
+
+    def __call__(self, *, num_envs: int, render_mode: str | None = ...) -> VectorEnv[Any, Any, Any]:
+        """A vector environment of so many, with autoreset mode SAME_STEP; environment k is seeded with seed + k."""
+        ...
+
+
+class MakeWrapper(Protocol):
+    """`--wrapper MODULE:NAME`: a subclass of gymnasium.Wrapper, or a function. Scores are those that it returns."""
+
+    def __call__(self, env: gymnasium.Env[Any, Any], /) -> gymnasium.Env[Any, Any]:
+        """The wrapped environment."""
+        ...
+
+
+def makes_vectors(path: str) -> bool:
+    """Whether what is at this import path makes vector environments. Raises SettingsError."""
+    try:
+        return "num_envs" in inspect.signature(_maker(path)).parameters
+    except ValueError:  # written in C: it says nothing of its parameters
+        return False
+
+
+def own_spec(path: str) -> EnvSpec:
+    """What Gymnasium makes the environments at an import path from. Raises SettingsError."""
+    make = _maker(path)
+
+    @functools.wraps(make, updated=())
+    def checked(**arguments: Any) -> gymnasium.Env[Any, Any]:
+        made: gymnasium.Env[Any, Any] = _checked(
+            make(**arguments), gymnasium.Env, flag=f"--environment {path}", needed=NEEDED
+        )
+        return made
+
+    checked.metadata = getattr(make, "metadata", {})  # type: ignore[attr-defined]
+    return EnvSpec(id=path, entry_point=checked)
+
+
+def wrapped(environment: Any, paths: Sequence[str], *, kind: type = gymnasium.Env) -> Any:
+    """The environment, of this kind, in the wrappers at these import paths. Raises SettingsError."""
+    for path in paths:
+        wrap = own_part(path, flag="--wrapper", kind=WRAPPER_NEEDED)
+        environment = _checked(wrap(environment), kind, flag=f"--wrapper {path}", needed=WRAPPER_NEEDED)
+    return environment
+
+
+class VectorEnvironments:
+    """A user's own vector environment."""
+
+    def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
+        flag = f"--environment {settings.id}"
+        if settings.preprocessing not in ("auto", "none") or settings.max_episode_steps:
+            raise SettingsError(f"{flag}: a vector environment takes neither --preprocessing nor --max-episode-steps")
+        guard_children()
+        screen: dict[str, Any] = {"render_mode": "rgb_array"} if with_screen else {}
+        made = _checked(_maker(settings.id)(num_envs=count, **screen), VectorEnv, flag=flag, needed=NEEDED)
+        self._env: Any = wrapped(made, settings.wrapper, kind=VectorEnv)
+        if self._env.num_envs != count:
+            raise SettingsError(f"{flag}: returned {self._env.num_envs} environments for num_envs={count}")
+        if AutoresetMode(self._env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)) != AutoresetMode.SAME_STEP:
+            raise SettingsError(f"{flag}: {SAME_STEP}")
+        self.count = count
+        self._space = self._env.single_observation_space
+        self._codec = ActionCodec(settings, self._env.single_action_space)
+        masks = "none" if settings.action_mask == "none" or not _has_mask(self._space) else "key"
+        self._shown = ArrayObservation(
+            _Spaces(self._space, self._env.single_action_space),
+            self._codec,
+            masks=masks,  # type: ignore[arg-type]
+        )
+        self.observations, self.actions = self._shown.array_space, self._codec.actions
+        self.steps_per_second = float(self._env.metadata.get("render_fps") or DEFAULT_STEPS_PER_SECOND)
+        self.description: dict[str, Any] = {
+            "environment": settings.id,
+            **({"wrappers": ", ".join(settings.wrapper)} if settings.wrapper else {}),
+            "observation": str(self.observations),
+            "actions": str(self._env.single_action_space),
+        }
+
+    def reset(self, seed: int) -> Observations:
+        return self._arrays(self._env.reset(seed=seed)[0])
+
+    def step(self, actions: Actions) -> Stepped:
+        seen, rewards, terminated, truncated, info = self._env.step(self._codec.native(actions))
+        observations, final = self._arrays(seen), None
+        if "final_obs" in info:
+            final = observations.copy()
+            for row in np.flatnonzero(info["_final_obs"]):
+                final[row] = self._shown.array(info["final_obs"][row], {})
+        elif truncated.any():
+            raise SettingsError("--environment: a truncated game of a vector environment needs info['final_obs']")
+        return Stepped(observations, np.asarray(rewards, np.float32), terminated, truncated, final)
+
+    def screen(self) -> Screen:
+        frames = self._env.render()
+        assert frames is not None, "this vector environment renders no rgb_array"
+        return np.asarray(frames[0], np.uint8)
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _arrays(self, seen: Any) -> Observations:
+        if self._shown.is_shown_as_it_is:
+            return np.asarray(seen, np.float32)
+        return np.stack([self._shown.array(one, {}) for one in iterate(self._env.observation_space, seen)])
+
+
+class _Spaces(gymnasium.Env[Any, Any]):
+    """One environment of a vector as its spaces alone."""
+
+    def __init__(self, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> None:
+        self.observation_space, self.action_space = observations, actions
+
+
+def _maker(path: str) -> Any:
+    module, _, name = path.rpartition(":")
+    of_id = f"an id that {module} registers has its version here, as in {module}:{name}-v0"
+    return own_part(path, flag="--environment", kind=f"{NEEDED}; {of_id}")
+
+
+def _has_mask(space: gymnasium.Space[Any]) -> bool:
+    return isinstance(space, gymnasium.spaces.Dict) and MASK in space.spaces
+
+
+def _checked(made: Any, kind: type, *, flag: str, needed: str) -> Any:
+    if not isinstance(made, kind):
+        raise SettingsError(f"{flag}: returned {type(made).__name__}, which is no {kind.__name__}; {needed}")
+    return made

@@ -1,0 +1,47 @@
+"""
+The trial of a user's own network or algorithm before anything is started for its run: one short unroll, one gradient.
+
+Every member that training uses is used once, and what a wrong torso or algorithm returns is named.
+"""
+
+import torch
+
+from common.errors import SettingsError
+from common.settings.run_spec import OwnAlgorithmSettings, RunSpec
+from rl_worker.agent import build_agent
+from rl_worker.algorithms.algorithm import Algorithm, Loss
+from rl_worker.environments.interface import Environments
+from rl_worker.networks.flat_network import FlatNetwork
+from rl_worker.rollouts import RolloutCollector
+
+MOST_STEPS = 32  # of the trial's unroll
+SEED = 0
+
+
+def check_own_agent(run: RunSpec, environments: Environments) -> None:
+    """Raises SettingsError, or what the user's own code raises."""
+    flag = f"--algorithm {run.agent_parts[-1]}" if isinstance(run.algorithm, OwnAlgorithmSettings) else "--network"
+    device = torch.device("cpu")
+    agent = build_agent(run, environments, device=device, seed=SEED)
+    network = FlatNetwork(agent.network)
+    agent.begin_unroll(0)
+    collector = RolloutCollector(
+        environments,
+        agent,
+        unroll_length=min(agent.unroll_length, MOST_STEPS),
+        discount=agent.discount,
+        seed=SEED,
+        commits_next_action=agent.commits_next_action,
+    )
+    loss = _first_loss(agent, collector, flag)
+    if not (isinstance(loss, Loss) and loss.total.dim() == 0 and loss.total.requires_grad):
+        raise SettingsError(f"{flag}: its loss must be a Loss whose total is one number with a gradient, not {loss}")
+    gradient, _ = network.gradient_of(loss.total, clip=agent.gradient_clip)
+    if not torch.isfinite(gradient).all():
+        raise SettingsError(f"{flag}: its first gradient has NaN or Inf in it")
+
+
+def _first_loss(agent: Algorithm, collector: RolloutCollector, flag: str) -> Loss:
+    for batch in agent.batches(collector.collect()):
+        return agent.loss(batch)
+    raise SettingsError(f"{flag}: its batches() gave no batch of an unroll; each batch becomes one push")
