@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 
 MAY_IMPORT = {
     "common": {"common"},
+    "examples": {"examples", "rl_worker", "common"},
     "ps_server": {"ps_server", "common"},
     "rl_worker": {"rl_worker", "common"},
     "ps_track": {"ps_track", "common"},

@@ -208,9 +208,9 @@ def _run_flags(start: RunSpec, own: msgspec.Struct | None, others: set[str]) -> 
     """
     nested = start.to_dict()
     of_run = {flag_of(key) for key in flat_settings({**nested, "algorithm": {"name": ""}})}
-    algorithm = nested["algorithm"] if own is None else own.__struct_fields__
-    of_algorithm = {flag_of(f"algorithm.{name}") for name in algorithm if name != "name"}
-    if is_import_path(nested["algorithm"]["name"]) and (taken := sorted(of_algorithm & (of_run | others))):
+    algorithm = [name for name in nested["algorithm"] if name != "name"] if own is None else own.__struct_fields__
+    of_algorithm = {"--" + name.replace("_", "-") for name in algorithm}
+    if is_import_path(nested["algorithm"]["name"]) and (taken := sorted(of_algorithm & (of_run | others | {"--name"}))):
         path = nested["algorithm"]["name"]
         raise SettingsError(f"--algorithm {path}: its setting {taken[0]} is a flag already; give it another name")
     return of_run | of_algorithm

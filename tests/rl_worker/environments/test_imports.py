@@ -1,10 +1,12 @@
 """Which modules are imported for a run that a peer or a file specifies: those that the own command line names."""
 
 import sys
+from typing import Any
 
 import pytest
 
 from common.errors import SettingsError
+from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import Environment
 from rl_worker.environments.imports import import_modules
 
@@ -51,3 +53,22 @@ def test_an_environment_of_an_installed_family_needs_no_module() -> None:
 
 def test_a_server_that_is_known_by_its_key_is_believed() -> None:
     asked_for("json:X-v0", is_trusted=True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"environment": {"id": "json:make"}},
+        {"environment": {"id": "json:ALE/Pong-v5"}},
+        {"environment": {"wrapper": ["xml:W", "json:W"]}},
+        {"network": {"name": "json:Torso"}},
+        {"algorithm": {"name": "json:Method", "unroll_length": 5}},
+    ],
+    ids=str,
+)
+def test_no_part_of_any_kind_is_imported_unless_its_module_was_named(settings: dict[str, Any]) -> None:
+    run = run_from_dict(settings, source="a test")
+    with pytest.raises(SettingsError, match=r"^the run of x trains json:.* known by its key; .* add --import json$"):
+        import_modules(["xml"], run, source="the run of x")
+    import_modules(["xml", "json"], run, source="the run of x")
+    import_modules([], run, source="the run of x", is_trusted=True)

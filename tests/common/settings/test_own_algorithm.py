@@ -1,0 +1,117 @@
+"""Settings of an algorithm that nobody here knows: names and values that travel, checked as far as they can be."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.errors import SettingsError
+from common.program.flags import Parsed, parse_with_run
+from common.settings.overrides import contradiction, resumed_run
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import LONGEST_UNROLL, OwnAlgorithmSettings, RunSpec
+from ps_server.settings import ServerSettings
+from rl_worker.settings import WorkerSettings
+
+OWN = {"name": "my_pkg:Method", "unroll_length": 8, "temperature": 0.5, "is_on": True, "words": ["a"], "none": None}
+
+
+def a_run(**settings: Any) -> RunSpec:
+    return run_from_dict({"algorithm": OWN | settings}, source="a test")
+
+
+def test_settings_that_nobody_knows_survive_files_and_messages() -> None:
+    run = a_run()
+    assert run_from_dict(msgspec.json.decode(msgspec.json.encode(run.to_dict())), source="a test") == run
+    back = run_from_dict(tomllib.loads(run.to_toml()), source="a test").to_dict()["algorithm"]
+    assert back == {name: ("a",) if name == "words" else value for name, value in OWN.items() if name != "none"}
+    assert contradiction(run, {"algorithm.temperature": 0.5, "algorithm.words": ["a"]}) == ""
+    assert contradiction(run, {"algorithm.temperature": 2}).startswith("--temperature 2 contradicts this run")
+    assert contradiction(run, {"algorithm.colour": 2}).startswith("--colour is not a setting of this run")
+    changed: Any = resumed_run(run, {"algorithm.temperature": 2.0}).algorithm
+    assert changed.temperature == 2.0
+    with pytest.raises(SettingsError, match=r"^--algorithm a3c: a resumed run keeps my_pkg:Method"):
+        resumed_run(run, {"algorithm.name": "a3c"})
+
+
+def test_the_server_acts_on_two_settings_and_knows_what_they_are_where_they_are_missing() -> None:
+    run = a_run(target_interval=100)
+    assert (run.algorithm.unroll_length, getattr(run.algorithm, "target_interval", None)) == (8, 100)
+    bare = run_from_dict({"algorithm": {"name": "my_pkg:Method"}}, source="a test").algorithm
+    assert isinstance(bare, OwnAlgorithmSettings)
+    assert (bare.unroll_length, bare.target_interval) == (LONGEST_UNROLL, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("unroll_length", 0, "`int` >= 1.* for algorithm.unroll_length"),
+        ("unroll_length", "x", "got `str` for algorithm.unroll_length"),
+        ("target_interval", -1, "for algorithm.target_interval"),
+        ("temperature", float("nan"), "algorithm.temperature must be true, false, a finite number"),
+        ("temperature", 2**60, "algorithm.temperature must be"),
+        ("temperature", {"nested": 1}, "algorithm.temperature must be"),
+        ("temperature", [[1]], "algorithm.temperature must be"),
+        ("temperature", "\x1b[2J", "algorithm.temperature must be"),
+        ("to_dict()", 1, "is no name of a setting"),
+        ("class", 1, "is no name of a setting"),
+        ("__slots__", 1, "is no name of a setting"),
+    ],
+)
+def test_what_cannot_travel_is_refused(name: str, value: Any, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=f"^a test: .*{sentence}"):
+        a_run(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["a3c.x", "my pkg:M", "my_pkg:", ":M", "my_pkg:M-v0", "my_pkg:M()"])
+def test_a_name_that_is_no_import_path_is_refused(name: str) -> None:
+    for section in ("algorithm", "network"):
+        with pytest.raises(SettingsError, match=f"{section}.name"):
+            run_from_dict({section: {"name": name}}, source="a test")
+
+
+def test_a_server_takes_flags_of_the_settings_that_a_file_gives(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(a_run().to_toml())
+    typed = ["--config", str(tmp_path / "mine.toml"), "--temperature", "2", "--words", "x", "y", "--no-is-on"]
+    flags = parse_with_run(ServerSettings, typed, prog="ps-server", default_preset="pong")
+    settings: Any = flags.run.algorithm
+    assert (settings.temperature, settings.words, settings.is_on) == (2, ("x", "y"), False)
+    assert flags.modules == ()  # a file names no module to import
+
+
+class Mine(msgspec.Struct, frozen=True, kw_only=True):
+    unroll_length: int = 5
+    temperature: float = 1.0
+    """how hot"""
+
+
+def parsed(*typed: str, kind: type[msgspec.Struct] = Mine) -> Parsed[Any]:
+    def own(path: str, given: Any) -> msgspec.Struct:
+        return msgspec.convert(given, kind)
+
+    return parse_with_run(
+        WorkerSettings, ["--server", "a:1", *typed], prog="w", default_preset="pong", own_settings=own
+    )
+
+
+def test_the_settings_of_ones_own_algorithm_are_flags_with_their_types() -> None:
+    flags = parsed("--algorithm", "my_pkg:Method", "--temperature", "2")
+    assert flags.run.to_dict()["algorithm"] == {"name": "my_pkg:Method", "unroll_length": 5, "temperature": 2.0}
+    assert flags.overrides == {"algorithm.name": "my_pkg:Method", "algorithm.temperature": 2.0}
+    assert flags.modules == ("my_pkg",)
+
+
+def test_every_flag_of_a_part_names_its_module() -> None:
+    typed = ["--environment", "a:make", "--wrapper", "b:W", "c.d:W", "--network", "e:T", "--algorithm", "f:M"]
+    assert set(parsed(*typed).modules) == {"a", "b", "c.d", "e", "f"}
+    assert parsed("--environment", "g:Line-v0").modules == ("g",)
+    assert parsed("--environment", "CartPole-v1").modules == ()
+
+
+@pytest.mark.parametrize("taken", ["learning_rate", "hidden", "threads", "name"])
+def test_a_setting_that_has_the_name_of_another_flag_is_refused(taken: str) -> None:
+    kind = msgspec.defstruct("Taken", [("unroll_length", int, 5), (taken, int, 1)])
+    with pytest.raises(SettingsError, match=f"--algorithm my_pkg:Method: its setting --{taken.replace('_', '-')} is a"):
+        parsed("--algorithm", "my_pkg:Method", kind=kind)

@@ -1,0 +1,151 @@
+"""A user's own parts, by import path: they are tried before anything is started, and errors name what is missing."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from common.errors import SettingsError
+from common.settings.own_algorithm import own_algorithm
+from common.settings.run_settings import with_settings
+from common.settings.run_spec import RunSpec
+from rl_worker.agent import build_agent
+from rl_worker.algorithms.own_algorithm import own_settings
+from rl_worker.environments.make import make_environments
+from rl_worker.local.run_check import check_run
+from tests.rl_worker.own_parts import PARTS, parts_with
+
+METHOD = {"unroll_length": 4, "temperature": 0.5}
+CARTPOLE, ENVIRONMENT, VECTOR = "CartPole-v1", "own_parts_here:make_env", "own_parts_here:make_vector"
+WRAPPED = {"environment.wrapper": ["own_parts_here:shift"]}
+TORSO = {"network.name": "own_parts_here:Torso"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working folder with own_parts_here.py; what is imported from it is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    (tmp_path / "own_parts_here.py").write_text(PARTS)
+    yield tmp_path
+    sys.modules.pop("own_parts_here", None)
+
+
+def a_run(environment: str, settings: dict[str, Any], *, method: dict[str, Any] | None = None) -> RunSpec:
+    run = with_settings(RunSpec(), {"environment.id": environment} | settings, source="test")
+    if method is None:
+        return run
+    return msgspec.structs.replace(run, algorithm=own_algorithm("own_parts_here:Method", method, source="test"))
+
+
+@pytest.mark.parametrize("method", [None, METHOD], ids=["A3C", "own method"])
+@pytest.mark.parametrize("torso", [{}, TORSO, TORSO | {"network.lstm": 8}], ids=["mlp", "own torso", "own torso, LSTM"])
+@pytest.mark.parametrize("environment", [CARTPOLE, ENVIRONMENT, VECTOR], ids=str)
+def test_own_parts_of_every_kind_go_with_each_other_and_with_ours(
+    environment: str, torso: dict[str, Any], method: dict[str, Any] | None, folder: Path
+) -> None:
+    if environment != VECTOR:
+        check_run(a_run(environment, torso | WRAPPED, method=method), imports=(), with_screen=False)
+    check_run(a_run(environment, torso, method=method), imports=(), with_screen=False)
+
+
+NO_BUG = ("", "")
+REFUSED = [
+    (("def make_env(", "def make_one("), ENVIRONMENT, {}, None, ": own_parts_here has no make_env; an env"),
+    (NO_BUG, "own_parts_here:Line", {}, None, "has no Line; .*an id that .* registers has its version here"),
+    (('return gymnasium.make("CartPole-v1"', 'return dict(a="b"'), ENVIRONMENT, {}, None,
+     "--environment .*: returned dict, which is no Env; an environment is a function"),
+    (("SyncVectorEnv([make_env] * num_envs", "SyncVectorEnv([make_env] * 7"), VECTOR, {}, None,
+     "returned 7 environments for num_envs=1"),
+    ((", autoreset_mode=AutoresetMode.SAME_STEP", ""), VECTOR, {}, None, "must have autoreset_mode SAME_STEP"),
+    (("return gymnasium.wrappers", "return None and gymnasium.wrappers"), CARTPOLE, WRAPPED, None,
+     "--wrapper own_parts_here:shift: returned NoneType, which is no Env; a wrapper takes a gymnasium.Env"),
+    (NO_BUG, VECTOR, WRAPPED, None, "--wrapper .*: returned TransformReward|--environment .*: fails when it"),
+    (NO_BUG, "ALE/Pong-v5", WRAPPED, None, "--wrapper own_parts_here:shift: the games of ALE/Pong-v5 are stepped"),
+    (("        self.features = 5\n", ""), CARTPOLE, TORSO, None,
+     "--network own_parts_here:Torso: has no `features`; a torso is a class of torch.nn.Module"),
+    (("(self, observations, settings)", "(self, observations)"), CARTPOLE, TORSO, None,
+     "--network own_parts_here:Torso: .*takes 2 positional arguments.*; a torso is"),
+    (("class Torso(torch.nn.Module):", "class Torso(list):"), CARTPOLE, TORSO, None,
+     "--network own_parts_here:Torso: "),
+    (("self.features = 5", "self.features = 6"), CARTPOLE, TORSO, None,
+     "--network own_parts_here:Torso: fails when it is tried: .*shapes cannot be multiplied"),
+    (("self.features = 5", "self.features = 5; self.register_buffer('n', torch.zeros((), dtype=torch.int64))"),
+     CARTPOLE, TORSO, None, "--network own_parts_here:Torso: its n is torch.int64; .* travel as float32"),
+    (("        return self.layer(observations)", "        raise KeyError(3)"), CARTPOLE, TORSO, None,
+     "--network own_parts_here:Torso: fails when it is tried: KeyError: 3 \\(own_parts_here.py, line 23\\)"),
+    (("    settings = Settings\n", ""), CARTPOLE, {}, METHOD, ":Method: has no settings; an algorithm has"),
+    (("    settings = Settings\n", "    settings = dict\n"), CARTPOLE, {}, METHOD, "settings are no msgspec.Struct"),
+    (("class Method(A3C):", "class Method:"), CARTPOLE, {}, METHOD, ":Method: has no build; an algorithm"),
+    (("class Method(A3C):", "class Method:\n    build = classmethod(lambda *a, **k: object())"), CARTPOLE, {}, METHOD,
+     "--algorithm .*: object has no network, target_network, unroll_length.*; it needs the members of rl_worker"),
+    (("return super().loss(batch)", "return 3"), CARTPOLE, {}, METHOD, "--algorithm .*: its loss must be a Loss"),
+    (("    def loss(", "    def batches(self, trajectory):\n        return iter(())\n    def loss("),
+     CARTPOLE, {}, METHOD, "--algorithm .*: its batches\\(\\) gave no batch"),
+    (("assert self._settings.temperature > 0", "assert False"), CARTPOLE, {}, METHOD,
+     "--algorithm .*: fails when it is tried: AssertionError \\(own_parts_here.py, line 31\\)"),
+    (NO_BUG, CARTPOLE, {}, METHOD | {"colour": 1}, "--algorithm .*: has no setting colour \\(--colour\\); unroll_le"),
+    (NO_BUG, CARTPOLE, {}, METHOD | {"temperature": "hot"}, "expected `float`, got `str` for algorithm.temperature"),
+    (NO_BUG, CARTPOLE, {}, {"temperature": 1.0}, "does not say its unroll_length, .* add unroll_length = 20"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bug", "environment", "settings", "method", "sentence"), REFUSED, ids=lambda one: str(one)[:30]
+)
+def test_the_error_for_a_bad_part_names_its_flag_and_what_is_missing(
+    bug: tuple[str, str],
+    environment: str,
+    settings: dict[str, Any],
+    method: dict[str, Any] | None,
+    sentence: str,
+    folder: Path,
+) -> None:
+    if bug != NO_BUG:
+        (folder / "own_parts_here.py").write_text(parts_with(*bug))
+    with pytest.raises(SettingsError, match=sentence):
+        check_run(a_run(environment, settings, method=method), imports=(), with_screen=False)
+
+
+def test_a_vector_environment_is_stepped_as_it_is_and_shows_last_observations(folder: Path) -> None:
+    environments = make_environments(a_run(VECTOR, {}).environment, count=3)
+    same = make_environments(a_run(CARTPOLE, {}).environment, count=3)
+    random = np.random.default_rng(0)
+    assert np.array_equal(environments.reset(5), same.reset(5))
+    ends = 0
+    for _ in range(60):
+        actions = environments.actions.sample(random, 3)
+        one, other = environments.step(actions), same.step(actions)
+        assert np.array_equal(one.observations, other.observations)
+        assert np.array_equal(one.rewards, other.rewards)
+        assert np.array_equal(one.terminated, other.terminated)
+        assert (one.final_observations is None) == (other.final_observations is None)
+        if one.final_observations is not None and other.final_observations is not None:
+            ends += 1
+            assert np.array_equal(one.final_observations, other.final_observations)
+    assert ends
+    environments.close()
+    same.close()
+
+
+def test_a_wrapper_changes_the_scores_and_stands_in_the_description(folder: Path) -> None:
+    environments = make_environments(a_run(CARTPOLE, WRAPPED).environment, count=2)
+    environments.reset(1)
+    assert environments.step(np.zeros(2, np.int64)).rewards.tolist() == [2.0, 2.0]
+    assert environments.description["wrappers"] == "own_parts_here:shift"
+    environments.close()
+
+
+def test_an_own_algorithm_gets_its_settings_with_their_types_and_defaults(folder: Path) -> None:
+    settings: Any = own_settings("own_parts_here:Method", {"unroll_length": 4, "temperature": 1})
+    assert (settings.unroll_length, settings.temperature, settings.discount) == (4, 1.0, 0.99)
+    run = a_run(CARTPOLE, {}, method=METHOD)
+    environments = make_environments(run.environment, count=2)
+    agent: Any = build_agent(run, environments, device=torch.device("cpu"), seed=0)
+    assert (type(agent).__name__, agent.unroll_length, agent._settings.temperature) == ("Method", 4, 0.5)
+    environments.close()
