@@ -4,13 +4,14 @@ The agent of a run: the network that fits the environment, and the algorithm tha
 Training and evaluation build their agents here, so that both get the same.
 """
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from common.settings import run_spec
 from common.settings.run_spec import RunSpec
 from rl_worker.algorithms.a3c import A3C
+from rl_worker.algorithms.action_values import ActionValueLearner
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.algorithms.n_step_q import NStepQ
 from rl_worker.algorithms.one_step_q import OneStepQ
@@ -21,11 +22,11 @@ from rl_worker.environments.spaces import Spaces
 from rl_worker.networks.compatibility import check_algorithm
 from rl_worker.rollouts import RolloutCollector, Watcher
 
-METHODS: dict[type, Callable[..., Algorithm]] = {
-    run_spec.A3CSettings: A3C.build,
-    run_spec.OneStepQSettings: OneStepQ.build,
-    run_spec.OneStepSarsaSettings: OneStepSarsa.build,
-    run_spec.NStepQSettings: NStepQ.build,
+METHODS: dict[type, type[A3C] | type[ActionValueLearner]] = {
+    run_spec.A3CSettings: A3C,
+    run_spec.OneStepQSettings: OneStepQ,
+    run_spec.OneStepSarsaSettings: OneStepSarsa,
+    run_spec.NStepQSettings: NStepQ,
 }
 
 
@@ -41,7 +42,9 @@ def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int
     check_algorithm(run, spaces)
     if isinstance(run.algorithm, run_spec.OwnAlgorithmSettings):
         return build_own(run, run.to_dict()["algorithm"]["name"], spaces, device=device, seed=seed)
-    return METHODS[type(run.algorithm)](run.algorithm, run.network, spaces, device=device, seed=seed)
+    method: Any = METHODS[type(run.algorithm)]  # which takes settings of this type
+    built: Algorithm = method.build(run.algorithm, run.network, spaces, device=device, seed=seed)
+    return built
 
 
 def collector_for(
