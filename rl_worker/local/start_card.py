@@ -69,7 +69,7 @@ def _method(run: RunSpec) -> str:
     played = f"{name}: {settings.unroll_length} steps × {run.environment.envs} environments a worker and unroll"
     words = [played]
     if isinstance(settings, OwnAlgorithmSettings):
-        return ", ".join([played, *(f"{name} {getattr(settings, name)}" for name in settings.__struct_fields__[1:])])
+        return played
     words.append(f"discount {settings.discount:g}")
     if isinstance(settings, A3CSettings):
         words.append(f"GAE {settings.gae_lambda:g}")

@@ -52,7 +52,7 @@ def torso_for(settings: Network, observations: ObservationSpace, hidden: Sequenc
     check_network(settings, observations)
     if is_import_path(settings.name):
         torso, features = own_torso(settings, observations)
-        return nn.Sequential(*_normalization(settings, observations), torso), features
+        return nn.Sequential(*([] if observations.parts else _normalization(settings, observations)), torso), features
     images = [part.shape for part in observations.parts if part.kind == "image"]
     name = torso_name(settings, images[0] if images else observations.shape)
     layers: list[nn.Module]
