@@ -17,9 +17,9 @@ copyright = "The ps-rl authors, MIT licence"
 
 extensions = [
     "myst_parser",
-    "sphinx.ext.autodoc",
     "docs.extension.source_pages",
     "docs.extension.generated_pages",
+    "docs.extension.accessibility",
 ]
 root_doc = "docs/index"
 include_patterns = [
@@ -34,8 +34,6 @@ suppress_warnings = ["myst.header"]
 highlight_language = "text"
 nitpicky = True
 templates_path = ["templates"]
-autodoc_typehints = "signature"
-autodoc_member_order = "bysource"
 
 html_theme = "furo"
 html_title = "ps-rl"

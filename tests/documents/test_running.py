@@ -14,6 +14,8 @@ Commands of the system, containers and clusters have tests of their own, which E
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -149,6 +151,20 @@ def test_a_block_of_commands_runs(
             for command in commands_in(line):
                 stage.run(command)
         stage.end()
+
+
+@pytest.mark.parametrize("block", all_blocks("python"), ids=str)
+def test_a_snippet_runs(block: Block, tmp_path: Path, finished: Path) -> None:
+    """As a program of its own, in a folder with a finished run and, where it is named, a policy that was taken away."""
+    with programs_in(tmp_path) as programs:
+        folder = Stage(programs, finished, is_loaded=False).folder
+        if "my-policy" in block.text:
+            taken = ("--checkpoint", "RUN_DIR", "--episodes", "2", "--export", "my-policy")
+            assert programs.start("rl-eval", *taken, folder=folder).wait(200) == 0
+        run = subprocess.run(
+            [sys.executable, "-c", block.text], cwd=folder, capture_output=True, text=True, timeout=300
+        )
+        assert run.returncode == 0, run.stderr
 
 
 def test_blocks_that_are_run_elsewhere_are_run_by_what_is_there() -> None:
