@@ -88,19 +88,21 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return (*((self.id,) if module_of(self.id) else ()), *self.wrapper)
 
     @property
-    def family(self) -> Literal["ale", "doom", "gymnasium"]:
+    def family(self) -> Literal["ale", "doom", "envpool", "gymnasium"]:
         """Which file of rl_worker/environments steps the id; "module:" may stand before it."""
         if is_import_path(self.id):
             return "gymnasium"
         name = self.id.rpartition(":")[2]
         if name.startswith("ALE/"):
             return "ale"
+        if name.startswith("envpool/"):
+            return "envpool"
         return "doom" if name.startswith("Vizdoom") else "gymnasium"
 
     @property
     def frames_per_step(self) -> int:
         """Emulator frames, or tics of Doom, that one step advances."""
-        return 1 if self.family == "gymnasium" else self.frame_skip
+        return self.frame_skip if self.family in ("ale", "doom") else 1
 
 
 class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="a3c"):

@@ -19,6 +19,7 @@ EXTRAS = {
     "MinAtar/": "minatar",
     "gymnasium.envs.mujoco": "mujoco",
     "gymnasium.envs.box2d": "box2d",
+    "envpool/": "envpool",
 }
 
 

@@ -33,6 +33,10 @@ def _of_family(settings: Environment, count: int, with_screen: bool) -> Environm
             _refuse_wrappers(settings)
             guard_children()
             return DoomEnvironments(settings, count, with_screen)
+        case "envpool":
+            from rl_worker.environments.envpool_games import EnvPoolEnvironments
+
+            return EnvPoolEnvironments(settings, count, with_screen)
         case "gymnasium":
             from rl_worker.environments.any_gymnasium import GymnasiumEnvironments
             from rl_worker.environments.own_environment import VectorEnvironments, makes_vectors
