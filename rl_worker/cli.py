@@ -19,7 +19,7 @@ from common.program.output import never_wait_for_output
 from common.program.run_program import run_program
 from common.program.stop_signals import Interrupted, StopSignal
 from common.protocol.messages import Episode, Welcome
-from common.protocol.names import as_name, as_text
+from common.protocol.names import as_name
 from common.settings.overrides import OF_THE_LINK, wire_of
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec, Wire
@@ -36,8 +36,6 @@ from rl_worker.local.many_workers import without, work_on_many
 from rl_worker.local.measuring import MEASURED_FLAGS, measured_flags, spelled_out
 from rl_worker.local.run_check import check_device, check_run
 from rl_worker.local.server_status import status_asker
-from rl_worker.machine.identity import Identity
-from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.machine.stall_watch import StallWatch
 from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.networks.normalization import measure_normalization
@@ -45,10 +43,9 @@ from rl_worker.play.gifs import GifRecorder
 from rl_worker.play.live_game import LiveGame
 from rl_worker.settings import WorkerSettings
 from rl_worker.shell.auto_link import AutoLink, Link, choice, measure
-from rl_worker.shell.connections import Connection, Connections, Opening
+from rl_worker.shell.connections import Connections, connections_of
 from rl_worker.shell.remote_parameters import Newest, RemoteParameters
 from rl_worker.shell.sharded_parameters import ShardedParameters
-from rl_worker.shell.zmq_client import ZmqClient
 from rl_worker.training import train
 
 PROGRAM = "rl-worker"
@@ -268,26 +265,15 @@ def _gif_recorder(
 def _connections(flags: Parsed[WorkerSettings], name: str, stop: StopSignal, watch: StallWatch) -> Connections:
     """The worker's connections, the first of which begins to join at once."""
     settings = flags.program
-    keys, secret = settings.client_keys(), secrets.token_hex(16)
-
-    def connect(opening: Opening) -> Connection:
-        identity = Identity(
-            worker_id=name,
-            secret=secret,
-            overrides=flags.overrides,
-            proposed_run=opening.first_shard.run if opening.first_shard else flags.run.to_dict(),
-            host=as_text(socket.gethostname()),
-            environments=flags.run.environment.envs if "environment.envs" in flags.overrides else 0,
-            first_shard=opening.first_shard,
-        )
-        machine = ParameterClient(
-            identity,
-            patience_seconds=60 * settings.patience_minutes,
-            addresses=len(opening.server.split(",")),
-            resend_bytes=int(settings.resend_mib * 2**20) // opening.shards,
-            now=time.monotonic(),
-        )
-        client = ZmqClient(opening.server, machine, keys=keys, postponing_signals=stop.postponed, watch=watch)
-        return Connection(client, machine)
-
-    return Connections(settings.server, connect)
+    return connections_of(
+        name,
+        settings.server,
+        proposed_run=flags.run.to_dict(),
+        overrides=flags.overrides,
+        environments=flags.run.environment.envs if "environment.envs" in flags.overrides else 0,
+        keys=settings.client_keys(),
+        patience_seconds=60 * settings.patience_minutes,
+        resend_mib=settings.resend_mib,
+        postponing_signals=stop.postponed,
+        watch=watch,
+    )

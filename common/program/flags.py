@@ -27,7 +27,7 @@ from common.settings.import_paths import is_import_path, module_of
 from common.settings.recipe import recipe_for, recipe_in_words
 from common.settings.run_files import load_config, load_preset, presets
 from common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
-from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec
+from common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, RunSpec
 
 S = TypeVar("S")
 # The settings of the own algorithm at an import path, given by name: the struct with their types and defaults.
@@ -188,6 +188,8 @@ def _named_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str, An
     if resume is not None and (kept := Path(resume) / SETTINGS).exists():
         return load_config(kept), {}, ""  # overrides are what is typed beside it
     if environment is not None:
+        if environment == NO_ENVIRONMENT:
+            return RunSpec(), {}, ""
         return recipe_for(environment, algorithm=_value(typed, "--algorithm")), {}, recipe_in_words(environment)
     return load_preset(default_preset), {}, ""
 

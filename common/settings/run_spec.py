@@ -43,12 +43,15 @@ Score = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 ExperimentName = Annotated[str, msgspec.Meta(max_length=60, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?\Z")]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=10**9)]  # plus a worker's own number it must fit 31 bits (ALE)
 
+NO_ENVIRONMENT = "none"  # the id in a run that trains something else than a game
+
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The game, and how its frames become observations."""
 
-    id: Annotated[Text, tyro.conf.arg(name="environment")] = "ALE/Pong-v5"
-    """Gymnasium id, as ALE/Pong-v5; or MODULE:NAME, a function of yours that returns an environment"""
+    id: Annotated[Text, tyro.conf.arg(name="environment")] = NO_ENVIRONMENT
+    """Gymnasium id, as ALE/Pong-v5; or MODULE:NAME, a function of yours that returns an environment; none: no game, the
+    workers are programs of your own"""
     wrapper: tuple[ImportPath, ...] = ()
     """MODULE:NAME of each wrapper of yours around an environment, the innermost first (not ALE, ViZDoom)"""
     envs: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 8

@@ -2,13 +2,15 @@
 Bounds on what a worker may claim: environment steps in a push, full games in a report. T, the scores and the end of a
 run depend on these claims.
 
-Between two pushes a worker makes at most one unroll of all its environments. Its finished games together last no longer
-than the steps that its pushes have counted. Within these bounds the server believes a worker.
+Between two pushes a worker makes at most one unroll of all its environments. In a run without an environment T counts
+what its workers like. Finished games together last no longer than the steps that their worker's pushes have counted.
+Within these bounds the server believes a worker.
 """
 
 from collections.abc import Sequence
 
 from common.protocol.messages import Episode
+from common.settings.run_spec import NO_ENVIRONMENT, RunSpec
 from ps_server.state.guards import Denied
 
 # T has to stay a number that a message can carry, however long an unroll the run asks for.
@@ -17,8 +19,13 @@ MOST_STEPS = 10**9
 MOST_REWARD = 1e6
 
 
-def check_steps(steps: int, *, environments: int, unroll_length: int) -> None:
+def check_steps(steps: int, *, environments: int, run: RunSpec) -> None:
     """Raises Denied when a worker of so many environments cannot make so many steps between two pushes."""
+    if run.environment.id == NO_ENVIRONMENT:
+        if steps > MOST_STEPS:
+            raise Denied("absurd_steps", f"the push counts {steps} steps, and at most {MOST_STEPS} are accepted")
+        return
+    unroll_length = run.algorithm.unroll_length
     most = min(environments * unroll_length, MOST_STEPS)
     if steps > most:
         raise Denied(

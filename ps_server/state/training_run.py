@@ -171,8 +171,7 @@ class TrainingRun:
         # Versions of different epochs cannot be compared: a push from an earlier epoch counts as fresh.
         staleness = max(0, self.weights.version - push.computed_on) if push.epoch == self.epoch else 0
         try:
-            unroll_length = self.spec.algorithm.unroll_length
-            check_steps(push.steps, environments=account.environments, unroll_length=unroll_length)
+            check_steps(push.steps, environments=account.environments, run=self.spec)
             account.unplayed += push.steps  # even if the push is discarded: its steps were played
             gradient, norm = gradient_of(push, vector, self.weights.schema)
             if self.spec.staleness.rule == "delay_compensated" and staleness > 0:

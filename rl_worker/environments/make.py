@@ -6,7 +6,7 @@ A family is imported only when it is used: its emulator or package need not be i
 
 from common.errors import SettingsError
 from common.settings.import_paths import is_import_path
-from common.settings.run_spec import Environment
+from common.settings.run_spec import NO_ENVIRONMENT, Environment
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.lost_games import LostGames
 from rl_worker.environments.process_guard import guard_children
@@ -14,6 +14,11 @@ from rl_worker.environments.process_guard import guard_children
 
 def make_environments(settings: Environment, *, count: int, with_screen: bool = False) -> Environments:
     """Raises SettingsError naming the flag if the environment does not exist or is not supported."""
+    if settings.id == NO_ENVIRONMENT:
+        raise SettingsError(
+            "--environment none: this run plays no game, and its workers are programs of its users "
+            "(docs/how-to/anything-with-parameters.md); name a game to play one"
+        )
     environments = _of_family(settings, count, with_screen)
     if settings.lost_game_reward is None:
         return environments

@@ -5,17 +5,26 @@ Each connection is whole: a machine, a socket, a resend buffer and slots of its 
 over gets again what it lacks, and the others notice nothing.
 """
 
+import secrets
+import socket
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from common.errors import SettingsError
-from common.protocol.messages import Frame, Welcome
+from common.protocol.messages import Frame, Run, Welcome
+from common.protocol.names import as_text
 from common.protocol.tensors import Schema
 from common.settings.run_spec import Wire
+from common.sockets.curve import ClientKeys
+from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.machine.shard_agreement import disagreement
+from rl_worker.machine.stall_watch import StallWatch
 from rl_worker.shell.remote_parameters import RemoteParameters
 from rl_worker.shell.sharded_parameters import ShardedParameters
 from rl_worker.shell.zmq_client import ZmqClient
@@ -103,6 +112,50 @@ class Connections:
             one.client.say_goodbye(reason)
         for one in self._all:
             one.client.close()
+
+
+def connections_of(
+    name: str,
+    server: str,
+    *,
+    proposed_run: Run,
+    overrides: dict[str, Any],
+    environments: int,
+    keys: ClientKeys | None,
+    patience_seconds: float,
+    resend_mib: float,
+    postponing_signals: Callable[[], AbstractContextManager[None]],
+    watch: StallWatch | None = None,
+) -> Connections:
+    """
+    The connections of a new worker of this name, the first of which begins to join at once.
+
+    The run is `proposed_run` if nothing has decided it yet. `overrides`, of its settings, are those that the user asked
+    for; `environments` is 0 where the run decides their number.
+    """
+    secret = secrets.token_hex(16)
+
+    def connect(opening: Opening) -> Connection:
+        identity = Identity(
+            worker_id=name,
+            secret=secret,
+            overrides=overrides,
+            proposed_run=opening.first_shard.run if opening.first_shard else proposed_run,
+            host=as_text(socket.gethostname()),
+            environments=environments,
+            first_shard=opening.first_shard,
+        )
+        machine = ParameterClient(
+            identity,
+            patience_seconds=patience_seconds,
+            addresses=len(opening.server.split(",")),
+            resend_bytes=int(resend_mib * 2**20) // opening.shards,
+            now=time.monotonic(),
+        )
+        client = ZmqClient(opening.server, machine, keys=keys, postponing_signals=postponing_signals, watch=watch)
+        return Connection(client, machine)
+
+    return Connections(server, connect)
 
 
 def _check(first: Welcome, other: Welcome, number: int, servers: list[str]) -> None:

@@ -74,22 +74,23 @@ class RemoteParameters:
         )
         return self._client.call(call)
 
-    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
+    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int, pulls: bool = True) -> Newest:
         """
         Push a gradient [P] and pull what is newer than the weights it was computed on.
 
         With `pull_every` N only each Nth push asks for weights; after the others the result is `computed_on` without
         weights. With `prefetch` N, N pushes may stay in flight: the result is the reply to an earlier push, without
         weights if newer ones were pulled since; or `computed_on`, if no reply has come yet. `steps` environment steps
-        are counted into T. The gradient must not change any more: the resend buffer keeps it until it is durable.
+        are counted into T. The gradient must not change any more: the resend buffer keeps it until it is durable. With
+        `pulls` false this push asks for no weights.
         """
-        self.push(gradient, computed_on=computed_on, steps=steps)
+        self.push(gradient, computed_on=computed_on, steps=steps, pulls=pulls)
         return self.replied(computed_on)
 
-    def push(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> None:
+    def push(self, gradient: Tensor, *, computed_on: Newest, steps: int, pulls: bool = True) -> None:
         """The first half of `push_pull`, which does not wait."""
         self._pushes += 1
-        is_pull = self._pushes % self._wire.pull_every == 0
+        is_pull = pulls and self._pushes % self._wire.pull_every == 0
         call = partial(
             self._machine.push,
             self._gradients.codec,

@@ -63,7 +63,7 @@ class ShardedParameters:
             self._target = torch.zeros_like(self._weights)
         return self._joined(pulled, self._target)
 
-    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
+    def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int, pulls: bool = True) -> Newest:
         """
         Push the ranges of a gradient [P] to all shards, and pull what is newer than the weights it was computed on.
 
@@ -73,7 +73,7 @@ class ShardedParameters:
         if not bool(torch.isfinite(gradient.sum())):
             gradient = torch.full_like(gradient, torch.nan)
         for part, its_range, have in zip(self._parts, self._ranges, computed_on.parts, strict=True):
-            part.push(gradient[its_range], computed_on=have, steps=steps)
+            part.push(gradient[its_range], computed_on=have, steps=steps, pulls=pulls)
         results([reply for part in self._parts for reply in part.awaited()])
         newest = [part.replied(have) for part, have in zip(self._parts, computed_on.parts, strict=True)]
         return self._joined(newest, self._weights)

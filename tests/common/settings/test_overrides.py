@@ -64,7 +64,7 @@ EACH_SETTING = [(run, key) for run in RUNS for key in flat_settings(run.to_dict(
         ({"schedule.learning_rate": 0.5}, "--learning-rate 0.5 contradicts this run, which was started with 0.25"),
         (
             {"environment.id": "CartPole-v1"},
-            "--environment CartPole-v1 contradicts this run, which was started with ALE/",
+            "--environment CartPole-v1 contradicts this run, which was started with none",
         ),
         ({"network.hidden": [64]}, "--hidden 64 contradicts this run, which was started with the default"),
         ({"optimizer.decay": 0.99}, "--decay is not a setting of this run (custom); leave it out"),

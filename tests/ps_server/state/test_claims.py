@@ -7,6 +7,7 @@ import pytest
 
 from common.protocol import messages
 from common.protocol.messages import Episode
+from common.settings.run_spec import A3CSettings, Environment, RunSpec
 from ps_server.machine.effects import Reported
 from ps_server.machine.membership import REPORTS_AT_ONCE, REPORTS_PER_SECOND
 from ps_server.state.claims import MOST_REWARD, MOST_STEPS, check_games, check_steps
@@ -14,6 +15,7 @@ from ps_server.state.guards import Denied
 from tests.ps_server.transcripts import EPOCH, Transcript, encoded
 
 UNROLL: dict[str, Any] = {"name": "a3c", "unroll_length": 5}
+GAME: dict[str, Any] = {"id": "CartPole-v1"}
 
 
 def report_of(sequence: int, *episodes: tuple[float, int]) -> messages.Report:
@@ -26,14 +28,22 @@ def report_of(sequence: int, *episodes: tuple[float, int]) -> messages.Report:
 def test_a_push_counts_an_unroll_of_all_environments_and_no_more(
     environments: int, unroll_length: int, most: int
 ) -> None:
+    run = RunSpec(environment=Environment(id="ALE/Pong-v5"), algorithm=A3CSettings(unroll_length=unroll_length))
     for steps in (0, 1, most):
-        check_steps(steps, environments=environments, unroll_length=unroll_length)
+        check_steps(steps, environments=environments, run=run)
     for steps in (most + 1, 10**9 + 1, 2**62):
         with pytest.raises(
             Denied, match=f"counts {steps} steps; {environments} environments make at most {most} "
         ) as no:
-            check_steps(steps, environments=environments, unroll_length=unroll_length)
+            check_steps(steps, environments=environments, run=run)
         assert no.value.code == "absurd_steps"
+
+
+def test_without_an_environment_a_push_counts_what_its_worker_likes() -> None:
+    check_steps(10**6, environments=1, run=RunSpec())
+    with pytest.raises(Denied, match="counts 1000000001 steps, and at most 1000000000 are accepted") as no:
+        check_steps(MOST_STEPS + 1, environments=1, run=RunSpec())
+    assert no.value.code == "absurd_steps"
 
 
 @pytest.mark.parametrize("value", [1e9, 1e308, -1e308, math.inf, -math.inf, math.nan, 2 * MOST_REWARD + 1], ids=str)
@@ -52,7 +62,7 @@ def test_games_together_last_no_longer_than_the_steps_of_pushes(episodes: list[t
 
 
 def test_one_push_does_not_reach_the_end_of_a_run() -> None:
-    server = Transcript.seeded(algorithm=UNROLL, budget={"max_steps": 10**9})
+    server = Transcript.seeded(algorithm=UNROLL, environment=GAME, budget={"max_steps": 10**9})
     told = server.push("a", 1, steps=10**9)
     assert (told.verdict, told.code) == ("discarded", "absurd_steps")
     assert server.run.progress.global_steps == 0
@@ -60,7 +70,7 @@ def test_one_push_does_not_reach_the_end_of_a_run() -> None:
 
 
 def test_a_worker_may_count_steps_of_the_environments_that_its_hello_names() -> None:
-    server = Transcript.seeded(algorithm=UNROLL, environment={"envs": 4})
+    server = Transcript.seeded(algorithm=UNROLL, environment=GAME | {"envs": 4})
     server.hello("few", environments=2)
     server.hello("as the run says")
     assert server.push("few", 1, steps=11).code == "absurd_steps"

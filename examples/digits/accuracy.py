@@ -1,0 +1,22 @@
+"""
+The accuracy of the digits that a ps-server learns at this moment, beside its workers.
+
+    python examples/digits/accuracy.py 127.0.0.1:5555
+"""
+
+import sys
+
+from digits import accuracy, network
+
+from rl_worker import ParameterServerClient
+
+
+def main(address: str) -> None:
+    module = network()
+    with ParameterServerClient(address) as server:
+        module.load_state_dict(server.pull())
+        print(f"after {server.steps} images: {accuracy(module):.1%} of the test images are right")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,1 @@
+"""The Python interface of ps-rl: what `rl_worker` exports."""

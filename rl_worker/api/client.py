@@ -1,0 +1,274 @@
+"""
+`ParameterServerClient`: a parameter server for anything that has parameters, as tensors by name.
+
+The client speaks through the machine, the sockets and the resend buffer of a worker. It knows no games, networks or
+gradients' origins.
+"""
+
+import atexit
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.errors import RunEnded, SchemaMismatch, SettingsError
+from common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_SECONDS, check_number
+from common.protocol.addresses import check_address
+from common.protocol.messages import Settlement, Welcome
+from common.protocol.names import as_name, is_name
+from common.protocol.tensors import Schema, TensorSpec
+from common.settings.keywords import keywords_of, with_keywords
+from common.settings.overrides import wire_of
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import RunSpec
+from common.sockets.curve import CurveFlags
+from rl_worker.api.interrupts import postponed_interrupt
+from rl_worker.shell.connections import connections_of
+from rl_worker.shell.remote_parameters import Newest, RemoteParameters
+from rl_worker.shell.server_address import is_path
+from rl_worker.shell.sharded_parameters import ShardedParameters
+
+
+class ParameterServerClient:
+    """
+    One worker of a parameter server, for parameters of any kind.
+
+        with ParameterServerClient("127.0.0.1:5555", optimizer="adam", learning_rate=1e-3) as server:
+            weights = server.seed(dict(module.named_parameters()))
+            while True:
+                module.load_state_dict(weights, strict=False)
+                ...
+                weights = server.push_pull({name: p.grad for name, p in module.named_parameters()}, steps=len(batch))
+
+    The server steps its optimizer against each gradient, once, however often the network or a restart repeats it. A
+    server that is restarted, or a standby that takes over, gets again what it lacks; calls wait meanwhile. All calls
+    belong to one thread at a time. They raise `RunEnded` when the run is over or its workers were asked to leave,
+    `ServerUnreachable` after `patience_seconds` without a server, and `RequestRefused` when the server refuses.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        name: str | None = None,
+        curve_server_key: str | Path | None = None,
+        curve_secret: str | Path | None = None,
+        patience_seconds: float = 1800.0,
+        resend_mib: float = 256.0,
+        **settings: Any,
+    ) -> None:
+        """
+        Join a run, which the server may have already; it may also be started later.
+
+        `server` is HOST:PORT, HOST:PORT,HOST:PORT with a standby, or the path of the file `endpoint` in a run folder;
+        a server in shards is named by any of them. `name` is this worker's, which no other process of the run may have;
+        HOST-PID-RANDOM when not given. The keys are the files that `rl-worker --curve-server-key --curve-secret`
+        takes. `resend_mib` is the memory for gradients that are in no checkpoint yet.
+
+        `settings` are those of the run, by the names of their flags: `optimizer="adam"`, `learning_rate=1e-3`,
+        `consistency="sync"`, `max_steps=10**6`. They decide the run if nothing has decided it yet, which then has no
+        environment unless they name one. A run that has been decided refuses settings that contradict it.
+
+        Raises SettingsError for settings that make no sense, RequestRefused, and ServerUnreachable.
+        """
+        if not is_path(server):
+            for address in server.split(","):
+                check_address("server", address)
+        check_number("patience_seconds", patience_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
+        check_number("resend_mib", resend_mib, least=0, most=MOST_MIB)
+        self.name = name or as_name(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
+        if not is_name(self.name):
+            raise SettingsError(f"name {name!r}: is no name of a worker; for example {as_name(self.name)}")
+        proposed, overrides = with_keywords(RunSpec(), settings, source="ParameterServerClient")
+        keys = CurveFlags(
+            curve_server_key=None if curve_server_key is None else Path(curve_server_key),
+            curve_secret=None if curve_secret is None else Path(curve_secret),
+        )
+        self._connections = connections_of(
+            self.name,
+            server,
+            proposed_run=proposed.to_dict(),
+            overrides=overrides,
+            environments=0,
+            keys=keys.client_keys(),
+            patience_seconds=patience_seconds,
+            resend_mib=resend_mib,
+            postponing_signals=postponed_interrupt,
+        )
+        self._is_closed = False
+        self._parameters: RemoteParameters | ShardedParameters | None = None
+        atexit.register(self.close)
+        try:
+            self._welcome: Welcome = self._connections.join()
+        except BaseException:
+            self._leave("could not join")
+            raise
+        self._run = run_from_dict(self._welcome.run, source=f"the server at {server}")
+        self._wire = wire_of(self._run, overrides)
+        self._schema: Schema | None = None
+        self._newest: Newest | None = None
+        self._tensors: dict[str, Tensor] = {}
+        self._settlement: Settlement | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings of the run that this client joined, by the names of their flags."""
+        return keywords_of(self._run)
+
+    @property
+    def number(self) -> int:
+        """The number of this worker in its run: 0, 1, 2, … in the order of joining."""
+        return self._welcome.number
+
+    @property
+    def version(self) -> int:
+        """How many updates the weights of the last reply have; with shards the sum over them."""
+        return self._newest.version if self._newest else 0
+
+    @property
+    def steps(self) -> int:
+        """The steps that all workers have counted, as of the last reply."""
+        return self._newest.global_steps if self._newest else 0
+
+    @property
+    def settlement(self) -> Settlement | None:
+        """
+        What became of the last push that has its reply: `verdict` ("applied", "discarded" or "duplicate"), `staleness`
+        in versions, and of a discarded one `reason`.
+        """
+        return self._settlement
+
+    def seed(self, parameters: Mapping[str, Any]) -> dict[str, Tensor]:
+        """
+        Offer first weights, and return those of the run: the ones offered, or those that it has already.
+
+        `parameters` are tensors or arrays of any shape, by name, in the order in which every worker of the run gives
+        them; they travel as float32. Raises SchemaMismatch when the run trains others.
+        """
+        tensors = {name: _float32(name, value) for name, value in parameters.items()}
+        schema = Schema([TensorSpec(name, tuple(tensor.shape)) for name, tensor in tensors.items()])
+        self._use(schema).seed(_flat(schema, tensors))
+        return self.pull()
+
+    def pull(self) -> dict[str, Tensor]:
+        """
+        The newest weights by name, float32 tensors of the shapes that they were seeded with.
+
+        The tensors are the caller's. Before `seed`, those of a run that has weights; else raises SettingsError.
+        """
+        _, parameters = self._in_use()
+        return self._received(parameters.pull(self._newest))
+
+    def push_pull(self, gradients: Mapping[str, Any], *, steps: int = 1) -> dict[str, Tensor]:
+        """
+        Push a gradient, computed on the weights of the last reply, and return the newest weights.
+
+        `gradients` are tensors or arrays of the parameters' names and shapes; None counts as zeros. `steps`, such as
+        the examples in the batch, are added to the run's count. A gradient that is not finite is discarded, and so
+        says `settlement`; after twenty in a row RequestRefused is raised. Raises SchemaMismatch for other tensors.
+        """
+        return self._push(gradients, steps, pulls=True)
+
+    def push(self, gradients: Mapping[str, Any], *, steps: int = 1) -> Settlement | None:
+        """
+        The same without weights, which stay those of the last reply; returns the settlement.
+
+        None is returned with the setting `prefetch`, under which a push need not be settled yet.
+        """
+        self._settlement = None
+        self._push(gradients, steps, pulls=False)
+        return self._settlement
+
+    def report(self, **meters: float) -> None:
+        """Report numbers, such as a loss, that `ps-ctl status` and TensorBoard show; at most twice a second."""
+        _, parameters = self._in_use()
+        parameters.report((), {name: float(value) for name, value in meters.items()})
+
+    def close(self) -> None:
+        """Wait until what was pushed is settled, and leave the run. A second call does nothing."""
+        if not self._is_closed and self._parameters is not None:
+            with contextlib.suppress(RunEnded):
+                self._parameters.finish()
+        self._leave("")
+
+    def __enter__(self) -> "ParameterServerClient":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._leave(f"failed: {kind.__name__}")
+
+    def _leave(self, reason: str) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            atexit.unregister(self.close)
+            self._connections.close(reason)
+
+    def _use(self, schema: Schema) -> RemoteParameters | ShardedParameters:
+        self._schema = schema
+        self._parameters = self._connections.parameters(schema, self._wire)
+        return self._parameters
+
+    def _in_use(self) -> tuple[Schema, RemoteParameters | ShardedParameters]:
+        """The parameters; before `seed` those that the run had when this client joined."""
+        if self._parameters is None:
+            if not self._welcome.schema:
+                raise SettingsError("this run had no weights when this client joined: call seed first")
+            schema = Schema(self._welcome.schema)
+            parameters = self._use(schema)
+            parameters.seed(torch.zeros(0))  # is not sent: the run has weights of this schema
+        assert self._schema is not None, "it is set with the parameters"
+        assert self._parameters is not None, "set above"
+        return self._schema, self._parameters
+
+    def _push(self, gradients: Mapping[str, Any], steps: int, *, pulls: bool) -> dict[str, Tensor]:
+        schema, parameters = self._in_use()
+        if self._newest is None:
+            raise SettingsError("a gradient is computed on weights: call seed or pull first")
+        parameters.adjusted_algorithm()  # raises RunEnded when the run is drained
+        gradient = _flat(schema, gradients)
+        return self._received(parameters.push_pull(gradient, computed_on=self._newest, steps=steps, pulls=pulls))
+
+    def _received(self, newest: Newest) -> dict[str, Tensor]:
+        """Note a reply, and return the weights after it."""
+        schema, _ = self._in_use()
+        if newest.weights is not None:
+            self._tensors = schema.views(newest.weights.clone())
+        self._settlement = newest.settled or self._settlement
+        self._newest = replace(newest, weights=None, settled=None)
+        return self._tensors
+
+
+def _flat(schema: Schema, tensors: Mapping[str, Any]) -> Tensor:
+    """A vector [P] of the tensors, None as zeros. Raises SchemaMismatch that names the first that does not fit."""
+    if unknown := tensors.keys() - {spec.name for spec in schema.specs}:
+        raise SchemaMismatch(
+            f"tensor {min(unknown)!r} is none of this run's: {', '.join(spec.name for spec in schema.specs)}"
+        )
+    flat = torch.zeros(schema.size)
+    for name, view in schema.views(flat).items():
+        if name not in tensors:
+            raise SchemaMismatch(f"tensor {name!r} is missing; None stands for zeros")
+        if tensors[name] is not None:
+            tensor = _float32(name, tensors[name])
+            if tensor.shape != view.shape:
+                raise SchemaMismatch(f"tensor {name!r} has shape {list(tensor.shape)}, not {list(view.shape)}")
+            view.copy_(tensor)
+    return flat
+
+
+def _float32(name: str, value: Any) -> Tensor:
+    """A tensor of the caller's as float32 on the CPU. Raises SchemaMismatch for what has no numbers."""
+    try:
+        return torch.as_tensor(value).detach().to("cpu", torch.float32)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise SchemaMismatch(f"tensor {name!r} holds no numbers: {error}") from error
