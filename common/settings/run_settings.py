@@ -13,7 +13,14 @@ import msgspec
 from common.errors import SettingsError
 from common.settings.import_paths import is_import_path
 from common.settings.own_algorithm import own_algorithm
-from common.settings.run_spec import ALGORITHM_SETTINGS, NETWORKS, OPTIMIZER_SETTINGS, Environment, RunSpec
+from common.settings.run_spec import (
+    ALGORITHM_SETTINGS,
+    NETWORKS,
+    NO_ENVIRONMENT,
+    OPTIMIZER_SETTINGS,
+    Environment,
+    RunSpec,
+)
 
 # What may stand in settings that take import paths, for sentences.
 OWN_PARTS = {"network.name": "a torso or your own MODULE:NAME", "environment.wrapper": "MODULE:NAME"}
@@ -59,7 +66,7 @@ def _with_reward_clip(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(environment, Mapping) or not isinstance(algorithm, Mapping) or "reward_clip" in algorithm:
         return settings
     named = environment.get("id", Environment().id)
-    if not isinstance(named, str) or Environment(id=named).family == "ale":
+    if not isinstance(named, str) or named == NO_ENVIRONMENT or Environment(id=named).family == "ale":
         return settings  # the default of the setting
     return {**settings, "algorithm": {**_with_name("algorithm", algorithm), "reward_clip": 0.0}}
 

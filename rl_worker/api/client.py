@@ -51,6 +51,10 @@ class ParameterServerClient:
     server that is restarted, or a standby that takes over, gets again what it lacks; calls wait meanwhile. All calls
     belong to one thread at a time. They raise `RunEnded` when the run is over or its workers were asked to leave,
     `ServerUnreachable` after `patience_seconds` without a server, and `RequestRefused` when the server refuses.
+
+    `settings` are those of the run, by the names of their flags: `optimizer="adam"`, `learning_rate=1e-3`,
+    `consistency="sync"`, `max_steps=10**6`. They decide the run if nothing has decided it yet, which then has no
+    environment unless they name one. A run that has been decided refuses settings that contradict it.
     """
 
     def __init__(
@@ -72,25 +76,12 @@ class ParameterServerClient:
         HOST-PID-RANDOM when not given. The keys are the files that `rl-worker --curve-server-key --curve-secret`
         takes. `resend_mib` is the memory for gradients that are in no checkpoint yet.
 
-        `settings` are those of the run, by the names of their flags: `optimizer="adam"`, `learning_rate=1e-3`,
-        `consistency="sync"`, `max_steps=10**6`. They decide the run if nothing has decided it yet, which then has no
-        environment unless they name one. A run that has been decided refuses settings that contradict it.
-
         Raises SettingsError for settings that make no sense, RequestRefused, and ServerUnreachable.
         """
-        if not is_path(server):
-            for address in server.split(","):
-                check_address("server", address)
-        check_number("patience_seconds", patience_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
-        check_number("resend_mib", resend_mib, least=0, most=MOST_MIB)
         self.name = name or as_name(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
-        if not is_name(self.name):
-            raise SettingsError(f"name {name!r}: is no name of a worker; for example {as_name(self.name)}")
+        _check(server, self.name, patience_seconds=patience_seconds, resend_mib=resend_mib)
         proposed, overrides = with_keywords(RunSpec(), settings, source="ParameterServerClient")
-        keys = CurveFlags(
-            curve_server_key=None if curve_server_key is None else Path(curve_server_key),
-            curve_secret=None if curve_secret is None else Path(curve_secret),
-        )
+        keys = CurveFlags(curve_server_key=_path(curve_server_key), curve_secret=_path(curve_secret))
         self._connections = connections_of(
             self.name,
             server,
@@ -105,17 +96,20 @@ class ParameterServerClient:
         self._is_closed = False
         self._parameters: RemoteParameters | ShardedParameters | None = None
         atexit.register(self.close)
-        try:
-            self._welcome: Welcome = self._connections.join()
-        except BaseException:
-            self._leave("could not join")
-            raise
+        self._welcome = self._joined()
         self._run = run_from_dict(self._welcome.run, source=f"the server at {server}")
         self._wire = wire_of(self._run, overrides)
         self._schema: Schema | None = None
         self._newest: Newest | None = None
         self._tensors: dict[str, Tensor] = {}
         self._settlement: Settlement | None = None
+
+    def _joined(self) -> Welcome:
+        try:
+            return self._connections.join()
+        except BaseException:
+            self._leave("could not join")
+            raise
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -246,6 +240,20 @@ class ParameterServerClient:
         self._settlement = newest.settled or self._settlement
         self._newest = replace(newest, weights=None, settled=None)
         return self._tensors
+
+
+def _check(server: str, name: str, *, patience_seconds: float, resend_mib: float) -> None:
+    """Raises SettingsError that names the first argument that makes no sense."""
+    for address in () if is_path(server) else server.split(","):
+        check_address("server", address)
+    check_number("patience_seconds", patience_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
+    check_number("resend_mib", resend_mib, least=0, most=MOST_MIB)
+    if not is_name(name):
+        raise SettingsError(f"name {name!r}: is no name of a worker; for example {as_name(name)}")
+
+
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def _flat(schema: Schema, tensors: Mapping[str, Any]) -> Tensor:

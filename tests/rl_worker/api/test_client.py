@@ -1,0 +1,160 @@
+"""The Python client: tensors by name, in and out, and what is refused with which words."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from common.errors import SchemaMismatch, SettingsError
+from common.protocol import messages
+from common.protocol.messages import ToServer
+from rl_worker import ParameterServerClient
+from rl_worker.api.interrupts import postponed_interrupt
+from tests.rl_worker.loopback_server import LoopbackServer, Polite, Reply, serving
+
+ZEROS = {"w": torch.zeros(2), "b": np.zeros(())}
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    """A server whose run has three weights: 1, 2, 3."""
+    with serving() as one:
+        yield one
+
+
+def test_weights_and_gradients_travel_by_name(server: LoopbackServer) -> None:
+    with ParameterServerClient(server.address) as client:
+        first = client.seed(ZEROS)
+        assert first["w"].tolist() == [1, 2]
+        assert first["b"].shape == ()
+        assert float(first["b"]) == 3
+        newer = client.push_pull({"b": 1.0, "w": np.array([10, 20])}, steps=7)
+        assert (newer["w"].tolist(), float(newer["b"])) == ([-9, -18], 2)
+        assert first["w"].tolist() == [1, 2]  # is the caller's
+        assert client.version == 2
+        client.push_pull({"w": None, "b": torch.tensor(1.0, requires_grad=True)})
+        assert client.pull()["w"].tolist() == [-9, -18]
+    pushes = server.received_of(messages.Push)
+    assert [(push.steps, push.computed_on) for push in pushes] == [(7, 1), (1, 2)]
+    assert server.received_of(messages.Goodbye)
+
+
+def test_a_push_alone_asks_for_no_weights(server: LoopbackServer) -> None:
+    with ParameterServerClient(server.address) as client:
+        client.seed(ZEROS)
+        client.push(ZEROS)
+    assert [push.weight_codec for push in server.received_of(messages.Push)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("gradients", "sentence"),
+    [
+        ({"w": [1.0, 2.0]}, "tensor 'b' is missing; None stands for zeros"),
+        ({"w": [1.0, 2.0], "b": 0.0, "v": 0.0}, "tensor 'v' is none of this run's: w, b"),
+        ({"w": [1.0, 2.0, 3.0], "b": 0.0}, r"tensor 'w' has shape \[3\], not \[2\]"),
+        ({"w": "many", "b": 0.0}, "tensor 'w' holds no numbers"),
+    ],
+)
+def test_gradients_that_do_not_fit_are_named(
+    server: LoopbackServer, gradients: dict[str, object], sentence: str
+) -> None:
+    with ParameterServerClient(server.address) as client:
+        client.seed(ZEROS)
+        with pytest.raises(SchemaMismatch, match=sentence):
+            client.push_pull(gradients)
+    assert not server.received_of(messages.Push)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"learning_rat": 1.0}, "learning_rat is no setting of this run; did you mean learning_rate"),
+        ({"learning_rate": -1.0}, r"ParameterServerClient: .* >= 0.* for schedule.learning_rate \(--learning-rate\)"),
+        ({"optimizer": "adagrad"}, "there are sgd, momentum, rmsprop, adam"),
+        ({"momentum": 0.9}, "momentum is no setting of this run"),
+        ({"name": "two words"}, "for example two-words"),
+        ({"resend_mib": -1}, "resend_mib -1: must be"),
+        ({"curve_secret": "worker.key_secret"}, "is of no use without --curve-server-key"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused_before_anything_is_sent(
+    server: LoopbackServer, arguments: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        ParameterServerClient(server.address, **arguments)  # type: ignore[arg-type]
+    assert not server.received
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    with pytest.raises(SettingsError, match="server nowhere: must be HOST:PORT"):
+        ParameterServerClient("nowhere")
+
+
+def test_hello_proposes_a_run_without_a_game_and_says_what_was_asked_for(server: LoopbackServer) -> None:
+    with ParameterServerClient(server.address, optimizer="adam", beta1=0.8, learning_rate=1, name="a"):
+        pass
+    (hello, *_) = server.received_of(messages.Hello)
+    assert hello.worker_id == "a"
+    assert hello.overrides == {"optimizer.name": "adam", "optimizer.beta1": 0.8, "schedule.learning_rate": 1.0}
+    assert hello.proposed_run["environment"]["id"] == "none"
+    assert hello.proposed_run["optimizer"]["beta1"] == 0.8
+
+
+def test_a_gradient_before_any_weights_is_refused_with_what_to_do(server: LoopbackServer) -> None:
+    with (
+        ParameterServerClient(server.address) as client,
+        pytest.raises(SettingsError, match="no weights when this client joined: call seed"),
+    ):
+        client.push_pull(ZEROS)
+
+
+def test_a_run_that_ends_ends_the_loop_and_closes_quietly() -> None:
+    class Ending(Polite):
+        def reply(self, message: ToServer, vector: bytes) -> Reply:
+            if isinstance(message, messages.Push):
+                return messages.Stop(reason="max_steps 10 reached")
+            return super().reply(message, vector)
+
+    from rl_worker import RunEnded
+
+    with serving(Ending()) as server, ParameterServerClient(server.address) as client:
+        client.seed(ZEROS)
+        with pytest.raises(RunEnded, match="max_steps 10 reached"):
+            client.push_pull(ZEROS)
+
+
+def test_ctrl_c_comes_between_messages_and_not_inside() -> None:
+    done = []
+
+    def whole() -> None:
+        with postponed_interrupt():
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(0.01)  # a place where it would be raised
+            done.append("the rest of the block")
+
+    with pytest.raises(KeyboardInterrupt):
+        whole()
+    assert done
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    heavy = "{'torch', 'numpy', 'zmq', 'msgspec', 'gymnasium', 'matplotlib', 'common'}"
+    check = f"import rl_worker, sys; sys.exit(bool({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    import rl_worker
+
+    for name in rl_worker.__all__:
+        assert getattr(rl_worker, name).__doc__, name
+        assert name in dir(rl_worker)
+    with pytest.raises(AttributeError, match="has no attribute 'trian'"):
+        rl_worker.trian  # noqa: B018
