@@ -1,13 +1,12 @@
 """
 The accuracy of the digits that a ps-server learns at this moment, beside its workers.
 
-    python examples/digits/accuracy.py 127.0.0.1:5555
+    python -m examples.digits.accuracy 127.0.0.1:5555
 """
 
 import sys
 
-from digits import accuracy, network
-
+from examples.digits.digits import accuracy, network
 from rl_worker import ParameterServerClient
 
 

@@ -2,16 +2,16 @@
 A worker that learns digits: gradients of batches to a ps-server, weights back. Start as many as you like.
 
     ps-server --port 5555
-    python examples/digits/worker.py 127.0.0.1:5555
-    python examples/digits/worker.py 127.0.0.1:5555
+    python -m examples.digits.worker 127.0.0.1:5555
+    python -m examples.digits.worker 127.0.0.1:5555
 """
 
 import argparse
 
 import torch
-from digits import accuracy, digits, network
 from torch.nn.functional import cross_entropy
 
+from examples.digits.digits import accuracy, digits, network
 from rl_worker import ParameterServerClient, RunEnded
 
 BATCH = 50
@@ -34,10 +34,8 @@ def main() -> None:
                 module.load_state_dict(weights)
                 batch = torch.randint(len(images), (BATCH,))
                 loss = cross_entropy(module(images[batch]), wanted[batch])
-                module.zero_grad()
-                loss.backward()
-                gradients = {name: parameter.grad for name, parameter in module.named_parameters()}
-                weights = server.push_pull(gradients, steps=BATCH)
+                gradients = torch.autograd.grad(loss, list(module.parameters()))
+                weights = server.push_pull(dict(zip(weights, gradients, strict=True)), steps=BATCH)
         except RunEnded as ended:
             print(f"{ended}: {server.steps} images, {accuracy(module):.1%} of the test images are right")
 

@@ -28,7 +28,7 @@ from common.settings.keywords import keywords_of, with_keywords
 from common.settings.overrides import wire_of
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
-from common.sockets.curve import CurveFlags
+from common.sockets.curve import ClientKeys, CurveFlags
 from rl_worker.api.interrupts import postponed_interrupt
 from rl_worker.shell.connections import connections_of
 from rl_worker.shell.remote_parameters import Newest, RemoteParameters
@@ -57,6 +57,12 @@ class ParameterServerClient:
     environment unless they name one. A run that has been decided refuses settings that contradict it.
     """
 
+    _is_closed = False
+    _parameters: RemoteParameters | ShardedParameters | None = None  # from `seed` or the first pull on
+    _schema: Schema | None = None  # likewise
+    _newest: Newest | None = None  # the version of the last reply
+    _settlement: Settlement | None = None
+
     def __init__(
         self,
         server: str,
@@ -81,28 +87,22 @@ class ParameterServerClient:
         self.name = name or as_name(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
         _check(server, self.name, patience_seconds=patience_seconds, resend_mib=resend_mib)
         proposed, overrides = with_keywords(RunSpec(), settings, source="ParameterServerClient")
-        keys = CurveFlags(curve_server_key=_path(curve_server_key), curve_secret=_path(curve_secret))
         self._connections = connections_of(
             self.name,
             server,
             proposed_run=proposed.to_dict(),
             overrides=overrides,
             environments=0,
-            keys=keys.client_keys(),
+            keys=_keys(curve_server_key, curve_secret),
             patience_seconds=patience_seconds,
             resend_mib=resend_mib,
             postponing_signals=postponed_interrupt,
         )
-        self._is_closed = False
-        self._parameters: RemoteParameters | ShardedParameters | None = None
         atexit.register(self.close)
         self._welcome = self._joined()
         self._run = run_from_dict(self._welcome.run, source=f"the server at {server}")
         self._wire = wire_of(self._run, overrides)
-        self._schema: Schema | None = None
-        self._newest: Newest | None = None
         self._tensors: dict[str, Tensor] = {}
-        self._settlement: Settlement | None = None
 
     def _joined(self) -> Welcome:
         try:
@@ -252,8 +252,9 @@ def _check(server: str, name: str, *, patience_seconds: float, resend_mib: float
         raise SettingsError(f"name {name!r}: is no name of a worker; for example {as_name(name)}")
 
 
-def _path(given: str | Path | None) -> Path | None:
-    return None if given is None else Path(given)
+def _keys(server_key: str | Path | None, secret: str | Path | None) -> ClientKeys | None:
+    paths = [None if path is None else Path(path) for path in (server_key, secret)]
+    return CurveFlags(curve_server_key=paths[0], curve_secret=paths[1]).client_keys()
 
 
 def _flat(schema: Schema, tensors: Mapping[str, Any]) -> Tensor:

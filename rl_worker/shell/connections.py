@@ -128,10 +128,8 @@ def connections_of(
     watch: StallWatch | None = None,
 ) -> Connections:
     """
-    The connections of a new worker of this name, the first of which begins to join at once.
-
-    The run is `proposed_run` if nothing has decided it yet. `overrides`, of its settings, are those that the user asked
-    for; `environments` is 0 where the run decides their number.
+    The connections of a new worker, which begins to join at once. The run is `proposed_run` if nothing has decided it
+    yet; its user asked for `overrides`. `environments` is 0 where the run decides their number.
     """
     secret = secrets.token_hex(16)
 

@@ -169,11 +169,6 @@ def _module_exists(arguments: Sequence[str]) -> None:
     assert importlib.util.find_spec(arguments[0]) is not None, f"no module {arguments[0]}"
 
 
-def _script_exists(arguments: Sequence[str]) -> None:
-    for word in arguments[:1]:
-        assert not word.endswith(".py") or (ROOT / word).is_file(), f"no script {word}"
-
-
 def _make(arguments: Sequence[str]) -> None:
     makefile = (ROOT / "Makefile").read_text().replace("$(VENV)", ".venv").replace("$(EXTRA)", "")
     for word in arguments:
@@ -233,7 +228,6 @@ def _sbatch(arguments: Sequence[str]) -> None:
 
 RULES: Mapping[str, Callable[[Sequence[str]], None]] = {
     "make": _make,
-    "python": _script_exists,
     "pip": _pip,
     "docker": _docker,
     "sbatch": _sbatch,

@@ -36,7 +36,7 @@ ELSEWHERE = {
     "python -m rl_worker.on_ray": "deploy/ray/scenario.py",
     "mkdir": "tests/integration/test_first_minutes.py",
     "python3.11 -m venv": "tests/test_makefile.py",
-    "python examples/digits": "tests/integration/test_digits.py",
+    "python -m examples.digits": "tests/integration/test_digits.py",
 }
 SKIPPED = {
     "pip": "the network", "curl": "the network", "ssh": "another machine", ".": "the shell's", "tensorboard": "a viewer"

@@ -1,17 +1,15 @@
 """Something else than a game: two processes of one script learn digits through a plain ps-server."""
 
 import re
-from pathlib import Path
 
 from tests.integration.processes import Programs, status_of, wait_for
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "digits"
 GOOD = 94.0  # per cent of 297 images; 96 to 98 is usual
 
 
 def test_two_workers_learn_digits_through_a_plain_server(programs: Programs) -> None:
     server, endpoint = programs.start_server("--max-steps", "60000")
-    workers = [programs.start("python", str(EXAMPLE / "worker.py"), endpoint) for _ in range(2)]
+    workers = [programs.start("examples.digits.worker", endpoint) for _ in range(2)]
     for worker in workers:
         assert worker.wait() == 0, worker.output
         (found,) = re.findall(r"([\d.]+)% of the test images are right", worker.output)
@@ -22,9 +20,9 @@ def test_two_workers_learn_digits_through_a_plain_server(programs: Programs) -> 
 
 def test_anybody_may_look_at_the_weights_of_a_run(programs: Programs) -> None:
     server, endpoint = programs.start_server("--quorum", "2")
-    programs.start("python", str(EXAMPLE / "worker.py"), endpoint)  # waits for a second worker, having seeded
+    programs.start("examples.digits.worker", endpoint)  # waits for a second worker, having seeded
     wait_for(lambda: status_of(endpoint).version, program=server)
     assert (status_of(endpoint).environment, status_of(endpoint).parameters) == ("none", 4810)
-    looking = programs.start("python", str(EXAMPLE / "accuracy.py"), endpoint)
+    looking = programs.start("examples.digits.accuracy", endpoint)
     assert looking.wait() == 0, looking.output
     assert "after 0 images" in looking.output

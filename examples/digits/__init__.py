@@ -1,0 +1,1 @@
+"""Handwritten digits, learnt through a plain ps-server."""
