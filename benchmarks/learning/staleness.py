@@ -2,8 +2,10 @@
 `make staleness`: which staleness rule helps, when gradients are late?
 
 One learner on CartPole pulls weights of a drawn age, plays and differentiates with these, and pushes: the rule of the
-server sees the true staleness. Each (rule, age) has the best of three learning rates, chosen by the mean over the
+server sees the true staleness. Each (rule, age) has the better of two learning rates, chosen by the mean over the
 seeds: a rule that only damps must not win by a smaller step. Runs are written as they end, and a second call goes on.
+
+The data also have `delay_compensated`, a rule that is gone since (Zheng et al. 2017): it helped nowhere.
 """
 
 import argparse
@@ -25,9 +27,10 @@ from common.settings import run_spec
 from common.settings.run_spec import RunSpec
 
 DATA = Path(__file__).parent / "staleness.jsonl"
-RULES = ("undamped", "inverse", "bounded", "delay_compensated")
+RULES = ("undamped", "inverse", "bounded")
 AGES = (0, 4, 16, 64)  # versions: the mean of what is drawn evenly from 0 to twice as many
-LEARNING_RATES = (1e-3, 3e-3, 1e-2)
+LEARNING_RATES = (3e-4, 1e-3)
+INVERSE_RATES = (3e-3, 1e-2)  # ten times as large, because the rule divides them
 STEPS = 40_000  # 500 pushes of 80 steps
 LAST_STEPS = 10_000  # over which games count for the score
 
@@ -48,9 +51,10 @@ def main() -> None:
 
 def _jobs(seeds: int) -> Iterator[tuple[str, int, float, int]]:
     """(rule, age, learning rate, seed). A gradient that is not late is the same under every rule."""
-    for seed, age, learning_rate in product(range(seeds), AGES, LEARNING_RATES):
+    for seed, age in product(range(seeds), AGES):
         for rule in RULES if age else RULES[:1]:
-            yield rule, age, learning_rate, seed
+            for learning_rate in INVERSE_RATES if rule == "inverse" else LEARNING_RATES:
+                yield rule, age, learning_rate, seed
 
 
 def score(rule: str, age: int, learning_rate: float, seed: int) -> dict[str, Any]:
@@ -82,7 +86,7 @@ def score(rule: str, age: int, learning_rate: float, seed: int) -> dict[str, Any
 def table(rows: list[dict[str, Any]]) -> Table:
     """For each rule and age the best learning rate: mean over the seeds, and the seeds' lowest and highest."""
     shown = Table("rule", *(f"mean age {age}" for age in AGES))
-    for rule in RULES:
+    for rule in dict.fromkeys(row["rule"] for row in rows):
         cells = []
         for age in AGES:
             by_rate: dict[float, list[float]] = {}

@@ -343,15 +343,10 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Staleness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The weight of a late gradient."""
 
-    rule: Annotated[Literal["undamped", "inverse", "bounded", "delay_compensated"], tyro.conf.arg(name="staleness")] = (
-        "undamped"
-    )
-    """undamped: full learning rate; inverse: learning rate / staleness; bounded: discarded beyond max_staleness;
-    delay_compensated: full learning rate, corrected for the change of the weights since"""
+    rule: Annotated[Literal["undamped", "inverse", "bounded"], tyro.conf.arg(name="staleness")] = "undamped"
+    """undamped: full learning rate; inverse: learning rate / staleness; bounded: discarded beyond max_staleness"""
     max_staleness: NotNegative = 0
     """versions; used by the rule bounded"""
-    compensation: Amount = 0.04
-    """strength of delay_compensated: the λ of Zheng et al. 2017"""
 
 
 class Consistency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,17 +1,10 @@
 """
 Staleness: the number of updates between the weights that a gradient was computed on and those it is applied to.
 
-A rule damps the learning rate of a stale gradient, or discards the gradient. Delay compensation instead corrects the
-gradient itself, for which the newest versions of the weights are kept (Zheng et al. 2017, "Asynchronous Stochastic
-Gradient Descent with Delay Compensation", equation 10): a gradient g computed on w₀ is, at the newest weights w, about
-
-    g + λ g ⊙ g ⊙ (w − w₀)
+A rule damps the learning rate of a stale gradient, or discards the gradient.
 """
 
-from collections import deque
 from collections.abc import Callable
-
-from torch import Tensor
 
 from common.settings.run_spec import Staleness
 from ps_server.state.guards import Denied
@@ -24,11 +17,6 @@ def damping(staleness: int, settings: Staleness) -> float:
 
 def undamped(staleness: int, settings: Staleness) -> float:
     """Every gradient counts the same: Mnih et al. 2016."""
-    return 1.0
-
-
-def delay_compensated(staleness: int, settings: Staleness) -> float:
-    """Full weight: PastWeights has corrected the gradient itself."""
     return 1.0
 
 
@@ -48,24 +36,4 @@ STALENESS_RULES: dict[str, Callable[[int, Staleness], float]] = {
     "undamped": undamped,
     "inverse": inverse,
     "bounded": bounded,
-    "delay_compensated": delay_compensated,
 }
-
-
-VERSIONS_KEPT = 16  # each as large as the weights; a gradient that is later is corrected as if it were this late
-
-
-class PastWeights:
-    """The weights [W] of the newest versions of one epoch."""
-
-    def __init__(self) -> None:
-        self._kept: deque[Tensor] = deque(maxlen=VERSIONS_KEPT)  # oldest first
-
-    def keep(self, weights: Tensor) -> None:
-        """Keep a copy of the next version."""
-        self._kept.append(weights.clone())
-
-    def compensated(self, gradient: Tensor, *, staleness: int, strength: float) -> Tensor:
-        """A gradient [W] this many versions late, corrected to the newest weights; a new tensor."""
-        now, then = self._kept[-1], self._kept[-1 - min(staleness, len(self._kept) - 1)]
-        return gradient.addcmul(gradient.square(), now - then, value=strength)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-import torch
 from torch import Tensor
 
 from common.errors import CheckpointError, SchemaMismatch
@@ -21,13 +20,13 @@ from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import ActionValuesSettings, OwnAlgorithmSettings, RunSpec
 from ps_server.state.adjustments import Adjustments, adjustments_for
 from ps_server.state.claims import check_games, check_steps
-from ps_server.state.guards import Denied, gradient_of, is_sane
+from ps_server.state.guards import Denied, gradient_of
 from ps_server.state.judged_pushes import Sound, Unsound, mean
 from ps_server.state.ledger import Account, Ledger
 from ps_server.state.lineage import Lineage
 from ps_server.state.optimizers import optimizer_for
 from ps_server.state.progress import Progress
-from ps_server.state.staleness import PastWeights, damping
+from ps_server.state.staleness import damping
 from ps_server.state.weight_store import WeightStore
 
 PUSH_WINDOW = 64  # how far a push may be beyond its worker's oldest unsettled one
@@ -54,7 +53,6 @@ class TrainingRun:
         self.standby = ""  # HOST:PORT of the newest standby of this server
         self.primary = ""  # HOST:PORT of the server that this one took over from
         self.duplicates = 0
-        self._past = PastWeights()  # empty unless the run compensates delays
 
     @classmethod
     def restored(cls, vectors: dict[str, Tensor], record: dict[str, Any], *, now: float) -> "TrainingRun":
@@ -70,7 +68,6 @@ class TrainingRun:
             run.seed(_schema_of(record, run.shard), vectors["weights"])
             run.standby, run.primary = record["standby"], record["primary"]
             run.weights.restore(vectors, version=record["version"], target_version=record["target_version"])
-            run._keep_for_late_gradients()
             run.ledger.restore(record["ledger"])
             run.progress.restore(record["progress"])
             run.adjustments.restore(record["adjustments"])
@@ -122,7 +119,6 @@ class TrainingRun:
         self.may_be_replaced = False
         optimizer = optimizer_for(self.spec.optimizer, schema.weights)
         self.store = WeightStore(schema, weights, optimizer, has_target=self._target_interval > 0)
-        self._keep_for_late_gradients()
 
     def join(self, worker_id: str, opened: Opened) -> Account:
         """The account of a process that was admitted as this worker."""
@@ -174,8 +170,6 @@ class TrainingRun:
             check_steps(push.steps, environments=account.environments, run=self.spec)
             account.unplayed += push.steps  # even if the push is discarded: its steps were played
             gradient, norm = gradient_of(push, vector, self.weights.schema)
-            if self.spec.staleness.rule == "delay_compensated" and staleness > 0:
-                gradient = self._compensated(gradient, staleness)
             return Sound(staleness, push.steps, gradient, norm, damping(staleness, self.spec.staleness))
         except Denied as denied:
             return Unsound(staleness, denied)
@@ -183,23 +177,8 @@ class TrainingRun:
     def _apply(self, one: Sound) -> None:
         steps_before = self.progress.global_steps
         self.weights.apply(one.gradient, self.learning_rate * one.damping)
-        self._keep_for_late_gradients()
         self.progress.update_applied(steps=one.steps, staleness=one.staleness, gradient_norm=one.norm)
         self._refresh_target(steps_before)
-
-    def _compensated(self, gradient: Tensor, staleness: int) -> Tensor:
-        """A late gradient [P], corrected in its part for weights. Raises Denied when it is no longer finite."""
-        weights, strength = self.weights.schema.weights, self.spec.staleness.compensation
-        corrected = self._past.compensated(gradient[:weights], staleness=staleness, strength=strength)
-        if not is_sane(corrected):
-            raise Denied(
-                "not_finite", f"compensated for {staleness} versions the gradient is NaN, Inf or absurdly large"
-            )
-        return torch.cat([corrected, gradient[weights:]])
-
-    def _keep_for_late_gradients(self) -> None:
-        if self.spec.staleness.rule == "delay_compensated":
-            self._past.keep(self.weights.flat[: self.weights.schema.weights])
 
     def _refresh_target(self, steps_before: int) -> None:
         """θ⁻ ← θ when T has passed a multiple of the interval, once however many it has passed."""
@@ -227,8 +206,6 @@ class TrainingRun:
             raise CheckpointError("the newest checkpoint is of another network")
         version = self.weights.version + 1
         self.weights.restore(vectors, version=version, target_version=version)
-        self._past = PastWeights()
-        self._keep_for_late_gradients()
 
     def note_report(self, worker_id: str, report: Report, *, now: float) -> bool:
         """Count a report that passed `check_report`. False when it was counted before."""

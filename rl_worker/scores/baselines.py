@@ -7,6 +7,8 @@ combined actions have random play alone: holding one of them is no natural polic
 
 import numpy as np
 import torch
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor
 
 from common.settings.run_spec import Environment
@@ -72,9 +74,12 @@ def measure_baselines(settings: Environment, *, epsilon: float, seed: int) -> li
             names = environments.actions.names or tuple(map(str, range(environments.actions.count)))
             for action, name in enumerate(names):
                 actors.append((name, HeldAction(environments, action, epsilon=epsilon, seed=seed)))
+        # A held action may never end a game: Breakout's wait for a FIRE that does not come, for half an hour of play.
+        console = Console(stderr=True)
+        shown = track(actors, "baselines", console=console, transient=True, disable=not console.is_terminal)
         measured = [
             _measured(name, actor, environments, RANDOM_GAMES if name == RANDOM_PLAY else HELD_GAMES, seed)
-            for name, actor in actors
+            for name, actor in shown
         ]
     finally:
         environments.close()

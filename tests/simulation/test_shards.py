@@ -75,8 +75,7 @@ def vectors(cluster: SimulatedShards) -> dict[str, Tensor]:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: optimizer["name"])
 def test_four_shards_in_rounds_equal_one_server_bit_for_bit(optimizer: dict[str, Any]) -> None:
     """The optimizers are elementwise, and every schedule depends on T alone: this is what shards rest on."""
-    staleness = {"rule": "delay_compensated" if optimizer["name"] == "momentum" else "undamped"}
-    one, four = (rounds(shards, optimizer=optimizer, staleness=staleness) for shards in (1, 4))
+    one, four = (rounds(shards, optimizer=optimizer) for shards in (1, 4))
     assert vectors(one).keys() == vectors(four).keys()
     for name, vector in vectors(one).items():
         assert torch.equal(vector, vectors(four)[name]), name

@@ -113,9 +113,12 @@ def test_baselines_are_printed_written_and_verified(tmp_path: Path, capsys: pyte
         verified(edited(receipt, better, forged=True))
 
 
-def test_baselines_come_out_the_same_each_time() -> None:
+def test_baselines_come_out_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sticky actions are drawn by the emulator."""
-    settings = {"id": "ALE/Pong-v5", "max_episode_steps": 40, "sticky_actions": 0.25, "actions": [0, 2]}
+    monkeypatch.setattr(baselines, "RANDOM_GAMES", 2)
+    monkeypatch.setattr(baselines, "HELD_GAMES", 2)
+    monkeypatch.setattr(baselines, "ENVIRONMENTS", 2)
+    settings = {"id": "ALE/Pong-v5", "max_episode_steps": 20, "sticky_actions": 0.25, "actions": [0, 2]}
     environment = run_from_dict({"environment": settings}, source="test").environment
     first, again = (measure_baselines(environment, epsilon=0.05, seed=5) for _ in range(2))
     assert first == again
