@@ -1,7 +1,7 @@
 """
 The settings that a run starts from when only an environment is named: one recipe for all, and nothing tuned to a game.
 
-- ALE games have the settings of `pong`, without those of its own game.
+- ALE games have the settings of the preset `atari`.
 - Everything else has RECIPE. What is seen decides the rest, in the worker: images have convolutions sized to them,
   vectors have dense layers, and numbers are normalised as they come.
 - Rewards are clipped to ±1 on ALE games alone; elsewhere they are divided by the deviation of their discounted sum.
@@ -17,7 +17,7 @@ from common.settings.run_files import load_preset
 from common.settings.run_settings import run_from_dict, with_settings
 from common.settings.run_spec import ActionValuesSettings, Environment, RunSpec
 
-FOR_ALE = "pong"  # the preset
+FOR_ALE = "atari"  # the preset
 
 RECIPE: dict[str, Any] = {
     "algorithm": {

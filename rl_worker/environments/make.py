@@ -41,6 +41,7 @@ def _of_family(settings: Environment, count: int, with_screen: bool) -> Environm
         case "envpool":
             from rl_worker.environments.envpool_games import EnvPoolEnvironments
 
+            _refuse_wrappers(settings)
             return EnvPoolEnvironments(settings, count, with_screen)
         case "gymnasium":
             from rl_worker.environments.any_gymnasium import GymnasiumEnvironments

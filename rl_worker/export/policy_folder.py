@@ -60,7 +60,8 @@ def write_model(
     The statistics of returns, which only learning needs, are left out, and so is the setting that asks for them.
     """
     tensors = {name: view.clone() for name, view in schema.views(weights).items() if not name.startswith(RETURNS)}
-    acting = with_settings(run, {"algorithm.reward_normalization": "none"}, source=str(path))
+    has_returns = len(tensors) < len(schema.specs)
+    acting = with_settings(run, {"algorithm.reward_normalization": "none"}, source=str(path)) if has_returns else run
     record = {
         "run": acting.to_dict(),
         "schema": Schema(spec for spec in schema.specs if spec.name in tensors).to_list(),

@@ -42,9 +42,9 @@ def test_an_environment_differs_from_another_in_its_name_alone() -> None:
         assert other | {"preset": "", "environment": {}} == first | {"preset": "", "environment": {}}
 
 
-def test_a_game_of_ale_has_the_settings_of_pong_without_its_actions_and_target() -> None:
+def test_a_game_of_ale_has_the_settings_of_the_preset_for_many_games() -> None:
     run = recipe_for("ALE/Boxing-v5")
-    expected, _ = for_another_game(load_preset("pong"), "ALE/Boxing-v5")
+    expected, _ = for_another_game(load_preset("atari"), "ALE/Boxing-v5")
     assert run.to_dict() | {"preset": ""} == expected.to_dict() | {"preset": ""}
     assert (run.preset, run.environment.actions, run.budget.until_return) == ("Boxing-v5", (), None)
 

@@ -65,6 +65,7 @@ def test_environment_k_has_the_seed_plus_k_and_the_time_limit_truncates() -> Non
     [
         (Environment(id="envpool/Nope-v0"), "--environment envpool/Nope-v0: EnvPool has no environment"),
         (Environment(id="envpool/CartPole-v1", preprocessing="atari84"), "--preprocessing atari84"),
+        (Environment(id="envpool/CartPole-v1", wrapper=("a:B",)), "--wrapper a:B"),
     ],
     ids=str,
 )
