@@ -11,7 +11,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from docs.extension import programs, records, settings_tables
+from docs.extension import programs, python_names, records, settings_tables
 
 GENERATORS: Mapping[str, Callable[[], str]] = {
     "settings": settings_tables.settings,
@@ -20,6 +20,7 @@ GENERATORS: Mapping[str, Callable[[], str]] = {
     "messages": records.messages,
     "rows": records.rows,
     "metrics": records.metrics,
+    "python names": python_names.names,
 }
 MARK = re.compile(r"^<!-- from the code: ([a-z ]+) -->$", re.MULTILINE)
 
