@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import tyro
 
 from benchmarks.learning.game_curves import draw
@@ -21,12 +22,15 @@ from benchmarks.learning.programs import Trained, evaluate, new_folder, train
 from benchmarks.learning.published import AGENTS, SOURCE, published
 from common.errors import PsRlError
 from common.settings.run_files import load_preset
-from rl_worker.scores.baselines import RANDOM_PLAY
+from rl_worker.play.games import Baseline
+from rl_worker.scores.baselines import RANDOM_PLAY, measure_baselines
 
 PRESET = "atari"
 GAMES = ("Pong", "Breakout", "Boxing", "Freeway", "SpaceInvaders", "Seaquest", "Qbert", "BeamRider")
 TABLE, ROWS, CURVES = "table.md", "rows.json", "curves.png"
 NO_SCORE = "–"
+MOST_STEPS = 4_500  # of a game of a baseline: 18,000 frames, as in Mnih et al. 2015
+SEED_OF_GAMES = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +77,8 @@ def main(flags: Flags) -> int:
     rows: list[Row] = []
     for game in flags.games:
         runs = [folder / game / f"seed-{seed}" for seed in range(flags.seeds)]
-        rows.append(row_of(game, [measured(game, run, seed, flags) for seed, run in enumerate(runs)]))
+        trained = [measured(game, run, seed, flags) for seed, run in enumerate(runs)]
+        rows.append(row_of(game, trained, baselines_of(game)))
         (folder / ROWS).write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
         (folder / TABLE).write_text(table(rows, minutes=flags.minutes))
         draw(folder, rows, folder / CURVES)
@@ -82,25 +87,32 @@ def main(flags: Flags) -> int:
 
 
 def measured(game: str, run: Path, seed: int, flags: Flags) -> tuple[Trained, dict[str, Any]]:
-    """A run of a game, and the result of its best checkpoint; the baselines belong to the first seed alone."""
+    """A run of a game, and the result of its best checkpoint."""
     given = ["--preset", PRESET, "--environment", f"ALE/{game}-v5", "--max-minutes", str(flags.minutes)]
     trained = train(run, [*given, "--workers", str(flags.workers), "--seed", str(seed)])
-    playing = ["--episodes", str(flags.episodes), *(["--baselines"] if seed == 0 else [])]
+    playing = ["--episodes", str(flags.episodes)]
     return trained, evaluate(run, playing, result=run.with_name(f"{run.name}-score.json"))
 
 
-def row_of(game: str, runs: Sequence[tuple[Trained, dict[str, Any]]]) -> Row:
-    """The runs of one game; results are those of rl-eval, the first with baselines."""
+def baselines_of(game: str) -> Sequence[Baseline]:
+    """Random play and each constant action. Their games end after five minutes: in Breakout some would not end."""
+    recipe = load_preset(PRESET).environment
+    environment = msgspec.structs.replace(recipe, id=f"ALE/{game}-v5", max_episode_steps=MOST_STEPS)
+    return measure_baselines(environment, epsilon=0.0, seed=SEED_OF_GAMES)
+
+
+def row_of(game: str, runs: Sequence[tuple[Trained, dict[str, Any]]], baselines: Sequence[Baseline]) -> Row:
+    """The runs of one game with their results, as rl-eval writes them."""
     frames = load_preset(PRESET).environment.frame_skip
-    baselines = {baseline["name"]: baseline["mean"] for baseline in runs[0][1]["baselines"]}
-    random = baselines.pop(RANDOM_PLAY)
+    scores = {baseline.name: baseline.mean for baseline in baselines}
+    random = scores.pop(RANDOM_PLAY)
     return Row(
         game=game,
         frames=[trained.steps * frames for trained, _ in runs],
         training=[trained.mean_return_100 for trained, _ in runs],
         scores=[Score(result["mean"], result["low"], result["high"]) for _, result in runs],
         random=random,
-        constant=max(baselines.items(), key=lambda held: held[1]),
+        constant=max(scores.items(), key=lambda held: held[1]),
     )
 
 

@@ -10,18 +10,29 @@ from benchmarks.learning.games import CURVES, GAMES, ROWS, TABLE, Flags, Row, Sc
 from benchmarks.learning.programs import Trained
 from benchmarks.learning.published import AGENTS, MILLIONS, SCORES, published
 from common.settings.run_files import load_preset
+from rl_worker.play.games import Baseline
 
 
 def trained(steps: int, mean: float | None) -> Trained:
     return Trained(Path("run"), steps, 30.0, 0.1, None, 1500.0, mean)
 
 
-def result(mean: float, **baselines: float) -> dict[str, Any]:
-    measured = [{"name": name.replace("_", " "), "mean": score} for name, score in baselines.items()]
-    return {"mean": mean, "low": mean - 1, "high": mean + 1, "baselines": measured}
+def result(mean: float) -> dict[str, Any]:
+    return {"mean": mean, "low": mean - 1, "high": mean + 1}
 
 
-BOXING = row_of("Boxing", [(trained(2_500_000, 60.0), result(65.0, random_play=0.7, UP=-20.0, FIRE=2.5, NOOP=-24.0))])
+def baselines(**scores: float) -> list[Baseline]:
+    return [
+        Baseline(name=name.replace("_", " "), mean=score, low=None, high=None, episodes=30, distinct=1)
+        for name, score in scores.items()
+    ]
+
+
+BOXING = row_of(
+    "Boxing",
+    [(trained(2_500_000, 60.0), result(65.0))],
+    baselines(random_play=0.7, UP=-20.0, FIRE=2.5, NOOP=-24.0),
+)
 
 
 def test_a_game_stands_beside_random_play_the_best_constant_action_and_published_scores() -> None:
@@ -30,7 +41,7 @@ def test_a_game_stands_beside_random_play_the_best_constant_action_and_published
 
 
 def test_random_play_is_no_constant_action_even_if_it_is_better() -> None:
-    row = row_of("Pong", [(trained(1, None), result(0.0, random_play=5.0, UP=1.0))])
+    row = row_of("Pong", [(trained(1, None), result(0.0))], baselines(random_play=5.0, UP=1.0))
     assert (row.random, row.constant) == (5.0, ("UP", 1.0))
 
 
