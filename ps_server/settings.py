@@ -61,6 +61,8 @@ class ServerSettings(NoticeFlags):
     """id of a run whose folder is lost: its workers join here and restore the newest weights that they have"""
     take_back: bool = False
     """with --resume: continue from this folder although another server took over the run; its updates are lost"""
+    new_code: bool = False
+    """with --resume: the modules of the run's own parts were changed on purpose; the first worker states them anew"""
     standby_of: str | None = None
     """HOST:PORT of the ps-server to follow and, when it fails, to take over from"""
     takeover_seconds: float = 1.0
@@ -118,6 +120,8 @@ class ServerSettings(NoticeFlags):
                 raise SettingsError(f"--rescue {self.rescue}: is not a run id; the logs of its workers name it")
         if self.take_back and self.resume is None:
             raise SettingsError("--take-back goes with --resume RUN_DIR, the folder of the server that was replaced")
+        if self.new_code and self.resume is None:
+            raise SettingsError("--new-code goes with --resume RUN_DIR: a new run takes the code of its first worker")
         if self.resume is not None:
             self._check_resume(self.resume)
 

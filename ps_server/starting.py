@@ -127,6 +127,8 @@ def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: fl
     kept = run_from_dict(record["run"], source=str(path))
     spec = resumed_run(kept, flags.overrides)
     run = TrainingRun.restored(vectors, record | {"run": spec.to_dict()}, now=now)
+    if flags.program.new_code:
+        run.code.forget()
     if flags.program.checkpoint_seconds != ServerSettings.checkpoint_seconds:
         run.adjustments.checkpoint_seconds = None  # a flag stands above what was adjusted
     log.info("resumed %s at step %d", path, run.progress.global_steps)

@@ -30,6 +30,7 @@ from rl_worker.algorithms.own_algorithm import own_settings
 from rl_worker.environments.imports import check_modules, import_modules
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
+from rl_worker.environments.source_code import code_of_parts
 from rl_worker.environments.step_callback import StepCallback
 from rl_worker.local.cores import usable_cores
 from rl_worker.local.many_workers import without, work_on_many
@@ -160,6 +161,8 @@ def _join_and_train(
     run = run_from_dict(welcome.run, source=source)
     is_trusted = settings.curve_server_key is not None
     import_modules(_named_modules(flags), run, source=source, is_trusted=is_trusted)
+    if run.parts:
+        welcome = connections.join_with(code_of_parts(run.parts))
     _train(flags, run, welcome, connections, stop, progressed)
 
 

@@ -30,6 +30,7 @@ Run = dict[str, Setting | Settings]
 NO_LIMIT = MOST  # bytes
 MOST_ENVIRONMENTS = 4096  # of one worker: they bound the steps that its pushes may count
 MOST_EPISODES = 500  # in one report
+MOST_OWN_MODULES = 32
 MOST_ADJUSTED = 16  # settings in one message
 MOST_IMAGE_BYTES = 48 * 1024  # of a frame; a header to the server has 64 KiB
 MOST_ACTIONS = 32  # in a frame
@@ -52,6 +53,13 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid
 
 class Reply(Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A message to a client, which ignores the fields that it does not know: a newer server may send more."""
+
+
+class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The source of a user's own module on one host."""
+
+    hash: Name  # equal where the source is
+    place: Text  # of its file, for people
 
 
 # -- worker to server ---------------------------------------------------------------------------------------------
@@ -78,6 +86,8 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
     memory: Text = ""  # the name of a segment of shared memory that this worker offers
     first_shard: Text = ""  # `first_shard` in the WELCOME of shard 1; "" before that
     number: Count | None = None  # `number` in it, which all shards give this worker
+    # Of the modules of the run's own parts, by name.
+    code: Annotated[dict[Text, Code], msgspec.Meta(max_length=MOST_OWN_MODULES)] = {}
 
     def __post_init__(self) -> None:
         _check_run("overrides", self.overrides)
@@ -519,6 +529,7 @@ class Opened(Struct, frozen=True, kw_only=True, tag="OPENED"):
     oldest: int
     environments: int
     number: int | None = None  # that shard 1 gave to this worker; None: in order of joining
+    code: dict[Text, Code] = {}  # as in HELLO
 
 
 class HandedOver(Struct, frozen=True, kw_only=True, tag="HANDED_OVER"):

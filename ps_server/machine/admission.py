@@ -30,6 +30,7 @@ from ps_server.state.training_run import TrainingRun
 
 # Worker ids of one run. A checkpoint holds an account of each, about a hundred bytes, for good.
 MAX_WORKERS = 100_000
+SAME_CODE = "bring the same source to all hosts; after a change on purpose, resume the server with --new-code"
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ def admit(hello: Hello, *, run: TrainingRun | None, lineage: Lineage, overrides:
     adjusted = run.adjustments.settings if run else ()
     if sentence := contradiction(spec, hello.overrides, adjusted=adjusted):
         raise Denied("contradiction", sentence)
+    if sentence := run.code.difference(hello.code) if run else "":
+        raise Denied("other_code", f"{sentence} of {hello.worker_id} on {hello.host or 'its host'}: {SAME_CODE}")
     return spec
 
 
@@ -154,6 +157,7 @@ class Admission:
             oldest=hello.oldest,
             environments=hello.environments or run.spec.environment.envs,
             # Rounds take the pushes in order of these numbers: all shards have to agree on them.
+            code=hello.code,
             number=hello.number if hello.first_shard and run.shard.number > 1 else None,
         )
         lost = run.ledger.lacking(worker, opened.proof, oldest=hello.oldest)

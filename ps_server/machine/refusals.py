@@ -17,7 +17,8 @@ from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.membership import Membership, PeerId
 
 NOT_ADMITTED = {
-    "other_run", "name_taken", "not_yours", "superseded", "contradiction", "protocol", "bad_run", "too_many_workers",
+    "other_run", "other_code", "name_taken", "not_yours", "superseded", "contradiction", "protocol", "bad_run",
+    "too_many_workers",
 }  # fmt: skip
 LOGGED = {10**power for power in range(1, 16)}  # which refusals with one code are in the log
 

@@ -25,6 +25,7 @@ from ps_server.state.judged_pushes import Sound, Unsound, mean
 from ps_server.state.ledger import Account, Ledger
 from ps_server.state.lineage import Lineage
 from ps_server.state.optimizers import optimizer_for
+from ps_server.state.own_code import OwnCode
 from ps_server.state.progress import Progress
 from ps_server.state.staleness import damping
 from ps_server.state.weight_store import WeightStore
@@ -50,6 +51,7 @@ class TrainingRun:
         self.progress = Progress(now=now)
         self.adjustments = Adjustments()
         self.store: WeightStore | None = None
+        self.code = OwnCode()
         self.standby = ""  # HOST:PORT of the newest standby of this server
         self.primary = ""  # HOST:PORT of the server that this one took over from
         self.duplicates = 0
@@ -69,6 +71,7 @@ class TrainingRun:
             run.standby, run.primary = record["standby"], record["primary"]
             run.weights.restore(vectors, version=record["version"], target_version=record["target_version"])
             run.ledger.restore(record["ledger"])
+            run.code.restore(record["code"])
             run.progress.restore(record["progress"])
             run.adjustments.restore(record["adjustments"])
             run.progress.pause(run.adjustments.stands_still, now=now)
@@ -91,6 +94,7 @@ class TrainingRun:
             "ledger": self.ledger.to_dict(),
             "progress": self.progress.to_dict(now=now),
             "adjustments": self.adjustments.to_dict(),
+            "code": self.code.to_dict(),
         }
 
     @property
@@ -122,6 +126,7 @@ class TrainingRun:
 
     def join(self, worker_id: str, opened: Opened) -> Account:
         """The account of a process that was admitted as this worker."""
+        self.code.state(opened.code, parts=self.spec.parts)
         return self.ledger.open(
             worker_id,
             opened.incarnation,

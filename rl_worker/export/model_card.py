@@ -1,5 +1,6 @@
 """The model card of an exported policy: what it plays, how well, how that was measured, and how to use it."""
 
+from common.settings.import_paths import module_of
 from common.settings.run_spec import RunSpec
 from rl_worker.environments.interface import Environments
 from rl_worker.play.games import Result
@@ -21,7 +22,7 @@ model-index:
 
 # {environment}, trained with ps-rl
 
-A policy of the preset `{preset}` ({algorithm}), after {steps:,} steps and {minutes:.1f} minutes of training.
+A policy of the preset `{preset}` ({algorithm}), after {steps:,} steps and {minutes:.1f} minutes of training.{own}
 
 ## Score
 
@@ -38,13 +39,13 @@ A policy of the preset `{preset}` ({algorithm}), after {steps:,} steps and {minu
 ```python
 from rl_worker.export.policy import load_policy
 
-policy = load_policy(".")
+policy = load_policy("."{imports})
 policy.reset()
 action = policy.act(observation)  # {observations}
 ```
 
-`rl-eval --checkpoint .` plays full games with it. `settings.toml` has every setting of the run:
-`rl-cluster --config settings.toml` trains it again.
+`rl-eval --checkpoint .{flags}` plays full games with it. `settings.toml` has every setting of the run:
+`rl-cluster --config settings.toml{flags}` trains it again.
 
 The weights are those of the checkpoint with SHA-256 `{sha256}`.
 """
@@ -54,8 +55,13 @@ def model_card(
     run: RunSpec, environments: Environments, result: Result, *, global_steps: int, minutes: float, sha256: str
 ) -> str:
     """Markdown with the front matter that model hubs read."""
+    modules, agent_modules = (sorted(set(map(module_of, parts))) for parts in (run.parts, run.agent_parts))
+    parts = ", ".join(f"`{part}`" for part in run.parts)
     return CARD.format(
         environment=run.environment.id,
+        own=f" It needs code that is not part of ps-rl: {parts}." if parts else "",
+        imports=f", imports={agent_modules}" if agent_modules else "",
+        flags=f" --import {' '.join(modules)}" if modules else "",
         preset=run.preset,
         algorithm=type(run.algorithm).__struct_config__.tag,
         steps=global_steps,

@@ -82,7 +82,8 @@ def _traced(
     seen = torch.zeros(EXAMPLES, *observations.shape, dtype=dtype)
     if isinstance(network, ActionValueNetwork):
         return network, (seen,), ["observations"], ["action_values"]
-    assert isinstance(network, PolicyValueNetwork), "there are no others"
+    if not isinstance(network, PolicyValueNetwork):
+        raise SettingsError(f"--onnx: {type(network).__name__} is an algorithm's own network: its outputs are unknown")
     state = network.initial_state(EXAMPLES, torch.device("cpu"))
     if not state:
         return FeedForward(network), (seen,), ["observations"], ["parameters", "values"]

@@ -8,6 +8,7 @@
 Only torch and numpy are needed beside ps-rl's own files; no environment is imported.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.errors import CheckpointError
+from common.errors import CheckpointError, SettingsError
+from common.settings.import_paths import module_of
 from rl_worker.agent import build_agent
 from rl_worker.environments.spaces import ActionSpace, ObservationSpace
 from rl_worker.export.policy_folder import ExportedPolicy, read_model
@@ -69,6 +71,18 @@ class Policy:
         return decision.actions[0].numpy()
 
 
-def load_policy(path: str | Path, *, seed: int = 0) -> Policy:
-    """The policy in a folder that `rl-eval --export` has made. Raises CheckpointError."""
-    return Policy(read_model(Path(path)), seed=seed)
+def load_policy(path: str | Path, *, imports: Sequence[str] = (), seed: int = 0) -> Policy:
+    """
+    The policy in a folder that `rl-eval --export` has made. Raises CheckpointError.
+
+    A policy with a network or algorithm of somebody's own needs that code: `imports` names the modules that may be
+    imported, because you trust them. Raises SettingsError that names a missing one.
+    """
+    exported = read_model(Path(path))
+    for part in exported.run.agent_parts:
+        if module_of(part) not in imports:
+            raise SettingsError(
+                f"{path} was trained with {part}, and a file causes no import; if you trust the code of "
+                f"{module_of(part)}: load_policy({str(path)!r}, imports=[{module_of(part)!r}])"
+            )
+    return Policy(exported, seed=seed)

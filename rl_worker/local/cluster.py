@@ -190,7 +190,7 @@ def _prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:
     """The run folder, with the settings of a new run in it, and the flags that the server gets."""
     settings, run = flags.program, flags.run
     if settings.resume is not None:
-        return settings.resume, ["--resume", str(settings.resume), *flags_for(flags.overrides)]
+        return settings.resume, ["--resume", str(settings.resume), "--new-code", *flags_for(flags.overrides)]
     folder = _run_folder(settings, run)
     (folder / SETTINGS).write_text(run.to_toml())
     return folder, ["--config", str(folder / SETTINGS), "--run-dir", str(folder)]

@@ -6,11 +6,12 @@ id, incarnation and epoch. The worker rejects a server of its run in an earlier 
 run only if that server continues the worker's run.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from common.protocol import messages
 from common.protocol.codecs import CODECS
-from common.protocol.messages import Hello, Run, Welcome
+from common.protocol.messages import Code, Hello, Run, Welcome
 from common.protocol.shards import Shard
 from common.protocol.tensors import Schema
 from common.settings.adjustable import TAKEN_OVER
@@ -32,11 +33,13 @@ class Identity:
         host: str,
         environments: int,
         first_shard: Welcome | None = None,
+        code: Mapping[str, Code] | None = None,
     ) -> None:
         """
         `secret` is a random text that no other process knows; `overrides` are the settings, flat, that this worker's
         user has set; `proposed_run` is the whole run, for a server that has none yet; `first_shard` is the
-        WELCOME of shard 1, in HELLO to the others.
+        WELCOME of shard 1, in HELLO to the others. `code` is that of the modules of the run's own parts, when they are
+        known.
         """
         self._constant_fields: dict[str, Any] = {
             "worker_id": worker_id,
@@ -46,6 +49,7 @@ class Identity:
             "host": host,
             "environments": environments,
             "overrides": overrides,
+            "code": dict(code or {}),
             "first_shard": first_shard.first_shard if first_shard else "",
             "number": first_shard.number if first_shard else None,
         }

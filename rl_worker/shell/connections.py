@@ -8,15 +8,15 @@ over gets again what it lacks, and the others notice nothing.
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from common.errors import SettingsError
-from common.protocol.messages import Frame, Run, Welcome
+from common.protocol.messages import Code, Frame, Run, Welcome
 from common.protocol.names import as_text
 from common.protocol.tensors import Schema
 from common.settings.run_spec import Wire
@@ -45,6 +45,7 @@ class Opening:
     server: str
     shards: int = 1
     first_shard: Welcome | None = None  # of shard 1, for the others, whose run it is
+    code: Mapping[str, Code] = field(default_factory=dict)  # of the run's own parts, once it is known
 
 
 class Connections:
@@ -54,7 +55,15 @@ class Connections:
         """`connect` opens a connection, which begins to join at once."""
         self._server = server
         self._connect = connect
+        self._code: Mapping[str, Code] = {}
         self._all = [connect(Opening(server=server))]
+
+    def join_with(self, code: Mapping[str, Code]) -> Welcome:
+        """Join again, and state the code of the run's own parts, which the first WELCOME named. Raises as `join`."""
+        self.close("to state its code")
+        self._code = code
+        self._all = [self._connect(Opening(server=self._server, code=code))]
+        return self.join()
 
     def join(self) -> Welcome:
         """
@@ -68,11 +77,12 @@ class Connections:
         typed = {welcome.shard.number: self._server}  # the user may reach it by another address than the other shards
         servers = [typed.get(number) or address for number, address in enumerate(welcome.shard.addresses, 1)]
         self.close("to join all shards")
-        self._all = [self._connect(Opening(server=servers[0], shards=len(servers)))]
+        self._all = [self._connect(Opening(server=servers[0], shards=len(servers), code=self._code))]
         first = self._all[0].client.welcome.result()
         _check(first, first, 1, servers)
         for server in servers[1:]:
-            self._all.append(self._connect(Opening(server=server, shards=len(servers), first_shard=first)))
+            opening = Opening(server=server, shards=len(servers), first_shard=first, code=self._code)
+            self._all.append(self._connect(opening))
         for number, connection in enumerate(self._all[1:], 2):
             _check(first, connection.client.welcome.result(), number, servers)
         return first
@@ -142,6 +152,7 @@ def connections_of(
             host=as_text(socket.gethostname()),
             environments=environments,
             first_shard=opening.first_shard,
+            code=opening.code,
         )
         machine = ParameterClient(
             identity,

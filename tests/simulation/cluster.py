@@ -7,7 +7,7 @@ Workers descend a quadratic, or push integers whose sum is exact; nothing here o
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -203,7 +203,9 @@ class SimulatedCluster:
         receive_bytes: int = 2**30,
         addresses: int = 1,
         shard: Shard = WHOLE,
+        code: Mapping[str, dict[str, messages.Code]] | None = None,
     ) -> None:
+        self._code = code or {}  # of the run's own parts, that workers state, by worker id
         self.now = 100.0
         self.lineage = Lineage.begun("run-1", secret="s", draw=0, shard=shard)  # what the run's folder remembers
         self.lives = 1  # of the server
@@ -317,6 +319,7 @@ class SimulatedCluster:
     def _new_worker(self, worker_id: str, *, process: int) -> SimulatedWorker:
         machine = ParameterClient(
             Identity(
+                code=self._code.get(worker_id),
                 worker_id=worker_id,
                 secret=f"secret-of-{worker_id}-{process:010}",
                 overrides={},

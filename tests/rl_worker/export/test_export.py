@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from common.errors import CheckpointError, SettingsError
-from common.settings.run_settings import run_from_dict
+from common.settings.run_settings import run_from_dict, with_settings
 from common.settings.run_spec import RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.environments.make import make_environments
@@ -226,3 +226,25 @@ def test_packed_observations_have_no_onnx(tmp_path: Path) -> None:
     agent = build_agent(a_run(), PolicySpaces(space, actions), device=torch.device("cpu"), seed=0)
     with pytest.raises(SettingsError, match="--onnx: ONNX has no way to read packed"):
         write_onnx(tmp_path / "model.onnx", agent.network, space)
+
+
+def test_a_policy_with_an_own_torso_says_what_it_needs_and_plays_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = with_settings(CARTPOLE, {"network.name": "examples.network:ResidualTorso"}, source="test")
+    path = str(checkpoint(tmp_path / "own.safetensors", run=run))
+    games = ["--checkpoint", path, "--import", "examples.network", "--episodes", "2"]
+    with pytest.raises(SettingsError, match=r"trains examples.network:ResidualTorso, .*; .* add --import examples"):
+        evaluate(["--checkpoint", path])
+    assert evaluate([*games, "--export", str(tmp_path / "policy")]) == 0
+    card = (tmp_path / "policy" / "README.md").read_text()
+    assert "not part of ps-rl: `examples.network:ResidualTorso`" in card
+    assert "load_policy(\".\", imports=['examples.network'])" in card
+    assert "rl-eval --checkpoint . --import examples.network" in card
+    with pytest.raises(SettingsError, match=r"trained with examples.network:.* imports=\['examples.netw"):
+        load_policy(tmp_path / "policy")
+    policy = load_policy(tmp_path / "policy", imports=["examples.network"])
+    assert policy.act(np.zeros(4, np.float32)).shape == ()
+    capsys.readouterr()
+    assert evaluate([*games[2:], "--checkpoint", str(tmp_path / "policy")]) == 0
+    assert "of 2 full games" in capsys.readouterr().out
