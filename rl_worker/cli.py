@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -32,6 +33,7 @@ from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
 from rl_worker.environments.source_code import code_of_parts
 from rl_worker.environments.step_callback import StepCallback
+from rl_worker.hooks.hooks import Hooks
 from rl_worker.local.cores import usable_cores
 from rl_worker.local.many_workers import without, work_on_many
 from rl_worker.local.measuring import MEASURED_FLAGS, measured_flags, spelled_out
@@ -55,6 +57,10 @@ SEEDS_APART = 1000  # between the seeds of two workers
 LEAVE_SECONDS = 2.0  # to finish an unroll and push it, when a signal asks to leave
 
 log = logging.getLogger(PROGRAM)
+
+_parsed = partial(
+    parse_with_run, WorkerSettings, prog=PROGRAM, default_preset=DEFAULT_PRESET, own_settings=own_settings
+)
 
 
 def main() -> NoReturn:
@@ -84,12 +90,6 @@ def work(argv: Sequence[str] | None = None) -> int:
         else:
             work_on_many(settings, name, arguments, stop)
     return 0
-
-
-def _parsed(arguments: Sequence[str]) -> Parsed[WorkerSettings]:
-    return parse_with_run(
-        WorkerSettings, arguments, prog=PROGRAM, default_preset=DEFAULT_PRESET, own_settings=own_settings
-    )
 
 
 def _measured(flags: Parsed[WorkerSettings], arguments: Sequence[str]) -> list[str]:
@@ -194,7 +194,10 @@ def _train(
     live = LiveGame(algorithm, environments, is_watched=lambda: connections.is_watched, send=connections.show)
     collector = collector_for(algorithm, environments, seed=seed, watcher=live.decided)
 
+    hooks = Hooks(flags.program.hook)
+
     def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
+        hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
         if gifs is not None and connections.is_first:
             gifs.add(episodes, network.weights, global_steps=newest.global_steps)
 

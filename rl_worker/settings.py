@@ -20,6 +20,7 @@ from common.program.number_flags import (
 from common.protocol.addresses import check_address
 from common.protocol.names import LONGEST_NAME, as_name, is_name
 from common.sockets.curve import CurveFlags
+from rl_worker.hooks.hooks import check_hook_paths
 from rl_worker.shell.server_address import is_path
 
 
@@ -60,6 +61,9 @@ class WorkerSettings(CurveFlags, NoticeFlags):
     """folder for the GIFs that the first worker of a run with gif_every_episodes makes; none are made when not given"""
     render: bool = False
     """show the first game in a window, if this is worker 0 of its run"""
+    hook: tuple[str, ...] = ()
+    """MODULE:NAME of hooks of yours, whose on_episode is called in this worker; python -m rl_worker.hooks calls
+    on_checkpoint beside the server"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules to import first: they register environments, or have parts of the run; a run that needs another module
     is refused, unless the flag of a part names it or the server is authenticated by --curve-server-key"""
@@ -89,6 +93,7 @@ class WorkerSettings(CurveFlags, NoticeFlags):
             raise SettingsError(f"--server {self.server}: is a folder; name the file endpoint in a run folder")
         for address in self.addresses:
             check_address("--server", address)
+        check_hook_paths(self.hook)
         if self.workers is not None and self.workers != "auto":
             check_number("--workers", self.workers, least=1, most=MOST_WORKERS)
         if self.threads != "auto":

@@ -45,13 +45,14 @@ from common.settings.run_files import load_config
 from common.settings.run_settings import flags_for
 from common.settings.run_spec import RunSpec
 from rl_worker.environments.imports import check_modules
+from rl_worker.hooks.checkpoints import checkpoint_hooks
+from rl_worker.hooks.hooks import check_hook_paths
 from rl_worker.local.cores import usable_cores
 from rl_worker.local.local_cluster import LocalCluster
 from rl_worker.local.run_check import check_apart, check_listening, own_settings, shard_addresses
 from rl_worker.local.run_ending import how_it_ended, what_next
 
 PROGRAM = "rl-cluster"
-DEFAULT_PRESET = "pong"
 PAGE_SECONDS = 10.0  # for the page to be served, counted from when the server listens
 PS_CTL = [sys.executable, "-P", "-c", "from ps_server.__main__ import control; control()"]
 
@@ -95,6 +96,8 @@ class ClusterSettings:
     """port of that page, on the loopback interface; 0: a free one"""
     track: Annotated[tuple[TrackerName, ...], UseAppendAction] = ()
     """experiment tracker that the run is sent to, an extra of the same name; may be given again for another"""
+    hook: tuple[str, ...] = ()
+    """MODULE:NAME of hooks of yours: on_episode is called in each worker, on_checkpoint in a process of its own"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules that workers may import: they register environments, or have parts that a --config names"""
     render: bool = False
@@ -133,9 +136,7 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
     never_wait_for_output()
     started = time.monotonic()
-    flags = parse_with_run(
-        ClusterSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET, own_settings=own_settings
-    )
+    flags = parse_with_run(ClusterSettings, argv, prog=PROGRAM, default_preset="pong", own_settings=own_settings)
     if flags.program.list:
         from rl_worker.local.catalogue import print_catalogue  # takes a second to load, and nothing else needs it
 
@@ -150,6 +151,7 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     shown.mkdir(exist_ok=True)
     with (
         trackers(shown, flags.program.track, report=print),
+        checkpoint_hooks(shown, flags.program.hook),
         web_page(shown, port=flags.program.web_port if flags.program.web else None) as page,
     ):
         cluster = _start(flags, folder, server_flags, shards)
@@ -173,6 +175,7 @@ def _check(flags: Parsed[ClusterSettings]) -> list[str]:
     """The lines of the start card. Raises SettingsError for what the run's processes would fail at."""
     settings = flags.program
     check_output("--json", settings.json)
+    check_hook_paths(settings.hook)
     if settings.resume is not None:
         resumed_run(load_config(settings.resume / SETTINGS), flags.overrides)
     check_listening(settings.host, settings.port)
@@ -201,8 +204,8 @@ def _start(flags: Parsed[ClusterSettings], folder: Path, server_flags: Sequence[
     settings, run = flags.program, flags.run
     workers = usable_cores() if settings.workers == "auto" else settings.workers
     worker_flags = ["--device", settings.device, *(["--render"] if settings.render else [])]
-    if modules := _named_modules(flags):
-        worker_flags += ["--import", *modules]
+    for flag, values in (("--import", _named_modules(flags)), ("--hook", settings.hook)):
+        worker_flags += [flag, *values] if values else []
     servers = "a server" if shards == 1 else f"{shards} shards"
     processes = f"{servers} and {'a worker' if workers == 1 else f'{workers} workers'}"
     print(f"{run.preset}: {processes} train {run.environment.id}; run folder: {folder}")

@@ -1,0 +1,15 @@
+"""`python -m rl_worker.hooks RUN_DIR MODULE:NAME …`: the hooks of a run's checkpoints. rl-cluster starts it."""
+
+import os
+import sys
+
+PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+if __name__ == "__main__":
+    sys.path.insert(0, PACKAGES)
+    import common  # noqa: F401  (the one beside this package, not another one of this name)
+
+    del sys.path[0]
+    from common.program.start import start
+
+    start("rl_worker.hooks.checkpoints")

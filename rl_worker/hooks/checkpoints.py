@@ -1,0 +1,81 @@
+"""
+The process that calls `on_checkpoint`: it looks for new checkpoints in a run's folder until it is asked to leave.
+
+The files are the queue: a slow hook slows neither server nor workers down, and a hook that crashes ends this process
+alone.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from common.errors import SettingsError
+from common.program.child_processes import Child
+from common.program.log_lines import log_as
+from common.program.run_program import run_program
+from common.program.stop_signals import StopSignal
+from common.run_folder.checkpoint_folder import newer_than, newest_first
+from common.run_folder.paths import CHECKPOINTS
+from rl_worker.hooks.hooks import Hooks, check_hook_paths
+
+PROGRAM = "hooks"
+LOG = "hooks.log"
+LOOK_SECONDS = 0.5
+LEAVE_SECONDS = 20.0  # for the last checkpoint's hooks when the run has ended
+
+log = logging.getLogger(PROGRAM)
+
+
+def main() -> NoReturn:
+    run_program(follow, PROGRAM)
+
+
+def follow(argv: list[str] | None = None) -> int:
+    """
+    RUN_DIR MODULE:NAME …, or RUN_DIR --after CHECKPOINT MODULE:NAME …: call hooks for each checkpoint that is there, or
+    that is newer than this one, and for each new one. Raises SettingsError.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    stop = StopSignal()
+    log_as(PROGRAM)
+    after = arguments[2] if arguments[1:2] == ["--after"] else ""
+    paths = arguments[3 if after else 1 :]
+    if not paths:
+        raise SettingsError("usage: python -m rl_worker.hooks RUN_DIR MODULE:NAME ...")
+    check_hook_paths(paths)
+    folder = Path(arguments[0]) / CHECKPOINTS
+    seen = {path for path in newest_first(folder) if path not in newer_than(folder / after)} if after else set()
+    hooks = Hooks(paths)
+    while hooks.has_checkpoints:
+        is_last = stop.is_set()
+        for path in reversed(newest_first(folder)):
+            if path not in seen:
+                seen.add(path)
+                hooks.checkpoint_appeared(path)
+        if is_last:
+            break
+        time.sleep(LOOK_SECONDS)
+    return 0
+
+
+@contextmanager
+def checkpoint_hooks(run_folder: Path, paths: tuple[str, ...]) -> Iterator[None]:
+    """Hooks are called for the checkpoints in this folder while the block runs. Raises SettingsError."""
+    if not paths:
+        yield
+        return
+    newest = newest_first(run_folder / CHECKPOINTS)[:1]  # of a resumed run
+    after = ["--after", newest[0].name] if newest else []
+    child = Child("rl_worker.hooks", [str(run_folder), *after, *paths], run_folder / LOG)
+    try:
+        yield
+    finally:
+        child.ask_to_leave()
+        child.wait(within_seconds=LEAVE_SECONDS)
+        child.end(within_seconds=0)
+        if child.exit_status:
+            print(f"the hooks of checkpoints have failed: {child.cause_of_death()} (their log: {child.log})")

@@ -1,0 +1,100 @@
+"""
+A user's own hooks, `--hook my_pkg:MyHooks`: what they may have, and how they are called.
+
+A worker that has the flag calls `on_episode` in its own process, between two unrolls: what takes long there slows that
+worker down. `on_checkpoint` is called in a process of its own on the host where the checkpoint appears. An error in a
+hook is logged, and training goes on.
+"""
+
+import logging
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from common.errors import SettingsError
+from common.protocol.messages import Episode
+from common.settings.import_paths import is_import_path
+from rl_worker.environments.imports import own_part
+
+NEEDED = "hooks are a class, made without arguments, that has on_episode(game) or on_checkpoint(path), or both"
+LOGGED = {10**power for power in range(12)}  # which errors of a hook are in the log
+
+log = logging.getLogger("hooks")
+
+
+@dataclass(frozen=True)
+class Game:
+    """A game that has ended."""
+
+    score: float  # true, unclipped
+    steps: int
+    global_steps: int  # of all workers, at about that time
+    worker: int  # its number in the run
+
+
+class EpisodeHook(Protocol):
+    """Hooks that are called when a game of this worker has ended."""
+
+    def on_episode(self, game: Game) -> None: ...
+
+
+class CheckpointHook(Protocol):
+    """Hooks that are called when a checkpoint is complete; the server deletes it after `keep_checkpoints` newer."""
+
+    def on_checkpoint(self, path: Path) -> None: ...
+
+
+class Hooks:
+    """All hooks that a command line names."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        """Raises SettingsError that says what is missing."""
+        self._errors = 0
+        self._made = [_made(path) for path in paths]
+        self.has_checkpoints = any(hasattr(hook, "on_checkpoint") for hook in self._made)
+
+    def games_ended(self, episodes: Sequence[Episode], *, global_steps: int, worker: int) -> None:
+        """Call each `on_episode`."""
+        for episode in episodes:
+            self._call("on_episode", Game(episode.episode_return, episode.length, global_steps, worker))
+
+    def checkpoint_appeared(self, path: Path) -> None:
+        """Call each `on_checkpoint`."""
+        self._call("on_checkpoint", path)
+
+    def _call(self, name: str, argument: Any) -> None:
+        for hook in self._made:
+            called = getattr(hook, name, None)
+            if called is None:
+                continue
+            try:
+                called(argument)
+            except Exception as error:
+                self._errors += 1
+                if self._errors in LOGGED:
+                    place = traceback.extract_tb(error.__traceback__)[-1]
+                    where = f"{Path(place.filename).name}, line {place.lineno}"
+                    log.warning(
+                        "--hook: %s of %s failed (%s; %d times by now): %r",
+                        name, type(hook).__name__, where, self._errors, error,
+                    )  # fmt: skip
+
+
+def check_hook_paths(paths: Sequence[str]) -> None:
+    """Raises SettingsError for one that is no import path."""
+    for path in paths:
+        if not is_import_path(path):
+            raise SettingsError(f"--hook {path}: must be MODULE:NAME; {NEEDED}")
+
+
+def _made(path: str) -> Any:
+    hook = own_part(path, flag="--hook", kind=NEEDED)
+    try:
+        made = hook()
+    except TypeError as error:
+        raise SettingsError(f"--hook {path}: {error}; {NEEDED}") from error
+    if not (callable(getattr(made, "on_episode", None)) or callable(getattr(made, "on_checkpoint", None))):
+        raise SettingsError(f"--hook {path}: has neither on_episode nor on_checkpoint; {NEEDED}")
+    return made
