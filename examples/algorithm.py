@@ -1,55 +1,52 @@
 """
-An algorithm of your own: A3C that is paid for seeing what is new (a bonus by counts, Bellemare et al. 2016).
+An algorithm of your own: A3C that keeps the entropy of its policy near a target (as Haarnoja et al. 2018 do in SAC).
 
-    rl-cluster --environment examples.environment:make_corridor --algorithm examples.algorithm:CuriousA3C --bonus 0.3
+    rl-cluster --environment CartPole-v1 --algorithm examples.algorithm:EntropyA3C --target-entropy 0.3
 
-Its setting `bonus` is a flag, and a key of [algorithm] in a file for --config.
+Its settings `target_entropy` and `entropy_step` are flags, and keys of [algorithm] in a file for --config.
 """
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+import math
 from typing import Annotated
 
 import msgspec
-import torch
+from torch import device
 
 from common.settings.run_spec import A3CSettings
 from rl_worker.algorithms.a3c import A3C, Batch
+from rl_worker.algorithms.algorithm import Loss
 from rl_worker.networks.networks import PolicyValueNetwork
 from rl_worker.networks.policies import Policy
-from rl_worker.rollouts import Trajectory
 
 
-class CuriousSettings(A3CSettings, frozen=True, kw_only=True):
-    """Those of A3C, and one more. Each has a default; the text below a setting is its help."""
+class EntropySettings(A3CSettings, frozen=True, kw_only=True):
+    """Those of A3C, and two more. Each has a default; the text below a setting is its help."""
 
-    bonus: Annotated[float, msgspec.Meta(ge=0, le=100)] = 0.1
-    """reward for an observation that was seen n times before: bonus / sqrt(n + 1)"""
+    target_entropy: Annotated[float, msgspec.Meta(ge=0, le=100)] = 0.3
+    """entropy of the policy, in nats, that the entropy weight is moved towards"""
+    entropy_step: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.05
+    """how fast the entropy weight moves: a share of the difference, at each gradient"""
 
 
-class CuriousA3C(A3C):
-    """A3C, with a bonus on the rewards that it learns from. Reported scores are without it."""
+class EntropyA3C(A3C):
+    """A3C whose entropy weight grows while the policy is too certain, and falls while it is not certain enough."""
 
-    settings = CuriousSettings
+    settings = EntropySettings
 
     def __init__(
-        self, network: PolicyValueNetwork, policy: Policy, settings: CuriousSettings, *, device: torch.device, seed: int
+        self, network: PolicyValueNetwork, policy: Policy, settings: EntropySettings, *, device: device, seed: int
     ) -> None:
         super().__init__(network, policy, settings, device=device, seed=seed)
-        self.bonus = settings.bonus
-        self.counts: Counter[bytes] = Counter()  # of this worker alone
+        self.weight = settings.entropy_weight  # of the entropy bonus; each worker finds its own
+        self.target, self.step = settings.target_entropy, settings.entropy_step
 
-    def batches(self, trajectory: Trajectory) -> Iterator[Batch]:
-        """The batches of A3C, from an unroll with the bonus."""
-        return super().batches(replace(trajectory, rewards=trajectory.rewards + self._bonuses(trajectory)))
+    def begin_unroll(self, global_steps: int) -> None:
+        """The found weight takes the place of A3C's schedule."""
+        self.entropy_weight = self.weight
 
-    def _bonuses(self, trajectory: Trajectory) -> torch.Tensor:
-        """[T, B], for the observation after each step."""
-        bonuses = torch.empty_like(trajectory.rewards)
-        for t, seen in enumerate(trajectory.observations[1:].numpy().round(1)):
-            for row, observation in enumerate(seen):
-                key = observation.tobytes()
-                self.counts[key] += 1
-                bonuses[t, row] = self.bonus / self.counts[key] ** 0.5
-        return bonuses
+    def loss(self, batch: Batch) -> Loss:
+        """The loss of A3C; afterwards the weight is moved. It becomes the meter `entropy_weight`."""
+        loss = super().loss(batch)
+        self.weight *= math.exp(self.step * (self.target - float(loss.meters["entropy"])))
+        self.entropy_weight = self.weight
+        return loss

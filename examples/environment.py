@@ -1,5 +1,5 @@
 """
-An environment of your own: a corridor of ten rooms with the treasure at its right end.
+An environment of your own: a corridor of rooms, with the treasure at its right end.
 
     rl-cluster --environment examples.environment:make_corridor --max-minutes 1
 """
@@ -11,14 +11,15 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import TimeLimit
 
-ROOMS = 10
-
 
 class Corridor(gymnasium.Env[Any, Any]):
-    """Each step costs 0.1; the treasure is worth 1. The best score is 0.2: nine steps to the right."""
+    """The treasure is worth 1 and ends the game; each step in the first room is worth 0.01."""
 
-    observation_space = Box(0, 1, (ROOMS,), np.float32)
     action_space = Discrete(2)  # 0: left, 1: right
+
+    def __init__(self, rooms: int) -> None:
+        self.rooms = rooms
+        self.observation_space = Box(0, 1, (rooms,), np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -27,13 +28,13 @@ class Corridor(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.room = max(0, self.room + (1 if action == 1 else -1))
-        is_there = self.room == ROOMS - 1
-        return self._seen(), 1.0 - 0.1 if is_there else -0.1, is_there, False, {}
+        is_there = self.room == self.rooms - 1
+        return self._seen(), 1.0 if is_there else 0.01 * (self.room == 0), is_there, False, {}
 
     def _seen(self) -> Any:
-        return np.eye(ROOMS, dtype=np.float32)[self.room]
+        return np.eye(self.rooms, dtype=np.float32)[self.room]
 
 
 def make_corridor() -> gymnasium.Env[Any, Any]:
     """What the import path names: called once for each environment of each worker."""
-    return TimeLimit(Corridor(), max_episode_steps=50)
+    return TimeLimit(Corridor(rooms=10), max_episode_steps=50)

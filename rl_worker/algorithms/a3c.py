@@ -72,7 +72,7 @@ class A3C:
         self._settings = settings
         self._device = device
         self._random = torch.Generator(device).manual_seed(seed)
-        self._entropy_weight = settings.entropy_weight
+        self.entropy_weight = settings.entropy_weight
 
     @classmethod
     def build(
@@ -95,7 +95,7 @@ class A3C:
         self._settings = settings
 
     def begin_unroll(self, global_steps: int) -> None:
-        self._entropy_weight = self._settings.entropy_weight_at(global_steps)
+        self.entropy_weight = self._settings.entropy_weight_at(global_steps)
 
     def initial_state(self, count: int) -> State:
         return self.network.initial_state(count, self._device)
@@ -142,7 +142,7 @@ class A3C:
         else:
             policy_loss = -batch.weights * log_probabilities * batch.advantages
         value_loss = 0.5 * (batch.value_targets - values).square()
-        each = policy_loss - self._entropy_weight * entropy + settings.value_weight * value_loss
+        each = policy_loss - self.entropy_weight * entropy + settings.value_weight * value_loss
         total = each.sum() if settings.loss == "sum" else each.mean()
         return Loss(
             total,
@@ -150,7 +150,7 @@ class A3C:
                 "policy_loss": policy_loss.detach().mean(),
                 "value_loss": value_loss.detach().mean(),
                 "entropy": entropy.detach().mean(),
-                "entropy_weight": torch.tensor(self._entropy_weight),
+                "entropy_weight": torch.tensor(self.entropy_weight),
                 "value": values.detach().mean(),
             },
         )

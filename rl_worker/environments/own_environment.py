@@ -73,7 +73,8 @@ def own_spec(path: str) -> EnvSpec:
         )
         return made
 
-    checked.metadata = getattr(make, "metadata", {})  # type: ignore[attr-defined]
+    if hasattr(make, "metadata"):  # of a class, which says what it can render
+        checked.metadata = make.metadata  # type: ignore[attr-defined]
     return EnvSpec(id=path, entry_point=checked)
 
 

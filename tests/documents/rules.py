@@ -19,11 +19,14 @@ import pytest
 import yaml
 
 from common.program.flags import parse_program, parse_with_run
+from common.settings.import_paths import is_import_path
+from common.settings.run_settings import flag_of
 from common.settings.run_spec import ALGORITHM_SETTINGS
 from ps_server import control
 from ps_server.settings import ServerSettings
 from ps_track.cli import TrackSettings
 from ps_web.cli import WebSettings
+from rl_worker.algorithms.own_algorithm import own_settings
 from rl_worker.load import cli as load
 from rl_worker.local.cluster import ClusterSettings
 from rl_worker.play.settings import EvaluationSettings
@@ -89,7 +92,8 @@ def is_known(program: str) -> bool:
 def parse(program: str, arguments: Sequence[str]) -> None:
     """The program's own parser takes this command line."""
     if program in WITH_RUN:
-        parse_with_run(WITH_RUN[program], arguments, prog=program, default_preset="pong")
+        own = None if program == "ps-server" else own_settings
+        parse_with_run(WITH_RUN[program], arguments, prog=program, default_preset="pong", own_settings=own)
     elif program in WITHOUT_RUN:
         parse_program(WITHOUT_RUN[program], arguments, prog=program)
     else:
@@ -115,6 +119,9 @@ def nothing_is_asked() -> Iterator[None]:
 def check_flags(program: str, arguments: Sequence[str]) -> None:
     """Every flag of these words is one of the program, or of its command."""
     known = flags_of_command(program, arguments[0]) if program in WITH_COMMANDS and arguments else flags_of(program)
+    for word, value in itertools.pairwise(arguments):
+        if word == "--algorithm" and is_import_path(value):
+            known |= {flag_of(f"algorithm.{name}") for name in own_settings(value, {}).__struct_fields__}
     for word in arguments:
         flag = word.partition("=")[0].rstrip("…,")
         if flag.startswith("--") and len(flag) > 2:
