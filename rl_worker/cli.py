@@ -31,7 +31,6 @@ from rl_worker.algorithms.own_algorithm import own_settings
 from rl_worker.environments.imports import check_modules, import_modules
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
-from rl_worker.environments.source_code import code_of_parts
 from rl_worker.environments.step_callback import StepCallback
 from rl_worker.hooks.hooks import Hooks
 from rl_worker.local.cores import usable_cores
@@ -49,6 +48,7 @@ from rl_worker.shell.auto_link import AutoLink, Link, choice, measure
 from rl_worker.shell.connections import Connections, connections_of
 from rl_worker.shell.remote_parameters import Newest, RemoteParameters
 from rl_worker.shell.sharded_parameters import ShardedParameters
+from rl_worker.shell.source_code import code_of_parts
 from rl_worker.training import train
 
 PROGRAM = "rl-worker"

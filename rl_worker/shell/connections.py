@@ -137,10 +137,7 @@ def connections_of(
     postponing_signals: Callable[[], AbstractContextManager[None]],
     watch: StallWatch | None = None,
 ) -> Connections:
-    """
-    The connections of a new worker, which begins to join at once. The run is `proposed_run` if nothing has decided it
-    yet; its user asked for `overrides`. `environments` is 0 where the run decides their number.
-    """
+    """The connections of a new worker, which joins at once; with 0 `environments` the run decides their number."""
     secret = secrets.token_hex(16)
 
     def connect(opening: Opening) -> Connection:
@@ -161,8 +158,8 @@ def connections_of(
             resend_bytes=int(resend_mib * 2**20) // opening.shards,
             now=time.monotonic(),
         )
-        client = ZmqClient(opening.server, machine, keys=keys, postponing_signals=postponing_signals, watch=watch)
-        return Connection(client, machine)
+        shell = ZmqClient(opening.server, machine, keys=keys, postponing_signals=postponing_signals, watch=watch)
+        return Connection(shell, machine)
 
     return Connections(server, connect)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_worker.environments.source_code import code_of, code_of_parts
+from rl_worker.shell.source_code import code_of, code_of_parts
 
 FILES = {
     "my_own/__init__.py": "from my_own.torso import Torso\n",
