@@ -343,8 +343,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Staleness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The weight of a late gradient."""
 
-    rule: Annotated[Literal["undamped", "inverse", "bounded"], tyro.conf.arg(name="staleness")] = "undamped"
-    """undamped: full learning rate; inverse: learning rate / staleness; bounded: discarded beyond max_staleness"""
+    rule: Annotated[Literal["undamped", "bounded"], tyro.conf.arg(name="staleness")] = "undamped"
+    """undamped: full learning rate; bounded: discarded beyond max_staleness"""
     max_staleness: NotNegative = 0
     """versions; used by the rule bounded"""
 

@@ -20,11 +20,6 @@ def undamped(staleness: int, settings: Staleness) -> float:
     return 1.0
 
 
-def inverse(staleness: int, settings: Staleness) -> float:
-    """Learning rate over staleness: Zhang et al. 2016, "Staleness-aware async-SGD", equation 7."""
-    return 1.0 / max(1, staleness)
-
-
 def bounded(staleness: int, settings: Staleness) -> float:
     """Full weight up to `max_staleness`, nothing beyond."""
     if staleness > settings.max_staleness:
@@ -34,6 +29,5 @@ def bounded(staleness: int, settings: Staleness) -> float:
 
 STALENESS_RULES: dict[str, Callable[[int, Staleness], float]] = {
     "undamped": undamped,
-    "inverse": inverse,
     "bounded": bounded,
 }

@@ -45,8 +45,8 @@ def test_a_push_is_as_late_as_there_are_other_workers_when_the_server_is_busy() 
 
 
 def test_late_pushes_count_as_the_staleness_rule_says() -> None:
-    late = fleet(20, 0.0, staleness=Staleness(rule="inverse"))
-    assert predicted(late).useful_pushes_per_second == pytest.approx(1000 / 19, rel=0.05)
+    late = fleet(20, 0.0, staleness=Staleness(rule="undamped"))
+    assert predicted(late).useful_pushes_per_second == pytest.approx(1000, rel=0.05)
     discarded = predicted(fleet(20, 0.0, staleness=Staleness(rule="bounded", max_staleness=3)))
     assert discarded.useful_pushes_per_second < 0.3 * discarded.pushes_per_second
 

@@ -87,7 +87,7 @@ def test_a_run_survives_toml_and_dictionaries(run: RunSpec) -> None:
         ),
         ("[algorithm]\nname = 'a3c'\nloss = 'max'", "'max' for algorithm.loss (--loss); there are sum, mean"),
         ("[network]\nhidden = [64, 0]", "`int` >= 1 for network.hidden (--hidden)"),
-        ("[staleness]\nrule = 'none'", "'none' for staleness.rule (--staleness); there are undamped, inverse"),
+        ("[staleness]\nrule = 'none'", "'none' for staleness.rule (--staleness); there are undamped, bounded"),
         ("[environment]\nid = 3", "expected `str`, got `int` for environment.id (--environment)"),
         ("algorithm = 3", "expected `object`, got `int` for algorithm"),
         ("seed = -1", "`int` >= 0 for seed (--seed)"),

@@ -84,13 +84,6 @@ def test_versions_of_another_epoch_do_not_compare(server: Transcript) -> None:
     assert server.push("a", 3, computed_on=1, epoch=EPOCH - 1).staleness == 0
 
 
-def test_the_rule_inverse_divides_the_learning_rate_by_the_staleness() -> None:
-    server = Transcript.seeded(staleness={"rule": "inverse"})
-    for sequence, expected in ((1, [-12.0] * 3), (2, [-24.0] * 3), (3, [-30.0] * 3), (4, [-34.0] * 3)):
-        server.push("a", sequence, [12, 12, 12], computed_on=1)
-        assert server.weights() == expected
-
-
 def test_the_rule_bounded_discards_what_is_too_old() -> None:
     server = Transcript.seeded(staleness={"rule": "bounded", "max_staleness": 1})
     verdicts = [server.push("a", sequence, computed_on=1) for sequence in (1, 2, 3)]

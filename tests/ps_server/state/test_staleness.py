@@ -13,7 +13,6 @@ from ps_server.state.staleness import STALENESS_RULES, damping
     ("settings", "expected"),
     [
         (Staleness(rule="undamped"), {0: 1.0, 1: 1.0, 7: 1.0, 10**6: 1.0}),
-        (Staleness(rule="inverse"), {0: 1.0, 1: 1.0, 2: 0.5, 3: 1 / 3, 4: 0.25, 100: 0.01}),
         (Staleness(rule="bounded", max_staleness=3), {0: 1.0, 1: 1.0, 3: 1.0}),
         (Staleness(rule="bounded", max_staleness=0), {0: 1.0}),
     ],
