@@ -15,12 +15,18 @@ if TYPE_CHECKING:
     from common.errors import RunEnded as RunEnded
     from common.errors import SettingsError as SettingsError
     from rl_worker.api.client import ParameterServerClient as ParameterServerClient
+    from rl_worker.api.run import Run as Run
+    from rl_worker.api.training import train as train
+    from rl_worker.export.policy import load_policy as load_policy
 
 PLACES = {
     "ParameterServerClient": "rl_worker.api.client",
     "PsRlError": "common.errors",
     "RunEnded": "common.errors",
+    "Run": "rl_worker.api.run",
     "SettingsError": "common.errors",
+    "load_policy": "rl_worker.export.policy",
+    "train": "rl_worker.api.training",
 }
 __all__ = [*PLACES]
 

@@ -111,7 +111,7 @@ def parse_with_run(
     typed = typed_flags(arguments)
     print_version(typed, prog)
     _print_short_help(typed, settings, prog)
-    start, overrides, remark = _starting_run(typed, default_preset)
+    start, overrides, remark = starting_run(typed, default_preset)
     own = _own_algorithm(start, typed, own_settings)
     run_flags = _run_flags(start, own, _flags_of(settings) | _flags_of(StartingPoint))
     _check_names(typed, run_flags | _flags_of(settings) | _flags_of(StartingPoint))
@@ -154,7 +154,7 @@ def print_version(typed: Typed, prog: str) -> None:
         sys.exit(0)
 
 
-def _starting_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str, Any], str]:
+def starting_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str, Any], str]:
     """
     The run before its own flags, the overrides that --preset, --config, --algorithm and --optimizer express, and a
     remark.

@@ -37,7 +37,7 @@ A policy of the preset `{preset}` ({algorithm}), after {steps:,} steps and {minu
 ## Use
 
 ```python
-from rl_worker.export.policy import load_policy
+from rl_worker import load_policy
 
 policy = load_policy("."{imports})
 policy.reset()

@@ -1,7 +1,7 @@
 """
 `load_policy`: a trained policy as a Python object, without its environment.
 
-    policy = load_policy("pong-policy")      # an exported folder
+    policy = load_policy("pong-policy")      # an exported folder, a run folder, a checkpoint, or a live server
     policy.reset()                           # before the first observation of each game
     action = policy.act(observation)
 
@@ -17,10 +17,13 @@ import torch
 from numpy.typing import NDArray
 
 from common.errors import CheckpointError, SettingsError
+from common.protocol.addresses import check_address
 from common.settings.import_paths import module_of
+from common.sockets.curve import CurveFlags
 from rl_worker.agent import build_agent
 from rl_worker.environments.spaces import ActionSpace, ObservationSpace
-from rl_worker.export.policy_folder import ExportedPolicy, read_model
+from rl_worker.export.policy_folder import MODEL, ExportedPolicy, read_model
+from rl_worker.export.spaces_record import PolicySpaces
 from rl_worker.networks.flat_network import FlatNetwork
 
 
@@ -71,18 +74,53 @@ class Policy:
         return decision.actions[0].numpy()
 
 
-def load_policy(path: str | Path, *, imports: Sequence[str] = (), seed: int = 0) -> Policy:
+def load_policy(
+    source: str | Path,
+    *,
+    seed: int = 0,
+    imports: Sequence[str] = (),
+    curve_server_key: str | Path | None = None,
+    curve_secret: str | Path | None = None,
+) -> Policy:
     """
-    The policy in a folder that `rl-eval --export` has made. Raises CheckpointError.
+    The policy in `source`: a folder that `rl-eval --export` has made, a run folder (its best checkpoint, or the newest
+    sound one), one checkpoint, or HOST:PORT of a running server.
 
-    A policy with a network or algorithm of somebody's own needs that code: `imports` names the modules that may be
-    imported, because you trust them. Raises SettingsError that names a missing one.
+    An exported folder needs no environment. The others have one made for a moment, to learn the shapes of observations
+    and actions. `imports` names the modules of environments, networks and algorithms of somebody's own that may be
+    imported, because you trust them. `seed` is that of sampled actions. A locked server takes the
+    two key files of `rl-eval`. Raises CheckpointError, SettingsError or ServerUnreachable.
     """
-    exported = read_model(Path(path))
+    path = Path(source)
+    if path.name == MODEL or (path / MODEL).is_file():
+        return Policy(_checked(read_model(path), path, imports), seed=seed)
+    # These load Gymnasium.
+    from rl_worker.environments.imports import import_modules
+    from rl_worker.environments.make import make_environments
+    from rl_worker.play.trained import trained_at, trained_in
+
+    if path.exists():
+        trained = trained_in(path)
+    else:
+        if ":" not in str(source):
+            raise CheckpointError(f"{source}: there is no such folder or checkpoint, and it is no HOST:PORT")
+        check_address("load_policy", str(source))
+        secret, key = (None if file is None else Path(file) for file in (curve_secret, curve_server_key))
+        trained = trained_at(str(source), CurveFlags(curve_server_key=key, curve_secret=secret).client_keys())
+    import_modules(imports, trained.run, source=trained.origin, is_trusted=False)
+    environments = make_environments(trained.run.environment, count=1)
+    spaces = PolicySpaces(environments.observations, environments.actions)
+    environments.close()
+    steps, minutes = trained.global_steps, trained.minutes
+    return Policy(ExportedPolicy(trained.run, trained.schema, trained.weights, spaces, steps, minutes), seed=seed)
+
+
+def _checked(exported: ExportedPolicy, path: Path, imports: Sequence[str]) -> ExportedPolicy:
+    """The policy. Raises SettingsError that names a module of its network or algorithm which may not be imported."""
     for part in exported.run.agent_parts:
         if module_of(part) not in imports:
             raise SettingsError(
                 f"{path} was trained with {part}, and a file causes no import; if you trust the code of "
                 f"{module_of(part)}: load_policy({str(path)!r}, imports=[{module_of(part)!r}])"
             )
-    return Policy(exported, seed=seed)
+    return exported

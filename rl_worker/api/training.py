@@ -1,0 +1,70 @@
+"""
+`train`: a run on this machine, started from Python.
+
+The run is a process of `rl-cluster`, with the same flags, checks and supervision. It ends with this process.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from common.program.flags import starting_run, typed_flags
+from common.run_folder.paths import make_run_folder
+from common.settings.keywords import with_keywords
+from common.settings.run_settings import flags_for
+from rl_worker.api.run import Run
+from rl_worker.local.cluster import DEFAULT_PRESET, ClusterSettings
+
+OF_THE_TERMINAL = {"list", "json", "render", "web", "web_port"}  # flags of rl-cluster that train does not take
+OF_THE_START = ("preset", "config")
+
+
+def train(preset: str | None = None, *, workers: int = 2, **settings: Any) -> Run:
+    """
+    Start a server and workers on this machine; returns when the server listens.
+
+        with train("cartpole-a3c", workers=2, seed=1, max_minutes=2) as run:
+            for row in run:
+                print(row.global_steps, row.mean_return_100)
+        print(run.evaluate(episodes=20).mean)
+
+    `settings` are the flags of `rl-cluster` by their names: `environment="CartPole-v1"`, `learning_rate=1e-3`,
+    `config="run.toml"`, `resume=folder`, `run_dir=folder`, `imports=["my_games"]`, `shards=2`, `device="cuda"`.
+
+    The run ends at its own limit, with `stop`, at the end of a `with` block, by a KeyboardInterrupt in an iteration or
+    `wait`, and with this process. Raises SettingsError that names what makes no sense.
+    """
+    program = {field.name for field in fields(ClusterSettings)} - OF_THE_TERMINAL
+    given = {name: value for name, value in settings.items() if name in program}
+    start = {"preset": preset} | {name: settings[name] for name in OF_THE_START if name in settings}
+    start = {name: value for name, value in start.items() if value is not None}
+    of_run = {name: value for name, value in settings.items() if name not in {*program, *OF_THE_START}}
+    cluster = ClusterSettings(workers=workers, **{name: _typed(name, value) for name, value in given.items()})
+    typed = typed_flags(_flags(start | of_run | {"resume": cluster.resume}))
+    run, _, _ = starting_run(typed, DEFAULT_PRESET)
+    spec, changed = with_keywords(run, of_run, source="train")
+    folder = cluster.resume or make_run_folder(
+        cluster.run_dir, experiment=spec.experiment, preset=spec.preset, seed=spec.seed
+    )
+    place = {"resume": folder} if cluster.resume else {"run_dir": folder}
+    rest = {name: value for name, value in given.items() if name not in ("run_dir", "resume")}
+    flags = [*_flags(start | place | {"workers": workers} | rest), "--no-web", *flags_for(changed)]
+    return Run.started(folder.absolute(), flags)
+
+
+def _typed(name: str, value: Any) -> Any:
+    """The value as ClusterSettings has it."""
+    if name in ("run_dir", "resume"):
+        return Path(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _flags(settings: Mapping[str, Any]) -> list[str]:
+    """Flags of rl-cluster by the names of their keywords, without those of None."""
+    flags: list[str] = []
+    for name, value in settings.items():
+        flag = "--" + name.replace("_", "-").replace("imports", "import")
+        values = value if isinstance(value, list | tuple) else [value]
+        flags += [] if value is None else [flag, *map(str, values)]
+    return flags

@@ -1,0 +1,6 @@
+"""`python -m rl_worker.local` is rl-cluster."""
+
+from rl_worker.__main__ import cluster
+
+if __name__ == "__main__":
+    cluster()

@@ -1,0 +1,20 @@
+"""A Python program that starts a run in a thread which ends at once, as a notebook's may: started_run FOLDER [stay]."""
+
+import sys
+import threading
+
+from rl_worker import train
+
+
+def begin() -> None:
+    run = train("cartpole-a3c", workers=1, run_dir=sys.argv[1])
+    assert run._child is not None
+    print("pids", run._child.pid, flush=True)
+
+
+if __name__ == "__main__":
+    thread = threading.Thread(target=begin)
+    thread.start()
+    thread.join()
+    if sys.argv[2] == "stay":
+        threading.Event().wait()

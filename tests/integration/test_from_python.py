@@ -1,0 +1,68 @@
+"""A run from Python: the same processes as rl-cluster's, which end with the Python process."""
+
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from rl_worker import PsRlError, Run, SettingsError, load_policy, train
+from tests.integration.processes import Programs, wait_for
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"learning_rat": 1.0}, "learning_rat is no setting of this run; did you mean learning_rate"),
+        ({"learning_rate": -1.0}, r"for schedule.learning_rate \(--learning-rate\)"),
+        ({"preset": "cartpol"}, "no such preset; did you mean cartpole"),
+        ({"workers": 0}, "--workers 0: must be 1 to"),
+        ({"environment": "CartPole-v99", "max_steps": 1}, "CartPole-v99"),  # as rl-cluster says it, from its process
+    ],
+)
+def test_what_makes_no_sense_is_refused_as_by_rl_cluster(
+    settings: dict[str, object], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(PsRlError, match=sentence):
+        train(**{"run_dir": tmp_path / "run", **settings})  # type: ignore[arg-type]
+
+
+def test_a_run_is_started_watched_evaluated_and_read(tmp_path: Path) -> None:
+    with train("cartpole-a3c", workers=1, seed=1, max_steps=4000, run_dir=tmp_path / "run") as run:
+        assert run.is_live
+        live = load_policy(run.endpoint) if wait_for(run.checkpoints) else None
+        rows = list(run)
+    assert rows[-1].ending == "max_steps 4000 reached"
+    assert not run.is_live
+    read = Run.open(tmp_path / "run")
+    assert read.settings["seed"] == 1
+    assert read.settings["max_steps"] == 4000
+    curve = read.curve()
+    assert len(curve.steps) == len(curve.returns) > 0
+    assert np.all(np.diff(curve.steps) >= 0)
+    assert "<svg" in read._repr_html_()
+    assert "4,0" in read._repr_html_()
+    assert read.evaluate(episodes=2).episodes == 2
+    for policy in filter(None, (live, load_policy(read.folder), load_policy(read.checkpoints()[0]))):
+        assert policy.act(np.zeros(4, np.float32)).shape == ()
+
+
+def test_what_is_no_run_and_no_policy_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="is no run folder"):
+        Run.open(tmp_path)
+    with pytest.raises(PsRlError, match="no such folder or checkpoint, and it is no HOST:PORT"):
+        load_policy(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("end", ["of the program", "by kill -9"])
+def test_the_processes_of_a_run_end_with_the_python_process(end: str, programs: Programs, tmp_path: Path) -> None:
+    stay = "stay" if end == "by kill -9" else "leave"
+    program = programs.start("tests.integration.started_run", str(tmp_path / "run"), stay)
+    wait_for(lambda: "pids" in program.output, program=program, within_seconds=90)
+    cluster = int(program.output.split()[1])
+    family = [psutil.Process(cluster), *psutil.Process(cluster).children()] if psutil.pid_exists(cluster) else []
+    if stay == "stay":
+        program.kill()
+    else:
+        assert program.wait() == 0
+    wait_for(lambda: not any(one.is_running() and one.status() != "zombie" for one in family))
