@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from common.errors import CheckpointError, SettingsError
 from common.protocol.addresses import check_address
+from common.run_folder.checkpoint_folder import best_first
+from common.run_folder.shard_folders import newest_set
 from common.settings.import_paths import module_of
 from common.sockets.curve import CurveFlags
 from rl_worker.agent import build_agent
@@ -99,6 +101,8 @@ def load_policy(
     from rl_worker.environments.make import make_environments
     from rl_worker.play.trained import trained_at, trained_in
 
+    if path.is_dir() and not newest_set(path) and not best_first(path):
+        raise CheckpointError(f"{path}: holds neither {MODEL} nor checkpoints")
     if path.exists():
         trained = trained_in(path)
     else:
