@@ -14,10 +14,11 @@ from common.run_folder.paths import make_run_folder
 from common.settings.keywords import with_keywords
 from common.settings.run_settings import flags_for
 from rl_worker.api.run import Run
-from rl_worker.local.cluster import DEFAULT_PRESET, ClusterSettings
+from rl_worker.local.cluster import ClusterSettings
 
 OF_THE_TERMINAL = {"list", "json", "render", "web", "web_port"}  # flags of rl-cluster that train does not take
 OF_THE_START = ("preset", "config")
+DEFAULT_PRESET = "pong"  # as in rl-cluster
 
 
 def train(preset: str | None = None, *, workers: int = 2, **settings: Any) -> Run:
