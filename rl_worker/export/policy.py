@@ -21,7 +21,7 @@ from common.protocol.addresses import check_address
 from common.run_folder.checkpoint_folder import best_first
 from common.run_folder.shard_folders import newest_set
 from common.settings.import_paths import module_of
-from common.sockets.curve import CurveFlags
+from common.sockets.curve import ClientKeys, CurveFlags
 from rl_worker.agent import build_agent
 from rl_worker.environments.spaces import ActionSpace, ObservationSpace
 from rl_worker.export.policy_folder import MODEL, ExportedPolicy, read_model
@@ -103,14 +103,9 @@ def load_policy(
 
     if path.is_dir() and not newest_set(path) and not best_first(path):
         raise CheckpointError(f"{path}: holds neither {MODEL} nor checkpoints")
-    if path.exists():
-        trained = trained_in(path)
-    else:
-        if ":" not in str(source):
-            raise CheckpointError(f"{source}: there is no such folder or checkpoint, and it is no HOST:PORT")
-        check_address("load_policy", str(source))
-        secret, key = (None if file is None else Path(file) for file in (curve_secret, curve_server_key))
-        trained = trained_at(str(source), CurveFlags(curve_server_key=key, curve_secret=secret).client_keys())
+    server = str(source)
+    is_here = path.exists()
+    trained = trained_in(path) if is_here else trained_at(server, _keys(server, curve_server_key, curve_secret))
     import_modules(imports, trained.run, source=trained.origin, is_trusted=False)
     environments = make_environments(trained.run.environment, count=1)
     spaces = PolicySpaces(environments.observations, environments.actions)
@@ -128,3 +123,12 @@ def _checked(exported: ExportedPolicy, path: Path, imports: Sequence[str]) -> Ex
                 f"{module_of(part)}: load_policy({str(path)!r}, imports=[{module_of(part)!r}])"
             )
     return exported
+
+
+def _keys(server: str, server_key: str | Path | None, secret: str | Path | None) -> ClientKeys | None:
+    """The keys for a server, if any. Raises CheckpointError or SettingsError for what is no address."""
+    if ":" not in server:
+        raise CheckpointError(f"{server}: there is no such folder or checkpoint, and it is no HOST:PORT")
+    check_address("load_policy", server)
+    paths = [None if path is None else Path(path) for path in (server_key, secret)]
+    return CurveFlags(curve_server_key=paths[0], curve_secret=paths[1]).client_keys()

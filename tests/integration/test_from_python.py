@@ -28,20 +28,20 @@ def test_what_makes_no_sense_is_refused_as_by_rl_cluster(
 
 
 def test_a_run_is_started_watched_evaluated_and_read(tmp_path: Path) -> None:
-    with train("cartpole-a3c", workers=1, seed=1, max_steps=4000, run_dir=tmp_path / "run") as run:
+    with train("cartpole-a3c", workers=1, seed=1, max_steps=20_000, run_dir=tmp_path / "run") as run:
         assert run.is_live
         live = load_policy(run.endpoint) if wait_for(run.checkpoints) else None
         rows = list(run)
-    assert rows[-1].ending == "max_steps 4000 reached"
+    assert rows[-1].ending == "max_steps 20000 reached"
     assert not run.is_live
     read = Run.open(tmp_path / "run")
     assert read.settings["seed"] == 1
-    assert read.settings["max_steps"] == 4000
+    assert read.settings["max_steps"] == 20_000
     curve = read.curve()
     assert len(curve.steps) == len(curve.returns) > 0
     assert np.all(np.diff(curve.steps) >= 0)
     assert "<svg" in read._repr_html_()
-    assert "4,0" in read._repr_html_()
+    assert "20,0" in read._repr_html_()
     assert read.evaluate(episodes=2).episodes == 2
     for policy in filter(None, (live, load_policy(read.folder), load_policy(read.checkpoints()[0]))):
         assert policy.act(np.zeros(4, np.float32)).shape == ()
