@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.program.child_processes import how_it_ended
-from tests.integration.processes import Program, Programs, programs_in, wait_for
+from tests.integration.processes import Program, Programs, programs_in
 from tests.trials import figures
 from tests.trials.learning import FLAGS, GOAL, LONGEST_MINUTES, PRESET, score_of
 
@@ -61,7 +61,9 @@ class Learning:
         assert self._server.wait() == 0, self._server.output[-2000:]
         self.score = score_of(run)
         for learner in self._learners:
-            wait_for(lambda learner=learner: learner.program.process.poll() is not None)  # type: ignore[misc]
+            # A worker that starts in the moment at which the run ends waits for a server, as it should.
+            learner.program.signal(signal.SIGTERM)
+            learner.program.wait()
 
     def _start(self) -> Learner:
         program = self._programs.start("rl-worker", "--server", self._endpoint)
