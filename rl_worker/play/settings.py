@@ -37,7 +37,6 @@ class EvaluationSettings(CurveFlags):
       --receipt FILE           everything that decided the games; --verify FILE plays them again
       --json FILE              scores, mean, deviation, interval
       --video FILE             one more whole game as MP4; with --overlay, score, value and probabilities beside it
-      --gif FILE               its first minute
       --contact-sheet FILE     pictures of the best game
       --film FILE              the learning of the run, game by game
     """
