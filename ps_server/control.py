@@ -1,5 +1,5 @@
 """
-`ps-ctl`: watch and steer a running server, let it save or stop, make keys, and plot learning curves.
+`ps-ctl`: watch and steer a running server, let it save or stop, plot and export what it has trained, and make keys.
 
   ps-ctl top --server HOST:5555                          watch a run, as rl-cluster shows it
   ps-ctl status --server HOST:5555 --json                its state, for programs
@@ -7,6 +7,7 @@
   ps-ctl drain --server HOST:5555                        have the workers leave, and save
   ps-ctl stop --server HOST:5555                         end the run
   ps-ctl plot RUN_DIR                                    draw its learning curve
+  ps-ctl export RUN_DIR OUT                              take its policy away
   ps-ctl keygen keys                                     make the keys of a locked server
 """
 
@@ -15,7 +16,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import msgspec
@@ -31,12 +31,11 @@ from common.protocol.addresses import check_address
 from common.protocol.messages import Event, Stop, Subscribed, ToServer, ToWorker
 from common.protocol.names import as_text
 from common.protocol.status import Status
-from common.run_folder.paths import CURVE
 from common.settings.adjustable import DRAINED, PAUSED, settings_in, shown
 from common.sockets.curve import CurveFlags
 from common.sockets.every_shard import ask_shards
 from common.sockets.subscription import subscription
-from ps_server.shell.keys import add_keys, make_keys
+from ps_server.folder_commands import export, keygen, plot
 from ps_server.status_text import change_in, line_of, print_status
 
 PROGRAM = "ps-ctl"
@@ -223,39 +222,8 @@ def stop(*, server: Asked, json: bool = False) -> None:
     print(_json(reply) if json else "the run is ending: workers leave, the server saves and exits")
 
 
-@app.command
-def keygen(folder: Path, /, *, name: str | None = None, admin: bool = False) -> None:
-    """
-    Make the keys of a locked server in FOLDER: one pair for the server, one for its workers, one for an admin.
-
-    The server reads FOLDER/authorized: every public key in it may connect. Remove a file to withdraw that right.
-
-    Args:
-        folder: folder for the keys
-        name: add one more pair, of this name, to a folder that has keys
-        admin: with --name: this pair may also save and stop the run
-    """
-    for path in make_keys(folder) if name is None else [add_keys(folder, name, admin=admin)]:
-        print(path)
-
-
-@app.command
-def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
-    """
-    Plot learning curves as a PNG: the mean return of the last 100 episodes against steps, minutes and episodes.
-
-    Runs that differ only in their seed are drawn as their mean and a band from the lowest to the highest, up to the end
-    of the shortest, and each as a thin line. The legend names the settings in which the other runs differ.
-
-    Args:
-        runs: run folders, or folders that contain run folders
-        out: file for the plot; curve.png in the first folder when not given
-    """
-    if not runs:
-        raise SettingsError("plot: name the run folders to draw")
-    from ps_server.records.plots import plot_runs  # matplotlib takes a second to load
-
-    print(plot_runs(runs, out or runs[0] / CURVE))
+for command in (plot, export, keygen):
+    app.command(command)
 
 
 def _ask(server: Server, message: ToServer, timeout_seconds: float) -> ToWorker:

@@ -18,6 +18,7 @@ PR_SET_PDEATHSIG = 1
 KILLED_SECONDS = 5.0  # for a killed child to be gone
 OUTPUT_SECONDS = 1.0  # for the rest of the output of a child that has ended
 LAST_BYTES = 65_536  # at the end of a log: the last line is searched for there
+RL_EVAL = "from rl_worker.__main__ import evaluate; evaluate()"
 
 
 class Child:
@@ -135,6 +136,11 @@ def end_all(children: Sequence[Child], *, within_seconds: float) -> None:
     end = time.monotonic() + within_seconds
     for child in children:
         child.end(within_seconds=max(0.0, end - time.monotonic()))
+
+
+def rl_eval_command(flags: Sequence[str]) -> list[str]:
+    """The words that start the `rl-eval` beside this program, which no program but rl-worker's may import."""
+    return [sys.executable, "-P", "-c", RL_EVAL, *flags]  # -P: no imports from the working folder
 
 
 def _start(module: str, arguments: Sequence[str], output: IO[bytes] | int) -> subprocess.Popen[bytes]:

@@ -9,7 +9,6 @@ import atexit
 import io
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import PsRlError, SettingsError
-from common.program.child_processes import Child
+from common.program.child_processes import Child, rl_eval_command
 from common.run_folder.checkpoint_folder import checkpoints_of
 from common.run_folder.endpoint_file import read_endpoint
 from common.run_folder.jsonl import last_row, rows_in
@@ -42,7 +41,6 @@ LOG = "cluster.log"
 LOOK_SECONDS = 0.2  # between two looks at files
 START_SECONDS = 300.0  # for the server to listen
 STOP_SECONDS = 30.0  # for a run to end in order
-EVALUATE = "from rl_worker.__main__ import evaluate; evaluate()"
 
 
 @dataclass(frozen=True)
@@ -183,10 +181,8 @@ class Run:
         with tempfile.TemporaryDirectory() as place:
             path = Path(place) / "result.json"
             flags = ["--checkpoint", str(self.folder), "--episodes", str(episodes), "--seed", str(seed)]
-            command = [sys.executable, "-P", "-c", EVALUATE, *flags, "--json", str(path)]
-            done = subprocess.run(
-                [*command, *(["--greedy"] if greedy else [])], capture_output=True, text=True, check=False
-            )
+            flags += ["--json", str(path), *(["--greedy"] if greedy else [])]
+            done = subprocess.run(rl_eval_command(flags), capture_output=True, text=True, check=False)
             if done.returncode:
                 raise PsRlError((done.stderr.strip().splitlines() or ["rl-eval failed"])[-1])
             return msgspec.json.decode(path.read_bytes(), type=Result)

@@ -22,7 +22,7 @@ from common.program.flags import parse_program, parse_with_run
 from common.settings.import_paths import is_import_path
 from common.settings.run_settings import flag_of
 from common.settings.run_spec import ALGORITHM_SETTINGS
-from ps_server import control
+from ps_server import control, folder_commands
 from ps_server.settings import ServerSettings
 from ps_track.cli import TrackSettings
 from ps_web.cli import WebSettings
@@ -44,7 +44,7 @@ OF_THE_SYSTEM = {
     "cd": "the shell's", "for": "the shell's", ".": "the shell's", "git": "the address depends on the copy",
     "mkdir": "the shell's", "tail": "reads a log", "ssh": "needs another machine", "curl": "needs a network",
     "scancel": "needs Slurm: deploy/slurm/scenario.py", "tensorboard": "a viewer; its reader is in tests",
-    "python3.11": "makes a virtual environment, as make does",
+    "hf": "needs an account of a model hub", "python3.11": "makes a virtual environment, as make does",
 }  # fmt: skip
 
 
@@ -109,8 +109,10 @@ def nothing_is_asked() -> Iterator[None]:
         raise IsParsed
 
     with pytest.MonkeyPatch.context() as patched:
-        for name in ("_ask", "subscription", "make_keys", "add_keys"):
+        for name in ("_ask", "subscription"):
             patched.setattr(control, name, parsed)
+        for name in ("make_keys", "add_keys", "rl_eval_command"):
+            patched.setattr(folder_commands, name, parsed)
         patched.setattr(load, "process_count", parsed)
         patched.setattr("ps_server.records.plots.plot_runs", parsed)
         yield
@@ -188,7 +190,7 @@ def _make(arguments: Sequence[str]) -> None:
 
 
 def _pip(arguments: Sequence[str]) -> None:
-    assert arguments[0] == "install"
+    assert arguments[0] in ("install", "wheel")
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
     for word in arguments[1:]:

@@ -39,7 +39,8 @@ ELSEWHERE = {
     "python -m examples.digits": "tests/integration/test_digits.py",
 }
 SKIPPED = {
-    "pip": "the network", "curl": "the network", "ssh": "another machine", ".": "the shell's", "tensorboard": "a viewer"
+    "pip": "the network", "curl": "the network", "ssh": "another machine", ".": "the shell's",
+    "tensorboard": "a viewer", "hf": "an account",
 }  # fmt: skip
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
@@ -160,8 +161,8 @@ def test_a_snippet_runs(block: Block, tmp_path: Path, finished: Path) -> None:
     with programs_in(tmp_path) as programs:
         folder = Stage(programs, finished, is_loaded=False).folder
         if "my-policy" in block.text:
-            taken = ("--checkpoint", "RUN_DIR", "--episodes", "2", "--export", "my-policy")
-            assert programs.start("rl-eval", *taken, folder=folder).wait(200) == 0
+            taken = ("export", "RUN_DIR", "my-policy", "--episodes", "2", "--onnx")
+            assert programs.start("ps-ctl", *taken, folder=folder).wait(200) == 0
         text = block.text
         if '"127.0.0.1:5555"' in text:  # a client of a server without a run
             text = text.replace("127.0.0.1:5555", programs.start_server()[1])

@@ -88,6 +88,7 @@ def completions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("ps-web --allow", {"--allow-host"}),
         ("ps-ctl ke", {"keygen"}),
         ("ps-ctl dr", {"drain"}),
+        ("ps-ctl ex", {"export"}),
     ],
 )
 def test_tab_completes_presets_and_flags(typed: str, expected: set[str], completions: Path) -> None:

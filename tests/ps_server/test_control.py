@@ -1,6 +1,7 @@
 """`ps-ctl`: its requests, its output and its errors. The server is a function."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ import msgspec
 import pytest
 
 from common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError
+from common.program.child_processes import rl_eval_command
+from common.program.flags import parse_program
 from common.protocol import messages
 from common.protocol.messages import ToServer, ToWorker
 from common.protocol.status import Adjustment, StandbyStatus, WorkerStatus
 from common.sockets.curve import ClientKeys
 from ps_server import control
+from rl_worker.play.settings import EvaluationSettings
 from tests.ps_server.records.test_metrics import a_status
 from tests.ps_server.records.test_plots import a_run
 
@@ -341,3 +345,44 @@ def test_plot_writes_beside_the_first_run_unless_told_otherwise(tmp_path: Path, 
     assert (first / "curve.png").exists()
     control.control(["plot", str(first), "--out", str(tmp_path / "both.png")])
     assert (tmp_path / "both.png").exists()
+
+
+# -- export -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def becomes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The words of the program that this one becomes."""
+    words: list[str] = []
+
+    def execv(path: str, argv: list[str]) -> None:
+        assert path == argv[0] == sys.executable
+        words.extend(argv)
+
+    monkeypatch.setattr("os.execv", execv)
+    return words
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], {}),
+        (["--onnx", "--episodes", "7"], {"onnx": True, "episodes": 7}),
+        (["--import", "mine", "yours"], {"imports": ("mine", "yours")}),
+    ],
+    ids=str,
+)
+def test_export_is_rl_eval_with_its_flags(becomes: list[str], flags: list[str], expected: dict[str, Any]) -> None:
+    control.control(["export", "RUN_DIR", "my-policy", *flags])
+    start = rl_eval_command([])
+    assert becomes[: len(start)] == start
+    asked = parse_program(EvaluationSettings, becomes[len(start) :], prog="rl-eval")
+    assert asked == EvaluationSettings(checkpoint="RUN_DIR", export=Path("my-policy"), **expected)
+
+
+@pytest.mark.parametrize("argv", [["export"], ["export", "RUN_DIR"], ["export", "RUN_DIR", "a", "b"]], ids=" ".join)
+def test_export_needs_a_run_and_a_folder(becomes: list[str], argv: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        control.control(argv)
+    assert ended.value.code == 2
+    assert becomes == []

@@ -1,0 +1,76 @@
+"""
+The commands of `ps-ctl` that need no server: they read run folders and write files. What a policy is, `rl-eval` knows:
+this program does not import it, but becomes it.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+from tyro.conf import arg
+
+from common.errors import SettingsError
+from common.program.child_processes import rl_eval_command
+from common.run_folder.paths import CURVE
+from ps_server.shell.keys import add_keys, make_keys
+
+
+def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
+    """
+    Plot learning curves as a PNG: the mean return of the last 100 episodes against steps, minutes and episodes.
+
+    Runs that differ only in their seed are drawn as their mean and a band from the lowest to the highest, up to the end
+    of the shortest, and each as a thin line. The legend names the settings in which the other runs differ.
+
+    Args:
+        runs: run folders, or folders that contain run folders
+        out: file for the plot; curve.png in the first folder when not given
+    """
+    if not runs:
+        raise SettingsError("plot: name the run folders to draw")
+    from ps_server.records.plots import plot_runs  # matplotlib takes a second to load
+
+    print(plot_runs(runs, out or runs[0] / CURVE))
+
+
+def export(
+    run: Annotated[str, arg(metavar="RUN_DIR")],
+    out: Annotated[Path, arg(metavar="OUT")],
+    /,
+    *,
+    onnx: bool = False,
+    episodes: int = 100,
+    imports: Annotated[tuple[str, ...], arg(name="import")] = (),
+) -> NoReturn:
+    """
+    Take the policy of a run away: OUT is a folder with its weights, settings, model card, and the receipt of its games.
+
+    The best weights of the run play full games, whose scores are on the card. rl-eval does all of this, and its exit
+    status is that of this command; rl-eval --export has more flags.
+
+    Args:
+        run: a run folder, one checkpoint, or an object store (s3://BUCKET/NAME)
+        out: a new folder for the policy
+        onnx: add the network as ONNX; needs the extra onnx
+        episodes: full games to play
+        imports: modules of the environment, network or algorithm of the run, if they are your own
+    """
+    flags = ["--checkpoint", run, "--export", str(out), "--episodes", str(episodes)]
+    flags += [*(["--onnx"] if onnx else []), *(["--import", *imports] if imports else [])]
+    os.execv(sys.executable, rl_eval_command(flags))
+
+
+def keygen(folder: Path, /, *, name: str | None = None, admin: bool = False) -> None:
+    """
+    Make the keys of a locked server in FOLDER: one pair for the server, one for its workers, one for an admin.
+
+    The server reads FOLDER/authorized: every public key in it may connect. Remove a file to withdraw that right.
+
+    Args:
+        folder: folder for the keys
+        name: add one more pair, of this name, to a folder that has keys
+        admin: with --name: this pair may also save and stop the run
+    """
+    for path in make_keys(folder) if name is None else [add_keys(folder, name, admin=admin)]:
+        print(path)
