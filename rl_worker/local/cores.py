@@ -17,8 +17,9 @@ GROUPS = Path("/sys/fs/cgroup")
 
 def usable_cores(*, membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> int:
     """At least 1."""
-    limits = [len(os.sched_getaffinity(0)), *map(int, _limits(membership, groups))]
-    return max(1, min(limits))
+    # Only Linux has an affinity.
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([allowed, *map(int, _limits(membership, groups))]))
 
 
 def _limits(membership: Path, groups: Path) -> Iterator[float]:

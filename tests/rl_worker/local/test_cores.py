@@ -55,3 +55,10 @@ def test_a_process_that_may_use_one_core_uses_one(tmp_path: Path, monkeypatch: p
 
 def test_a_system_without_control_groups_has_its_cores(tmp_path: Path) -> None:
     assert usable_cores(membership=tmp_path / "nothing", groups=tmp_path) == HOST
+
+
+def test_a_system_without_affinity_has_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As macOS, where Python has no such function."""
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert usable_cores(membership=tmp_path / "nothing", groups=tmp_path) == 6

@@ -1,0 +1,110 @@
+"""
+What pip installs: the wheel, built from the source distribution as others get it, in an environment of its own and in a
+folder outside of the checkout.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+PACKAGES = ("common", "ps_server", "ps_track", "ps_web", "rl_worker")
+NOT_SOURCE = (".*", "build", "dist", "runs", "*.egg-info", "__pycache__", "*.pyc")
+BUILD_SDIST = "from setuptools import build_meta; build_meta.build_sdist('dist')"
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+PLAY = """
+import common, ps_server, ps_track, ps_web, rl_worker
+import numpy as np
+policy = rl_worker.load_policy("policy")
+policy.reset()
+assert policy.act(np.zeros(4, np.float32)) in (0, 1)
+for package in (common, ps_server, ps_track, ps_web, rl_worker):
+    print(package.__file__)
+"""
+DEADLINE_SECONDS = 120
+
+
+def run(command: Sequence[str | Path], *, folder: Path, status: int = 0) -> str:
+    """What a command prints, in a folder, without the checkout on its path."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel. A copy of the checkout is built: setuptools would take stale files of build/ into it."""
+    copy = tmp_path_factory.mktemp("built") / "ps-rl"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*NOT_SOURCE))
+    run([sys.executable, "-c", BUILD_SDIST], folder=copy)
+    (source,) = (copy / "dist").iterdir()
+    flags = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", "wheels")
+    run([*PIP, "wheel", *flags, source], folder=copy)
+    (built,) = (copy / "wheels").glob("ps_rl-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the programs of a fresh environment, where of ps-rl the wheel alone is installed."""
+    environment = tmp_path_factory.mktemp("fresh") / "venv"
+    run([sys.executable, "-m", "venv", "--without-pip", environment], folder=wheel.parent)
+    python = environment / "bin" / "python"
+    run([*PIP, "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel], folder=wheel.parent)
+    # The dependencies are those of this interpreter: torch would be downloaded again, a gigabyte. A folder that a .pth
+    # file names gets no .pth files of its own read, so an editable installation of the checkout stays unknown.
+    (packages,) = environment.glob("lib/python*/site-packages")
+    places = dict.fromkeys(sysconfig.get_paths()[name] for name in ("purelib", "platlib"))
+    (packages / "dependencies.pth").write_text("".join(f"{place}\n" for place in places))
+    return python.parent
+
+
+def test_a_wheel_has_every_file_of_the_packages_and_no_other(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    about = {name for name in names if name.split("/")[0].endswith(".dist-info")}
+    files = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and path.suffix != ".pyc" and not any(part.startswith(".") for part in path.parts[-2:])
+    }
+    assert names - about == files
+    assert {"common/PROTOCOL.md", "common/presets/pong.toml", "ps_web/static/index.html", "rl_worker/py.typed"} <= names
+    assert any(name.endswith("/licenses/LICENSE") for name in about)
+
+
+def test_every_installed_program_prints_its_help(programs: Path, tmp_path: Path) -> None:
+    for program in SCRIPTS:
+        assert run([programs / program, "--help"], folder=tmp_path).lstrip().startswith(f"usage: {program}"), program
+
+
+def test_an_installed_run_learns_and_its_policy_is_taken_away(programs: Path, tmp_path: Path) -> None:
+    flags = ("--preset", "cartpole-a3c", "--workers", "1", "--max-steps", "600", "--no-web", "--run-dir", "run")
+    assert "over after" in run([programs / "rl-cluster", *flags], folder=tmp_path)
+    export = [programs / "ps-ctl", "export", "run", "policy", "--episodes", "2"]
+    assert "policy: policy" in run(export, folder=tmp_path)
+    assert {path.name for path in (tmp_path / "policy").iterdir()} == {
+        "model.safetensors", "settings.toml", "README.md", "receipt.json"
+    }  # fmt: skip
+    printed = run([programs / "python", "-c", PLAY], folder=tmp_path)
+    assert all(Path(line).is_relative_to(programs.parent) for line in printed.splitlines()), printed
+    assert "--export policy: must be a new folder" in run(export, folder=tmp_path, status=1)
