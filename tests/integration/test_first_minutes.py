@@ -78,8 +78,8 @@ def completions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("rl-cluster --preset pong-", {"pong-a3c", "pong-a3c-paper", "pong-mlp", "pong-one-step-sarsa"}),
-        ("rl-cluster --algorithm one", {"one_step_q", "one_step_sarsa"}),
+        ("rl-cluster --preset pong-", {"pong-a3c", "pong-a3c-paper", "pong-mlp", "pong-one-step-sarsa", "pong-sticky"}),
+        ("rl-cluster --optimizer m", {"momentum"}),
         ("rl-cluster --max-s", {"--max-staleness", "--max-steps"}),
         ("rl-cluster --track w", {"wandb"}),
         ("ps-server --preset pong-o", {"pong-one-step-sarsa"}),
