@@ -51,6 +51,7 @@ class LocalCluster:
         self._worker_flags = ["--stall-seconds", str(stall_seconds), "--gif-dir", str(folder / GIFS), *worker_flags]
         self._deaths: list[Death] = []
         self._was_drained = False
+        self._ending = ""  # the reason for which the run was asked to end
         self._workers = SupervisedWorkers([], stall_seconds=stall_seconds)
         self._servers: list[SupervisedProcess] = []
         try:
@@ -114,10 +115,17 @@ class LocalCluster:
             self._deaths += self._workers.replace_hung(reply.status)
             self._deaths += self._workers.replace_dead()
             self._follow_drain(is_drained=reply.status.drained)
+            if self._ending:
+                self.stop(self._ending)
         return reply.status
 
     def stop(self, reason: str) -> None:
-        """End the run in order: workers leave, the server writes a checkpoint and exits."""
+        """
+        End the run in order: workers leave, the server writes a checkpoint and exits.
+
+        A server that dies before it has done so is started again, and asked again by `poll`.
+        """
+        self._ending = reason
         if self.endpoint is None:
             return
         request = messages.StopRequest(request=1, reason=reason)
