@@ -18,8 +18,9 @@ READY := $(VENV)/ready
 train: $(RUN)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
 
+# One process more than cores: tests wait for programs a fifth of their time.
 test: lint  ## lint, types, tests
-	$(BIN)/pytest -n auto --dist worksteal --durations 25
+	$(BIN)/pytest -n $$(($$(nproc) + 1)) --dist worksteal --durations 25
 
 check: lint  ## lint, types, who may import whom: seconds, before the tests
 	$(BIN)/pytest -q tests/test_layers.py

@@ -20,6 +20,7 @@ from common.protocol.names import as_text
 from common.settings.import_paths import module_of
 
 DIGITS = 16  # of SHA-256, in hexadecimal
+INSTALLED = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
 OURS = {"common", "ps_server", "rl_worker"}  # messages name their version themselves
 
 
@@ -35,23 +36,34 @@ def code_of(module: str) -> Code:
     if spec is None or spec.origin is None or not Path(spec.origin).is_file():
         return Code(hash="none", place="no file")
     root = Path(spec.origin).parents[spec.name.count(".") + (spec.submodule_search_locations is not None)]
-    is_installed = root in {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
     files: dict[str, Path] = {}
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        found = _spec(name) if name not in files and name.partition(".")[0] not in OURS else None
+        found = _spec(name) if name not in files and _is_own(name, module, root) else None
         if found is None or found.origin is None or not found.origin.endswith(".py"):
             continue
-        file = Path(found.origin)
-        if root in file.parents and (not is_installed or name.partition(".")[0] == module.partition(".")[0]):
-            files[name] = file
-            waiting += [*_imported(file, name, found), *([name.rpartition(".")[0]] if "." in name else [])]
+        files[name] = file = Path(found.origin)
+        waiting += [*_imported(file, name, found), *([name.rpartition(".")[0]] if "." in name else [])]
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(f"{name}\0".encode() + hashlib.sha256(files[name].read_bytes()).digest())
     others = f" and {len(files) - 1} more" if len(files) > 1 else ""
     return Code(hash=digest.hexdigest()[:DIGITS], place=as_text(f"{spec.origin}{others}"))
+
+
+def _is_own(name: str, module: str, root: Path) -> bool:
+    """Whether an imported name belongs to the code of the module, whose package lies in the folder `root`."""
+    top = name.partition(".")[0]
+    if top == module.partition(".")[0]:
+        return True
+    # Only the package that holds the name is looked for: a search inside of it would import it.
+    spec = _spec(top) if top not in OURS and root not in INSTALLED else None
+    if spec is None:
+        return False
+    places = [spec.origin] if spec.origin is not None else list(spec.submodule_search_locations or ())
+    above = {folder for place in places for folder in Path(place).parents}
+    return root in above and not above & INSTALLED  # the folder may hold a virtual environment
 
 
 def _imported(file: Path, name: str, spec: ModuleSpec) -> Iterator[str]:

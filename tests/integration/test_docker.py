@@ -42,13 +42,13 @@ def test_an_image_gets_the_extras_that_are_asked_for() -> None:
     assert not [one for one in alone if one.startswith(("vizdoom", "MinAtar", "gymnasium[mujoco]"))]
     assert set(dependencies("doom")) - set(alone) == {"vizdoom>=1.3"}
     assert set(dependencies("doom, minatar")) - set(alone) == {"vizdoom>=1.3", "MinAtar>=1.0.15"}
-    assert dependencies("all") == dependencies("doom,minatar,mujoco,s3"), "an extra that is made of others"
+    assert dependencies("all") == dependencies("box2d,doom,minatar,mujoco,s3"), "an extra that is made of others"
 
 
 def test_an_extra_that_there_is_not_is_told() -> None:
     with pytest.raises(subprocess.CalledProcessError) as failed:
         dependencies("dooom")
-    assert "EXTRAS: there is no extra 'dooom'; there are doom, minatar, " in failed.value.stderr
+    assert "EXTRAS: there is no extra 'dooom'; there are docs, doom, minatar, " in failed.value.stderr
 
 
 # -- with one ---------------------------------------------------------------------------------------------------------

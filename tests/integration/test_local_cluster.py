@@ -44,12 +44,12 @@ FOREVER = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return",
 @pytest.mark.timeout(400)  # it takes a minute on two idle cores
 def test_cartpole_is_learned_and_evaluated(programs: Programs, tmp_path: Path) -> None:
     run, summary = tmp_path / "run", tmp_path / "summary.json"
-    flags = ["--preset", "cartpole", "--workers", "2", "--seed", "1", "--run-dir", str(run), "--json", str(summary)]
+    flags = ["--preset", "cartpole-a3c", "--workers", "2", "--seed", "1", "--run-dir", str(run), "--json", str(summary)]
     cluster = programs.start("rl-cluster", *flags)
     assert cluster.wait(300) == 0, cluster.output
     result = json.loads(summary.read_text())
     assert result.keys() >= SUMMARY
-    assert result["mean_return_100"] >= 475, cluster.output
+    assert result["mean_return_100"] >= 490, cluster.output
     assert 0 < result["minutes_to_target"] <= result["minutes"]
     assert result["seed"] == 1
     assert "steps/s" in cluster.output
@@ -162,7 +162,11 @@ def test_an_environment_that_keeps_raising_ends_the_run_with_its_error(programs:
 
 
 @pytest.mark.parametrize(
-    "hang", ["time.sleep(3600)", "ctypes.PyDLL(None).sleep(3600)"], ids=["asleep", "in native code"]
+    "hang",
+    [
+        pytest.param("time.sleep(3600)", id="asleep", marks=pytest.mark.nightly),
+        pytest.param("ctypes.PyDLL(None).sleep(3600)", id="in native code"),
+    ],
 )
 def test_an_environment_that_hangs_is_reported_keeps_nobody_waiting_and_its_worker_is_replaced(
     programs: Programs, tmp_path: Path, hang: str

@@ -65,7 +65,7 @@ def test_a_folder_that_is_read_only_is_told(programs: Programs, tmp_path: Path, 
     run = tmp_path / "run"
     (run / "checkpoints").mkdir(parents=True)
     (run / "empty").mkdir()
-    (run / "run.toml").touch()
+    (run / "run.toml").write_text('[environment]\nid = "CartPole-v1"\n')
     (run / "metrics.jsonl").write_text(
         '{"preset": "pong", "global_steps": 1, "minutes": 1, "episodes": 1, "mean_return_100": 1}\n'
     )

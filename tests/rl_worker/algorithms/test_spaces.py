@@ -113,8 +113,15 @@ def score_of(agent: Any, environments: Any) -> float:
     return float(np.mean(scores))
 
 
-@pytest.mark.parametrize("lstm", [0, 16], ids=["feed-forward", "LSTM"])
-@pytest.mark.parametrize("kind", ["choices", "numbers"], ids=["MultiDiscrete", "Box"])
+@pytest.mark.parametrize(
+    ("kind", "lstm"),
+    [
+        pytest.param("choices", 0, id="MultiDiscrete-feed-forward", marks=NIGHTLY),
+        pytest.param("choices", 16, id="MultiDiscrete-LSTM"),
+        pytest.param("numbers", 0, id="Box-feed-forward"),
+        pytest.param("numbers", 16, id="Box-LSTM", marks=NIGHTLY),
+    ],
+)
 @pytest.mark.parametrize(("masks", "is_dict"), CELLS)
 def test_every_cell_is_solved(task: Any, masks: bool, is_dict: bool, kind: str, lstm: int) -> None:
     cell = {"masks": masks, "is_dict": is_dict, "kind": kind, "remembers": lstm > 0}
@@ -131,7 +138,9 @@ def test_every_cell_is_solved(task: Any, masks: bool, is_dict: bool, kind: str, 
 
 
 @pytest.mark.parametrize("is_dict", [pytest.param(False, id="mask in info", marks=NIGHTLY), True])
-@pytest.mark.parametrize("name", ["one_step_q", "one_step_sarsa", "n_step_q"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("one_step_q", marks=NIGHTLY), pytest.param("one_step_sarsa", marks=NIGHTLY), "n_step_q"]
+)
 def test_action_values_with_masks(task: Any, name: str, is_dict: bool) -> None:
     cell = {"masks": True, "is_dict": is_dict, "kind": "one", "remembers": False}
     environments = task(16, **cell)

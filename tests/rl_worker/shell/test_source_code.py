@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rl_worker.shell import source_code
 from rl_worker.shell.source_code import code_of, code_of_parts
 
 FILES = {
@@ -75,3 +76,18 @@ def test_installed_modules_and_builtin_ones_have_a_code_too() -> None:
     assert code_of("nowhere_at_all").hash == "none"
     assert code_of("json") == code_of("json")
     assert "json/__init__.py and" in code_of("json").place
+
+
+def test_packages_of_a_virtual_environment_in_the_folder_are_neither_imported_nor_counted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = folder / ".venv" / "site-packages"
+    for name, text in {"beside/__init__.py": "", "beside/broken.py": "raise RuntimeError('is imported')"}.items():
+        (installed / name).parent.mkdir(parents=True, exist_ok=True)
+        (installed / name).write_text(text)
+    (folder / "beside.py").unlink()
+    (folder / "single.py").write_text("from beside.broken import anything\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(installed)])
+    monkeypatch.setattr(source_code, "INSTALLED", {installed})
+    assert code_of("single").place == f"{folder}/single.py"
+    assert "beside" not in sys.modules
