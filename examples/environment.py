@@ -13,7 +13,7 @@ from gymnasium.wrappers import TimeLimit
 
 
 class Corridor(gymnasium.Env[Any, Any]):
-    """The treasure is worth 1 and ends the game; each step in the first room is worth 0.01."""
+    """The treasure is worth 1 and ends the game; each step in the first room is worth 0.001."""
 
     action_space = Discrete(2)  # 0: left, 1: right
 
@@ -29,7 +29,7 @@ class Corridor(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.room = max(0, self.room + (1 if action == 1 else -1))
         is_there = self.room == self.rooms - 1
-        return self._seen(), 1.0 if is_there else 0.01 * (self.room == 0), is_there, False, {}
+        return self._seen(), 1.0 if is_there else 0.001 * (self.room == 0), is_there, False, {}
 
     def _seen(self) -> Any:
         return np.eye(self.rooms, dtype=np.float32)[self.room]

@@ -30,8 +30,9 @@ from common.settings.run_settings import flag_of, flat_settings, run_from_dict, 
 from common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, RunSpec
 
 S = TypeVar("S")
-# The settings of the own algorithm at an import path, given by name: the struct with their types and defaults.
-OwnSettings = Callable[[str, Mapping[str, Any]], msgspec.Struct]
+# The settings of the own algorithm at an import path, given by name, and those of our methods that the run would have
+# without it: the struct with their types and defaults.
+OwnSettings = Callable[[str, Mapping[str, Any], Sequence[msgspec.Struct]], msgspec.Struct]
 Typed = dict[str, list[str]]  # flags, as --like-this, with their values
 _OWN = "MODULE:NAME"
 _INLINE = tyro.conf.arg(name="")
@@ -112,7 +113,7 @@ def parse_with_run(
     print_version(typed, prog)
     _print_short_help(typed, settings, prog)
     start, overrides, remark = starting_run(typed, default_preset)
-    own = _own_algorithm(start, typed, own_settings)
+    own = _own_algorithm(start, typed, default_preset, own_settings)
     run_flags = _run_flags(start, own, _flags_of(settings) | _flags_of(StartingPoint))
     _check_names(typed, run_flags | _flags_of(settings) | _flags_of(StartingPoint))
     flags: Any = tyro.cli(
@@ -194,14 +195,24 @@ def _named_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str, An
     return load_preset(default_preset), {}, ""
 
 
-def _own_algorithm(start: RunSpec, typed: Typed, own_settings: OwnSettings | None) -> msgspec.Struct | None:
+def _own_algorithm(
+    start: RunSpec, typed: Typed, default_preset: str, own_settings: OwnSettings | None
+) -> msgspec.Struct | None:
     """The settings of the starting run's own algorithm with their types and defaults; None if nobody may import it."""
     given = start.to_dict()["algorithm"]
     path = given.pop("name")
     is_named = path in typed.get("--algorithm", ()) or module_of(path) in typed.get("--import", ())
     if own_settings is None or not is_import_path(path) or not is_named:
         return None
-    return own_settings(path, given)
+    return own_settings(path, given, _without_own(typed, default_preset))
+
+
+def _without_own(typed: Typed, default_preset: str) -> list[msgspec.Struct]:
+    """The settings of our methods in the same run, which a subclass of one of them starts from."""
+    environment = _value(typed, "--environment")
+    if environment is None or any(flag in typed for flag in ("--preset", "--config", "--resume")):
+        return [_named_run(typed, default_preset)[0].algorithm]
+    return [recipe_for(environment, algorithm=name).algorithm for name in ALGORITHM_SETTINGS]
 
 
 def _run_flags(start: RunSpec, own: msgspec.Struct | None, others: set[str]) -> set[str]:

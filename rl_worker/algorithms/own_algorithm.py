@@ -6,11 +6,12 @@ texts. Two names mean to the server what they mean to the methods of ps-rl: `unr
 and `target_interval`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 import torch
+from msgspec import NODEFAULT
 
 from common.errors import SettingsError
 from common.settings.run_settings import flag_of
@@ -45,8 +46,13 @@ class OwnAlgorithm(Protocol):
         ...
 
 
-def own_settings(path: str, given: Mapping[str, Any]) -> msgspec.Struct:
-    """The settings of the algorithm at an import path, of which some are given. Raises SettingsError."""
+def own_settings(path: str, given: Mapping[str, Any], without_it: Sequence[msgspec.Struct] = ()) -> msgspec.Struct:
+    """
+    The settings of the algorithm at an import path, of which some are given. Raises SettingsError.
+
+    `without_it` are settings of our methods in the same run. An algorithm whose settings are a subclass of theirs
+    starts from their values, but for defaults of its own.
+    """
     flag = f"--algorithm {path}"
     kind = getattr(_part(path), "settings", None)
     if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct) and "unroll_length" in kind.__struct_fields__):
@@ -54,7 +60,7 @@ def own_settings(path: str, given: Mapping[str, Any]) -> msgspec.Struct:
     if unknown := [name for name in given if name not in kind.__struct_fields__]:
         there_are = ", ".join(kind.__struct_fields__)
         raise SettingsError(f"{flag}: has no setting {unknown[0]} ({flag_of(f'algorithm.{unknown[0]}')}); {there_are}")
-    tagged = dict(given)
+    tagged = _inherited(kind, without_it) | dict(given)
     if (tag_field := kind.__struct_config__.tag_field) is not None:
         tagged[tag_field] = kind.__struct_config__.tag
     try:
@@ -64,6 +70,18 @@ def own_settings(path: str, given: Mapping[str, Any]) -> msgspec.Struct:
         where = f" for algorithm{place.strip('`')}" if place else ""
         raise SettingsError(f"{flag}: {problem[:1].lower()}{problem[1:]}{where}") from error
     return made
+
+
+def _inherited(kind: type[msgspec.Struct], without_it: Sequence[msgspec.Struct]) -> dict[str, Any]:
+    """The values of the first of these settings that this kind is derived from, where it has the same default."""
+    base = next((one for one in without_it if issubclass(kind, type(one))), None)
+    if base is None:
+        return {}
+    defaults = {field.name: field.default for field in msgspec.structs.fields(type(base))}
+    same = {
+        field.name for field in msgspec.structs.fields(kind) if defaults.get(field.name, NODEFAULT) == field.default
+    }
+    return {name: value for name, value in msgspec.to_builtins(base).items() if name in same}
 
 
 def build_own(run: RunSpec, path: str, spaces: Spaces, *, device: torch.device, seed: int) -> Algorithm:

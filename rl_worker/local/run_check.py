@@ -105,11 +105,11 @@ def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool) -> lis
             raise SettingsError(f"--environment {run.environment.id}: fails when it is tried: {why}") from error
 
 
-def own_settings(path: str, given: Mapping[str, Any]) -> msgspec.Struct:
+def own_settings(path: str, given: Mapping[str, Any], without_it: Sequence[msgspec.Struct]) -> msgspec.Struct:
     """The settings of a user's own algorithm. It loads torch, as such an algorithm does. Raises SettingsError."""
     from rl_worker.algorithms import own_algorithm
 
-    return own_algorithm.own_settings(path, given)
+    return own_algorithm.own_settings(path, given, without_it)
 
 
 def check_listening(host: str, port: int) -> None:

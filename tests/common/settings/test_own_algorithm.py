@@ -88,7 +88,7 @@ class Mine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parsed(*typed: str, kind: type[msgspec.Struct] = Mine) -> Parsed[Any]:
-    def own(path: str, given: Any) -> msgspec.Struct:
+    def own(path: str, given: Any, without_it: Any) -> msgspec.Struct:
         return msgspec.convert(given, kind)
 
     return parse_with_run(

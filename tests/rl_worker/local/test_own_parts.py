@@ -11,12 +11,15 @@ import pytest
 import torch
 
 from common.errors import SettingsError
+from common.program.flags import parse_with_run
 from common.settings.own_algorithm import own_algorithm
 from common.settings.run_settings import with_settings
 from common.settings.run_spec import RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.algorithms.own_algorithm import own_settings
 from rl_worker.environments.make import make_environments
+from rl_worker.local import run_check
+from rl_worker.local.cluster import ClusterSettings
 from rl_worker.local.run_check import check_run
 from tests.rl_worker.own_parts import PARTS, parts_with
 
@@ -149,3 +152,50 @@ def test_an_own_algorithm_gets_its_settings_with_their_types_and_defaults(folder
     agent: Any = build_agent(run, environments, device=torch.device("cpu"), seed=0)
     assert (type(agent).__name__, agent.unroll_length, agent._settings.temperature) == ("Method", 4, 0.5)
     environments.close()
+
+
+SUBCLASSES = """
+from common.settings.run_spec import A3CSettings, NStepQSettings
+from rl_worker.algorithms.a3c import A3C
+from rl_worker.algorithms.n_step_q import NStepQ
+
+class Certain(A3C):
+    class settings(A3CSettings, frozen=True, kw_only=True):
+        entropy_weight: float = 0.5  # of its own
+        penalty: float = 0.1
+
+class Mine(NStepQ):
+    settings = NStepQSettings
+"""
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["--preset", "cartpole"], {"epochs": 6, "discount": 0.98, "unroll_length": 32, "entropy_weight": 0.5}),
+        (["--preset", "cartpole", "--epochs", "2"], {"epochs": 2, "discount": 0.98}),
+        (["--environment", CARTPOLE], {"epochs": 5, "reward_normalization": "returns", "penalty": 0.1}),
+        (["--preset", "cartpole-n-step-q"], {"epochs": 1, "entropy_weight": 0.5}),  # another method's settings
+    ],
+)
+def test_a_subclass_of_our_method_starts_from_the_settings_that_the_run_has_without_it(
+    typed: list[str], expected: dict[str, Any], folder: Path
+) -> None:
+    (folder / "own_parts_here.py").write_text(SUBCLASSES)
+    assert settings_of(*typed, "--algorithm", "own_parts_here:Certain").items() >= expected.items()
+
+
+def test_a_subclass_of_a_q_method_starts_from_the_defaults_of_that_method(folder: Path) -> None:
+    (folder / "own_parts_here.py").write_text(SUBCLASSES)
+    own = settings_of("--environment", CARTPOLE, "--algorithm", "own_parts_here:Mine")
+    ours = settings_of("--environment", CARTPOLE, "--algorithm", "n_step_q")
+    assert own | {"name": ""} == ours | {"name": ""}
+
+
+def settings_of(*typed: str) -> dict[str, Any]:
+    """The section [algorithm] of the run that rl-cluster makes of these flags."""
+    flags = parse_with_run(
+        ClusterSettings, typed, prog="rl-cluster", default_preset="pong", own_settings=run_check.own_settings
+    )
+    section: dict[str, Any] = flags.run.to_dict()["algorithm"]
+    return section
