@@ -172,16 +172,20 @@ class Run:
             raise ImportError("Run.frame needs pandas: pip install pandas; Run.curve does without") from error
         return pandas.DataFrame([msgspec.to_builtins(row) for row in self._rows()])
 
-    def evaluate(self, *, episodes: int = 100, greedy: bool = False, seed: int = 1_000_000) -> Result:
+    def evaluate(
+        self, *, episodes: int = 100, greedy: bool = False, seed: int = 1_000_000, imports: Sequence[str] = ()
+    ) -> Result:
         """
         Full games with the best weights (or the newest sound ones), played by `rl-eval` in a process of its own.
 
-        The same seed gives the same games. Raises PsRlError with what rl-eval says.
+        The same seed gives the same games. `imports` names the modules of parts of your own, as `train` does. Raises
+        PsRlError with what rl-eval says.
         """
         with tempfile.TemporaryDirectory() as place:
             path = Path(place) / "result.json"
             flags = ["--checkpoint", str(self.folder), "--episodes", str(episodes), "--seed", str(seed)]
             flags += ["--json", str(path), *(["--greedy"] if greedy else [])]
+            flags += ["--import", *imports] if imports else []
             done = subprocess.run(rl_eval_command(flags), capture_output=True, text=True, check=False)
             if done.returncode:
                 raise PsRlError((done.stderr.strip().splitlines() or ["rl-eval failed"])[-1])

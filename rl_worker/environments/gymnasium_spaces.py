@@ -31,6 +31,7 @@ from rl_worker.environments.spaces import (
     MultiDiscreteActions,
     ObservationSpace,
     mask_size,
+    packed,
     packed_space,
     usable_mask,
 )
@@ -167,10 +168,7 @@ class ArrayObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
             return arrays[0]
         if self._masks != "none":
             arrays.append(self.codec.mask(observation[MASK] if self._masks == "key" else info[MASK]))
-        packed = np.zeros(space.shape, np.uint8)
-        for part, array in zip(space.parts, arrays, strict=True):
-            part.of(packed)[...] = array
-        return packed
+        return packed(space, arrays)
 
 
 def shows_masks(environment: gymnasium.Env[Any, Any]) -> bool:

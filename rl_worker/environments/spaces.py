@@ -74,6 +74,14 @@ def packed_space(parts: Sequence[tuple[Literal["image", "vector", "mask"], tuple
     return ObservationSpace((offset,), np.dtype(np.uint8), tuple(placed))
 
 
+def packed(space: ObservationSpace, arrays: Sequence[NDArray[Any]]) -> NDArray[np.uint8]:
+    """One packed observation [bytes] of its parts, in the order of `space.parts`."""
+    row = np.zeros(space.shape, np.uint8)
+    for part, array in zip(space.parts, arrays, strict=True):
+        part.of(row)[...] = array
+    return row
+
+
 @dataclass(frozen=True)
 class DiscreteActions:
     """One of the actions 0 … count − 1. A mask has `count` elements."""

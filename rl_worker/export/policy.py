@@ -23,7 +23,7 @@ from common.run_folder.shard_folders import newest_set
 from common.settings.import_paths import module_of
 from common.sockets.curve import ClientKeys, CurveFlags
 from rl_worker.agent import build_agent
-from rl_worker.environments.spaces import ActionSpace, ObservationSpace
+from rl_worker.environments.spaces import ActionSpace, ObservationSpace, packed
 from rl_worker.export.policy_folder import MODEL, ExportedPolicy, read_model
 from rl_worker.export.spaces_record import PolicySpaces
 from rl_worker.networks.flat_network import FlatNetwork
@@ -60,20 +60,37 @@ class Policy:
         self._state = self._agent.initial_state(1)
         self._is_first = True
 
-    def act(self, observation: NDArray[Any], *, greedy: bool = False) -> NDArray[Any]:
+    def act(self, observation: NDArray[Any] | Sequence[NDArray[Any]], *, greedy: bool = False) -> NDArray[Any]:
         """
         The action for an observation of shape `observations.shape`: int64 [] or [K], or float32 [A].
 
-        It is sampled from the policy, or the most probable one if `greedy`. Raises ValueError for another shape.
+        An observation of several parts (of a Dict, or with a mask) is a list of arrays, one for each of
+        `observations.parts` in their order: all numbers as one vector, images with their channels first, the mask. The
+        action is sampled from the policy, or the most probable one if `greedy`. Raises ValueError for other shapes.
         """
-        seen = np.asarray(observation)
-        if seen.shape != self.observations.shape:
-            raise ValueError(f"an observation has shape {self.observations.shape}, and this one {seen.shape}")
-        batch = torch.from_numpy(seen[None].astype(self.observations.dtype, copy=True))
+        batch = torch.from_numpy(self._array(observation)[None].astype(self.observations.dtype, copy=True))
         starts = torch.tensor([self._is_first])
         decision = self._agent.act(batch, self._state, starts, greedy=greedy)
         self._state, self._is_first = decision.state, False
         return decision.actions[0].numpy()
+
+    def _array(self, observation: Any) -> NDArray[Any]:
+        """One array, as the network sees it. Raises ValueError."""
+        parts = self.observations.parts
+        if parts and isinstance(observation, list | tuple):
+            arrays = [np.asarray(part) for part in observation]
+            if [array.shape for array in arrays] != [part.shape for part in parts]:
+                raise ValueError(
+                    f"an observation has the parts {self.observations}; these have the shapes "
+                    f"{', '.join(str(list(array.shape)) for array in arrays)}"
+                )
+            return packed(self.observations, arrays)
+        seen = np.asarray(observation)
+        if seen.shape == self.observations.shape:
+            return seen
+        if parts:
+            raise ValueError(f"an observation is a list of its parts: {self.observations}")
+        raise ValueError(f"an observation has shape {self.observations.shape}, and this one {seen.shape}")
 
 
 def load_policy(

@@ -142,6 +142,20 @@ def test_a_policy_takes_the_scale_of_observations_along_and_not_that_of_returns(
     np.testing.assert_array_equal(load_policy(tmp_path).act(seen, greedy=True), expected.numpy())
 
 
+def test_an_observation_of_several_parts_is_a_list_of_them(tmp_path: Path) -> None:
+    parts = packed_space([("vector", (2,), np.float32), ("image", (1, 9, 9), np.uint8), ("mask", (3,), np.uint8)])
+    exported(tmp_path, a_run(), PolicySpaces(parts, DiscreteActions(3)))
+    policy = load_policy(tmp_path)
+    image = np.zeros((1, 9, 9), np.uint8)
+    assert [policy.act([np.array([0.5, 1]), image, np.array([0, 0, 1])]) for _ in range(9)] == [2] * 9, (
+        "the mask counts"
+    )
+    with pytest.raises(ValueError, match=r"has the parts vector float32 \[2\], .*; these have the shapes \[3\], "):
+        policy.act([np.ones(3), image, np.ones(3)])
+    with pytest.raises(ValueError, match="is a list of its parts: vector"):
+        policy.act({"position": np.ones(2)})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("damage", ["cut", "another format", "no file"])
 def test_a_damaged_policy_is_an_error_that_names_the_file(tmp_path: Path, damage: str) -> None:
     exported(tmp_path, a_run(), PolicySpaces(numbers(3), DiscreteActions(2)))
