@@ -46,11 +46,11 @@ class _Queue:
 
     def add_event(self, event: Event) -> None:
         """Where too many events wait, the oldest is dropped; the one after it counts those that are missing."""
-        self.events.append(event)
-        if len(self.events) > MOST_EVENTS_WAITING:
+        if len(self.events) == MOST_EVENTS_WAITING:
             oldest = self.events.popleft()
             missed = self.events[0].missed + oldest.missed + 1
             self.events[0] = msgspec.structs.replace(self.events[0], missed=missed)
+        self.events.append(event)
 
 
 class SendQueue:

@@ -54,7 +54,7 @@ def test_what_is_no_run_and_no_policy_is_named(tmp_path: Path) -> None:
         load_policy(tmp_path / "missing")
 
 
-@pytest.mark.parametrize("end", ["of the program", "by kill -9"])
+@pytest.mark.parametrize("end", [pytest.param("of the program", marks=pytest.mark.nightly), "by kill -9"])
 def test_the_processes_of_a_run_end_with_the_python_process(end: str, programs: Programs, tmp_path: Path) -> None:
     stay = "stay" if end == "by kill -9" else "leave"
     program = programs.start("tests.integration.started_run", str(tmp_path / "run"), stay)
