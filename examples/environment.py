@@ -36,5 +36,5 @@ class Corridor(gymnasium.Env[Any, Any]):
 
 
 def make_corridor() -> gymnasium.Env[Any, Any]:
-    """What the import path names: called once for each environment of each worker."""
+    """The function that the import path names, called once for each environment of each worker."""
     return TimeLimit(Corridor(rooms=10), max_episode_steps=50)

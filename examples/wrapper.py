@@ -23,5 +23,5 @@ class WithoutVelocities(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = Box(shown.low[POSITIONS], shown.high[POSITIONS], dtype=np.float32)
 
     def observation(self, observation: Any) -> Any:
-        """What the agent sees."""
+        """The part of an observation that the agent sees."""
         return observation[POSITIONS]

@@ -1,5 +1,5 @@
 """
-What readers by keyboard and by ear need, and the theme does not give: in the HTML of each page, when it is written.
+Needs of readers by keyboard and by ear that the theme leaves open: in the HTML of each page, when it is written.
 
 Captions of the navigation are headings without a level; code and tables scroll, and no key reaches them.
 """

@@ -26,7 +26,7 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Note:
-    """What a lane does: a box in it."""
+    """A box in a lane that says what it does."""
 
     lane: int
     text: str

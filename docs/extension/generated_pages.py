@@ -1,8 +1,8 @@
 """
 The parts of reference pages that are made from the code when the site is built.
 
-A page says where, with a comment in a line of its own: `<!-- from the code: settings -->`. What is made is Markdown;
-the page reads well without it in a repository viewer.
+A page says where, with a comment in a line of its own: `<!-- from the code: settings -->`. The generated text is
+Markdown; the page reads well without it in a repository viewer.
 """
 
 import re

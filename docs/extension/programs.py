@@ -62,7 +62,7 @@ def _commands(name: str, program: Callable[..., Any]) -> str:
 
 
 def help_of(program: Callable[..., Any], arguments: list[str]) -> str:
-    """What a program prints for --help."""
+    """The output of a program for --help."""
     printed = io.StringIO()
     with mock.patch.dict("os.environ", COLUMNS="100", NO_COLOR="1"), redirect_stdout(printed), suppress(SystemExit):
         program([*arguments, "--help"])

@@ -1,4 +1,4 @@
-"""What is sent and what is left: the messages, the rows of a run folder's files, and the metrics for Prometheus."""
+"""The messages, the rows of a run folder's files, and the metrics for Prometheus, as tables."""
 
 import inspect
 from collections.abc import Iterator

@@ -48,6 +48,6 @@ def _section(title: str, section: str, kind: type) -> str:
 
 
 def adjustable() -> str:
-    """What ps-ctl set takes, and the values that are allowed."""
+    """The settings that ps-ctl set takes, and the values that are allowed."""
     rows = [(f"`{name.rpartition('.')[2]}`", f"`{name}`", str(kind)) for name, kind in ADJUSTABLE.items()]
     return table(("setting", "whole name", "values"), rows)
