@@ -1,5 +1,5 @@
 """
-The commands of `ps-ctl` that need no server: they read run folders and write files. What a policy is, `rl-eval` knows:
+The commands of `ps-ctl` that need no server: they read run folders and write files. `rl-eval` knows what a policy is:
 this program does not import it, but becomes it.
 """
 

@@ -37,7 +37,7 @@ class MlflowRun:
         new = [Param(key, str(value)) for key, value in run.settings.items() if key not in known_params]
         for first in range(0, len(new), MOST_PARAMS):
             self._client.log_batch(self._run, params=new[first : first + MOST_PARAMS])
-        # A parameter never changes; what a resume has changed is a tag.
+        # A parameter never changes; a setting that a resume has changed is a tag.
         changed = {key: value for key, value in run.settings.items() if known_params.get(key, str(value)) != str(value)}
         self._client.log_batch(self._run, tags=[RunTag(f"changed.{key}", str(value)) for key, value in changed.items()])
 

@@ -62,7 +62,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one game."""
+    """The result of one game."""
 
     game: str
     frames: list[int] = field(default_factory=list)  # of each seed

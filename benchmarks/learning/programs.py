@@ -1,7 +1,7 @@
 """
 Runs of rl-cluster and rl-eval, one after another, as a user would start them, and the numbers that they leave.
 
-Each run has a folder of its own. What a program prints goes into a log beside it.
+Each run has a folder of its own. The output of each program goes into a log beside it.
 """
 
 import json

@@ -48,7 +48,7 @@ class Flags:
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one seed. Minutes count from the start of the programs; None: the score was not reached."""
+    """The result of one seed. Minutes count from the start of the programs; None: the score was not reached."""
 
     seed: int
     steps: int  # when the run ended: at the score, or at its limit

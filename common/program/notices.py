@@ -97,6 +97,6 @@ class Notices:
                 log.warning("--notice-command %r takes more than %g s: that is no notice", command, LONGEST_SECONDS)
             return None
         finally:
-            with contextlib.suppress(ProcessLookupError):  # what the shell has started, too
+            with contextlib.suppress(ProcessLookupError):  # children of the shell, too
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()

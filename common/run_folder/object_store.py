@@ -2,7 +2,7 @@
 A folder in an object store: whole objects are put, read, listed and removed, by names below one URL.
 
 Any URL that fsspec knows (s3://bucket/folder, gs://…). It knows nothing of what the objects hold. Nothing is cached: a
-listing is what the store holds now. Whatever a store's client raises becomes a StoreError with its reason.
+listing is what the store holds now. Any exception of a store's client becomes a StoreError with its reason.
 """
 
 import errno

@@ -1,7 +1,7 @@
 """
 Import paths of a user's own parts: "my_pkg.sub:MyTorso", a module and a name in it.
 
-What follows the last colon is a Python name, or several with dots between them. A Gymnasium id behind a module
+The last colon is followed by a Python name, or several with dots between them. A Gymnasium id behind a module
 ("my_games:Line-v0") ends with a version, whose hyphen no Python name has: so an environment's id is one or the other.
 Nothing is imported here.
 """

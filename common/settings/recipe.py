@@ -2,7 +2,7 @@
 The settings that a run starts from when only an environment is named: one recipe for all, and nothing tuned to a game.
 
 - ALE games have the settings of the preset `atari`.
-- Everything else has RECIPE. What is seen decides the rest, in the worker: images have convolutions sized to them,
+- Everything else has RECIPE. Observations decide the rest, in the worker: images have convolutions sized to them,
   vectors have dense layers, and numbers are normalised as they come.
 - Rewards are clipped to ±1 on ALE games alone; elsewhere they are divided by the deviation of their discounted sum.
 

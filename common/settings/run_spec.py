@@ -87,7 +87,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What is imported from a module: the id, if one stands before it as in Gymnasium, and the wrappers."""
+        """The import paths of the section: the id, if a module stands before it as in Gymnasium, and the wrappers."""
         return (*((self.id,) if module_of(self.id) else ()), *self.wrapper)
 
     @property
@@ -448,7 +448,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What a worker imports from modules: of the environment, and an agent's own network and algorithm."""
+        """The import paths of a run: of the environment, and of an agent's own network and algorithm."""
         return (*self.environment.parts, *self.agent_parts)
 
     @property

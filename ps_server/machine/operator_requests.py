@@ -1,8 +1,8 @@
 """
 The requests of people who watch and steer a run: STATUS_REQUEST, SUBSCRIBE, WATCH, ADJUST and CHECKPOINT_REQUEST.
 
-An adjustment is in the next checkpoint, at the standby, and in the log. Which settings a run lets change, and what that
-does, is in ps_server/state/adjustments.py.
+An adjustment is in the next checkpoint, at the standby, and in the log. ps_server/state/adjustments.py has the settings
+that a run lets change, and the effect of each.
 """
 
 from collections.abc import Callable

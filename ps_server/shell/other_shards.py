@@ -1,7 +1,7 @@
 """
 The end of a sharded run: the shard that has ended it asks the others to end too.
 
-It asks when its own workers have left. Whatever these have pushed is then at the other shards as well.
+It asks when its own workers have left. All pushes of these are then at the other shards as well.
 """
 
 import logging

@@ -25,7 +25,7 @@ class OwnCode:
         self._first = {module: code for module, code in stated.items() if module in modules} | self._first
 
     def difference(self, stated: Mapping[str, Code]) -> str:
-        """What differs between the run's code and a worker's; "" if nothing does."""
+        """The difference between the run's code and a worker's; "" if there is none."""
         for module, code in stated.items():
             first = self._first.get(module, code)
             if first.hash != code.hash:

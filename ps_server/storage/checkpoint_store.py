@@ -107,7 +107,7 @@ class CheckpointStore:
             raise StoreError(f"{self.url}/{one.name}: cannot be read: {error}") from error
 
     def _remove_older(self, objects: list[Stored], *, keep: int) -> None:
-        """Keep the newest of each kind. What cannot be removed is tried again after the next checkpoint."""
+        """Keep the newest of each kind. A file that cannot be removed is tried again after the next checkpoint."""
         for kind, most in ((NEWEST, keep), (MILESTONES, keep), (BEST, 1)):
             for old in newest_first(objects, kind)[most:]:
                 try:

@@ -1,5 +1,5 @@
 "use strict";
-// What the page changes: settings, pause, checkpoints; with the present values and the history of adjustments.
+// The controls of the page: settings, pause, checkpoints; with the present values and the history of adjustments.
 
 function drawSteering(run) {
   const ready = steering && Boolean(run.status);

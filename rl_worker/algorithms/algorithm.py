@@ -41,7 +41,7 @@ class Algorithm(Protocol):
     gradient_clip: float  # greatest norm of a gradient; 0: no clipping
 
     def adjust(self, settings: Any) -> None:
-        """The settings of the run were adjusted; what follows is played and learned with these."""
+        """The settings of the run were adjusted; later steps are played and learned with these."""
         ...
 
     def begin_unroll(self, global_steps: int) -> None:

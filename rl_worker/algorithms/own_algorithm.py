@@ -32,7 +32,7 @@ OF_THE_SERVER = ("unroll_length", "target_interval")
 
 
 class OwnAlgorithm(Protocol):
-    """What the import path names; a subclass of A3C or of NStepQ needs `settings` alone."""
+    """The class that the import path names; a subclass of A3C or of NStepQ needs `settings` alone."""
 
     settings: type[Any]  # a msgspec.Struct; its fields are flags and keys of [algorithm], each with a default
 
@@ -103,7 +103,7 @@ def settings_in(run: RunSpec, path: str) -> msgspec.Struct:
     """
     The settings of the run's own algorithm, which is at this import path. Raises SettingsError.
 
-    What the server acts on has to be in the run: it knows no default of a class that it does not import.
+    Settings that the server acts on have to be in the run: it knows no default of a class that it does not import.
     """
     given = {name: value for name, value in run.to_dict()["algorithm"].items() if name != "name"}
     settings = own_settings(path, given)

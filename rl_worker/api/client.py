@@ -134,7 +134,7 @@ class ParameterServerClient:
     @property
     def settlement(self) -> Settlement | None:
         """
-        What became of the last push that has its reply: `verdict` ("applied", "discarded" or "duplicate"), `staleness`
+        The outcome of the last push that has its reply: `verdict` ("applied", "discarded" or "duplicate"), `staleness`
         in versions, and of a discarded one `reason`.
         """
         return self._settlement

@@ -1,9 +1,9 @@
 """
 A user's own hooks, `--hook my_pkg:MyHooks`: what they may have, and how they are called.
 
-A worker that has the flag calls `on_episode` in its own process, between two unrolls: what takes long there slows that
-worker down. `on_checkpoint` is called in a process of its own on the host where the checkpoint appears. An error in a
-hook is logged, and training goes on.
+A worker that has the flag calls `on_episode` in its own process, between two unrolls: a slow one slows that worker
+down. `on_checkpoint` is called in a process of its own on the host where the checkpoint appears. An error in a hook is
+logged, and training goes on.
 """
 
 import logging

@@ -96,7 +96,7 @@ def _machine(name: str, workload: Workload, *, now: float) -> ParameterClient:
         host=as_text(socket.gethostname()),
         environments=1,
     )
-    # Nothing is kept for a restored server: what is pushed are zeros.
+    # Nothing is kept for a restored server: pushes are zeros.
     return ParameterClient(identity, patience_seconds=workload.join_seconds, resend_bytes=0, now=now)
 
 

@@ -1,7 +1,7 @@
 """
 The trial of a user's own network or algorithm before anything is started for its run: one short unroll, one gradient.
 
-Every member that training uses is used once, and what a wrong torso or algorithm returns is named.
+Every member that training uses is used once, and errors name the return value of a wrong torso or algorithm.
 """
 
 import torch

@@ -68,7 +68,7 @@ def _start(name: str, flags: Sequence[str]) -> PipedChild:
 
 
 def _print_line(name: str, line: str) -> None:
-    """Log lines of a worker contain its name; whatever else it prints gets it."""
+    """Log lines of a worker contain its name; its other output gets it."""
     sys.stderr.write((line if f" {name}: " in line else f"{name} | {line}") + "\n")
     sys.stderr.flush()
 

@@ -2,8 +2,8 @@
 Whether a run can be trained on this machine, checked before anything is started for it.
 
 The check makes one environment as a worker would, and takes one step. rl-cluster checks in a separate process: an
-environment that crashes ends that process alone, and what it has loaded is freed. Torch takes seconds to load, so it is
-loaded only to look for a GPU.
+environment that crashes ends that process alone, and its memory is freed. Torch takes seconds to load, so it is loaded
+only to look for a GPU.
 """
 
 import contextlib

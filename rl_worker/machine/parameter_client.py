@@ -252,7 +252,7 @@ class ParameterClient:
         return message.request, self._send_pending(now=now)
 
     def _replied(self, message: ToWorker, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
-        """A reply. What is sent because of it goes first: a caller that gets its reply sends more at once."""
+        """A reply. Messages that it causes go first: a caller that gets its reply sends more at once."""
         if isinstance(message, messages.Noted):
             self.is_first = message.first
         elif isinstance(message, messages.RunReply):

@@ -19,7 +19,7 @@ from common.errors import PsRlError
 from rl_worker.on_ray.processes import KeptRunning, RunPlan, ServerProcess, WorkerProcess
 
 POLL_SECONDS = 0.5  # between two looks at a program
-LINGER_SECONDS = 15.0  # of an actor whose program is over: who watches the run reads the end of it
+LINGER_SECONDS = 15.0  # of an actor whose program is over: watchers of the run read the end of it
 REPLY_SECONDS = 10.0
 
 

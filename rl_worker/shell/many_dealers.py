@@ -1,7 +1,7 @@
 """
 The connections of many workers in one thread: one DEALER each, and one wait for all of them.
 
-Vectors go by the wire, as from another host. What a worker sends, and when, its machine decides.
+Vectors go by the wire, as from another host. The machine of each worker decides what it sends, and when.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ class ManyDealers:
                     self._sockets[number].send_multipart(frames, zmq.NOBLOCK, copy=False)
 
     def close(self) -> None:
-        """End all connections; what was sent still leaves."""
+        """End all connections; messages that were sent still leave."""
         self._selector.close()
         self._context.destroy(linger=LINGER_MILLISECONDS)
 
