@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def none_left() -> Iterator[None]:
-    """Nothing more can be opened in this process; what is open stays so."""
+    """Nothing more can be opened in this process; open files stay so."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     next_one = os.dup(0)
     os.close(next_one)

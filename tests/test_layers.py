@@ -1,4 +1,4 @@
-"""Who may import whom, and what a file may touch, by the folder that it is in."""
+"""Imports between rooms, and what a file may touch, by the folder that it is in."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""Whatever the pages for people point at is there: files, and headings of pages."""
+"""Everything that the pages for people point at is there: files, and headings of pages."""
 
 import re
 from pathlib import Path

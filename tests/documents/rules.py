@@ -1,8 +1,8 @@
 """
 The rules for a command of a page, by the program that it starts. A program without a rule fails a test.
 
-The programs of ps-rl: their own parser takes the whole command line. Others: what they name in this repository exists,
-and a test runs just that. Rules raise AssertionError or what the parser raises.
+The programs of ps-rl: their own parser takes the whole command line. Others: the files that they name in this
+repository exist, and a test runs just that. Rules raise AssertionError or what the parser raises.
 """
 
 import importlib.util
@@ -53,7 +53,7 @@ OURS = {*WITH_RUN, *WITHOUT_RUN, *WITH_COMMANDS}
 
 
 class IsParsed(Exception):
-    """The command line was taken; what the command would do is not done."""
+    """The command line was taken; the command itself is not run."""
 
 
 def check(words: Sequence[str]) -> None:

@@ -56,7 +56,7 @@ def build(folder: Path) -> Path:
 
 
 def faults_of(page: Page) -> Iterator[str]:
-    """What is wrong with the links of a page."""
+    """The faults of a page's links."""
     for link in sorted(page.links | page.loads):
         parts = urlsplit(link)
         if parts.scheme == "data":

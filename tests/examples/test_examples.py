@@ -36,7 +36,7 @@ def test_a_page_shows_the_example_as_it_is(page: str, example: str) -> None:
 
 
 def corridor(**sections: Any) -> tuple[Any, float]:
-    """What is learned in 10,000 steps of the corridor, and its mean score; 1 is the best, 0.05 that of staying."""
+    """The algorithm after 10,000 steps of the corridor, and its mean score; 1 is the best, 0.05 that of staying."""
     environments = make_environments(Environment(id="examples.environment:make_corridor"), count=8)
     agent = learned(environments, steps=10_000, learning_rate=0.003, **{"algorithm": A3C, **sections})
     score = float(np.mean([game.score for game in play(agent, environments, episodes=16, greedy=False, seed=1)]))

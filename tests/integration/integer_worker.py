@@ -2,7 +2,7 @@
 A worker without a game: pushes integers whose sum is exact, as fast as the server takes them.
 
 Run it as a module: integer_worker HOST:PORT[,HOST:PORT] NAME UPDATES SEED [PARAMETERS [USER]]. Prints the sum of all
-that it has pushed, and stays: what the server may still lose, it has. With a USER (a number) it runs as that one.
+that it has pushed, and stays: it has all that the server may still lose. With a USER (a number) it runs as that one.
 """
 
 import encodings.idna  # noqa: F401  (resolving a name loads it, and another user may not be able to read the library)

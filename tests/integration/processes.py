@@ -85,7 +85,7 @@ class Programs:
         self.started: list[Program] = []
 
     def start(self, name: str, *flags: str, **how: Any) -> Program:
-        """`how`: what else Program takes."""
+        """`how`: further arguments of Program."""
         program = Program(name, *flags, log=self.folder / f"{len(self.started)}-{name}.log", **how)
         self.started.append(program)
         return program
@@ -156,7 +156,7 @@ def weights_of(endpoint: str, size: int) -> torch.Tensor:
 
 
 def status_of(endpoint: str) -> Status:
-    """What a server says of its run. Raises ServerUnreachable when it says nothing for a while."""
+    """The status that a server gives of its run. Raises ServerUnreachable when it says nothing for a while."""
     reply, _ = ask(endpoint, messages.StatusRequest(request=1), timeout_seconds=10)
     assert isinstance(reply, messages.StatusReply)
     return reply.status

@@ -18,7 +18,7 @@ from tests.integration.processes import Programs, status_of, wait_for
 
 
 def ps_ctl(*words: str) -> str:
-    """What it prints, also of an error."""
+    """The output of ps-ctl; an error's, too."""
     program = [str(Path(sys.executable).with_name("ps-ctl")), *words]
     return subprocess.run(program, capture_output=True, text=True, timeout=60, check=False).stdout
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def dependencies(extras: str) -> list[str]:
-    """What the image installs, as its Dockerfile asks for it."""
+    """The packages that the image installs, as its Dockerfile asks for them."""
     return _run(sys.executable, "docker/dependencies.py", extras, cwd=ROOT).split()
 
 
@@ -88,7 +88,7 @@ class Cluster:
         return answer
 
     def control(self, command: str, *flags: str, service: str = "server", server: str = "127.0.0.1:5555") -> str:
-        """What ps-ctl says in a container of that service. Raises CalledProcessError."""
+        """The output of ps-ctl in a container of that service. Raises CalledProcessError."""
         return self.compose("exec", "-T", service, "ps-ctl", command, "--server", server, *flags)
 
     def status_when(self, condition: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ CUTS = 16  # connections that are cut off before an attack counts as withstood
 
 
 class Attack:
-    """Connections that send frames, never the last one of a message; whoever is cut off comes back."""
+    """Connections that send frames, never the last one of a message; a connection that is cut off comes back."""
 
     def __init__(self, endpoint: str, server: Program, *, frame_bytes: int, first: bytes, most_bytes: int) -> None:
         """`most_bytes` of one connection, which then stays; `first` is said before."""

@@ -1,4 +1,4 @@
-"""What a newcomer types first at the real programs: for help, for versions, for what there is, with TAB."""
+"""A newcomer's first commands at the real programs: for help, for versions, for what there is, with TAB."""
 
 import subprocess
 import sys

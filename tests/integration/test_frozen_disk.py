@@ -23,7 +23,7 @@ IMAGE_BYTES = 2**26
 
 
 class Disk:
-    """A file system in a file, which can be frozen: who writes there waits, and cannot even be killed."""
+    """A file system in a file, which can be frozen: a writer there waits, and cannot even be killed."""
 
     def __init__(self, folder: Path) -> None:
         self.place = folder / "disk"

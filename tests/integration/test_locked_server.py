@@ -1,4 +1,4 @@
-"""CURVE with real programs: who has no authorised key is not answered, and a worker's key is not an admin's."""
+"""CURVE with real programs: a peer without an authorised key gets no answer; a worker's key is not an admin's."""
 
 import stat
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a user gets wrong is told in one sentence, with a status that is not 0, and never with a traceback."""
+"""A user's mistake is told in one sentence, with a status that is not 0, and never with a traceback."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whatever makes weights that are no numbers: a server of its own accord serves and saves sound ones again."""
+"""A server whose weights became NaN or Inf, by any cause, serves and saves sound ones again of its own accord."""
 
 import re
 import subprocess

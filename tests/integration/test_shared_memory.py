@@ -34,7 +34,7 @@ def worker(
 
 
 def pushed(program: Program) -> np.ndarray:
-    """What a worker has pushed in all, once it has pushed everything."""
+    """The sum of all pushes of a worker, once it has pushed everything."""
     wait_for(lambda: "pushed" in program.output and program.output.endswith("\n"), program=program)
     line = next(line for line in program.output.splitlines() if line.startswith("pushed"))
     return np.array(line.split()[1:], dtype=np.float64)

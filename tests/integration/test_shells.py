@@ -44,7 +44,7 @@ class Worker:
     parameters: RemoteParameters
 
     def train(self, newest: Newest, pushes: int) -> Newest:
-        """Each takes 1 from each weight; what comes back is looked at again when it is no longer the newest."""
+        """Each takes 1 from each weight; old weights of a reply are looked at again."""
         for _ in range(pushes):
             before, version = newest.weights, newest.version
             newest = self.parameters.push_pull(torch.ones(SIZE), computed_on=newest, steps=1)

@@ -1,4 +1,4 @@
-"""A short `make soak`: workers join and leave all the time. What their memory costs in the end takes a long one."""
+"""A short `make soak`: workers join and leave all the time. The growth of memory takes a long one."""
 
 import pytest
 

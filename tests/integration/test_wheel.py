@@ -1,5 +1,5 @@
 """
-What pip installs: the wheel, built from the source distribution as others get it, in an environment of its own and in a
+The wheel as pip installs it: built from the source distribution as others get it, in an environment of its own and in a
 folder outside of the checkout.
 """
 
@@ -34,7 +34,7 @@ DEADLINE_SECONDS = 120
 
 
 def run(command: Sequence[str | Path], *, folder: Path, status: int = 0) -> str:
-    """What a command prints, in a folder, without the checkout on its path."""
+    """The output of a command, in a folder, without the checkout on its path."""
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command,

@@ -1,4 +1,4 @@
-"""What lies in the working folder: an environment of one's own is found, and nothing in it breaks a program."""
+"""The working folder: an environment of one's own is found there, and nothing in it breaks a program."""
 
 import re
 import shutil
@@ -122,7 +122,7 @@ def test_a_run_of_ones_own_goes_on_when_the_command_line_names_its_module(
 
 
 def test_no_module_is_imported_on_the_word_of_a_stranger(programs: Programs, folder: Path, tmp_path: Path) -> None:
-    """Whoever came first has decided on an environment whose module would be found here, too."""
+    """The first worker has decided on an environment whose module would be found here, too."""
     trap, sprung = tmp_path / "trap", tmp_path / "sprung"
     trap.mkdir()
     (trap / "myenvs.py").write_text(f"open({str(sprung)!r}, 'w')\n{LINE}")

@@ -1,4 +1,4 @@
-"""A server machine and its standby in one thread; what passes between them are the bytes of the wire."""
+"""A server machine and its standby in one thread; the bytes of the wire pass between them."""
 
 from collections.abc import Sequence
 from typing import Any

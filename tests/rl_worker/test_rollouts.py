@@ -228,7 +228,7 @@ def test_pixels_are_kept_as_bytes() -> None:
 
 
 def test_each_observation_is_decided_on_once() -> None:
-    """What follows an unroll is decided on in the next one; last observations of games never are."""
+    """The observation after an unroll is decided on in the next one; last observations of games never are."""
     actor = ScriptedActor()
     collector = collector_of([game(0, 0, end="truncated")], [game(0)], unroll_length=3, actor=actor)
     collector.collect()

@@ -61,7 +61,7 @@ class LinearActorCritic:
         return network
 
     def recorded(self, seen: Experience) -> dict[str, list[float]]:
-        """What the behaviour policy notes of each step."""
+        """The record of each step that the behaviour policy keeps."""
         steps = range(len(seen.rewards))
         return {
             "values": [self.value(seen.observations[t]) for t in steps],

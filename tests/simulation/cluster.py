@@ -58,7 +58,7 @@ def integers(seed: int) -> Gradient:
 
 @dataclass(frozen=True)
 class Faults:
-    """What the network does to each message, by chance."""
+    """The faults of the network in each message, by chance."""
 
     drop: float = 0.0
     duplicate: float = 0.0
@@ -84,7 +84,7 @@ class Network:
             heapq.heappush(self._under_way, (arrives, next(self._order), deliver))
 
     def arrived(self, *, now: float) -> Iterator[Callable[[], None]]:
-        """What has arrived by now, in the order of arrival."""
+        """The deliveries that are due by now, in the order of arrival."""
         while self._under_way and self._under_way[0][0] <= now:
             yield heapq.heappop(self._under_way)[2]
 
@@ -134,7 +134,7 @@ class SimulatedWorker:
 
     @property
     def proof(self) -> str:
-        """What the server keeps of its secret."""
+        """The server's proof of its secret."""
         return proof_of(self.secret)
 
     def reconnect(self) -> None:
@@ -143,7 +143,7 @@ class SimulatedWorker:
         self.peer = f"{self.worker_id}/{self.process}/{self.connections}".encode()
 
     def next_call(self, reply: ToWorker | None, vector: Any, *, now: float) -> list[Effect]:
-        """What the trainer does with a reply; None: it has just joined."""
+        """The trainer's next call after a reply; None: it has just joined."""
         match reply:
             case None:
                 return self.machine.seed(SCHEMA, "float32", [self.weights.tobytes()], now=now)[1]
@@ -253,7 +253,7 @@ class SimulatedCluster:
                 self._do_worker(worker, worker.machine.tick(now=self.now))
 
     def kill_server(self) -> None:
-        """As kill −9: what was not in a checkpoint is gone."""
+        """As kill −9: updates outside of checkpoints are gone."""
         self.server_up = False
         self._writing = None
 
@@ -297,7 +297,7 @@ class SimulatedCluster:
         return self.server.run.weights.flat.numpy()
 
     def lost(self) -> np.ndarray:
-        """What is missing in the weights of the sum of all gradients made; with sgd and learning rate 1 exact."""
+        """The part of the sum of all gradients that the weights lack; with sgd and learning rate 1 exact."""
         return np.asarray(self.weights() + sum(worker.total for worker in self.workers))
 
     def distance_to_goal(self) -> float:
@@ -338,7 +338,7 @@ class SimulatedCluster:
         )
 
     def _welcome_of_shard_1(self, worker_id: str) -> Any:
-        """What the other shards are told of it: there worker wK has the number K."""
+        """The other shards are told this of it: there worker wK has the number K."""
         is_other = self.lineage.shard.number > 1
         return SimpleNamespace(first_shard="run-1", number=int(worker_id[1:])) if is_other else None
 

@@ -141,7 +141,7 @@ class OneThread:
 
 
 def train_to_the_end(connection: OneThread, environments: Environments, *, seed: int = 0) -> Algorithm:
-    """Train the connection's run until its budget is spent; what has learned, with the server's last weights."""
+    """Train the connection's run until its budget is spent; the algorithm, with the server's last weights."""
     agent = build_agent(connection.run, environments, device=torch.device("cpu"), seed=seed)
     measure_normalization(agent.network, environments, seed=seed)
     network = FlatNetwork(agent.network)

@@ -27,7 +27,7 @@ def a_cluster(
 
 @each_network
 def test_rounds_of_the_same_workers_come_to_the_same_bits(faults: Faults) -> None:
-    """Whatever the network does, and whoever is first: gradients are of the weights of the round before."""
+    """Gradients are of the weights of the round before, in any order and with any fault of the network."""
     calm = a_cluster("sync", Faults(), quorum=2)
     calm.run_to_the_end()
     for seed in range(3):
@@ -40,7 +40,7 @@ def test_rounds_of_the_same_workers_come_to_the_same_bits(faults: Faults) -> Non
 @each_network
 @pytest.mark.parametrize("seed", range(3))
 def test_rounds_come_to_the_same_bits_when_the_server_is_killed(faults: Faults, seed: int) -> None:
-    """What is sent again goes into the rounds that it was in, also when some of it is lost on the way."""
+    """Pushes that are sent again go into the rounds that they were in, also when some are lost on the way."""
     calm = a_cluster("sync", Faults(), quorum=2)
     calm.run_to_the_end()
     cluster = a_cluster("sync", faults, seed=seed, quorum=2)

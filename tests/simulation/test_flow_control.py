@@ -40,7 +40,7 @@ class CountedCluster(SimulatedCluster):
         super()._to_server(peer, frames)
 
 
-STEADY = Faults()  # nothing is lost or overtaken, and so nothing sent again: what is under way can be counted
+STEADY = Faults()  # nothing is lost or overtaken, and so nothing sent again: messages under way can be counted
 
 
 @pytest.mark.parametrize("vectors", [1, 3, 8, 20])
@@ -55,7 +55,7 @@ def test_pushes_in_flight_stay_within_the_budget(vectors: int) -> None:
 
 
 def test_without_a_budget_much_more_is_in_flight() -> None:
-    """What the test above would see, were there no credits."""
+    """The test above would see this, were there no credits."""
     cluster = CountedCluster(workers=8, updates=60, seed=1, faults=STEADY, in_flight=4, pulls=False)
     cluster.joined()
     cluster.run_to_the_end()

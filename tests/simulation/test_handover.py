@@ -18,7 +18,7 @@ WAITING = EXACT | {"consistency": {"rule": "ssp", "slack": 2}}  # pushes wait at
 
 
 def leave(pair: SimulatedPair) -> None:
-    """SIGTERM, and what the shell does until the process is gone."""
+    """SIGTERM, and the work of the shell until the process is gone."""
     pair.ask_to_leave()
     pair.run_until(lambda: pair.exited, within_seconds=HANDOVER_SECONDS + 0.3)
     if not pair.server.ending.fenced:

@@ -116,7 +116,7 @@ class Histories(RuleBasedStateMachine):
             assert len(worker.applied) == len(set(worker.applied)) == worker.acknowledged
 
     def all_workers(self) -> list[SimulatedWorker]:
-        """The killed one too: what it pushed may be in the weights, or may not."""
+        """The killed one too: its pushes may be in the weights, or may not."""
         return [*self.cluster.workers, *([self.dead] if self.dead else [])]
 
     def teardown(self) -> None:

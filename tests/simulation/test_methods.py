@@ -1,4 +1,4 @@
-"""What each method's gradient does to the server's weights, and a run that goes on over a restart of the server."""
+"""Each method's gradient and its effect on the server's weights; a run that goes on over a restart of the server."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,7 @@
 """
 Workers that are hundreds of pushes old, when the server that comes back knows none of them, or only the first few.
 
-The server takes pushes within a window of 64 sequences; what lies before it must never keep a worker out.
+The server takes pushes within a window of 64 sequences; sequences before it must never keep a worker out.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """
 A cluster whose vectors lie in shared memory, over a network that loses and keeps the order, as a connection does.
 
-Every push takes exactly 1 from each weight, so that the weights of version v are all 1 − v: what is torn, old or
-overwritten while somebody reads it shows at once.
+Every push takes exactly 1 from each weight, so that the weights of version v are all 1 − v: a vector that is torn, old
+or overwritten while somebody reads it shows at once.
 """
 
 import gc

@@ -81,7 +81,7 @@ def test_with_little_room_workers_let_go_only_of_what_the_standby_has(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The worker's buffer is full all the time, and each checkpoint lets it go on: what it lets go of must be here.
+    The worker's buffer is full all the time, and each checkpoint lets it go on: pushes that it lets go of must be here.
 
     A standby that lags because messages are lost is not dropped: it is to take over.
     """

@@ -75,7 +75,7 @@ def test_a_log_is_continued_and_holds_errors_too(started: list[Child], tmp_path:
     lines = child.log.read_bytes().splitlines()
     assert lines[0] == b"before \xff"
     assert set(lines[1:]) == {b"to the log", b"on stderr"}
-    assert child.last_line() in ("to the log", "on stderr"), "what is no UTF-8 does no harm"
+    assert child.last_line() in ("to the log", "on stderr"), "bytes that are no UTF-8 do no harm"
 
 
 def test_a_child_has_one_thread_for_mathematics_and_no_terminal_of_its_parent(

@@ -81,7 +81,7 @@ Screens = Callable[..., str]
 
 @pytest.fixture
 def screens(monkeypatch: pytest.MonkeyPatch) -> Screens:
-    """What a terminal of a width shows while it is given one status after another; the last of its frames."""
+    """The last frame that a terminal of a width shows when it is given one status after another."""
 
     def shown(*statuses: Status, width: int, height: int = 40, finish: bool = False, encoding: str = "utf-8") -> str:
         file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)

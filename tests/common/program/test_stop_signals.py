@@ -60,7 +60,7 @@ def test_a_signal_is_raised_at_once(number: int) -> None:
 
 @each_signal
 def test_a_second_signal_changes_nothing(number: int) -> None:
-    """The program is on its way out: what it does there must not be torn."""
+    """The program is on its way out: its last work must not be torn."""
     stop = StopSignal(raises=True)
     with pytest.raises(Interrupted):
         os.kill(os.getpid(), number)

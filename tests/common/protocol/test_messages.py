@@ -177,7 +177,7 @@ def test_the_page_and_the_code_agree_on_the_messages_with_a_vector() -> None:
 
 @pytest.mark.parametrize("kind", EVERY_MESSAGE)
 def test_no_message_can_carry_a_character_that_fools_its_reader(kind: type[Message]) -> None:
-    """Whoever adds a text to a message says which characters it may have: `common/protocol/names.py`."""
+    """Each text of a message says which characters it may have: `common/protocol/names.py`."""
     for text in texts_in(inspect.type_info(kind)):
         assert text.pattern is not None, f"{kind.__name__} has a text of any characters"
         assert not any(re.search(text.pattern, unsafe) for unsafe in UNSAFE), text.pattern

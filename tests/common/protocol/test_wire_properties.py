@@ -39,7 +39,7 @@ def messages_to(read: Read) -> st.SearchStrategy[Message]:
 
 
 def assert_read_or_refused(read: Read, frames: Sequence[Buffer]) -> None:
-    """Any error but WireError fails the test. What is read can be printed; what is not, can be answered."""
+    """Any error but WireError fails the test. A message that is read can be printed, others can be answered."""
     try:
         message, _ = read(frames)
     except WireError as error:

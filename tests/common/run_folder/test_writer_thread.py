@@ -26,7 +26,7 @@ print(writer.close(within_seconds=0.01))
 
 @pytest.fixture
 def goes_on() -> Iterator[threading.Event]:
-    """What a stuck piece of work waits for."""
+    """The event that a stuck piece of work waits for."""
     event = threading.Event()
     yield event
     event.set()

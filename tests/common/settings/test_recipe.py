@@ -1,4 +1,4 @@
-"""What a newcomer types first, `--environment ID`, starts from one recipe."""
+"""A newcomer's first command, `--environment ID`, starts from one recipe."""
 
 import pytest
 

@@ -117,7 +117,7 @@ def test_chatter_does_not_prolong_the_patience() -> None:
 
 def test_nobody_there_is_silence() -> None:
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))  # bound but not listening: whoever connects is turned away
+        free.bind(("127.0.0.1", 0))  # bound but not listening: connections are turned away
         address = f"127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(ServerUnreachable, match="is a ps-server listening there"):
             ask(address, Heartbeat(request=1), timeout_seconds=0.1)

@@ -68,7 +68,7 @@ def test_bytes_reserved_later_are_mapped_where_the_segment_is_open(segment: Segm
 
 
 def test_nobody_can_cut_it_off(segment: Segment) -> None:
-    """Whoever still read there would get SIGBUS."""
+    """A process that still read there would get SIGBUS."""
     segment.reserve(PAGE_BYTES)
     other = Segment.open(segment.name)
     for one in (segment, other):

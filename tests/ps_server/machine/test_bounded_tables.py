@@ -65,5 +65,5 @@ def test_after_many_lives_the_machine_holds_no_more_than_after_some(monkeypatch:
         a_life(server, number)
         if number % 50 == 0:
             held.append(things_in(server.machine))
-    assert held[0] > 500, "what was counted is not the machine"
+    assert held[0] > 500, "the count is not that of the machine"
     assert max(held[10:]) <= 1.05 * max(held[:10]), held

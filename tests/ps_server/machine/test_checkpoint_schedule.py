@@ -124,7 +124,7 @@ def test_a_request_is_answered_when_the_checkpoint_failed(plan: CheckpointSchedu
 
 
 def test_a_request_during_a_write_is_answered_by_the_next_checkpoint(plan: CheckpointSchedule, ledger: Ledger) -> None:
-    """Who asks for a checkpoint wants what is there now; the one under way is older."""
+    """A request for a checkpoint is for the present weights; the one under way is older."""
     plan.ask(b"1", 10)
     plan.started(5, ledger.to_dict(), now=START)
     plan.ask(b"2", 20)

@@ -18,7 +18,7 @@ def a_server(rule: str, workers: Sequence[str] = ("a", "b"), **settings: Any) ->
 
 
 def answers(effects: Sequence[Effect]) -> Answers:
-    """What is said of pushes, in order."""
+    """The peers, sequences and verdicts of settled pushes, in order."""
     said = [(send.to.decode(), settlement_of(send.message)) for send in sends(effects)]
     return [(peer, settled.sequence, settled.verdict) for peer, settled in said if isinstance(settled, Settlement)]
 
@@ -26,19 +26,19 @@ def answers(effects: Sequence[Effect]) -> Answers:
 def push(
     server: Transcript, worker: str, sequence: int, gradient: Sequence[float] = (1, 1, 1), **fields: Any
 ) -> Answers:
-    """Push; what is answered to anybody because of it."""
+    """Push; the replies to anybody that it causes."""
     peer = fields.pop("peer", worker)
     message = server.push_of(sequence, **fields)
     return answers(server.machine.receive(peer.encode(), message, encoded(gradient), now=server.now))
 
 
 def notes(server: Transcript) -> list[str]:
-    """What the last message had the server tell people."""
+    """The notes for people that the last message caused."""
     return [effect.text for effect in server.effects if isinstance(effect, Note)]
 
 
 def silent(server: Transcript, *talkative: str) -> Answers:
-    """Enough time passes to end the leases of all others; what is answered in it."""
+    """Enough time passes to end the leases of all others; the replies in it."""
     said: Answers = []
     for _ in range(3):
         said += answers(server.after(LEASE_SECONDS / 2.5))
@@ -104,7 +104,7 @@ def a_paced_server(*workers: str, slack: int) -> Transcript:
 def test_a_push_that_would_make_another_too_late_waits_for_it() -> None:
     server = a_paced_server("a", "b", slack=1)
     assert push_pull(server, "a", 1, computed_on=1) == [("a", 1, "applied")]
-    assert push_pull(server, "a", 2, computed_on=2) == [], "what b is computing would be two versions late"
+    assert push_pull(server, "a", 2, computed_on=2) == [], "b's gradient would be two versions late"
     assert push_pull(server, "b", 1, computed_on=1) == [("b", 1, "applied"), ("a", 2, "applied")]
     assert server.weights() == [-3, -3, -3]
 

@@ -15,7 +15,7 @@ from tests.ps_server.transcripts import CHECKPOINT_SECONDS, Transcript, encoded,
 
 
 def stops(server: Transcript) -> dict[bytes, str]:
-    """Who is told, unasked, that the run is over; and why."""
+    """The peers that are told, unasked, that the run is over; and why."""
     unasked = [send for send in sends(server.effects) if isinstance(send.message, Stop) and send.message.request == 0]
     assert len({send.to for send in unasked}) == len(unasked)
     return {send.to: send.message.reason for send in unasked if isinstance(send.message, Stop)}

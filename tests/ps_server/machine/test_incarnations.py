@@ -198,7 +198,7 @@ events = st.one_of(
 
 @given(st.lists(events, max_size=40))
 def test_of_the_processes_of_a_worker_id_one_at_a_time_is_served(happened: list[tuple[str, int]]) -> None:
-    """Whatever restarts and restores: each push of a process is applied at most once by each life of the ledger."""
+    """Each push of a process is applied at most once by each life of the ledger, over all restarts and restores."""
     server = Transcript.seeded(workers=("first",))
     numbers: dict[int, int] = {}  # what each process was last told
     peers = itertools.count()

@@ -103,7 +103,7 @@ def test_the_same_incarnation_on_another_connection_is_the_same_member(members: 
 
 
 def test_the_old_connection_of_a_member_is_nobodys(members: Membership) -> None:
-    """What is still under way on it must not count for the member a second time."""
+    """Messages still under way on it must not count for the member a second time."""
     join(members, "a", b"1", now=100)
     join(members, "a", b"2", now=101)
     assert members.heard_from(b"1", now=102) is None

@@ -23,7 +23,7 @@ def subscribe(server: Transcript, peer: str = "watcher", **fields: Any) -> list[
 
 
 def noted(server: Transcript, *notes: Note) -> list[Effect]:
-    """What the shell does with notes."""
+    """The effects when the shell hands notes back to the machine."""
     return [effect for note in notes for effect in server.machine.noted(note, now=server.now)]
 
 

@@ -22,7 +22,7 @@ def watch(server: Transcript, worker: str, peer: str = "viewer") -> None:
 
 
 def viewers(effects: list[Effect]) -> list[str]:
-    """Who is sent the frame; nothing else is sent."""
+    """The peers that are sent the frame; nothing else is sent."""
     assert all(isinstance(send.message, WatchedFrame) for send in sends(effects))
     return [send.to.decode() for send in sends(effects)]
 

@@ -85,7 +85,7 @@ def test_a_fast_run_has_no_more_than_a_point_in_two_seconds() -> None:
     ]
     seen = [point["Losses/Entropy"] for report in reports if (point := made.add(report))]
     assert len(seen) == 5
-    assert seen[1] == pytest.approx(sum(range(3, 23)) / 20), "what comes in between is in the next one's mean"
+    assert seen[1] == pytest.approx(sum(range(3, 23)) / 20), "rows in between are in the next one's mean"
 
 
 def test_the_rest_is_a_point_of_the_last_reports() -> None:

@@ -29,7 +29,7 @@ def standby_of(server: Primary) -> StandbyStatus:
 
 
 def pass_time(server: Primary, seconds: float) -> list[Any]:
-    """In which the standby says that it lives and has nothing more; what the server notes."""
+    """In which the standby says that it lives and has nothing more; the server's notes."""
     noted = []
     for _ in range(round(seconds / 0.25)):
         server.after(0.25)
@@ -46,7 +46,7 @@ def save_anew(server: Primary) -> None:
 
 
 def presses(server: Primary, worker: str = "a") -> list[str]:
-    """The worker's resend buffer is half full; what the server notes."""
+    """The worker's resend buffer is half full; the server's notes."""
     server.heartbeat(worker, save_soon=True)
     return notes(server.effects)
 

@@ -40,7 +40,7 @@ def test_messages_that_wait_are_not_unfinished() -> None:
     connection.look(12 * MIB)
     assert connection.unfinished == 0, "one was delivered: more may be"
     connection.look(20 * MIB)
-    assert connection.unfinished == 9 * MIB - OVERHEAD_BYTES, "what was here then, and is not delivered in a round"
+    assert connection.unfinished == 9 * MIB - OVERHEAD_BYTES, "bytes that were here, and are not delivered in a round"
 
 
 def test_handshakes_and_heartbeats_do_not_count_as_unfinished_messages() -> None:

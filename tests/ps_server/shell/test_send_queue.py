@@ -1,4 +1,4 @@
-"""What waits for a peer that reads slowly, and what does not, over real sockets."""
+"""Messages that wait for a peer that reads slowly, and those that do not, over real sockets."""
 
 import msgspec
 import zmq

@@ -128,7 +128,7 @@ def test_the_gradient_is_only_read(settings: run_spec.Optimizer) -> None:
 
 @each_setting
 def test_weights_and_slots_are_changed_in_place(settings: run_spec.Optimizer) -> None:
-    """Whoever holds the vector or a slot sees every update: no step may put another tensor in its place."""
+    """A holder of the vector or a slot sees every update: no step may put another tensor in its place."""
     weights = torch.ones(SIZE)
     optimizer = optimizer_for(settings, SIZE)
     slots = dict(optimizer.slots)

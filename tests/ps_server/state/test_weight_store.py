@@ -86,7 +86,7 @@ def test_a_version_is_encoded_once_for_each_codec(monkeypatch: pytest.MonkeyPatc
     assert store.copies == 1, "float32 is no copy"
     assert store.snapshot("doubled").codec == "doubled"
     store.apply(vector(1, 1, 1), 1.0)
-    assert store.copies == 1, "what is encoded is held no more"
+    assert store.copies == 1, "an encoded snapshot is held no more"
 
 
 def test_a_snapshot_never_changes() -> None:
@@ -222,7 +222,7 @@ def test_copies_for_checkpoints_reuse_free_buffers() -> None:
         used |= {kept.data_ptr() for kept in store.vectors().values() if kept.dim()}
         store.apply(vector(1, 1, 1), 0.1)
     assert len(used) <= 5, "weights that go back and forth, the target, two slots"
-    assert torch.equal(held["weights"], vector(1, 2, 3)), "what is held is not written to"
+    assert torch.equal(held["weights"], vector(1, 2, 3)), "a held tensor is not written to"
 
 
 def test_a_restored_store_continues_bit_for_bit() -> None:

@@ -21,7 +21,7 @@ ADAM = {"name": "adam"}
 
 
 def learned(environments: Environments, *, steps: int, learning_rate: float, **sections: Any) -> Algorithm:
-    """What a run of so many steps has learned; its learning rate falls to a tenth."""
+    """The algorithm after a run of so many steps; its learning rate falls to a tenth."""
     settings = {
         "seed": 1,
         "environment": {"envs": environments.count},
@@ -86,7 +86,7 @@ def test_a_state_whose_episodes_terminate_is_worth_less() -> None:
 
 @torch.no_grad()
 def value_of_the_state(agent: Any) -> list[float]:
-    """In each step of an episode: what is remembered differs, what is seen does not."""
+    """In each step of an episode: the memory differs, the observation does not."""
     state, values = agent.initial_state(1), []
     for step in range(5):
         decision = agent.act(torch.ones(1, 1), state, torch.tensor([step == 0]))
@@ -103,8 +103,8 @@ class TMaze:
     """
     A corridor with a sign at its start and a junction at its end; the reward is 1 for the way that the sign showed.
 
-    Observations: the sign (±1, only at the start), and whether this is the junction. Signs take turns, so that whoever
-    does not remember the sign scores exactly ½ over an even number of games.
+    Observations: the sign (±1, only at the start), and whether this is the junction. Signs take turns, so that an agent
+    that does not remember the sign scores exactly ½ over an even number of games.
     """
 
     LENGTH = 4  # steps, the last one at the junction

@@ -28,7 +28,7 @@ class Experience:
         chance = np.random.default_rng(seed)
         rewards, values, after = chance.normal(size=(3, steps, environments))
         terminated, truncated = chance.random(size=(2, steps, environments)) < end
-        # What follows a step is seen again as the next step's observation, unless the episode ends in between.
+        # The observation after a step is seen again as the next step's, unless the episode ends in between.
         goes_on = ~(terminated | truncated)
         goes_on[-1] = False
         next_values = np.where(goes_on, np.roll(values, -1, axis=0), after)
@@ -43,7 +43,7 @@ class Experience:
         )
 
     def advantages(self, lambda_: float) -> Array:
-        """What the code under test makes of it: returns less values."""
+        """The result of the code under test: returns less values."""
         steps, next_values = self.steps, torch.tensor(self.next_values)
         before = [tensor.clone() for tensor in (*vars(steps).values(), next_values)]
         returns = lambda_returns(steps, next_values, lambda_)

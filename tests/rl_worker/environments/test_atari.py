@@ -64,7 +64,7 @@ def test_no_ops_make_games_start_apart(noop_max: int, alike: bool) -> None:
 
 @pytest.mark.parametrize(("fire_on_reset", "lives_lost"), [(True, 1), (False, 0)])
 def test_fire_is_pressed_for_the_agent_where_the_game_waits_for_it(fire_on_reset: bool, lives_lost: int) -> None:
-    """Who does nothing in Breakout loses the one ball that was served, or none."""
+    """An agent that does nothing in Breakout loses the one ball that was served, or none."""
     settings = Environment(id="ALE/Breakout-v5", noop_max=0, life_loss_ends_episode=True, fire_on_reset=fire_on_reset)
     environments = make_environments(settings, count=1)
     environments.reset(0)

@@ -85,7 +85,7 @@ def test_a_stack_begins_with_the_first_frame_repeated_and_ends_with_the_last() -
     assert final is not None
     assert grays(final)[0] == [1, 2, 3]
     assert grays(stack.step(numbered(51, 104), going, None)[0]) == [[50, 50, 51], [102, 103, 104]]
-    np.testing.assert_array_equal(seen, held, "what was handed out is the receiver's")
+    np.testing.assert_array_equal(seen, held, "a batch that was handed out is the receiver's")
     assert grays(after) == [[50, 50, 50], [101, 102, 103]]
 
 

@@ -1,4 +1,4 @@
-"""What the server of a cluster says when it starts: where it listens, that the run is over, or why it failed."""
+"""The server of a cluster as it starts: it says where it listens, that the run is over, or why it failed."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.rl_worker.local.test_supervision import ScriptedChild
 
 
 class LeavingServer(ScriptedChild):
-    """Leaves while it is waited for. What it has written while it served is removed by then."""
+    """Leaves while it is waited for. Its own files are removed by then."""
 
     def __init__(self, exit_status: int) -> None:
         super().__init__(age_seconds=1.0)

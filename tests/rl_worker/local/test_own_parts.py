@@ -31,7 +31,7 @@ TORSO = {"network.name": "own_parts_here:Torso"}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder with own_parts_here.py; what is imported from it is forgotten afterwards."""
+    """A working folder with own_parts_here.py; its modules are forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     (tmp_path / "own_parts_here.py").write_text(PARTS)

@@ -1,4 +1,4 @@
-"""What no worker could train is refused before anything is started, in one sentence that names the flag."""
+"""A run that no worker could train is refused before anything is started, in one sentence that names the flag."""
 
 import socket
 import sys
@@ -18,7 +18,7 @@ from tests.rl_worker.own_environments import LINE, line_with
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder; what is imported from it is forgotten afterwards."""
+    """A working folder; its modules are forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     before = set(sys.modules)

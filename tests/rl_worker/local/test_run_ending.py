@@ -1,4 +1,4 @@
-"""What rl-cluster prints when a run has ended."""
+"""The output of rl-cluster when a run has ended."""
 
 import shlex
 import sys

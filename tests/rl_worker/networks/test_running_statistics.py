@@ -91,7 +91,7 @@ def test_what_was_observed_is_pushed_once_and_the_weights_do_not_feel_it() -> No
     torch.testing.assert_close(added["0.total"], seen.sum(0))
     torch.testing.assert_close(added["0.squares"], seen.square().sum(0))
     assert not added["0.center"].any()
-    assert norm == pytest.approx(3**0.5), "what is added to statistics is not part of the norm, and is never clipped"
+    assert norm == pytest.approx(3**0.5), "sums for the statistics are not part of the norm, and are never clipped"
     second, _ = worker.flat.gradient_of(worker.network[1].weight.sum(), clip=0)  # type: ignore[union-attr, operator]
     assert not second[worker.flat.schema.weights :].any()
 

@@ -183,7 +183,7 @@ def test_a_game_is_a_copy_only_if_each_observation_action_and_reward_is_the_same
 
 
 def scores_of(*flags: str | Path, tmp_path: Path) -> dict[str, Any]:
-    """What rl-eval writes for its flags."""
+    """The file that rl-eval writes for its flags."""
     path = tmp_path / "result.json"
     assert evaluate([*map(str, flags), "--json", str(path)]) == 0
     result: dict[str, Any] = json.loads(path.read_text())

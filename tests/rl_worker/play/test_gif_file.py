@@ -83,7 +83,7 @@ def test_a_gif_lasts_as_long_as_the_game(steps_per_second: float) -> None:
     pictures, lasts = decoded(encoded(*screens, steps_per_second=steps_per_second))
     step = 1000 / steps_per_second
     assert sum(lasts) == pytest.approx(100 * step, abs=1000 / gif_file.MOST_FRAMES_PER_SECOND + 10)
-    assert min(lasts) >= 40, "what comes faster than viewers show it is left out"
+    assert min(lasts) >= 40, "frames that come faster than viewers show them are left out"
     assert len(pictures) <= 100
 
 

@@ -35,7 +35,7 @@ def test_everything_arrives_in_the_end(codec: str) -> None:
     assert isinstance(total, torch.Tensor)
     missing = (total - times * gradient)[:SIZE].abs().max()
     once = (sent(GradientEncoder(codec, SCHEMA), gradient) - gradient)[:SIZE].abs().max()
-    assert missing <= 40 * once, "what is missing must not grow with the number of gradients"
+    assert missing <= 40 * once, "the missing part must not grow with the number of gradients"
 
 
 @needs_error_feedback
