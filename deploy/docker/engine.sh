@@ -7,6 +7,7 @@
 # The working folder is the repository's root.
 BASE_IMAGE=python:3.11-slim-bookworm # what docker/Dockerfile names
 ENGINE_NAMESPACE=ps-rl-docker
+ENGINE_ADDRESS=10.213.1.1
 
 # docker_engine: afterwards `docker` and `docker compose` work; engine_away puts away what it started. Ends the script
 # with status 77 where no engine can be had.
@@ -21,7 +22,8 @@ docker_engine() {
     docker compose version >/dev/null 2>&1 || compose_plugin
     ip netns add "$ENGINE_NAMESPACE"
     ip -n "$ENGINE_NAMESPACE" link set lo up
-    start_engine "$ENGINE_NAMESPACE" "$lab"
+    ip -n "$ENGINE_NAMESPACE" addr add "$ENGINE_ADDRESS/32" dev lo
+    start_engine "$ENGINE_NAMESPACE" "$lab" "$ENGINE_ADDRESS"
     export DOCKER_HOST=unix://$lab/docker.sock
     time base_image
 }
@@ -38,13 +40,15 @@ engine_folder() {
     lab=$(cd "$lab" && pwd)
 }
 
-# start_engine NAMESPACE FOLDER: dockerd with all its files in FOLDER. Not `ip netns exec`: that mounts a /sys without
-# control groups.
+# start_engine NAMESPACE FOLDER ADDRESS: dockerd with all its files in FOLDER, and a name server at ADDRESS, which is one
+# of the namespace. Not `ip netns exec`: that mounts a /sys without control groups.
 start_engine() {
     mkdir -p "$2"
     : >"$2/dockerd.log"
+    nsenter "--net=/run/netns/$1" python3 deploy/docker/name_server.py "$3" &
+    echo $! >"$2/name-server.pid"
     setsid nsenter "--net=/run/netns/$1" dockerd --data-root "$2/data" --exec-root "$2/exec" \
-        --pidfile "$2/docker.pid" -H "unix://$2/docker.sock" >"$2/dockerd.log" 2>&1 &
+        --pidfile "$2/docker.pid" -H "unix://$2/docker.sock" --dns "$3" >"$2/dockerd.log" 2>&1 &
     local engine=$!
     if ! grep -q -m 1 'API listen' < <(timeout 60 tail --pid="$engine" -n +1 -f "$2/dockerd.log"); then
         tail -n 5 "$2/dockerd.log" >&2
@@ -59,6 +63,8 @@ stop_engine() {
         engine=$(<"$1/docker.pid")
         kill "$engine" && tail --pid="$engine" -f /dev/null
     fi
+    [[ ! -s $1/name-server.pid ]] || kill "$(<"$1/name-server.pid")" 2>/dev/null || true
+    rm -f "$1/name-server.pid"
     umount "$1/exec/netns/default" 2>/dev/null || true # the engine leaves this one mounted
 }
 
@@ -67,6 +73,12 @@ engine_away() {
     stop_engine "$lab"
     ip netns del "$ENGINE_NAMESPACE" 2>/dev/null || true
     [[ -n ${LAB:-} ]] || rm -rf "$lab"
+}
+
+# archived ARCHIVE: the id of the image that `docker save` wrote there; nothing where there is none.
+archived() {
+    [[ -s $1 ]] || return 0
+    tar -xOf "$1" manifest.json | grep -oE '"Config":"[^"]*[0-9a-f]{64}' | grep -oE '[0-9a-f]{64}$' | sed 's/^/sha256:/'
 }
 
 # Debian 12 has the engine but not Compose v2; its successor's package holds a static program.

@@ -9,4 +9,5 @@ cd "$(dirname "$0")/../.."
 trap engine_away EXIT
 docker_engine
 docker compose -f docker/compose.yaml build server
-docker save "${IMAGE:-ps-rl}" -o "$archive"
+image=${IMAGE:-ps-rl}
+[[ $(archived "$archive") == "$(docker image inspect --format '{{.Id}}' "$image")" ]] || docker save "$image" -o "$archive"

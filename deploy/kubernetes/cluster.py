@@ -27,9 +27,13 @@ class Cluster:
     def node_can_be_touched(self) -> bool:
         return bool(self._node)
 
+    def command(self, *arguments: str) -> list[str]:
+        """kubectl with these arguments, in the namespace."""
+        return [*self._kubectl, "--namespace", NAMESPACE, *arguments]
+
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         """Standard output. Raises CalledProcessError with what it said."""
-        command = [*self._kubectl, "--namespace", NAMESPACE, *arguments]
+        command = self.command(*arguments)
         ended = subprocess.run(
             command, input=stdin, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
         )

@@ -261,6 +261,7 @@ def main() -> None:
             tell(cluster)
             raise
         finally:
+            fleet.end()
             cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", check=False)
             cluster.kubectl(
                 "delete", "apiservice", "v1beta1.external.metrics.k8s.io", "--ignore-not-found", check=False

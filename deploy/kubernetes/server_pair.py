@@ -1,12 +1,11 @@
 """The run of the scenario's servers: which of them has it, and what it says."""
 
-import subprocess
+import os
 from pathlib import Path
-
-import msgspec
 
 from common.protocol.status import Status
 from deploy.kubernetes.cluster import Cluster
+from deploy.status_inside import StatusInside
 from deploy.steps import Run
 from tests.integration.processes import wait_for
 
@@ -20,6 +19,7 @@ class Fleet(Run):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(Path())
         self._cluster = cluster
+        self._inside: dict[str, StatusInside] = {}  # by the server
 
     def status(self) -> Status | None:
         """Of the server that has the run."""
@@ -31,11 +31,19 @@ class Fleet(Run):
 
     def status_of(self, server: str) -> Status | None:
         """None while it does not reply."""
+        if server not in self._inside:
+            execute = self._cluster.command("exec", "-i", server, "-c", "server", "--")
+            self._inside[server] = StatusInside(execute, os.environ)
         try:
-            said = self._cluster.kubectl("exec", server, "-c", "server", "--", "role.sh", "status", "--json")
-        except subprocess.CalledProcessError:
+            return self._inside[server].ask()
+        except EOFError:
+            self._inside.pop(server).end()
             return None
-        return msgspec.json.decode(said, type=Status)
+
+    def end(self) -> None:
+        """End the programs that ask."""
+        while self._inside:
+            self._inside.popitem()[1].end()
 
     def primary(self) -> str:
         """The server that has the run."""

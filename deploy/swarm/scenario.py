@@ -5,9 +5,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import msgspec
-
 from common.protocol.status import Status
+from deploy.status_inside import StatusInside
 from deploy.steps import FIRST_PUSH_SECONDS, Run, alive_in, step
 from ps_server.shell.keys import make_keys
 from tests.integration.processes import wait_for
@@ -47,20 +46,31 @@ class Stack(Run):
 
     def __init__(self) -> None:
         super().__init__(Path())
+        self._inside: dict[int, StatusInside] = {}  # by the number of the node
 
     def status(self) -> Status | None:
         """Of the server that has the run; of the two of a split, the one on the first node."""
-        statuses = [self.status_on(number) for number in (0, 1)]
+        statuses = (self.status_on(number) for number in (0, 1))
         return next((status for status in statuses if status is not None and status.phase == "serving"), None)
 
     def status_on(self, number: int) -> Status | None:
         """None while the server of that node does not reply."""
+        if number not in self._inside:
+            servers = containers(NODES[number], LABELS[number])
+            if len(servers) != 1:
+                return None
+            environment = os.environ | {"DOCKER_HOST": NODES[number]}
+            self._inside[number] = StatusInside(("docker", "exec", "-i", *servers), environment)
         try:
-            (server,) = containers(NODES[number], LABELS[number])
-            said = docker(NODES[number], "exec", server, "role.sh", "status", "--json")
-        except (ValueError, subprocess.CalledProcessError):
+            return self._inside[number].ask()
+        except EOFError:
+            self._inside.pop(number).end()
             return None
-        return msgspec.json.decode(said, type=Status)
+
+    def end(self) -> None:
+        """End the programs that ask."""
+        while self._inside:
+            self._inside.popitem()[1].end()
 
     def serving(self) -> list[str]:
         statuses = {label: self.status_on(number) for number, label in enumerate(LABELS)}
@@ -169,9 +179,13 @@ def main() -> None:
                 print(f"--- node {number + 1}", docker(node, "ps", "--all"), flush=True)
             for service in (*LABELS, "worker"):
                 print(f"--- {service}", docker(NODES[0], "service", "ps", "--no-trunc", f"{STACK}_{service}"))
-                print(docker(NODES[0], "service", "logs", "--tail", "40", f"{STACK}_{service}"), flush=True)
+                print(
+                    docker(NODES[0], "service", "logs", "--timestamps", "--tail", "40", f"{STACK}_{service}"),
+                    flush=True,
+                )
             raise
         finally:
+            stack.end()
             for node in reversed(NODES):
                 docker(node, "swarm", "leave", "--force")
             for node in NODES:

@@ -19,7 +19,7 @@ away() {
 
 # What an engine cannot do without a way out is done by one that has the base image: deploy/docker/image.sh.
 engine_folder
-[[ -s $lab/ps-rl.tar ]] || LAB=$lab deploy/docker/image.sh "$lab/ps-rl.tar"
+LAB=$lab deploy/docker/image.sh "$lab/ps-rl.tar"
 trap away EXIT
 for node in 1 2; do
     ip netns add "$namespace$node"
@@ -30,11 +30,12 @@ ip link add cable netns "${namespace}1" type veth peer name cable netns "${names
 for node in 1 2; do
     ip -n "$namespace$node" addr add "10.213.0.$node/24" dev cable
     ip -n "$namespace$node" link set cable up
-    start_engine "$namespace$node" "$lab/node$node"
+    start_engine "$namespace$node" "$lab/node$node" "10.213.0.$node"
     export "NODE$node=unix://$lab/node$node/docker.sock"
 done
 export NAMESPACE=$namespace
 for node in "$NODE1" "$NODE2"; do
-    DOCKER_HOST=$node docker image inspect "$IMAGE" >/dev/null 2>&1 || DOCKER_HOST=$node docker load -i "$lab/ps-rl.tar"
+    has=$(DOCKER_HOST=$node docker image inspect --format '{{.Id}}' "$IMAGE" 2>/dev/null || true)
+    [[ $has == "$(archived "$lab/ps-rl.tar")" ]] || DOCKER_HOST=$node docker load -i "$lab/ps-rl.tar"
 done
 "$python" -m deploy.swarm.scenario

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 IMAGE = "ps-rl-test"
 BUILD_SECONDS = 1800.0
-DEADLINE_SECONDS = 120.0  # for any recovery; most take a few seconds, containers on a busy machine start slowly
+DEADLINE_SECONDS = 180.0  # for any recovery; most take a few seconds, containers on a busy machine start slowly
 ENDLESS = "--max-steps 1000000000 --until-return 1000000 --checkpoint-seconds 2"
 
 WORKERS_KEY = ("--curve-server-key", "/keys/server.key", "--curve-secret", "/keys/worker.key_secret")
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 def dependencies(extras: str) -> list[str]:
     """The packages that the image installs, as its Dockerfile asks for them."""
-    return _run(sys.executable, "docker/dependencies.py", extras, cwd=ROOT).split()
+    return _run(sys.executable, "docker/dependencies.py", extras, cwd=ROOT).splitlines()
 
 
 def test_an_image_gets_the_extras_that_are_asked_for() -> None:
@@ -42,6 +43,7 @@ def test_an_image_gets_the_extras_that_are_asked_for() -> None:
     assert not [one for one in alone if one.startswith(("vizdoom", "MinAtar", "gymnasium[mujoco]"))]
     assert set(dependencies("doom")) - set(alone) == {"vizdoom>=1.3"}
     assert set(dependencies("doom, minatar")) - set(alone) == {"vizdoom>=1.3", "MinAtar>=1.0.15"}
+    assert set(dependencies("envpool")) - set(alone) == {"envpool>=1.2; sys_platform == 'linux'"}
     assert dependencies("all") == dependencies("box2d,doom,minatar,mujoco,s3"), "an extra that is made of others"
 
 
@@ -199,6 +201,26 @@ def test_pong_is_what_is_trained_unless_told_otherwise(image: None) -> None:
     assert [name for name in left if name.startswith("ps-rl-test-pong")] == ["ps-rl-test-pong_runs"]
 
 
+def test_the_image_has_every_file_of_the_packages_and_every_program(image: None) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = [name.removesuffix("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]]
+    list_files = (
+        "import importlib, pathlib, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    folder = pathlib.Path(importlib.import_module(name).__file__).parent\n"
+        "    print(*(path.relative_to(folder.parent) for path in folder.rglob('*') if path.is_file()), sep='\\n')\n"
+    )
+    said = _docker("run", "--rm", "--no-healthcheck", IMAGE, "python", "-P", "-c", list_files, *packages)
+    here = {str(path.relative_to(ROOT)) for name in packages for path in (ROOT / name).rglob("*") if path.is_file()}
+    assert without_bytecode(set(said.split())) == without_bytecode(here)
+    for program in project["project"]["scripts"]:
+        assert program in _docker("run", "--rm", "--no-healthcheck", IMAGE, program, "--help")
+
+
+def without_bytecode(paths: set[str]) -> set[str]:
+    return {path for path in paths if "__pycache__" not in path}
+
+
 def test_workers_come_and_go(cluster: Cluster) -> None:
     cluster.trains(workers=1)
     cluster.up(workers=4)
@@ -274,6 +296,20 @@ def test_a_worker_on_another_machine_joins_by_the_published_port(cluster: Cluste
     finally:
         _docker("stop", worker)
     cluster.trains(workers=2)
+
+
+def test_the_page_shows_the_run_and_serves_its_metrics(cluster: Cluster) -> None:
+    cluster.compose("--profile=monitoring", "up", "--detach", "--no-build", "web")
+    request = "urllib.request.Request('http://127.0.0.1:8265/metrics', headers={'Authorization': 'Bearer ' + token})"
+    script = (
+        f"import urllib.request; token = open('/token/token').read(); print(urllib.request.urlopen({request}).read())"
+    )
+    ask = ("--profile=monitoring", "exec", "-T", "web", "python", "-c", script)
+    try:
+        _when(lambda: cluster.compose(*ask), lambda said: "ps_rl_workers{" in said, "metrics of the run")
+        assert "http://0.0.0.0:8265/?token=" in cluster.compose("--profile=monitoring", "logs", "web")
+    finally:
+        cluster.compose("--profile=monitoring", "rm", "--stop", "--force", "web")
 
 
 def test_down_takes_seconds_and_up_goes_on_where_it_was(cluster: Cluster) -> None:
