@@ -39,13 +39,13 @@ has_checkpoints() {
 }
 
 # One server of a pair. A server that follows its peer is its standby, and goes on with the run after it has taken over,
-# however often it is started. The one that was replaced (ps-server says so in lineage.json, and ends) puts its older
-# state aside, and follows. Which of two states is the newer one, ps-server alone decides, by their epochs.
+# however often it is started. The one that was replaced puts its older state aside, and follows.
 serve_in_pair() {
     follows=/runs/.$run.follows
-    if grep -q '"replaced_by": *"' "$folder/lineage.json" 2>/dev/null; then
+    if is_replaced; then
         rm -rf "$folder.replaced"
         mv "$folder" "$folder.replaced"
+        echo "role.sh: $PEER has taken over run $run; following it, with the older state kept in $folder.replaced" >&2
         touch "$follows"
     elif [ "${BEGINS:-}" != yes ] || { ! has_checkpoints && peer_serves; }; then
         touch "$follows"
@@ -54,9 +54,39 @@ serve_in_pair() {
     exec ps-server --standby-of "$PEER" --run-dir "$folder" $lock "$@"
 }
 
+# A server of a pair with the older epoch notes that in lineage.json, and ends. The peer is asked here for the usual case, a
+# server that was killed and is started again: ps-server takes seconds to load, and would take them twice. A standby that
+# holds the run is about to take over.
+is_replaced() {
+    own=$(cat "$folder/lineage.json" 2>/dev/null) || return 1
+    echo "$own" | grep -q '"replaced_by": *"' && return
+    for _ in 1 2 3 4 5 6; do
+        other=$(status_of_peer 3) && [ "$(value_of run_id "$other")" = "$(value_of run_id "$own")" ] || return 1
+        if serves "$other"; then
+            [ "$(value_of epoch "$other")" -gt "$(value_of epoch "$own")" ]
+            return
+        fi
+        sleep 1
+    done
+    return 1
+}
+
 peer_serves() {
-    getent hosts "${PEER%:*}" >/dev/null &&
-        timeout 8 ps-ctl status --server "$PEER" --json $key 2>/dev/null | grep -Eq '"phase":"(serving|draining)"'
+    other=$(status_of_peer 8) && serves "$other"
+}
+
+serves() {
+    echo "$1" | grep -Eq '"phase":"(serving|draining)"'
+}
+
+# status_of_peer SECONDS: as JSON; fails when there is none in time.
+status_of_peer() {
+    timeout "$1" getent hosts "${PEER%:*}" >/dev/null && timeout "$1" ps-ctl status --server "$PEER" --json $key 2>/dev/null
+}
+
+# value_of KEY JSON: the first one.
+value_of() {
+    echo "$2" | grep -oE "\"$1\": *\"?[0-9a-f]+" | head -n 1 | grep -oE '[0-9a-f]+$'
 }
 
 # Its token is made once, and kept where Prometheus reads it; TOKEN gives one.

@@ -34,17 +34,19 @@ class Container:
         )
         return ended.stdout.strip().replace(str(self.runs), "/runs")
 
-    def has_run(self, name: str = "cartpole", *, replaced_by: str | None = None) -> None:
+    def has_run(self, name: str = "cartpole", *, replaced_by: str | None = None, epoch: int = 16777217) -> None:
         """A server has kept a checkpoint of that run here."""
         checkpoints = self.runs / name / "checkpoints"
         checkpoints.mkdir(parents=True)
         (checkpoints / "checkpoint-000000001024.safetensors").touch()
-        (self.runs / name / "lineage.json").write_text(json.dumps({"replaced_by": replaced_by}, indent=2))
+        lineage = {"run_id": "0a1b", "secret": "77", "epoch": epoch, "replaced_by": replaced_by}
+        (self.runs / name / "lineage.json").write_text(json.dumps(lineage, indent=2))
 
-    def peer_is(self, phase: str) -> None:
-        self._program("ps-ctl", f"""echo '{{"phase":"{phase}","run_id":"0"}}'""")
+    def peer_is(self, phase: str, *, run_id: str = "0a1b", epoch: int = 0) -> None:
+        status = {"phase": phase, "run_id": run_id, "epoch": epoch, "workers": [{"epoch": 9}]}
+        self.program("ps-ctl", f"echo '{json.dumps(status, separators=(',', ':'))}'")
 
-    def _program(self, name: str, body: str) -> None:
+    def program(self, name: str, body: str) -> None:
         program = self.folder / "bin" / name
         program.write_text(f"#!/bin/sh\n{body}\n")
         program.chmod(0o755)
@@ -55,8 +57,8 @@ def container(tmp_path: Path) -> Container:
     made = Container(tmp_path)
     (tmp_path / "bin").mkdir()
     for name in ("ps-server", "rl-worker", "ps-web"):
-        made._program(name, 'echo "$(basename "$0")" "$@"')
-    made._program("ps-ctl", "exit 1")  # nobody answers
+        made.program(name, 'echo "$(basename "$0")" "$@"')
+    made.program("ps-ctl", "exit 1")  # nobody answers
     (made.runs / "pong" / "checkpoints").mkdir(parents=True)  # a run that had no time to save anything
     return made
 
@@ -133,6 +135,39 @@ def test_a_replaced_server_puts_its_older_state_aside_and_follows(
         assert not (container.runs / "cartpole").exists()
         assert (container.runs / "cartpole.replaced" / "lineage.json").exists()
     assert container.role("server", BEGINS=begins, **PAIR) == follows
+
+
+@pytest.mark.parametrize("begins", ["yes", ""])
+def test_a_server_whose_peer_has_the_run_in_a_later_epoch_follows_at_once(container: Container, begins: str) -> None:
+    resumes = "ps-server --resume /runs/cartpole"
+    follows = "ps-server --standby-of localhost:5555 --run-dir /runs/cartpole"
+    container.has_run(epoch=2**40 + 5)
+    for epoch in (2**40 + 4, 2**40 + 5):
+        container.peer_is("serving", epoch=epoch)
+        assert container.role("server", BEGINS=begins, **PAIR) == (resumes if begins else follows)
+        assert (container.runs / "cartpole").exists()
+    container.peer_is("serving", run_id="0a1c", epoch=2**41)
+    container.role("server", BEGINS=begins, **PAIR)
+    assert (container.runs / "cartpole").exists(), "another run"
+    container.peer_is("standby", run_id="")
+    container.role("server", BEGINS=begins, **PAIR)
+    assert (container.runs / "cartpole").exists(), "a standby that has not got the run"
+    container.peer_is("serving", epoch=2**40 + 6)
+    assert container.role("server", BEGINS=begins, **PAIR) == follows
+    assert not (container.runs / "cartpole").exists()
+    assert (container.runs / "cartpole.replaced" / "lineage.json").exists()
+
+
+def test_a_server_whose_standby_is_about_to_take_over_waits_for_that(container: Container) -> None:
+    container.has_run()
+    asked = container.folder / "asked"
+    serving, standby = (
+        json.dumps({"phase": phase, "run_id": "0a1b", "epoch": 2**40}, separators=(",", ":"))
+        for phase in ("serving", "standby")
+    )
+    container.program("ps-ctl", f"[ -e {asked} ] && echo '{serving}' || echo '{standby}'; touch {asked}")
+    follows = "ps-server --standby-of localhost:5555 --run-dir /runs/cartpole"
+    assert container.role("server", BEGINS="yes", **PAIR) == follows
 
 
 def test_a_worker_has_its_own_key_alone(container: Container) -> None:

@@ -48,15 +48,15 @@ def test_the_stack_gives_workers_no_key_but_their_own_and_servers_the_layout_of_
     assert not [name for name in stack["secrets"] if "admin" in name and "secret" in name]
 
 
-def configured(*files: str) -> dict[str, Any]:
-    """The configuration that `docker compose` makes of files, with all profiles."""
+def configured(*files: str, profile: str = "*") -> dict[str, Any]:
+    """The services that `docker compose` makes of files, with one profile or with all."""
     if (
         shutil.which("docker") is None
         or subprocess.run(["docker", "compose", "version"], capture_output=True).returncode
     ):
         pytest.skip("there is no docker compose")
     flags = [flag for file in files for flag in ("-f", file)]
-    command = ["docker", "compose", *flags, "--profile", "*", "config", "--format", "json"]
+    command = ["docker", "compose", *flags, "--profile", profile, "config", "--format", "json"]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     found: dict[str, Any] = json.loads(answer)["services"]
     return found
@@ -72,3 +72,24 @@ def test_compose_takes_every_combination_of_its_files(further: tuple[str, ...]) 
         assert ("KEYS" in services[name]["environment"]) == ("docker/locked.yaml" in further), name
     (command,) = [services["worker"]["command"]]
     assert ("cuda" in command) == ("docker/gpu.yaml" in further)
+
+
+@pytest.mark.parametrize(
+    ("profile", "adds"),
+    [("", set()), ("standby", {"standby"}), ("monitoring", {"web", "prometheus", "grafana"})],
+)
+def test_a_profile_needs_no_other(profile: str, adds: set[str]) -> None:
+    files = ("docker/compose.yaml", *FURTHER)
+    assert configured(*files, profile=profile).keys() == {"server", "worker", "keys", *adds}
+
+
+def test_the_stack_takes_its_monitoring() -> None:
+    alone = configured("deploy/swarm/stack.yaml")
+    monitored = configured("deploy/swarm/stack.yaml", "deploy/swarm/monitoring.yaml")
+    assert monitored.keys() == {*alone, "prometheus", "grafana"}
+
+
+def test_names_of_the_stack_are_resolved_before_a_server_listens() -> None:
+    """Until a task of a swarm is healthy, a look-up of its name waits for the name server."""
+    services = yaml.safe_load(STACK.read_text())["services"]
+    assert all(services[name]["healthcheck"] == {"disable": True} for name in OURS)

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 IMAGE = "ps-rl-test"
 BUILD_SECONDS = 1800.0
 DEADLINE_SECONDS = 180.0  # for any recovery; most take a few seconds, containers on a busy machine start slowly
+FIRST_PUSH_SECONDS = 60.0  # after `up`
 ENDLESS = "--max-steps 1000000000 --until-return 1000000 --checkpoint-seconds 2"
 
 WORKERS_KEY = ("--curve-server-key", "/keys/server.key", "--curve-secret", "/keys/worker.key_secret")
@@ -167,6 +168,10 @@ def cluster(image: None) -> Iterator[Cluster]:
         began = time.monotonic()
         cluster.up(workers=1)
         say(f"up in {time.monotonic() - began:.1f} s")
+        cluster.status_when(lambda status: status["updates"] > 0, "the first push")
+        took = time.monotonic() - began
+        say(f"first push after {took:.1f} s")
+        assert took < FIRST_PUSH_SECONDS, "with the image at hand"
         yield cluster
     finally:
         cluster.tell()
