@@ -34,7 +34,7 @@ S = TypeVar("S")
 # without it: the struct with their types and defaults.
 OwnSettings = Callable[[str, Mapping[str, Any], Sequence[msgspec.Struct]], msgspec.Struct]
 Typed = dict[str, list[str]]  # flags, as --like-this, with their values
-_OWN = "MODULE:NAME"
+_ALGORITHMS = tyro.conf.arg(metavar=f"{{{','.join([*ALGORITHM_SETTINGS, 'MODULE:NAME'])}}}")
 _INLINE = tyro.conf.arg(name="")
 # With a default given, the fields of the chosen algorithm and optimizer become flags instead of subcommands. The
 # settings of a section are a group in the help text, and flags without a prefix.
@@ -42,9 +42,11 @@ _STYLE = (tyro.conf.AvoidSubcommands, tyro.conf.OmitArgPrefixes)
 
 if TYPE_CHECKING:
     PresetName = str
+    AlgorithmName = str
     OptimizerName = str
 else:  # choices, for help texts and the completion of shells
     PresetName = tyro.extras.literal_type_from_choices(presets())
+    AlgorithmName = tyro.extras.literal_type_from_choices(ALGORITHM_SETTINGS)
     OptimizerName = tyro.extras.literal_type_from_choices(OPTIMIZER_SETTINGS)
 
 
@@ -56,7 +58,7 @@ class StartingPoint:
     """named run; rl-cluster --list describes each. With --environment, its settings for another game"""
     config: Path | None = None
     """TOML file with the run's settings"""
-    algorithm: Annotated[str | None, tyro.conf.arg(metavar=f"{{{','.join([*ALGORITHM_SETTINGS, _OWN])}}}")] = None
+    algorithm: Annotated[AlgorithmName | None, _ALGORITHMS] = None
     """algorithm, with its default settings unless the preset uses it too; MODULE:NAME: one of yours"""
     optimizer: OptimizerName | None = None
     """rule by which the server applies gradients; defaults likewise"""
@@ -160,7 +162,7 @@ def starting_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str, 
     The run before its own flags, the overrides that --preset, --config, --algorithm and --optimizer express, and a
     remark.
     """
-    run, overrides, remark = _named_run(typed, default_preset)
+    named: dict[str, str] = {}
     for section, choices in (("algorithm", ALGORITHM_SETTINGS), ("optimizer", OPTIMIZER_SETTINGS)):
         name = _value(typed, f"--{section}")
         if name is None:
@@ -168,6 +170,9 @@ def starting_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str, 
         if name not in choices and not (section == "algorithm" and is_import_path(name)):
             yours = ", and your own as MODULE:NAME" if section == "algorithm" else ""
             raise SettingsError(f"--{section} {name}: no such {section}; there are {', '.join(choices)}{yours}")
+        named[section] = name
+    run, overrides, remark = _named_run(typed, default_preset)
+    for section, name in named.items():
         run = with_settings(run, {f"{section}.name": name}, source=f"--{section}")
         overrides[f"{section}.name"] = name
     # Every setting of a file is an override, without those of an algorithm or optimizer that was replaced above.
@@ -236,9 +241,13 @@ def _flags_class(settings: type[Any], start: RunSpec, own: msgspec.Struct | None
     Algorithm and optimizer have the types of the starting run's, whose settings are flags; `own` are those of a user's
     own algorithm.
     """
+    point: type[Any] = StartingPoint
+    if is_import_path(start.to_dict()["algorithm"]["name"]):  # of the user, which no choice of tyro's names
+        algorithm = ("algorithm", Annotated[str | None, _ALGORITHMS], None)
+        point = dataclasses.make_dataclass("OwnStartingPoint", [algorithm], bases=(point,), frozen=True, kw_only=True)
     flags: list[Any] = [
         ("program", Annotated[settings, _INLINE]),
-        ("start", Annotated[StartingPoint, _INLINE], StartingPoint()),
+        ("start", Annotated[point, _INLINE], point()),
     ]
     for field in _run_fields(start):
         default = own if own is not None and field.name == "algorithm" else getattr(start, field.name)
