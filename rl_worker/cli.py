@@ -153,6 +153,7 @@ def _join_and_train(
 ) -> None:
     """Train until something is raised or a signal comes. `progressed` is called after each step of the environments."""
     settings = flags.program
+    hooks = Hooks(settings.hook)
     log.info("joining %s", settings.server)
     for why in filter(None, map(why_no_address, settings.addresses)):
         log.warning("%s; trying on", why)
@@ -163,7 +164,7 @@ def _join_and_train(
     import_modules(_named_modules(flags), run, source=source, is_trusted=is_trusted)
     if run.parts:
         welcome = connections.join_with(code_of_parts(run.parts))
-    _train(flags, run, welcome, connections, stop, progressed)
+    _train(flags, run, welcome, connections, stop, progressed, hooks)
 
 
 def _train(
@@ -173,6 +174,7 @@ def _train(
     connections: Connections,
     stop: StopSignal,
     progressed: Callable[[], None],
+    hooks: Hooks,
 ) -> None:
     """Build what the run needs, and train until something is raised or a signal comes."""
     count = flags.run.environment.envs if "environment.envs" in flags.overrides else run.environment.envs
@@ -193,8 +195,6 @@ def _train(
         parameters.seed(network.weights)
     live = LiveGame(algorithm, environments, is_watched=lambda: connections.is_watched, send=connections.show)
     collector = collector_for(algorithm, environments, seed=seed, watcher=live.decided)
-
-    hooks = Hooks(flags.program.hook)
 
     def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
         hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)

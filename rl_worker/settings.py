@@ -20,7 +20,6 @@ from common.program.number_flags import (
 from common.protocol.addresses import check_address
 from common.protocol.names import LONGEST_NAME, as_name, is_name
 from common.sockets.curve import CurveFlags
-from rl_worker.hooks.hooks import check_hook_paths
 from rl_worker.shell.server_address import is_path
 
 
@@ -93,7 +92,6 @@ class WorkerSettings(CurveFlags, NoticeFlags):
             raise SettingsError(f"--server {self.server}: is a folder; name the file endpoint in a run folder")
         for address in self.addresses:
             check_address("--server", address)
-        check_hook_paths(self.hook)
         if self.workers is not None and self.workers != "auto":
             check_number("--workers", self.workers, least=1, most=MOST_WORKERS)
         if self.threads != "auto":

@@ -8,7 +8,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from common.errors import SettingsError
@@ -31,10 +30,7 @@ class GymnasiumEnvironments:
     def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
         if settings.preprocessing not in ("auto", "none"):
             raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
-        spec = own_spec(settings.id) if is_import_path(settings.id) else spec_of(settings.id)
-        if not str(spec.entry_point).startswith(WITHOUT_CHILDREN):
-            guard_children()
-        self._env = _vector_environment(settings, spec, count, with_screen)
+        self._env = _vector_environment(settings, count, with_screen)
         self.count = count
         first: Any = self._env.envs[0]
         assert isinstance(first, ArrayObservation), "_vector_environment makes them"
@@ -76,14 +72,30 @@ class GymnasiumEnvironments:
         self._env.close()
 
 
-def _vector_environment(settings: Environment, spec: EnvSpec, count: int, with_screen: bool) -> SyncVectorEnv:
+def made_environment(settings: Environment, *, with_screen: bool = False) -> gymnasium.Env[Any, Any]:
+    """One environment of the id, without the wrappers of the settings. Raises SettingsError."""
+    spec = own_spec(settings.id) if is_import_path(settings.id) else spec_of(settings.id)
+    if not str(spec.entry_point).startswith(WITHOUT_CHILDREN):
+        guard_children()
     # Some environments accept no render_mode argument, so it is passed only when a screen is needed.
     screen: dict[str, Any] = {"render_mode": "rgb_array"} if with_screen else {}
+    try:
+        return gymnasium.make(spec, max_episode_steps=settings.max_episode_steps or None, **screen)
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        raise not_installed(settings.id, str(spec.entry_point), error) from error
+    except gymnasium.error.Error as error:
+        raise SettingsError(f"--environment {settings.id}: {error}") from error
+    except TypeError as error:
+        if not with_screen or "render_mode" not in str(error):
+            raise
+        raise SettingsError(f"--environment {settings.id}: cannot render (render_mode): {error}") from error
 
+
+def _vector_environment(settings: Environment, count: int, with_screen: bool) -> SyncVectorEnv:
     known: list[bool] = []  # whether masks come in `info`: asked once, since it takes a reset
 
     def make_one() -> ArrayObservation:
-        environment = gymnasium.make(spec, max_episode_steps=settings.max_episode_steps or None, **screen)
+        environment = made_environment(settings, with_screen=with_screen)
         try:
             environment = wrapped(environment, settings.wrapper)
             codec = ActionCodec(settings, environment.action_space)
@@ -96,16 +108,7 @@ def _vector_environment(settings: Environment, spec: EnvSpec, count: int, with_s
             environment.close()
             raise
 
-    try:
-        return SyncVectorEnv([make_one] * count, autoreset_mode=AutoresetMode.SAME_STEP)
-    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        raise not_installed(settings.id, str(spec.entry_point), error) from error
-    except gymnasium.error.Error as error:
-        raise SettingsError(f"--environment {settings.id}: {error}") from error
-    except TypeError as error:
-        if not with_screen or "render_mode" not in str(error):
-            raise
-        raise SettingsError(f"--environment {settings.id}: cannot render (render_mode): {error}") from error
+    return SyncVectorEnv([make_one] * count, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def final_rows(observations: Observations, info: dict[str, Any]) -> Observations:

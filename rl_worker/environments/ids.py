@@ -4,6 +4,8 @@ Which registered environment an id names, which module registers the id, and whi
 Whether a module may be imported at all is decided by imports.py.
 """
 
+import re
+
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
@@ -21,6 +23,7 @@ EXTRAS = {
     "gymnasium.envs.box2d": "box2d",
     "envpool/": "envpool",
 }
+YOURS = "one of your own is MODULE:NAME, where NAME is the function or class that makes it"
 
 
 def spec_of(environment: str) -> EnvSpec:
@@ -39,8 +42,9 @@ def spec_of(environment: str) -> EnvSpec:
     try:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
-        shadowed = shadowed_module(module) if module else ""
-        raise SettingsError(f"--environment {environment}: {shadowed or error}") from error
+        why = (shadowed_module(module) if module else "") or str(error).rstrip(". ")
+        hint = f"; {YOURS}" if re.fullmatch(r"[\w.]+", environment) else ""
+        raise SettingsError(f"--environment {environment}: {why}{hint}") from error
 
 
 def not_installed(environment: str, origin: str, error: Exception) -> SettingsError:

@@ -48,8 +48,10 @@ def import_modules(
 
 def import_named(module: str, *, flag: str) -> Any:
     """Import a module that the user named with this flag. Raises SettingsError."""
-    if module.startswith("."):
-        raise SettingsError(f"{flag}: {module} is not a module name; give an absolute one")
+    if module.startswith(".") or "/" in module:
+        raise SettingsError(
+            f"{flag}: {module} is not a module name; give one that `import` takes, such as my_pkg.games"
+        )
     find_in_working_folder()
     try:
         return importlib.import_module(module)

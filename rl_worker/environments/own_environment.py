@@ -78,6 +78,12 @@ def own_spec(path: str) -> EnvSpec:
     return EnvSpec(id=path, entry_point=checked)
 
 
+def made_vectors(path: str, count: int, **screen: str) -> Any:
+    """The vector environment, of so many, that is made at an import path. Raises SettingsError."""
+    guard_children()
+    return _checked(_maker(path)(num_envs=count, **screen), VectorEnv, flag=f"--environment {path}", needed=NEEDED)
+
+
 def wrapped(environment: Any, paths: Sequence[str], *, kind: type = gymnasium.Env) -> Any:
     """The environment, of this kind, in the wrappers at these import paths. Raises SettingsError."""
     for path in paths:
@@ -93,10 +99,8 @@ class VectorEnvironments:
         flag = f"--environment {settings.id}"
         if settings.preprocessing not in ("auto", "none") or settings.max_episode_steps:
             raise SettingsError(f"{flag}: a vector environment takes neither --preprocessing nor --max-episode-steps")
-        guard_children()
-        screen: dict[str, Any] = {"render_mode": "rgb_array"} if with_screen else {}
-        made = _checked(_maker(settings.id)(num_envs=count, **screen), VectorEnv, flag=flag, needed=NEEDED)
-        self._env: Any = wrapped(made, settings.wrapper, kind=VectorEnv)
+        screen = {"render_mode": "rgb_array"} if with_screen else {}
+        self._env: Any = wrapped(made_vectors(settings.id, count, **screen), settings.wrapper, kind=VectorEnv)
         if self._env.num_envs != count:
             raise SettingsError(f"{flag}: returned {self._env.num_envs} environments for num_envs={count}")
         if AutoresetMode(self._env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)) != AutoresetMode.SAME_STEP:

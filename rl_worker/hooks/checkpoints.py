@@ -20,7 +20,7 @@ from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
 from common.run_folder.checkpoint_folder import newer_than, newest_first
 from common.run_folder.paths import CHECKPOINTS
-from rl_worker.hooks.hooks import Hooks, check_hook_paths
+from rl_worker.hooks.hooks import Hooks
 
 PROGRAM = "hooks"
 LOG = "hooks.log"
@@ -46,7 +46,6 @@ def follow(argv: list[str] | None = None) -> int:
     paths = arguments[3 if after else 1 :]
     if not paths:
         raise SettingsError("usage: python -m rl_worker.hooks RUN_DIR MODULE:NAME ...")
-    check_hook_paths(paths)
     folder = Path(arguments[0]) / CHECKPOINTS
     seen = {path for path in newest_first(folder) if path not in newer_than(folder / after)} if after else set()
     hooks = Hooks(paths)

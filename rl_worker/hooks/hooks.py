@@ -6,6 +6,7 @@ down. `on_checkpoint` is called in a process of its own on the host where the ch
 logged, and training goes on.
 """
 
+import inspect
 import logging
 import traceback
 from collections.abc import Sequence
@@ -82,19 +83,22 @@ class Hooks:
                     )  # fmt: skip
 
 
-def check_hook_paths(paths: Sequence[str]) -> None:
-    """Raises SettingsError for one that is no import path."""
-    for path in paths:
-        if not is_import_path(path):
-            raise SettingsError(f"--hook {path}: must be MODULE:NAME; {NEEDED}")
-
-
 def _made(path: str) -> Any:
+    if not is_import_path(path):
+        raise SettingsError(f"--hook {path}: must be MODULE:NAME; {NEEDED}")
     hook = own_part(path, flag="--hook", kind=NEEDED)
     try:
         made = hook()
     except TypeError as error:
         raise SettingsError(f"--hook {path}: {error}; {NEEDED}") from error
-    if not (callable(getattr(made, "on_episode", None)) or callable(getattr(made, "on_checkpoint", None))):
+    called = [name for name in ("on_episode", "on_checkpoint") if hasattr(made, name)]
+    if not called:
         raise SettingsError(f"--hook {path}: has neither on_episode nor on_checkpoint; {NEEDED}")
+    for name in called:
+        try:
+            inspect.signature(getattr(made, name)).bind(None)
+        except TypeError as error:
+            raise SettingsError(
+                f"--hook {path}: {name} cannot be called with one argument: {error}; {NEEDED}"
+            ) from error
     return made

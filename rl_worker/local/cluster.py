@@ -46,7 +46,6 @@ from common.settings.run_settings import flags_for
 from common.settings.run_spec import RunSpec
 from rl_worker.environments.imports import check_modules
 from rl_worker.hooks.checkpoints import checkpoint_hooks
-from rl_worker.hooks.hooks import check_hook_paths
 from rl_worker.local.cores import usable_cores
 from rl_worker.local.local_cluster import LocalCluster
 from rl_worker.local.run_check import check_apart, check_listening, own_settings, shard_addresses
@@ -175,13 +174,14 @@ def _check(flags: Parsed[ClusterSettings]) -> list[str]:
     """The lines of the start card. Raises SettingsError for what the run's processes would fail at."""
     settings = flags.program
     check_output("--json", settings.json)
-    check_hook_paths(settings.hook)
     if settings.resume is not None:
         resumed_run(load_config(settings.resume / SETTINGS), flags.overrides)
     check_listening(settings.host, settings.port)
     source = "--config" if settings.resume is None else f"--resume {settings.resume}"
     check_modules(_named_modules(flags), flags.run, source=source)
-    return check_apart(flags.run, imports=settings.imports, device=settings.device, render=settings.render)
+    return check_apart(
+        flags.run, imports=settings.imports, hooks=settings.hook, device=settings.device, render=settings.render
+    )
 
 
 def _named_modules(flags: Parsed[ClusterSettings]) -> list[str]:

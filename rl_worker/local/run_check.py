@@ -8,13 +8,10 @@ only to look for a GPU.
 
 import contextlib
 import ctypes
-import re
 import socket
 import subprocess
 import sys
 import tomllib
-import traceback
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,6 +26,8 @@ from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 from rl_worker.environments.imports import import_named
 from rl_worker.environments.interface import Environments
+from rl_worker.hooks.hooks import Hooks
+from rl_worker.local.own_errors import tried
 
 REFUSED_STATUS = 3  # exit status of the checking process when it has printed why
 CARD_BEGINS = "--- start card ---"  # environments may print, too
@@ -36,20 +35,28 @@ FIRST_SEED = 0
 # A machine with a GPU driver has one of these.
 NVIDIA_LIBRARY = "libcuda.so.1"
 AMD_DEVICE = Path("/dev/kfd")
-# Parts of file names that are not the user's own code.
-NOT_OWN = ("site-packages", "dist-packages", "<frozen ", str(Path(re.__file__).parents[1]), str(Path(__file__).parent))
-COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
-def check_apart(run: RunSpec, *, imports: Sequence[str], device: str, render: bool) -> list[str]:
+def check_apart(
+    run: RunSpec, *, imports: Sequence[str], device: str, render: bool, hooks: Sequence[str] = ()
+) -> list[str]:
     """
-    The checks below in a separate process. Returns the lines of the start card; `render`: check for a window too.
+    The checks below, and of hooks, in a separate process. Returns the lines of the start card; `render`: check for a
+    window too.
 
     Raises SettingsError.
     """
-    command = [sys.executable, "-P", "-c", "from rl_worker.__main__ import check; check()", device, str(render)]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        "from rl_worker.__main__ import check; check()",
+        device,
+        str(render),
+        *imports,
+    ]
     checked = subprocess.run(
-        [*command, *imports],
+        [*command, "--hook", *hooks],
         input=run.to_toml(),
         capture_output=True,
         text=True,
@@ -71,11 +78,15 @@ def main() -> NoReturn:
     The separate process: the run comes as TOML on standard input. The end of its output is the start card, or its last
     line says what is wrong.
     """
-    device, render, *imports = sys.argv[1:]
+    device, render, *named = sys.argv[1:]
+    imports, hooks = named[: named.index("--hook")], named[named.index("--hook") + 1 :]
     run = run_from_dict(tomllib.loads(sys.stdin.read()), source="rl-cluster")
     is_shown = render == str(True)
     try:
         check_device(device)
+        for path in hooks:
+            with tried(f"--hook {path}"):
+                Hooks([path])
         if is_shown:
             _check_window(run)
         card = check_run(run, imports=imports, with_screen=is_shown or run.records.gif_every_episodes > 0)
@@ -92,17 +103,8 @@ def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool) -> lis
 
     Raises SettingsError when a worker could not make, step or show the run's environment, or learn in it.
     """
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        try:
-            return _try(run, imports, with_screen)
-        except PsRlError:
-            raise
-        except Exception as error:
-            why = traceback.format_exception_only(error)[-1].strip() + _place(error)
-            # Gymnasium has often warned of the cause.
-            why += "".join(f"; {COLOUR.sub('', str(one.message))}" for one in warned[-1:])
-            raise SettingsError(f"--environment {run.environment.id}: fails when it is tried: {why}") from error
+    with tried(f"--environment {run.environment.id}"):
+        return _try(run, imports, with_screen)
 
 
 def own_settings(path: str, given: Mapping[str, Any], without_it: Sequence[msgspec.Struct]) -> msgspec.Struct:
@@ -151,11 +153,14 @@ def check_device(device: str) -> None:
 def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> list[str]:
     # These load Gymnasium, which takes a second.
     from rl_worker.environments.make import make_environments
+    from rl_worker.local.environment_check import check_own_environment
     from rl_worker.local.start_card import start_card
     from rl_worker.networks.compatibility import check_agent
 
     for module in imports:
         import_named(module, flag=f"--import {module}")
+    if run.environment.family == "gymnasium" and run.environment.parts:
+        check_own_environment(run.environment)
     environments = make_environments(run.environment, count=1, with_screen=with_screen)
     try:
         check_agent(run, environments)
@@ -176,28 +181,14 @@ def _try_agent(run: RunSpec, environments: Environments) -> None:
 
     part = run.agent_parts[-1]
     flag = f"--network {part}" if part == run.network.name else f"--algorithm {part}"
-    try:
+    with tried(flag):
         check_own_agent(run, environments)
-    except PsRlError:
-        raise
-    except Exception as error:
-        why = traceback.format_exception_only(error)[-1].strip() + _place(error)
-        raise SettingsError(f"{flag}: fails when it is tried: {why}") from error
 
 
 def _check_window(run: RunSpec) -> None:
     from rl_worker.play.window import Window
 
     Window(run.environment.id).close()
-
-
-def _place(error: BaseException) -> str:
-    """The innermost line of the user's own code, if there is one; of the first of several chained errors."""
-    while (cause := error.__cause__ or error.__context__) is not None:
-        error = cause
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not any(place in frame.filename for place in NOT_OWN)]
-    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
 def _has_driver() -> bool:

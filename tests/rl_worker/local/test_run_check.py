@@ -82,7 +82,12 @@ BUGS = [
     ("no syntax", "import gymnasium, numpy", "import gymnasium numpy", "SyntaxError"),
     ("missing package", "import gymnasium, numpy", "import gymnasium, nonesuch", "No module named 'nonesuch'"),
     ("bad constructor", "self.render_mode = render_mode", "self.sizes[0] = 1", "AttributeError.*own.py, line 12"),
-    ("old reset", "return numpy.zeros(2, numpy.float32), {}", "return numpy.zeros(2, numpy.float32)", "not a tuple"),
+    (
+        "old reset",
+        "return numpy.zeros(2, numpy.float32), {}",
+        "return numpy.zeros(2, numpy.float32)",
+        r"must return \(observation, info\)",
+    ),
     ("bad step", "self.t += 1", "self.t += self.speed", "AttributeError: 'Line' object has no attribute 'speed'"),
     ("old step", "self.t == 20, False, {}", "self.t == 20, {}", "step"),
     ("actions", "spaces.Discrete(2)", "spaces.Box(0, 5, (1,), numpy.int64)", "its action space is Box"),

@@ -1,0 +1,131 @@
+"""A user's environment, wrapper or hook that cannot work is named by its own flag before anything starts."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common.errors import SettingsError
+from common.settings.run_settings import with_settings
+from common.settings.run_spec import RunSpec
+from rl_worker.local.run_check import check_apart, check_run
+from tests.rl_worker.own_environments import LINE
+
+PARTS = (
+    LINE
+    + '''
+class Wrapper(gymnasium.Wrapper):
+    """Changes nothing."""
+
+def make_vector(num_envs):
+    mode = gymnasium.vector.AutoresetMode.SAME_STEP
+    return Changed(gymnasium.vector.SyncVectorEnv([Line] * num_envs, autoreset_mode=mode))
+
+class Changed(gymnasium.vector.VectorWrapper):
+    pass
+'''
+)
+RESETS = {
+    "return self.nothing": r"fails when it is tried: AttributeError: .*nothing.* \(own_line.py, line \d+\)",
+    "return None": r"its reset\(\*, seed=None, options=None\) must return \(observation, info\), not NoneType",
+    "return {seen}": r"its reset\(.*, not ndarray",
+    "return {seen}, {}, 3": r"its reset\(.*, not 3 values",
+    "return {seen}, None": "reset.*(info is a dict|dictionary).*NoneType",
+    "return {seen}[..., :1], {}": r"its reset\(\) returned an observation of shape .*, and its space has",
+}
+STEPS = {
+    "return self.nothing": r"fails when it is tried: AttributeError: .*nothing.* \(own_line.py, line \d+\)",
+    "return None": "step.*NoneType",
+    "return {seen}, 1.0, False, {}": r"its step\(action\) must return .*, not 4 values|expected 5, got 4",
+    "return {seen}, {reward}, {end}, {end}, None": "step.*(info is a dict|dictionary).*NoneType",
+    "return {seen}[..., :1], {reward}, {end}, {end}, {}": r"its step\(\) returned an observation of shape ",
+    "return {seen}, None, {end}, {end}, {}": r"its step\(\) returned the reward None, which is no finite number",
+    "return {seen}, {reward} / 0, {end}, {end}, {}": r"its step\(\) returned the reward \S*(inf|nan)|ZeroDivisionError",
+}
+BUGS = [*(("reset", *bug) for bug in RESETS.items()), *(("step", *bug) for bug in STEPS.items())]
+KINDS = {  # the class that has the bug, the run, and the flag of the error
+    "environment": ("Line", "own_line:Line", (), "--environment own_line:Line: "),
+    "registered": ("Line", "own_line:Line-v0", (), "--environment own_line:Line-v0: "),
+    "wrapper": ("Wrapper", "own_line:Line", ("own_line:Wrapper",), "--wrapper own_line:Wrapper: "),
+    "wrapper of ours": ("Wrapper", "CartPole-v1", ("own_line:Wrapper",), "--wrapper own_line:Wrapper: "),
+    "vector": ("Changed", "own_line:make_vector", (), "--environment own_line:make_vector: "),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working folder; own_line.py in it is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    yield tmp_path
+    sys.modules.pop("own_line", None)
+
+
+@pytest.mark.parametrize(("method", "bug", "sentence"), BUGS, ids=[f"{method}: {bug}" for method, bug, _ in BUGS])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_part_with_the_bug_is_named(kind: str, method: str, bug: str, sentence: str, folder: Path) -> None:
+    owner, environment, wrappers, flag = KINDS[kind]
+    is_vector = owner == "Changed"
+    seen = "numpy.zeros((1, 2) if is_vector else self.observation_space.shape, numpy.float32)"
+    values = {"seen": seen, "reward": "numpy.ones(1)" if is_vector else "1.0", "end": "numpy.array([False])[0]"}
+    if is_vector:
+        values["end"] = "numpy.array([False])"
+    for name, value in values.items():
+        bug = bug.replace(f"{{{name}}}", value)
+    arguments = "*, seed=None, options=None" if method == "reset" else "action"
+    text = f"{PARTS}\nis_vector = {is_vector}\ndef bug(self, {arguments}):\n    {bug}\n{owner}.{method} = bug\n"
+    (folder / "own_line.py").write_text(text)
+    settings = {"environment.id": environment, "environment.wrapper": wrappers}
+    with pytest.raises(SettingsError, match=f"^{flag}.*({sentence})"):
+        check_run(with_settings(RunSpec(), settings, source="test"), imports=(), with_screen=False)
+
+
+def test_parts_without_a_bug_pass(folder: Path) -> None:
+    (folder / "own_line.py").write_text(PARTS)
+    for _, environment, wrappers, _ in KINDS.values():
+        settings = {"environment.id": environment, "environment.wrapper": wrappers}
+        check_run(with_settings(RunSpec(), settings, source="test"), imports=(), with_screen=False)
+
+
+@pytest.mark.parametrize(("environment", "sentence"), [
+    ("own_line", "doesn't exist.*; one of your own is MODULE:NAME, where NAME is the function or class that makes it"),
+    ("own_line.Line", "one of your own is MODULE:NAME"),
+    ("./own_line.py:Line", "./own_line.py is not a module name; give one that `import` takes, such as my_pkg.games"),
+])  # fmt: skip
+def test_the_name_of_a_module_alone_gets_a_hint(environment: str, sentence: str, folder: Path) -> None:
+    (folder / "own_line.py").write_text(PARTS)
+    with pytest.raises(SettingsError, match=sentence):
+        check_run(with_settings(RunSpec(), {"environment.id": environment}, source="t"), imports=(), with_screen=False)
+
+
+HOOKS = """
+class Good:
+    def on_episode(self, game): ...
+class Missing: ...
+class Arguments(Good):
+    def __init__(self, folder): ...
+class Failing(Good):
+    def __init__(self): open("/nowhere/at/all")
+class TooFew:
+    def on_checkpoint(self): ...
+class NoMethod(Good):
+    on_checkpoint = 3
+number = 3
+"""
+
+
+@pytest.mark.parametrize(("hook", "sentence"), [
+    ("Missing", "has neither on_episode nor on_checkpoint; hooks are a class"),
+    ("Arguments", ".*missing 1 required positional argument: 'folder'; hooks are a class"),
+    ("Failing", "fails when it is tried: FileNotFoundError: .*own_hooks.py, line 8"),
+    ("TooFew", "on_checkpoint cannot be called with one argument: too many positional arguments"),
+    ("NoMethod", "on_checkpoint cannot be called with one argument: 3 is not a callable object"),
+    ("number", "is int, and cannot be called"),
+    ("Other", "own_hooks has no Other"),
+])  # fmt: skip
+def test_hooks_are_tried_before_anything_starts(hook: str, sentence: str, folder: Path) -> None:
+    (folder / "own_hooks.py").write_text(HOOKS)
+    hooks = ["own_hooks:Good", f"own_hooks:{hook}"]
+    with pytest.raises(SettingsError, match=f"^--hook own_hooks:{hook}: {sentence}"):
+        check_apart(RunSpec(), imports=(), hooks=hooks, device="cpu", render=False)
