@@ -8,7 +8,6 @@ With --venv an installed environment is used instead of a new one.
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
+
+from benchmarks.page.chromium import chromium
 
 ROOT = Path(__file__).parents[2]
 GIVE_UP_SECONDS = 600.0
@@ -75,8 +76,7 @@ def _see(output: Path, train: "subprocess.Popen[bytes]", start: float) -> None:
             sys.exit(f"make train shows no page:\n{output.read_text()}")
         time.sleep(0.1)
     told("the page's address is printed")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+    with chromium() as browser:
         page = browser.new_page()
         page.goto(found[1])
         page.locator("#tiles dd").first.wait_for()
@@ -84,7 +84,6 @@ def _see(output: Path, train: "subprocess.Popen[bytes]", start: float) -> None:
         first = _grown(page, 0, start)
         told(f"the curve of returns has begun, at step {first}")
         told(f"the curve has moved, at step {_grown(page, first, start)}")
-        browser.close()
 
 
 def _grown(page: Page, before: int, start: float) -> int:

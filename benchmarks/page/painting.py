@@ -6,14 +6,13 @@ metrics. The time runs from the navigation of a browser to the first curve. The 
 ones do not.
 """
 
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from benchmarks.page.chromium import chromium
 
 STEPS = 10_000_000
 EPISODES, METRICS, MOMENTS, WORKERS = 250_000, 50_000, 1_700, 4
@@ -58,8 +57,7 @@ def main() -> None:
 
 
 def measure(address: str) -> None:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+    with chromium() as browser:
         browser.new_page().close()  # the browser's own start does not count
         for number in range(1, PAGES + 1):
             page = browser.new_context().new_page()
@@ -69,7 +67,6 @@ def measure(address: str) -> None:
                 page.wait_for_timeout(10)
             print(f"page {number}: drawn after {time.monotonic() - start:.2f} s", flush=True)
             page.context.close()
-        browser.close()
 
 
 if __name__ == "__main__":

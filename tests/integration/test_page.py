@@ -1,6 +1,5 @@
 """The page in a real browser, beside a real run of CartPole."""
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,25 +9,13 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page
 
 from tests.integration.processes import Program, Programs, status_of, wait_for
 
-CHROMIUM = shutil.which("chromium")
 NO_END = ("--max-steps", "1000000000", "--until-return", "None")
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here: apt-get install chromium"),
-    pytest.mark.timeout(600),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
