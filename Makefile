@@ -68,6 +68,9 @@ churn: $(READY)  ## workers come and go, every push counted, then CartPole: SEED
 	$(BIN)/python -m tests.trials.churn
 	WORKERS=$(or $(LEARNERS),4) $(BIN)/python -m tests.trials.learning_churn
 
+handover: $(READY)  ## a server with a standby gets SIGTERM under load, five times; seconds, and every push counted: TIMES=… WORKERS=…
+	$(BIN)/python -m tests.trials.handover
+
 partition: $(READY)  ## virtual hosts cut off, made silent, gone; every push counted (as root): SEED=… EVENTS=… SWARM=…
 	$(BIN)/python -m tests.trials.partition
 

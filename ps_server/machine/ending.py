@@ -20,6 +20,9 @@ from ps_server.state.training_run import TrainingRun
 
 DRAIN_SECONDS = 5.0  # how long workers have to say GOODBYE when the run ends
 HANDOVER_SECONDS = 1.5  # how long the standby has to take over when this server is asked to leave
+# How long a fenced server stays: ZeroMQ drops what a worker has not read yet when the connection ends. A worker that
+# misses the refusal notices only by its link timeout that the run is elsewhere.
+FAREWELL_SECONDS = 0.2
 
 
 class Ending:
@@ -61,28 +64,30 @@ class Ending:
         self._pushes.gate.drop_all()
         return [Note(f"asked to leave: {standby} is to take over"), *self._replication.hand_over(now=now)]
 
-    def fence(self, run: TrainingRun, address: str, *, epoch: int) -> list[Effect]:
-        """Another server serves the run in this later epoch, at `address` if known. This one saves nothing more."""
+    def fence(self, run: TrainingRun, address: str, *, epoch: int, now: float) -> list[Effect]:
+        """
+        Another server serves the run in this later epoch, at `address` if known. This one saves nothing more, and exits
+        when its workers have had time to read that.
+        """
         address = address or run.standby
         run.lineage = run.lineage.replaced(address, epoch=epoch)
         self.handed_over_to = address if self._phase is Phase.HANDING_OVER else ""
-        self._phase, self.fenced = Phase.FENCED, advice(address)
+        self._phase, self.fenced, self._exit_due = Phase.FENCED, advice(address), now + FAREWELL_SECONDS
         self._pushes.gate.drop_all()
         refusal = Refused(request=0, code="fenced", reason=self.fenced)
-        return [*(Send(member.peer, refusal) for member in self._membership.alive()), Exit(self.fenced)]
+        return [Send(member.peer, refusal) for member in self._membership.alive()]
 
     def tick(self, *, now: float) -> list[Effect]:
         """Time has passed."""
-        if self._exited or self._phase not in (Phase.DRAINING, Phase.HANDING_OVER):
+        if self._exited or self._phase is None:
             return []
-        if self._phase is Phase.DRAINING and (not self._membership.alive() or now >= self._exit_due):
-            self._exited = True
-            return [Exit(self.reason)]
-        if self._phase is Phase.HANDING_OVER and now >= self._exit_due:
-            self._exited = True
-            slow = f"{self._replication.address or 'the standby'} has not confirmed within {HANDOVER_SECONDS:g} s"
-            return [Note(f"{slow} that it takes over; it may do so yet", warning=True), Exit("asked to leave")]
-        return []
+        if now < self._exit_due and (self._phase is not Phase.DRAINING or self._membership.alive()):
+            return []
+        self._exited = True
+        if self._phase is not Phase.HANDING_OVER:
+            return [Exit(self.fenced or self.reason)]
+        slow = f"{self._replication.address or 'the standby'} has not confirmed within {HANDOVER_SECONDS:g} s"
+        return [Note(f"{slow} that it takes over; it may do so yet", warning=True), Exit("asked to leave")]
 
 
 def is_fenced_by(message: ToServer, run: TrainingRun | None) -> TypeGuard[Hello | Fence]:

@@ -120,7 +120,7 @@ class ParameterServer:
                 later = "the run is served in a later epoch"
                 refusal = self.refusals.refuse(peer, "fenced", later, message.request, now=now)
                 address = message.address if isinstance(message, messages.Fence) else ""
-                return [*refusal, *self.fence(address, epoch=message.latest_epoch)]
+                return [*refusal, *self.fence(address, epoch=message.latest_epoch, now=now)]
             if not legal and self.phase is Phase.HANDING_OVER:
                 return []  # the worker sends it again, to the standby
             if not legal and self.phase is Phase.FENCED:
@@ -277,7 +277,7 @@ class ParameterServer:
         """The process is asked to leave. After Exit the shell saves the run, unless the standby has it."""
         return self.ending.leave(now=now)
 
-    def fence(self, address: str, *, epoch: int) -> list[Effect]:
+    def fence(self, address: str, *, epoch: int, now: float) -> list[Effect]:
         """Another server serves the run in this later epoch, at `address` if known. This one saves nothing more."""
         assert self.run is not None, "a server without a run has no standby that could take over"
-        return self.ending.fence(self.run, address, epoch=epoch)
+        return self.ending.fence(self.run, address, epoch=epoch, now=now)

@@ -288,7 +288,9 @@ class Standby:
         if not isinstance(message, messages.Leading):
             return []
         is_ours = message.run_id == server.lineage.run_id
-        return server.fence(self.primary, epoch=message.epoch) if is_ours and message.epoch > server.epoch else []
+        if not is_ours or message.epoch <= server.epoch:
+            return []
+        return server.fence(self.primary, epoch=message.epoch, now=now)
 
 
 def _refused(peer: PeerId, request: int, code: str, reason: str) -> Send:

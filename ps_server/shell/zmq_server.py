@@ -293,6 +293,6 @@ class ZmqServer:
         if written.error:
             self._do(self.served.checkpoint_failed(written.error))
             if written.replaced_in and not self.served.ending.fenced:
-                self._do(self.served.fence("", epoch=written.replaced_in))
+                self._do(self.served.fence("", epoch=written.replaced_in, now=time.monotonic()))
         else:
             self._do(self.served.checkpoint_saved(written.place))

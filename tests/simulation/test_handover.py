@@ -51,7 +51,8 @@ def test_on_a_good_network_the_standby_has_the_run_before_workers_notice(seed: i
     pair = a_pair(seed, updates=10**6)
     run_to_chance(pair, random.Random(seed))
     asked = pair.now
-    leave(pair)
+    pair.ask_to_leave()
+    pair.run_until(lambda: bool(pair.server.ending.fenced), within_seconds=HANDOVER_SECONDS)
     assert pair.server.ending.handed_over_to == "s:1"
     assert pair.standby.version == pair.server.version, "with its last update"
     pair.run_until(lambda: pair.standby.version > pair.server.version, within_seconds=5)

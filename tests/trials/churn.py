@@ -26,7 +26,7 @@ import numpy as np
 
 from tests.integration.processes import programs_in, wait_for, weights_of
 from tests.trials import figures
-from tests.trials.counting import broken
+from tests.trials.counting import broken, compared
 from tests.trials.forked_worker import fork_worker
 
 LEAST_RATIO = 0.95
@@ -97,13 +97,7 @@ class Churn:
                 self._end(slot, has_notice=True)
         wait_for(lambda: all(self._has_ended(slot) for slot in self._slots))
         counted = weights_of(self._server, len(self._slots)).numpy().astype(np.int64)
-        begun, acknowledged = self.counters.T
-        return {
-            "begun": int(begun.sum()),
-            "acknowledged": int(acknowledged.sum()),
-            "lost": int(np.maximum(acknowledged - counted, 0).sum()),
-            "doubled": int(np.maximum(counted - begun, 0).sum()),
-        }
+        return compared(*self.counters.T, counted)
 
     def _start(self, slot: Slot) -> None:
         slot.lives += 1

@@ -88,12 +88,7 @@ class Swarms:
             wait_for(all_acknowledged, within_seconds=120, program=swarm.program)
         self.wait_until_resent(endpoint)
         begun, acknowledged, counted = self._counters(endpoint)
-        return {
-            "begun": int(begun.sum()),
-            "acknowledged": int(acknowledged.sum()),
-            "lost": int(np.maximum(acknowledged - counted, 0).sum()),
-            "doubled": int(np.maximum(counted - begun, 0).sum()),
-        }
+        return compared(begun, acknowledged, counted)
 
     def _counters(self, endpoint: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pushes begun, pushes acknowledged [WEIGHTS], and the counts in the weights [COPIES, WEIGHTS], read last."""
@@ -103,6 +98,16 @@ class Swarms:
             begun[swarm.first : swarm.first + self.size] += pushes[:, 0]
             acknowledged[swarm.first : swarm.first + self.size] += pushes[:, 1]
         return begun, acknowledged, whole(endpoint).astype(np.int64).reshape(self._shards, self._weights)
+
+
+def compared(begun: np.ndarray, acknowledged: np.ndarray, counted: np.ndarray) -> dict[str, int]:
+    """Pushes begun and acknowledged by each worker, against how many are in the weights."""
+    return {
+        "begun": int(begun.sum()),
+        "acknowledged": int(acknowledged.sum()),
+        "lost": int(np.maximum(acknowledged - counted, 0).sum()),
+        "doubled": int(np.maximum(counted - begun, 0).sum()),
+    }
 
 
 def whole(endpoint: str) -> np.ndarray:

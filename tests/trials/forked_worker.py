@@ -37,6 +37,8 @@ def fork_worker(server: str, name: str, slot: int, counters: np.ndarray) -> int:
         die_with_parent()
         _work(server, name, slot, counters)
         status = 0
+    except Interrupted:  # it has not begun to push yet
+        status = 0
     except BaseException as error:
         print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     os._exit(status)
@@ -49,7 +51,10 @@ def _work(server: str, name: str, slot: int, counters: np.ndarray) -> None:
     run = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
     secret = secrets.token_hex(16)
     identity = Identity(worker_id=name, secret=secret, overrides={}, proposed_run=run, host="", environments=1)
-    machine = ParameterClient(identity, patience_seconds=120, resend_bytes=2**24, now=time.monotonic())
+    addresses = len(server.split(","))
+    machine = ParameterClient(
+        identity, patience_seconds=120, resend_bytes=2**24, addresses=addresses, now=time.monotonic()
+    )
     client = ZmqClient(server, machine, postponing_signals=stop.postponed)
     parameters = RemoteParameters(client, machine, schema, Wire())
     one = torch.zeros(schema.size)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from common.protocol import messages
+from ps_server.machine.ending import FAREWELL_SECONDS
 from ps_server.machine.phases import ANYBODY, Phase, Sender
 from ps_server.replication.backlog import RESEND_SECONDS, SMALL_WINDOW
 from ps_server.replication.replication import LEASE_SECONDS
@@ -182,11 +183,11 @@ def test_a_server_that_was_replaced_changes_nothing_more_sends_everybody_away_an
     server = followed_server()
     told = [send.message for send in sends(server.say("s", a_fence()))]
     assert [message.code for message in told if isinstance(message, messages.Refused)] == ["fenced"] * 3
-    (exit_,) = exits(server.effects)
+    assert exits(server.effects) == [], "they have to read it first"
+    assert server.refusal("a", server.push_of(1)).code == "fenced"
+    (exit_,) = exits(server.after(FAREWELL_SECONDS))
     assert f"{STANDBY} has taken over this run" in exit_.reason
     assert f"ps-server --standby-of {STANDBY} --run-dir FOLDER" in exit_.reason
-    refused = server.refusal("a", server.push_of(1))
-    assert refused.code == "fenced"
     assert server.machine.version == 1
     assert server.after(1.0) == []
     assert server.machine.save(now=server.now) == []
