@@ -85,15 +85,16 @@ def learn(programs: Programs, run: Path, *, seed: int, workers: int, deaths: Dea
     assert server.wait() == 0, server.output[-2000:]
     minutes = (time.monotonic() - began) / 60
     kills = (deaths.workers, deaths.servers) if deaths else (0, 0)
-    return Learned(minutes, _last_row(run)["global_steps"], score_of(run), *kills)
+    return Learned(minutes, last_row_of(run)["global_steps"], score_of(run), *kills)
 
 
 def score_of(run: Path) -> float:
     """The best mean of 100 games of a run that is over."""
-    return float(_last_row(run)["best_mean_return_100"] or 0.0)
+    return float(last_row_of(run)["best_mean_return_100"] or 0.0)
 
 
-def _last_row(run: Path) -> dict[str, Any]:
+def last_row_of(run: Path) -> dict[str, Any]:
+    """The last metrics of a run that is over."""
     row: dict[str, Any] = json.loads((run / METRICS).read_bytes().splitlines()[-1])
     return row
 
