@@ -20,6 +20,7 @@ from common.program.number_flags import (
 from common.protocol.addresses import check_address, is_host
 from common.protocol.shards import WHOLE, Shard, shard_of
 from common.run_folder.object_store import is_url
+from common.run_folder.paths import SHARD_NAME, shard_folder
 from common.run_folder.trackers import TrackerName, check_trackers
 from ps_server.state.lineage import RUN_ID
 
@@ -139,7 +140,8 @@ class ServerSettings(NoticeFlags):
     def store_flag(self) -> tuple[str, str] | None:
         """The flag that names an object store, and the URL there, below that of the run for each shard."""
         shard = self.place or WHOLE
-        below = f"/shard-{shard.number}-of-{shard.of}" if shard.of > 1 else ""
+        own = shard_folder(self.resumed_folder or Path("/"), shard.number, shard.of).resolve()
+        below = f"/{own.name}" if SHARD_NAME.fullmatch(own.name) else ""
         for flag, place in (("--resume", self.resume), ("--checkpoint-dir", self.checkpoint_dir)):
             if place is not None and is_url(place):
                 return flag, place.rstrip("/") + below

@@ -81,6 +81,9 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def read_weights(path: Path) -> tuple[RunSpec, Schema, Tensor, dict[str, Any]]:
     """The run's settings, its weights [P] and their schema, and the record. Raises CheckpointError or SettingsError."""
     vectors, record = read_checkpoint(path)
+    shards = record.get("lineage", {}).get("shard", {}).get("addresses", ())
+    if len(shards) > 1:
+        raise CheckpointError(f"{path}: is of one of {len(shards)} shards alone; give the folder of their run")
     try:
         schema, weights = Schema.from_list(record["schema"]), vectors["weights"]
         schema.views(weights)  # raises if the lengths differ

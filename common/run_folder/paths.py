@@ -14,6 +14,7 @@ from common.errors import SettingsError
 
 SHARD_FOLDERS = "shard-*-of-*"  # pattern of the folders, in that of the run, that its shards keep
 FIRST_SHARDS = "shard-1-of-*"
+SHARD_NAME = re.compile(r"shard-([1-9][0-9]*)-of-([1-9][0-9]*)")  # K and N
 SETTINGS = "run.toml"
 LINEAGE = "lineage.json"  # the run of this folder, and the newest epoch in which it was served
 ENDPOINT = "endpoint"  # HOST:PORT of the server while it serves
@@ -98,6 +99,13 @@ def shards_in(run_folder: Path) -> int:
     """The number of shards that a run had last; 1 where one server holds the whole vector."""
     match = re.fullmatch(r"shard-1-of-(\d+)", records_folder(run_folder).name)
     return int(match[1]) if match else 1
+
+
+def check_whole_run(folder: Path, *, flag: str) -> None:
+    """Raises SettingsError, which names the flag and the folder of the run, when `folder` is that of one shard."""
+    if match := SHARD_NAME.fullmatch(folder.resolve().name):
+        which = f"{match[1]}/{match[2]}"
+        raise SettingsError(f"{flag}: is the folder of shard {which} alone; give that of its run, {folder.parent}")
 
 
 def server_log(shard: int) -> str:

@@ -5,7 +5,6 @@ together.
 Checkpoints of different shards may be of different moments. Nothing is changed here.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,8 @@ from common.errors import CheckpointError
 from common.protocol.tensors import Schema
 from common.run_folder.checkpoint_file import read_checkpoint
 from common.run_folder.checkpoint_folder import checkpoints_of, first_sound
-from common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, shard_folder
+from common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, shard_folder
 
-NAME = re.compile(r"shard-([1-9][0-9]*)-of-([1-9][0-9]*)")
 Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]  # vectors and record
 
 
@@ -28,7 +26,7 @@ def newest_set(run_folder: Path) -> list[Path]:
     The folders whose checkpoints together hold the newest whole vector: those of all shards in order, or the run folder
     itself; [] when nothing is whole.
     """
-    sizes = {int(match[2]) for path in run_folder.glob(SHARD_FOLDERS) if (match := NAME.fullmatch(path.name))}
+    sizes = {int(match[2]) for path in run_folder.glob(SHARD_FOLDERS) if (match := SHARD_NAME.fullmatch(path.name))}
     sets = [[shard_folder(run_folder, number, of) for number in range(1, of + 1)] for of in sorted({1, *sizes})]
     whole = [folders for folders in sets if all(map(checkpoints_of, folders))]
     return max(whole, key=lambda folders: min(map(newest_step, folders)), default=[])

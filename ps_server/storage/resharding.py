@@ -13,8 +13,8 @@ from common.protocol.shards import WHOLE, Shard
 from common.run_folder.checkpoint_file import write_checkpoint
 from common.run_folder.checkpoint_folder import newest_first
 from common.run_folder.folder_lock import check_unlocked
-from common.run_folder.paths import checkpoint_name, shard_folder
-from common.run_folder.shard_folders import NAME, joined, newest_set, newest_step, read_newest
+from common.run_folder.paths import SHARD_NAME, checkpoint_name, shard_folder
+from common.run_folder.shard_folders import joined, newest_set, newest_step, read_newest
 from ps_server.state.joining import cut, joined_ledgers, record_for
 from ps_server.storage.run_storage import RunStorage
 
@@ -23,11 +23,11 @@ log = logging.getLogger("ps-server")
 
 def folder_of_shard(given: Path, place: Shard | None) -> Path:
     """
-    The folder of a server, in that of its run unless the given one is the folder of a shard already.
+    The folder of a server. The given one is that of its run, or its own, which a server names when it ends.
 
-    Raises SettingsError when it is that of another shard.
+    Raises SettingsError when it is the folder of another shard.
     """
-    if (match := NAME.fullmatch(given.resolve().name)) is None:
+    if (match := SHARD_NAME.fullmatch(given.resolve().name)) is None:
         wanted = place or WHOLE
         folder = shard_folder(given, wanted.number, wanted.of)
         folder.mkdir(exist_ok=True)
@@ -42,21 +42,22 @@ def folder_of_shard(given: Path, place: Shard | None) -> Path:
 
 def join_old_shards(given: Path, storage: RunStorage, place: Shard | None) -> None:
     """
-    Write the first checkpoint of this shard, if the newest state of the run in folder `given` is that of other shards.
+    Write the first checkpoint of this shard, if the newest state of the run is that of other shards.
 
-    Raises CheckpointError or SettingsError.
+    `given` is the folder of the run or of this shard. Raises CheckpointError or SettingsError.
     """
-    old, shard = newest_set(given), place or WHOLE
-    if storage.folder == given and NAME.fullmatch(given.resolve().name):
-        return
+    is_own = SHARD_NAME.fullmatch(given.resolve().name) is not None
+    old, shard = newest_set(given.parent if is_own else given), place or WHOLE
     steps = min(map(newest_step, old), default=-1)
     if newest_step(storage.folder) >= steps:
         return
     if newest_first(storage.checkpoints):
         raise SettingsError(
-            f"{storage.folder}: holds an older state than {old[0].name} … {old[-1].name}; to continue from there "
-            f"as {shard}, move the older folder away"
+            f"{storage.folder}: holds an older state than {old[0].name} … {old[-1].name}; to continue from there, move "
+            "the older folder away"
         )
+    if is_own and place is None:
+        raise SettingsError(f"{given}: has no checkpoint; to begin with those of its run, add --shard and --shards")
     for folder in old:
         check_unlocked(folder)
     checkpoints = read_newest(old, lambda error: log.warning("%s; trying the one before it", error))

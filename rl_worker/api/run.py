@@ -27,7 +27,15 @@ from common.program.child_processes import Child, rl_eval_command
 from common.run_folder.checkpoint_folder import checkpoints_of
 from common.run_folder.endpoint_file import read_endpoint
 from common.run_folder.jsonl import last_row, rows_in
-from common.run_folder.paths import ENDPOINT, METRICS, SETTINGS, records_folder, shard_folder, shards_in
+from common.run_folder.paths import (
+    ENDPOINT,
+    METRICS,
+    SETTINGS,
+    check_whole_run,
+    records_folder,
+    shard_folder,
+    shards_in,
+)
 from common.run_folder.rows_tail import RowsTail
 from common.run_folder.run_rows import MetricsRow
 from common.settings.keywords import keywords_of
@@ -64,6 +72,7 @@ class Run:
     def open(cls, folder: str | Path) -> "Run":
         """The run in a run folder, whoever trains it. Raises SettingsError when there is none."""
         path = Path(folder).absolute()
+        check_whole_run(path, flag=str(folder))
         if not (path / SETTINGS).is_file() and not (records_folder(path) / METRICS).is_file():
             raise SettingsError(f"{folder}: is no run folder: there is neither {SETTINGS} nor {METRICS} in it")
         return cls(path)

@@ -33,6 +33,7 @@ from common.run_folder.paths import (
     METRICS,
     SERVER_LOG,
     SETTINGS,
+    check_whole_run,
     claim_run_folder,
     make_run_folder,
     shard_folder,
@@ -121,10 +122,12 @@ class ClusterSettings:
         check_number("--web-port", self.web_port, least=0, most=MOST_PORT)
         check_trackers(self.track)
         check_number("--stall-seconds", self.stall_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
-        if self.resume is not None and self.run_dir is not None:
-            raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
-        if self.resume is not None and not (self.resume / SETTINGS).is_file():
-            raise SettingsError(f"--resume {self.resume}: no run folder: there is no {SETTINGS} in it")
+        if self.resume is not None:
+            if self.run_dir is not None:
+                raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
+            check_whole_run(self.resume, flag=f"--resume {self.resume}")
+            if not (self.resume / SETTINGS).is_file():
+                raise SettingsError(f"--resume {self.resume}: no run folder: there is no {SETTINGS} in it")
 
 
 def main() -> NoReturn:
@@ -227,8 +230,7 @@ def _start(flags: Parsed[ClusterSettings], folder: Path, server_flags: Sequence[
 
 def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: StopSignal, start_minutes: float) -> int:
     """Show progress until the run has ended. Returns how many processes died."""
-    is_stopping = False
-    deaths = 0
+    is_stopping, deaths = False, 0
     while True:
         if stop.is_set() and not is_stopping:
             is_stopping = True

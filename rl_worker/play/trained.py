@@ -21,6 +21,7 @@ from common.protocol.codecs import codec_named
 from common.protocol.tensors import Schema
 from common.run_folder.checkpoint_file import read_weights
 from common.run_folder.checkpoint_folder import best_first, first_sound
+from common.run_folder.paths import check_whole_run
 from common.run_folder.shard_folders import joined, newest_set, read_best
 from common.run_folder.stored_run import fetch_sound
 from common.settings.run_settings import run_from_dict
@@ -91,6 +92,7 @@ def trained_in(path: Path) -> Trained:
         return _trained_policy(path / MODEL if path.is_dir() else path)
     if not path.is_dir():
         return trained_as(path)
+    check_whole_run(path, flag=f"--checkpoint {path}")
     if len(shards := newest_set(path)) > 1:
         return _trained_by(shards, path)
     found = first_sound(best_first(path), trained_as, lambda error: log.warning("%s; trying another", error))

@@ -3,6 +3,7 @@ A worker without a game: pushes integers whose sum is exact, as fast as the serv
 
 Run it as a module: integer_worker HOST:PORT[,HOST:PORT] NAME UPDATES SEED [PARAMETERS [USER]]. Prints the sum of all
 that it has pushed, and stays: it has all that the server may still lose. With a USER (a number) it runs as that one.
+KEYS in the environment is the folder of the keys that `ps-ctl keygen` has made, for a locked server.
 """
 
 import encodings.idna  # noqa: F401  (resolving a name loads it, and another user may not be able to read the library)
@@ -11,6 +12,7 @@ import secrets
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ import torch
 
 from common.protocol.tensors import Schema, TensorSpec
 from common.settings.run_spec import Wire
+from common.sockets.curve import ClientKeys, CurveFlags
 from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.shell.connections import Connection, Connections, Opening
@@ -30,7 +33,7 @@ SCHEMA = Schema([TensorSpec("sum", (PARAMETERS,))])
 
 
 def joined(
-    server: str, name: str, schema: Schema, **sections: Any
+    server: str, name: str, schema: Schema, *, keys: ClientKeys | None = None, **sections: Any
 ) -> tuple[RemoteParameters | ShardedParameters, Newest]:
     """
     A worker of a run whose weights begin with 0 and move by just what is pushed; and its first pull.
@@ -53,13 +56,20 @@ def joined(
             addresses=len(opening.server.split(",")),
             now=time.monotonic(),
         )
-        return Connection(ZmqClient(opening.server, machine), machine)
+        return Connection(ZmqClient(opening.server, machine, keys=keys), machine)
 
     connections = Connections(server, connect)
     connections.join()
     parameters = connections.parameters(schema, Wire())
     parameters.seed(torch.zeros(schema.size))
     return parameters, parameters.pull()
+
+
+def keys_of(folder: Path, name: str) -> ClientKeys:
+    """The keys of one who is authorised at the locked server whose keys are in this folder."""
+    keys = CurveFlags(curve_server_key=folder / "server.key", curve_secret=folder / f"{name}.key_secret").client_keys()
+    assert keys is not None
+    return keys
 
 
 def told(output: str) -> list[int]:
@@ -71,7 +81,8 @@ def told(output: str) -> list[int]:
 def main(server: str, name: str, updates: int, seed: int, size: int = PARAMETERS, user: int | None = None) -> None:
     if user is not None:
         os.setuid(user)
-    parameters, newest = joined(server, name, Schema([TensorSpec("sum", (size,))]))
+    keys = keys_of(Path(os.environ["KEYS"]), "worker") if "KEYS" in os.environ else None
+    parameters, newest = joined(server, name, Schema([TensorSpec("sum", (size,))]), keys=keys)
     drawn = np.random.default_rng(seed)
     total = np.zeros(size)
     for _ in range(updates):

@@ -18,6 +18,7 @@ import torch
 from common.protocol import messages
 from common.protocol.codecs import CODECS
 from common.protocol.status import Status
+from common.sockets.curve import ClientKeys
 from common.sockets.request import ask
 
 DEADLINE_SECONDS = 60.0
@@ -148,15 +149,15 @@ def wait_for(
     return value
 
 
-def weights_of(endpoint: str, size: int) -> torch.Tensor:
+def weights_of(endpoint: str, size: int, keys: ClientKeys | None = None) -> torch.Tensor:
     """The newest weights [size] of a server."""
-    reply, vector = ask(endpoint, messages.Pull(request=1), timeout_seconds=30)
+    reply, vector = ask(endpoint, messages.Pull(request=1), timeout_seconds=30, keys=keys)
     assert isinstance(reply, messages.Weights)
     return CODECS[reply.codec].decode(vector, size)
 
 
-def status_of(endpoint: str) -> Status:
+def status_of(endpoint: str, keys: ClientKeys | None = None) -> Status:
     """The status that a server gives of its run. Raises ServerUnreachable when it says nothing for a while."""
-    reply, _ = ask(endpoint, messages.StatusRequest(request=1), timeout_seconds=10)
+    reply, _ = ask(endpoint, messages.StatusRequest(request=1), timeout_seconds=10, keys=keys)
     assert isinstance(reply, messages.StatusReply)
     return reply.status

@@ -7,9 +7,10 @@ import pytest
 
 from common.errors import RequestRefused, ServerUnreachable
 from common.protocol import messages
-from common.sockets.curve import ClientKeys, CurveFlags
+from common.sockets.curve import ClientKeys
 from common.sockets.request import ask
 from ps_server.shell.keys import add_keys, make_keys
+from tests.integration.integer_worker import keys_of
 from tests.integration.processes import Program, Programs, wait_for
 
 SILENCE_SECONDS = 0.5
@@ -25,12 +26,6 @@ def folder(tmp_path: Path) -> Path:
 def locked_server(programs: Programs, folder: Path, *flags: str) -> tuple[Program, str]:
     own, authorized = str(folder / "server.key_secret"), str(folder / "authorized")
     return programs.start_server("--curve-secret", own, "--authorized-keys", authorized, *flags)
-
-
-def keys_of(folder: Path, name: str) -> ClientKeys:
-    keys = CurveFlags(curve_server_key=folder / "server.key", curve_secret=folder / f"{name}.key_secret").client_keys()
-    assert keys is not None
-    return keys
 
 
 def flags_of(folder: Path, name: str) -> list[str]:

@@ -6,45 +6,10 @@ import torch
 from common.run_folder.shard_folders import joined, newest_set, read_newest
 from tests.integration.integer_worker import told
 from tests.integration.processes import Program, Programs, free_ports, status_of, wait_for, weights_of
+from tests.integration.shard_servers import Shards
 
 PARAMETERS = 5000
 UPDATES = 250
-
-
-class Shards:
-    """The servers of one run, in its folder."""
-
-    def __init__(self, programs: Programs, count: int, *flags: str) -> None:
-        self._programs = programs
-        self.ports = free_ports(count)
-        self.addresses = [f"127.0.0.1:{port}" for port in self.ports]
-        self.folder = programs.folder / "run"
-        self.servers = [self.start(number, *flags) for number in range(1, count + 1)]
-
-    def start(self, number: int, *flags: str) -> Program:
-        folder = self.folder / f"shard-{number}-of-{len(self.ports)}"
-        where = [] if "--resume" in flags else ["--run-dir", str(self.folder)]
-        shard = ["--shard", f"{number}/{len(self.ports)}", "--shards", *self.addresses]
-        address = ["--host", "127.0.0.1", "--port", str(self.ports[number - 1])]
-        flags = (*address, *shard, *where, "--checkpoint-seconds", "0.5", *flags)
-        program = self._programs.start("ps-server", *flags)
-        wait_for(
-            lambda: (folder / "endpoint").exists() and "listens on" in program.output,
-            within_seconds=180,
-            program=program,
-        )
-        return program
-
-    def weights(self) -> torch.Tensor:
-        sizes = [status_of(address).parameters for address in self.addresses]
-        return torch.cat([weights_of(*one) for one in zip(self.addresses, sizes, strict=True)])
-
-    def stop(self) -> None:
-        """Each writes its last checkpoint."""
-        for server in self.servers:
-            server.process.terminate()
-        for server in self.servers:
-            assert server.wait() == 0, server.output
 
 
 def count_with(programs: Programs, server: str, name: str, updates: int = UPDATES) -> Program:
@@ -60,8 +25,7 @@ def test_a_killed_shard_comes_back_alone_and_one_server_goes_on_with_the_run_of_
     worker = count_with(programs, shards.addresses[1], "w")
     wait_for(lambda: status_of(shards.addresses[0]).version > UPDATES / 4)
     shards.servers[0].kill()
-    (shards.folder / "shard-1-of-2" / "endpoint").unlink(missing_ok=True)
-    shards.servers[0] = shards.start(1, "--resume", str(shards.folder))
+    shards.resume(1)
     expected = torch.tensor(wait_for(lambda: told(worker.output), within_seconds=120, program=worker)).float()
     wait_for(lambda: all(status_of(address).version == 1 + UPDATES for address in shards.addresses))
     assert torch.equal(shards.weights(), -expected)

@@ -1,0 +1,98 @@
+"""Runs in shards, from end to end: as one server's bit for bit, played by rl-eval, taken over, locked, in a store."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from common.run_folder.checkpoint_file import read_checkpoint
+from common.run_folder.shard_folders import joined, newest_set, read_newest
+from ps_server.shell.keys import make_keys
+from rl_worker.play.evaluation import evaluate
+from rl_worker.play.trained import trained_in
+from tests.integration.integer_worker import keys_of, told
+from tests.integration.processes import Program, Programs, free_ports, status_of, wait_for
+from tests.integration.shard_servers import Shards
+from tests.integration.test_object_store import URL, s3
+from tests.integration.test_shards import PARAMETERS, UPDATES, count_with
+
+pytestmark = pytest.mark.timeout(400)  # programs that import torch
+__all__ = ["s3"]  # a fixture
+
+# Adam's slots and target weights; and a norm that most gradients exceed, so that clipping by ranges would differ.
+RUN = ["--preset", "cartpole-n-step-q", "--gradient-clip", "0.05", "--target-interval", "500"]
+RUN += ["--consistency", "sync", "--seed", "7", "--max-steps", "2000"]
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.nightly)])
+def test_shards_in_rounds_equal_one_server_bit_for_bit_and_are_played(programs: Programs, count: int) -> None:
+    """The workers are real: they clip by the norm of the whole gradient."""
+    flags = [*RUN, "--quorum", str(count)]
+    alone, endpoint = programs.start_server(*flags, run_dir=programs.folder / "alone")
+    shards = Shards(programs, 2, *flags, name="shards")
+    workers = [
+        programs.start("rl-worker", "--server", server, "--name", f"w{number}")
+        for server in (endpoint, shards.addresses[1])
+        for number in range(count)
+    ]
+    for program in (alone, *shards.servers, *workers):
+        assert program.wait(240) == 0, program.output
+    whole, record = read_checkpoint(max((programs.folder / "alone" / "checkpoints").glob("checkpoint-*.safetensors")))
+    parts = read_newest(newest_set(shards.folder), lambda error: pytest.fail(str(error)))
+    _, vectors = joined(parts)
+    assert len(whole) > 2, "there are slots of the optimizer and target weights beside the weights"
+    assert vectors.keys() == whole.keys()
+    assert [name for name in whole if not torch.equal(vectors[name], whole[name])] == []
+    for _, its_record in parts:
+        assert its_record["progress"]["global_steps"] == record["progress"]["global_steps"]
+        assert its_record["version"] == record["version"]
+    scores = programs.folder / "scores.json"
+    evaluate(["--checkpoint", str(shards.folder), "--episodes", "2", "--json", str(scores)])
+    assert "2 shards" in trained_in(shards.folder).origin
+    assert len(json.loads(scores.read_text())["scores"]) == 2
+
+
+def test_the_standby_of_a_locked_shard_takes_over_alone(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shard 1 goes on meanwhile; the sum of all pushes is exact at both."""
+    keys = programs.folder / "keys"
+    make_keys(keys)
+    lock = ["--curve-secret", str(keys / "server.key_secret"), "--authorized-keys", str(keys / "authorized")]
+    monkeypatch.setenv("KEYS", str(keys))
+    second = f"127.0.0.1:{free_ports(1)[0]}"
+    shards = Shards(programs, 2, *lock, standbys={2: second})
+    worker = count_with(programs, shards.addresses[0], "w")
+    standby, _ = programs.start_server(
+        "--standby-of", shards.addresses[1], *lock, run_dir=programs.folder / "standby", port=int(second[10:])
+    )
+    mine = keys_of(keys, "worker")
+    primary = shards.servers[1]
+    wait_for(lambda: "follows as the standby" in primary.output, program=standby)
+    primary.kill()
+    expected = torch.tensor(wait_for(lambda: told(worker.output), within_seconds=120, program=worker)).float()
+    assert "taking over" in standby.output
+    servers = [shards.addresses[0], second]
+    assert [status_of(server, mine).version for server in servers] == [1 + UPDATES] * 2
+    assert status_of(second, mine).shard.number == 2
+    assert torch.equal(shards.weights(servers, mine), -expected)
+    assert shards.servers[0].process.poll() is None
+
+
+@pytest.mark.nightly
+def test_a_shard_and_its_disk_are_lost_and_it_comes_back_from_the_store(programs: Programs, s3: Program) -> None:
+    """Shard 1 goes on; shard 2 is resumed on another disk, and gets again what was acknowledged."""
+    shards = Shards(programs, 2, first=["--checkpoint-dir", URL])
+    worker = count_with(programs, shards.addresses[0], "w")
+    wait_for(lambda: status_of(shards.addresses[1]).checkpoint_version > 1, program=worker)
+    before = status_of(shards.addresses[1])
+    shards.servers[1].kill()
+    shutil.rmtree(shards.folder / "shard-2-of-2")
+    shards.resume(2, "--resume", URL, "--run-dir", str(programs.folder / "another machine"))
+    after = status_of(shards.addresses[1])
+    assert (after.run_id, after.shard.number) == (before.run_id, 2)
+    assert after.epoch > before.epoch
+    total = wait_for(lambda: told(worker.output), within_seconds=120, program=worker)
+    wait_for(lambda: all(status_of(address).version == 1 + UPDATES for address in shards.addresses))
+    np.testing.assert_array_equal(shards.weights().numpy(), -np.array(total))
+    assert len(total) == PARAMETERS

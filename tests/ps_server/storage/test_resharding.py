@@ -1,0 +1,114 @@
+"""The folder of a shard: named by that of its run or by itself, and never taken for that of the whole run."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.errors import CheckpointError, SettingsError
+from common.program.flags import parse_with_run
+from common.protocol.shards import Shard
+from common.protocol.tensors import Schema, TensorSpec
+from common.run_folder.checkpoint_file import write_checkpoint
+from common.run_folder.paths import CHECKPOINTS, checkpoint_name, shard_folder
+from ps_server.settings import ServerSettings
+from ps_server.shell.lineage_file import write_lineage
+from ps_server.state.lineage import Lineage
+from ps_server.state.training_run import TrainingRun
+from ps_server.storage.resharding import folder_of_shard, join_old_shards
+from ps_server.storage.run_storage import RunStorage
+from rl_worker.api.run import Run
+from rl_worker.local.cluster import ClusterSettings
+from rl_worker.play.trained import trained_as, trained_in
+from tests.ps_server.transcripts import a_run
+
+WHOLE = Schema([TensorSpec("w", (8,))])
+
+
+def place_of(number: int, of: int) -> Shard:
+    return Shard(number=number, addresses=tuple(f"127.0.0.1:{5000 + one}" for one in range(of)))
+
+
+def a_sharded_run(folder: Path, of: int, *, steps: int = 0) -> Path:
+    """A run with a checkpoint of each of its shards."""
+    for number in range(1, of + 1):
+        lineage = Lineage.begun(f"{number:016x}", secret="s", draw=1, shard=place_of(number, of))
+        run = TrainingRun(a_run(), lineage, now=0.0)
+        run.first_shard = f"{1:016x}"
+        schema = WHOLE.of_shard(number, of)
+        run.seed(schema, torch.full((schema.size,), float(number)))
+        run.progress.global_steps = steps
+        path = shard_folder(folder, number, of) / CHECKPOINTS / checkpoint_name(steps)
+        path.parent.mkdir(parents=True)
+        write_checkpoint(path, run.weights.vectors(), run.record(now=0.0))
+        write_lineage(path.parent.parent, lineage)
+    return folder
+
+
+def join(given: Path, place: Shard | None) -> Path:
+    """The folder of the server that is resumed so; its first checkpoint is written, if it needs one."""
+    folder = folder_of_shard(given, place)
+    storage = RunStorage(folder, checkpoints=None, may_hold_a_run=True)
+    try:
+        join_old_shards(given, storage, place)
+    finally:
+        storage.close()
+    return folder
+
+
+@pytest.mark.parametrize("place", [place_of(2, 2), None])
+def test_the_folder_of_a_shard_means_that_shard_of_its_run(tmp_path: Path, place: Shard | None) -> None:
+    run = a_sharded_run(tmp_path / "run", 2)
+    own = run / "shard-2-of-2"
+    assert join(own, place) == own == join(run, place_of(2, 2))
+    assert [path.name for path in (own / CHECKPOINTS).glob("*.safetensors")] == [checkpoint_name(0)]
+
+
+@pytest.mark.parametrize("place", [place_of(1, 2), place_of(2, 4), place_of(1, 1)])
+def test_the_folder_of_another_shard_is_refused_with_the_folder_of_the_run(tmp_path: Path, place: Shard) -> None:
+    run = a_sharded_run(tmp_path / "run", 2)
+    with pytest.raises(SettingsError, match=f"is the folder of shard 2/2; for --shard {place.number}/.*{run}$"):
+        folder_of_shard(run / "shard-2-of-2", place)
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_shard_that_is_older_than_the_run_is_refused_however_it_is_named(tmp_path: Path, is_own: bool) -> None:
+    """The run went on with four shards. The old folder would go back without a word."""
+    run = a_sharded_run(a_sharded_run(tmp_path / "run", 2), 4, steps=100)
+    given = run / "shard-2-of-2" if is_own else run
+    with pytest.raises(SettingsError, match="shard-2-of-2: holds an older state than shard-1-of-4 … shard-4-of-4"):
+        join(given, place_of(2, 2))
+
+
+def test_an_empty_folder_of_a_shard_begins_with_the_run_when_its_place_is_given(tmp_path: Path) -> None:
+    run = a_sharded_run(tmp_path / "run", 4, steps=100)
+    own = run / "shard-2-of-2"
+    own.mkdir()
+    with pytest.raises(SettingsError, match=r"shard-2-of-2: has no checkpoint.*--shard and --shards"):
+        join(own, None)
+    assert join(own, place_of(2, 2)) == own
+    assert (own / CHECKPOINTS / checkpoint_name(100)).exists()
+
+
+def test_checkpoints_of_a_shard_go_below_the_run_in_a_store_however_it_is_named(tmp_path: Path) -> None:
+    own = a_sharded_run(tmp_path / "run", 2) / "shard-2-of-2"
+    places = [["--shard", "2/2", "--shards", *place_of(2, 2).addresses], []]
+    for given, place in [(own.parent, places[0]), (own, places[0]), (own, places[1])]:
+        flags = ["--resume", str(given), "--checkpoint-dir", "memory://run", *place]
+        settings = parse_with_run(ServerSettings, flags, prog="ps-server", default_preset="pong").program
+        assert settings.store_flag == ("--checkpoint-dir", "memory://run/shard-2-of-2")
+
+
+def test_whoever_needs_the_whole_run_refuses_the_folder_of_a_shard_with_that_of_the_run(tmp_path: Path) -> None:
+    run = a_sharded_run(tmp_path / "run", 2)
+    own = run / "shard-2-of-2"
+    said = f"{own}: is the folder of shard 2/2 alone; give that of its run, {run}$"
+    with pytest.raises(SettingsError, match=f"^--checkpoint {said}"):
+        trained_in(own)
+    with pytest.raises(SettingsError, match=f"^--resume {said}"):
+        ClusterSettings(resume=own)
+    with pytest.raises(SettingsError, match=f"^{said}"):
+        Run.open(own)
+    with pytest.raises(CheckpointError, match="is of one of 2 shards alone; give the folder of their run"):
+        trained_as(own / CHECKPOINTS / checkpoint_name(0))
+    assert trained_in(run).weights.tolist() == [1.0] * 4 + [2.0] * 4
