@@ -5,7 +5,7 @@ A run in an object store: one folder for each life of its server, with a lineage
     lives/000000017/checkpoint-000000012345.safetensors, best.safetensors, episodes-000000500.safetensors
 
 A later life stands above an earlier one, whatever T its checkpoints have: so the late upload of a server that was
-replaced replaces nothing, and is not taken for the newest.
+replaced replaces nothing, and is not taken for the newest. In a run of shards each has lives: shard-1-of-2/lives/….
 """
 
 import re
@@ -16,9 +16,10 @@ from pathlib import Path
 from common.errors import CheckpointError, DamagedCheckpoint
 from common.run_folder.checkpoint_file import read_checkpoint
 from common.run_folder.object_store import ObjectStore
-from common.run_folder.paths import ASIDE, BEST, LINEAGE, NEWEST, WRITING
+from common.run_folder.paths import ASIDE, BEST, LINEAGE, NEWEST, SHARD_NAME, WRITING, shard_folder
 
 _OBJECT = re.compile(r"lives/(\d{9})/([^/]+)")
+_OF_SHARD = re.compile(r"([^/]+)/lives/\d{9}/checkpoint-(\d+)\.safetensors")
 
 
 @dataclass(frozen=True, order=True)
@@ -82,8 +83,19 @@ def set_aside(store: ObjectStore, one: Stored) -> None:
     store.remove(one.name)
 
 
+def shards_in(url: str, *, flag: str) -> list[str]:
+    """The folders of a run's shards in a store, in order: of the newest whole set. [] of a run without shards."""
+    newest: dict[str, int] = {}  # T of the newest checkpoint, by folder
+    for match in filter(None, map(_OF_SHARD.fullmatch, ObjectStore(url, flag=flag).names())):
+        newest[match[1]] = max(int(match[2]), newest.get(match[1], 0))
+    numbers = {int(match[2]) for match in filter(None, map(SHARD_NAME.fullmatch, newest))}
+    sets = [[shard_folder(Path(), shard, of).name for shard in range(1, of + 1)] for of in numbers]
+    whole = [folders for folders in sets if newest.keys() >= set(folders)]
+    return max(whole, key=lambda folders: min(newest[folder] for folder in folders), default=[])
+
+
 def fetch_sound(url: str, folder: Path, *, flag: str) -> Path:
-    """The best sound checkpoint of a run in a store, or its newest, downloaded. Changes nothing in the store."""
+    """The best sound checkpoint of a run or shard in a store, or its newest, downloaded. Changes nothing there."""
     store = ObjectStore(url, flag=flag)
     errors: list[str] = []
     for one in best_first(stored_in(store)):

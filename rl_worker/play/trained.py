@@ -19,11 +19,11 @@ from common.errors import CheckpointError, SettingsError
 from common.protocol import messages
 from common.protocol.codecs import codec_named
 from common.protocol.tensors import Schema
-from common.run_folder.checkpoint_file import read_weights
+from common.run_folder.checkpoint_file import read_checkpoint, read_weights
 from common.run_folder.checkpoint_folder import best_first, first_sound
 from common.run_folder.paths import check_whole_run
-from common.run_folder.shard_folders import joined, newest_set, read_best
-from common.run_folder.stored_run import fetch_sound
+from common.run_folder.shard_folders import Checkpoint, joined, newest_set, read_best
+from common.run_folder.stored_run import fetch_sound, shards_in
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import ActionValuesSettings, RunSpec
 from common.sockets.curve import ClientKeys
@@ -94,7 +94,7 @@ def trained_in(path: Path) -> Trained:
         return trained_as(path)
     check_whole_run(path, flag=f"--checkpoint {path}")
     if len(shards := newest_set(path)) > 1:
-        return _trained_by(shards, path)
+        return _trained_by(read_best(shards, lambda error: log.warning("%s; trying another", error)), path)
     found = first_sound(best_first(path), trained_as, lambda error: log.warning("%s; trying another", error))
     if found is None:
         raise CheckpointError(f"--checkpoint {path}: contains no sound checkpoints")
@@ -102,26 +102,32 @@ def trained_in(path: Path) -> Trained:
 
 
 def trained_in_store(url: str) -> Trained:
-    """The weights of the best checkpoint in an object store, or of its newest sound one."""
+    """The weights of the best checkpoint in an object store, or of its newest sound one; of all shards."""
+    flag = "--checkpoint"
     with tempfile.TemporaryDirectory() as folder:
-        found = trained_as(fetch_sound(url, Path(folder), flag="--checkpoint"))
+        if shards := shards_in(url, flag=flag):
+            places = [Path(folder, shard) for shard in shards]
+            for place in places:
+                place.mkdir()
+            paths = [fetch_sound(f"{url.rstrip('/')}/{place.name}", place, flag=flag) for place in places]
+            return _trained_by(list(map(read_checkpoint, paths)), url)
+        found = trained_as(fetch_sound(url, Path(folder), flag=flag))
     return replace(found, origin=f"{url}, step {found.global_steps}")
 
 
-def _trained_by(shards: Sequence[Path], run_folder: Path) -> Trained:
-    """The whole weights of a run whose shards have these folders. Raises CheckpointError."""
-    checkpoints = read_best(shards, lambda error: log.warning("%s; trying another", error))
+def _trained_by(checkpoints: Sequence[Checkpoint], source: Path | str) -> Trained:
+    """The whole weights of a run of whose shards these are. Raises CheckpointError."""
     schema, vectors = joined(checkpoints)
     progress = [record["progress"] for _, record in checkpoints]
     steps = [one["global_steps"] for one in progress]
     at = f"step {steps[0]}" if len(set(steps)) == 1 else f"steps {min(steps)} to {max(steps)}"
     return Trained(
-        run_from_dict(checkpoints[0][1]["run"], source=str(run_folder)),
+        run_from_dict(checkpoints[0][1]["run"], source=str(source)),
         schema,
         vectors["weights"],
         steps[0],
         progress[0]["minutes"],
-        f"{run_folder}, {len(shards)} shards, {at}",
+        f"{source}, {len(checkpoints)} shards, {at}",
         _sha256(vectors["weights"]),
     )
 

@@ -1,5 +1,6 @@
 """The folder of a shard: named by that of its run or by itself, and never taken for that of the whole run."""
 
+import secrets
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,15 @@ from common.protocol.tensors import Schema, TensorSpec
 from common.run_folder.checkpoint_file import write_checkpoint
 from common.run_folder.paths import CHECKPOINTS, checkpoint_name, shard_folder
 from ps_server.settings import ServerSettings
-from ps_server.shell.lineage_file import write_lineage
+from ps_server.shell.lineage_file import read_lineage, write_lineage
 from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
+from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.resharding import folder_of_shard, join_old_shards
 from ps_server.storage.run_storage import RunStorage
 from rl_worker.api.run import Run
 from rl_worker.local.cluster import ClusterSettings
-from rl_worker.play.trained import trained_as, trained_in
+from rl_worker.play.trained import trained_as, trained_in, trained_in_store
 from tests.ps_server.transcripts import a_run
 
 WHOLE = Schema([TensorSpec("w", (8,))])
@@ -97,6 +99,22 @@ def test_checkpoints_of_a_shard_go_below_the_run_in_a_store_however_it_is_named(
         flags = ["--resume", str(given), "--checkpoint-dir", "memory://run", *place]
         settings = parse_with_run(ServerSettings, flags, prog="ps-server", default_preset="pong").program
         assert settings.store_flag == ("--checkpoint-dir", "memory://run/shard-2-of-2")
+
+
+def test_shards_in_a_store_are_played_as_one(tmp_path: Path) -> None:
+    run = a_sharded_run(a_sharded_run(tmp_path / "run", 2), 4, steps=100)
+    url = f"memory://{secrets.token_hex(8)}/run"
+    for folder in run.glob("shard-*"):
+        lineage = read_lineage(folder)
+        assert lineage is not None
+        (path,) = (folder / CHECKPOINTS).glob("*.safetensors")
+        store = CheckpointStore(f"{url}/{folder.name}", flag="--checkpoint-dir")
+        store.put(path, lineage, best=True, milestone="", keep=5)
+    trained = trained_in_store(url)
+    assert trained.weights.tolist() == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0], "of the newest set"
+    assert trained.origin == f"{url}, 4 shards, step 100"
+    with pytest.raises(CheckpointError, match="is of one of 4 shards alone"):
+        trained_in_store(f"{url}/shard-2-of-4")
 
 
 def test_whoever_needs_the_whole_run_refuses_the_folder_of_a_shard_with_that_of_the_run(tmp_path: Path) -> None:
