@@ -8,7 +8,6 @@ logged, and training goes on.
 
 import inspect
 import logging
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from common.errors import SettingsError
 from common.protocol.messages import Episode
 from common.settings.import_paths import is_import_path
 from rl_worker.environments.imports import own_part
+from rl_worker.local.own_errors import place_of
 
 NEEDED = "hooks are a class, made without arguments, that has on_episode(game) or on_checkpoint(path), or both"
 LOGGED = {10**power for power in range(12)}  # which errors of a hook are in the log
@@ -75,11 +75,9 @@ class Hooks:
             except Exception as error:
                 self._errors += 1
                 if self._errors in LOGGED:
-                    place = traceback.extract_tb(error.__traceback__)[-1]
-                    where = f"{Path(place.filename).name}, line {place.lineno}"
                     log.warning(
-                        "--hook: %s of %s failed (%s; %d times by now): %r",
-                        name, type(hook).__name__, where, self._errors, error,
+                        "--hook: %s of %s failed%s, %d times by now: %r",
+                        name, type(hook).__name__, place_of(error), self._errors, error,
                     )  # fmt: skip
 
 

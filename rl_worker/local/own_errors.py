@@ -32,16 +32,17 @@ def tried(flag: str) -> Iterator[None]:
         except PsRlError:
             raise
         except Exception as error:
-            why = traceback.format_exception_only(error)[-1].strip() + _place(error)
+            why = traceback.format_exception_only(error)[-1].strip() + place_of(error)
             # Gymnasium has often warned of the cause.
             hints = [COLOUR.sub("", str(one.message)) for one in warned if "WARN: " in str(one.message)]
             raise SettingsError("; ".join([f"{flag}: fails when it is tried: {why}", *hints[-1:]])) from error
 
 
-def _place(error: BaseException) -> str:
-    """The innermost line of the user's own code, if there is one; of the first of several chained errors."""
-    while (cause := error.__cause__ or error.__context__) is not None:
-        error = cause
+def place_of(error: BaseException) -> str:
+    """The innermost line of the user's own code, in the first of chained errors that has one; "" without one."""
+    cause = error.__cause__ or error.__context__
+    if cause is not None and (place := place_of(cause)):
+        return place
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not any(place in frame.filename for place in NOT_OWN)]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""

@@ -1,5 +1,6 @@
 """A user's environment, wrapper or hook that cannot work is named by its own flag before anything starts."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from common.errors import SettingsError
 from common.settings.run_settings import with_settings
 from common.settings.run_spec import RunSpec
+from rl_worker.hooks.hooks import Hooks
 from rl_worker.local.run_check import check_apart, check_run
 from tests.rl_worker.own_environments import LINE
 
@@ -55,11 +57,12 @@ KINDS = {  # the class that has the bug, the run, and the flag of the error
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder; own_line.py in it is forgotten afterwards."""
+    """A working folder; its modules are forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     yield tmp_path
-    sys.modules.pop("own_line", None)
+    for module in ("own_line", "own_hooks"):
+        sys.modules.pop(module, None)
 
 
 @pytest.mark.parametrize(("method", "bug", "sentence"), BUGS, ids=[f"{method}: {bug}" for method, bug, _ in BUGS])
@@ -129,3 +132,12 @@ def test_hooks_are_tried_before_anything_starts(hook: str, sentence: str, folder
     hooks = ["own_hooks:Good", f"own_hooks:{hook}"]
     with pytest.raises(SettingsError, match=f"^--hook own_hooks:{hook}: {sentence}"):
         check_apart(RunSpec(), imports=(), hooks=hooks, device="cpu", render=False)
+
+
+def test_an_error_of_a_hook_is_logged_with_the_line_of_the_hook(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = "import json\nclass Reads:\n    def on_checkpoint(self, path):\n        json.loads(path.name)\n"
+    (folder / "own_hooks.py").write_text(text)
+    Hooks(["own_hooks:Reads"]).checkpoint_appeared(Path("no JSON"))
+    assert re.search(
+        r"--hook: on_checkpoint of Reads failed \(own_hooks.py, line 4\), 1 times by now: JSONDecode", caplog.text
+    )
