@@ -1,8 +1,6 @@
 """A user's environment, wrapper or hook that cannot work is named by its own flag before anything starts."""
 
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,16 +51,6 @@ KINDS = {  # the class that has the bug, the run, and the flag of the error
     "wrapper of ours": ("Wrapper", "CartPole-v1", ("own_line:Wrapper",), "--wrapper own_line:Wrapper: "),
     "vector": ("Changed", "own_line:make_vector", (), "--environment own_line:make_vector: "),
 }
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder; its modules are forgotten afterwards."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
-    yield tmp_path
-    for module in ("own_line", "own_hooks"):
-        sys.modules.pop(module, None)
 
 
 @pytest.mark.parametrize(("method", "bug", "sentence"), BUGS, ids=[f"{method}: {bug}" for method, bug, _ in BUGS])

@@ -1,7 +1,5 @@
 """A user's own parts, by import path: they are tried before anything is started, and errors name what is missing."""
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +28,10 @@ TORSO = {"network.name": "own_parts_here:Torso"}
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder with own_parts_here.py; its modules are forgotten afterwards."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
-    (tmp_path / "own_parts_here.py").write_text(PARTS)
-    yield tmp_path
-    sys.modules.pop("own_parts_here", None)
+def folder(folder: Path) -> Path:
+    """With own_parts_here.py in it."""
+    (folder / "own_parts_here.py").write_text(PARTS)
+    return folder
 
 
 def a_run(environment: str, settings: dict[str, Any], *, method: dict[str, Any] | None = None) -> RunSpec:
@@ -195,8 +190,6 @@ def test_a_subclass_of_a_q_method_starts_from_the_defaults_of_that_method(folder
 
 def settings_of(*typed: str) -> dict[str, Any]:
     """The section [algorithm] of the run that rl-cluster makes of these flags."""
-    flags = parse_with_run(
-        ClusterSettings, typed, prog="rl-cluster", default_preset="pong", own_settings=run_check.own_settings
-    )
+    flags = parse_with_run(ClusterSettings, typed, prog="rl-cluster", own_settings=run_check.own_settings)
     section: dict[str, Any] = flags.run.to_dict()["algorithm"]
     return section

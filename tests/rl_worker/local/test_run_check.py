@@ -2,7 +2,6 @@
 
 import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,6 @@ from common.settings.run_spec import RunSpec
 from rl_worker.local import run_check
 from rl_worker.local.run_check import check_apart, check_device, check_listening, check_run
 from tests.rl_worker.own_environments import LINE, line_with
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder; its modules are forgotten afterwards."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
-            del sys.modules[name]
 
 
 def a_run(environment: str, **settings: Any) -> RunSpec:
