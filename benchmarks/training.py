@@ -50,7 +50,7 @@ class NoServer:
 
 def run_of(flags: Sequence[str]) -> RunSpec:
     """The run that a worker with these flags would propose."""
-    return parse_with_run(WorkerSettings, ["--server", "none:1", *flags], prog="rl-worker", default_preset="pong").run
+    return parse_with_run(WorkerSettings, ["--server", "none:1", *flags], prog="rl-worker").run
 
 
 def steps_of_unroll(run: RunSpec) -> int:

@@ -37,8 +37,6 @@ from ps_server.storage.resharding import folder_of_shard
 from ps_server.storage.run_storage import RunStorage
 
 PROGRAM = "ps-server"
-# The run that a first worker proposes by default; here it only gives the flags their defaults.
-DEFAULT_PRESET = "pong"
 PAGE_SECONDS = 10.0  # for the page to be served
 
 UNLOCKED = (
@@ -57,7 +55,7 @@ def serve(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for errors that the user can fix."""
     never_wait_for_output()
     log_as(PROGRAM)
-    flags = parse_with_run(ServerSettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
+    flags = parse_with_run(ServerSettings, argv, prog=PROGRAM)
     settings = flags.program
     if flags.remark:
         log.info(flags.remark)

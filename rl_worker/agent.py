@@ -41,7 +41,7 @@ def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int
         torch.manual_seed(run.seed)
     check_algorithm(run, spaces)
     if isinstance(run.algorithm, run_spec.OwnAlgorithmSettings):
-        return build_own(run, run.to_dict()["algorithm"]["name"], spaces, device=device, seed=seed)
+        return build_own(run, run.algorithm_name, spaces, device=device, seed=seed)
     method: Any = METHODS[type(run.algorithm)]  # which takes settings of this type
     built: Algorithm = method.build(run.algorithm, run.network, spaces, device=device, seed=seed)
     return built

@@ -1,9 +1,7 @@
 """`rl-worker`: join the server, build what the run needs, train until the run ends or a signal comes."""
 
 import logging
-import os
 import secrets
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +18,6 @@ from common.program.output import never_wait_for_output
 from common.program.run_program import run_program
 from common.program.stop_signals import Interrupted, StopSignal
 from common.protocol.messages import Episode, Welcome
-from common.protocol.names import as_name
 from common.settings.overrides import OF_THE_LINK, wire_of
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec, Wire
@@ -45,22 +42,19 @@ from rl_worker.play.gifs import GifRecorder
 from rl_worker.play.live_game import LiveGame
 from rl_worker.settings import WorkerSettings
 from rl_worker.shell.auto_link import AutoLink, Link, choice, measure
-from rl_worker.shell.connections import Connections, connections_of
+from rl_worker.shell.connections import Connections, connections_of, name_of_this_process
 from rl_worker.shell.remote_parameters import Newest, RemoteParameters
 from rl_worker.shell.sharded_parameters import ShardedParameters
 from rl_worker.shell.source_code import code_of_parts
 from rl_worker.training import train
 
 PROGRAM = "rl-worker"
-DEFAULT_PRESET = "pong"  # of a run that neither the server nor a flag has decided
 SEEDS_APART = 1000  # between the seeds of two workers
 LEAVE_SECONDS = 2.0  # to finish an unroll and push it, when a signal asks to leave
 
 log = logging.getLogger(PROGRAM)
 
-_parsed = partial(
-    parse_with_run, WorkerSettings, prog=PROGRAM, default_preset=DEFAULT_PRESET, own_settings=own_settings
-)
+_parsed = partial(parse_with_run, WorkerSettings, prog=PROGRAM, own_settings=own_settings)
 
 
 def main() -> NoReturn:
@@ -73,7 +67,7 @@ def work(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     flags = _parsed(spelled_out(arguments))
     settings = flags.program
-    name = settings.name or as_name(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
+    name = settings.name or name_of_this_process()
     log_as(name)
     if flags.remark:
         log.info(flags.remark)

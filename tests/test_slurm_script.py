@@ -101,7 +101,7 @@ def test_task_0_begins_the_run_with_keys_and_flags_that_ps_server_knows(tmp_path
     ((program, *flags),) = task.started()
     assert program == "ps-server"
     assert task.calls() == [f"ps-ctl keygen {tmp_path}/runs/one/keys"]
-    parsed = parse_with_run(ServerSettings, flags, prog=program, default_preset="pong")
+    parsed = parse_with_run(ServerSettings, flags, prog=program)
     assert parsed.run.preset == "cartpole"
     assert parsed.program.run_dir == tmp_path / "runs" / "one"
     assert parsed.program.port == 0
@@ -114,7 +114,7 @@ def test_task_0_resumes_a_run_that_has_a_checkpoint(tmp_path: Path) -> None:
     task = Task(tmp_path, 0, "run", "--max-steps", "9", lives=("exit 0",), restarts=1)
     assert task.end()[0] == 0
     ((program, *flags),) = task.started()
-    parsed = parse_with_run(ServerSettings, flags, prog=program, default_preset="pong")
+    parsed = parse_with_run(ServerSettings, flags, prog=program)
     assert (str(parsed.program.resume), parsed.program.run_dir) == (str(tmp_path / "run"), None)
 
 

@@ -25,7 +25,7 @@ from common.run_folder.paths import SETTINGS
 from common.settings.another_game import dropped_in_words, for_another_game
 from common.settings.import_paths import is_import_path, module_of
 from common.settings.recipe import recipe_for, recipe_in_words
-from common.settings.run_files import load_config, load_preset, presets
+from common.settings.run_files import DEFAULT_PRESET, load_config, load_preset, presets
 from common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
 from common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, RunSpec
 
@@ -100,7 +100,6 @@ def parse_with_run(
     argv: Sequence[str] | None,
     *,
     prog: str,
-    default_preset: str,
     own_settings: OwnSettings | None = None,
 ) -> Parsed[S]:
     """
@@ -114,8 +113,8 @@ def parse_with_run(
     typed = typed_flags(arguments)
     print_version(typed, prog)
     _print_short_help(typed, settings, prog)
-    start, overrides, remark = starting_run(typed, default_preset)
-    own = _own_algorithm(start, typed, default_preset, own_settings)
+    start, overrides, remark = starting_run(typed)
+    own = _own_algorithm(start, typed, own_settings)
     run_flags = _run_flags(start, own, _flags_of(settings) | _flags_of(StartingPoint))
     _check_names(typed, run_flags | _flags_of(settings) | _flags_of(StartingPoint))
     flags: Any = tyro.cli(
@@ -130,7 +129,7 @@ def parse_with_run(
         field.name: msgspec.to_builtins(getattr(flags, field.name)) for field in _run_fields(start)
     }
     if own is not None:
-        nested["algorithm"] |= {"name": start.to_dict()["algorithm"]["name"]}
+        nested["algorithm"] |= {"name": start.algorithm_name}
     run = run_from_dict(nested, source="flags")  # tyro checks types; ranges are checked here
     overrides |= _typed_settings(typed, nested)
     named = [part for part in run.parts if any(part in values for values in typed.values())]
@@ -157,7 +156,7 @@ def print_version(typed: Typed, prog: str) -> None:
         sys.exit(0)
 
 
-def starting_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str, Any], str]:
+def starting_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
     """
     The run before its own flags, the overrides that --preset, --config, --algorithm and --optimizer express, and a
     remark.
@@ -171,7 +170,7 @@ def starting_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str, 
             yours = ", and your own as MODULE:NAME" if section == "algorithm" else ""
             raise SettingsError(f"--{section} {name}: no such {section}; there are {', '.join(choices)}{yours}")
         named[section] = name
-    run, overrides, remark = _named_run(typed, default_preset)
+    run, overrides, remark = _named_run(typed)
     for section, name in named.items():
         run = with_settings(run, {f"{section}.name": name}, source=f"--{section}")
         overrides[f"{section}.name"] = name
@@ -179,7 +178,7 @@ def starting_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str, 
     return run, flat_settings(run.to_dict()) if "--config" in typed else overrides, remark
 
 
-def _named_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str, Any], str]:
+def _named_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
     """The same, of --preset, --config, --resume and --environment alone."""
     preset, config, resume = (_value(typed, flag) for flag in ("--preset", "--config", "--resume"))
     environment = _value(typed, "--environment")
@@ -197,26 +196,24 @@ def _named_run(typed: Typed, default_preset: str) -> tuple[RunSpec, dict[str, An
         if environment == NO_ENVIRONMENT:
             return RunSpec(), {}, ""
         return recipe_for(environment, algorithm=_value(typed, "--algorithm")), {}, recipe_in_words(environment)
-    return load_preset(default_preset), {}, ""
+    return load_preset(DEFAULT_PRESET), {}, ""
 
 
-def _own_algorithm(
-    start: RunSpec, typed: Typed, default_preset: str, own_settings: OwnSettings | None
-) -> msgspec.Struct | None:
+def _own_algorithm(start: RunSpec, typed: Typed, own_settings: OwnSettings | None) -> msgspec.Struct | None:
     """The settings of the starting run's own algorithm with their types and defaults; None if nobody may import it."""
     given = start.to_dict()["algorithm"]
     path = given.pop("name")
     is_named = path in typed.get("--algorithm", ()) or module_of(path) in typed.get("--import", ())
     if own_settings is None or not is_import_path(path) or not is_named:
         return None
-    return own_settings(path, given, _without_own(typed, default_preset))
+    return own_settings(path, given, _without_own(typed))
 
 
-def _without_own(typed: Typed, default_preset: str) -> list[msgspec.Struct]:
+def _without_own(typed: Typed) -> list[msgspec.Struct]:
     """The settings of our methods in the same run, which a subclass of one of them starts from."""
     environment = _value(typed, "--environment")
     if environment is None or any(flag in typed for flag in ("--preset", "--config", "--resume")):
-        return [_named_run(typed, default_preset)[0].algorithm]
+        return [_named_run(typed)[0].algorithm]
     return [recipe_for(environment, algorithm=name).algorithm for name in ALGORITHM_SETTINGS]
 
 
@@ -242,7 +239,7 @@ def _flags_class(settings: type[Any], start: RunSpec, own: msgspec.Struct | None
     own algorithm.
     """
     point: type[Any] = StartingPoint
-    if is_import_path(start.to_dict()["algorithm"]["name"]):  # of the user, which no choice of tyro's names
+    if is_import_path(start.algorithm_name):  # of the user, which no choice of tyro's names
         algorithm = ("algorithm", Annotated[str | None, _ALGORITHMS], None)
         point = dataclasses.make_dataclass("OwnStartingPoint", [algorithm], bases=(point,), frozen=True, kw_only=True)
     flags: list[Any] = [

@@ -1,15 +1,43 @@
 """The rows of the files in a run folder."""
 
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
 import msgspec
 
 from common.protocol.messages import Event
 from common.protocol.status import Status
+
+R = TypeVar("R", bound="Scored")
 
 
 class MetricsRow(Status, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The status of the run at one moment; workers have a file of their own."""
 
     time: float  # seconds since 1970
+
+
+class Scored(Protocol):
+    """The fields of a row of metrics that place a score in its run."""
+
+    @property
+    def global_steps(self) -> int: ...
+    @property
+    def minutes(self) -> float: ...
+    @property
+    def mean_return_100(self) -> float | None: ...
+
+
+def scored_rows(rows: Iterable[R]) -> list[R]:
+    """The rows with a score, without those that a resumed run lost when it went back to its checkpoint."""
+    scored: list[R] = []
+    for row in rows:
+        if row.mean_return_100 is None:
+            continue
+        while scored and (scored[-1].global_steps > row.global_steps or scored[-1].minutes > row.minutes):
+            scored.pop()
+        scored.append(row)
+    return scored
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

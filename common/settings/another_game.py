@@ -41,7 +41,7 @@ def for_another_game(run: RunSpec, environment: str) -> tuple[RunSpec, dict[str,
         return run, {}
     moved = with_settings(run, {"environment.id": environment}, source="--environment")
     to_drop = _dropped(run.environment, moved.environment)
-    sections = {"environment": {"id": environment}, "algorithm": {"name": type(run.algorithm).__struct_config__.tag}}
+    sections = {"environment": {"id": environment}, "algorithm": {"name": run.algorithm_name}}
     default = run_from_dict(sections, source="--environment")
     defaults = {key: value for key, value in flat_settings(default.to_dict()).items() if key in to_drop}
     before = flat_settings(run.to_dict())

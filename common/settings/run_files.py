@@ -14,6 +14,8 @@ from common.protocol.names import as_text
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 
+DEFAULT_PRESET = "pong"  # of a run that no flag, file or server has decided
+
 
 def presets() -> list[str]:
     """Names of the presets that come with ps-rl."""

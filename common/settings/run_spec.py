@@ -447,6 +447,11 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     records: Records = Records()
 
     @property
+    def algorithm_name(self) -> str:
+        """As --algorithm names it."""
+        return str(type(self.algorithm).__struct_config__.tag)
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """The import paths of a run: of the environment, and of an agent's own network and algorithm."""
         return (*self.environment.parts, *self.agent_parts)
@@ -454,7 +459,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def agent_parts(self) -> tuple[str, ...]:
         """The import paths of an agent's own network and algorithm; () of those that come with ps-rl."""
-        names = (self.network.name, str(type(self.algorithm).__struct_config__.tag))
+        names = (self.network.name, self.algorithm_name)
         return tuple(name for name in names if is_import_path(name))
 
     def to_dict(self) -> dict[str, Any]:

@@ -61,6 +61,12 @@ class CurveFlags:
         return ClientKeys(read_public("--curve-server-key", self.curve_server_key), own)
 
 
+def client_keys(server_key: str | Path | None, secret: str | Path | None) -> ClientKeys | None:
+    """The keys in the files of these two flags; None without either. Raises SettingsError."""
+    paths = [None if path is None else Path(path) for path in (server_key, secret)]
+    return CurveFlags(curve_server_key=paths[0], curve_secret=paths[1]).client_keys()
+
+
 def read_public(what: str, path: Path) -> bytes:
     """The public key in a file. Raises SettingsError that names the flag `what`."""
     return _read(what, path)[0]

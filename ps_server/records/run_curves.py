@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from common.errors import SettingsError
 from common.run_folder.jsonl import rows_in
 from common.run_folder.paths import METRICS, SETTINGS, records_folder, run_folders_below
-from common.run_folder.run_rows import EpisodeRow
+from common.run_folder.run_rows import EpisodeRow, scored_rows
 from common.settings.run_files import settings_as_written
 from common.settings.run_settings import flat_settings
 from ps_server.records.episodes import read_episodes
@@ -124,15 +124,7 @@ def _episodes(folder: Path) -> list[EpisodeRow]:
 
 
 def _scored_rows(folder: Path) -> list[_Row]:
-    """The lines with a score, without those that a resumed run lost when it went back to its checkpoint."""
-    rows: list[_Row] = []
     try:
-        for row in rows_in(folder / METRICS, _Row):
-            if row.mean_return_100 is None:
-                continue
-            while rows and (rows[-1].global_steps > row.global_steps or rows[-1].minutes > row.minutes):
-                rows.pop()
-            rows.append(row)
+        return scored_rows(rows_in(folder / METRICS, _Row))
     except OSError as error:
         raise SettingsError(f"{folder}: is not a run folder: {error.strerror}") from error
-    return rows

@@ -111,8 +111,7 @@ def adjustments_for(
     before[adjustable.CHECKPOINT_SECONDS] = checkpoint_seconds
     for setting, after in wanted.items():
         if setting not in before:
-            method = spec.algorithm.__struct_config__.tag
-            raise Denied("bad_setting", f"{setting}: {method} has none; this run has {', '.join(before)}")
+            raise Denied("bad_setting", f"{setting}: {spec.algorithm_name} has none; this run has {', '.join(before)}")
         _check_not_passed(setting, after, progress, now=now)
     minutes, steps = progress.minutes(now=now), progress.global_steps
     return [

@@ -7,9 +7,6 @@ gradients' origins.
 
 import atexit
 import contextlib
-import os
-import secrets
-import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +25,9 @@ from common.settings.keywords import keywords_of, with_keywords
 from common.settings.overrides import wire_of
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
-from common.sockets.curve import ClientKeys, CurveFlags
+from common.sockets.curve import client_keys
 from rl_worker.api.interrupts import postponed_interrupt
-from rl_worker.shell.connections import connections_of
+from rl_worker.shell.connections import connections_of, name_of_this_process
 from rl_worker.shell.remote_parameters import Newest, RemoteParameters
 from rl_worker.shell.server_address import is_path
 from rl_worker.shell.sharded_parameters import ShardedParameters
@@ -84,7 +81,7 @@ class ParameterServerClient:
 
         Raises SettingsError for settings that make no sense, RequestRefused, and ServerUnreachable.
         """
-        self.name = name or as_name(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
+        self.name = name or name_of_this_process()
         _check(server, self.name, patience_seconds=patience_seconds, resend_mib=resend_mib)
         proposed, overrides = with_keywords(RunSpec(), settings, source="ParameterServerClient")
         self._connections = connections_of(
@@ -93,7 +90,7 @@ class ParameterServerClient:
             proposed_run=proposed.to_dict(),
             overrides=overrides,
             environments=0,
-            keys=_keys(curve_server_key, curve_secret),
+            keys=client_keys(curve_server_key, curve_secret),
             patience_seconds=patience_seconds,
             resend_mib=resend_mib,
             postponing_signals=postponed_interrupt,
@@ -250,11 +247,6 @@ def _check(server: str, name: str, *, patience_seconds: float, resend_mib: float
     check_number("resend_mib", resend_mib, least=0, most=MOST_MIB)
     if not is_name(name):
         raise SettingsError(f"name {name!r}: is no name of a worker; for example {as_name(name)}")
-
-
-def _keys(server_key: str | Path | None, secret: str | Path | None) -> ClientKeys | None:
-    paths = [None if path is None else Path(path) for path in (server_key, secret)]
-    return CurveFlags(curve_server_key=paths[0], curve_secret=paths[1]).client_keys()
 
 
 def _flat(schema: Schema, tensors: Mapping[str, Any]) -> Tensor:

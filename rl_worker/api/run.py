@@ -37,7 +37,7 @@ from common.run_folder.paths import (
     shards_in,
 )
 from common.run_folder.rows_tail import RowsTail
-from common.run_folder.run_rows import MetricsRow
+from common.run_folder.run_rows import MetricsRow, scored_rows
 from common.settings.keywords import keywords_of
 from common.settings.run_files import load_config
 from rl_worker.play.games import Result
@@ -162,11 +162,7 @@ class Run:
 
     def curve(self) -> Curve:
         """The learning curve so far; empty arrays before the first game has ended."""
-        rows: list[MetricsRow] = []
-        for row in self._rows():
-            while rows and rows[-1].global_steps > row.global_steps:
-                rows.pop()  # lost when the run was resumed from an older checkpoint
-            rows += [row] if row.mean_return_100 is not None else []
+        rows = scored_rows(self._rows())
         return Curve(
             np.array([row.global_steps for row in rows], np.float64),
             np.array([row.minutes for row in rows], np.float64),

@@ -18,7 +18,6 @@ from rl_worker.local.cluster import ClusterSettings
 
 OF_THE_TERMINAL = {"list", "json", "render", "web", "web_port"}  # flags of rl-cluster that train does not take
 OF_THE_START = ("preset", "config")
-DEFAULT_PRESET = "pong"  # as in rl-cluster
 
 
 def train(preset: str | None = None, *, workers: int = 2, **settings: Any) -> Run:
@@ -43,7 +42,7 @@ def train(preset: str | None = None, *, workers: int = 2, **settings: Any) -> Ru
     of_run = {name: value for name, value in settings.items() if name not in {*program, *OF_THE_START}}
     cluster = ClusterSettings(workers=workers, **{name: _typed(name, value) for name, value in given.items()})
     typed = typed_flags(_flags(start | of_run | {"resume": cluster.resume}))
-    run, _, _ = starting_run(typed, DEFAULT_PRESET)
+    run, _, _ = starting_run(typed)
     spec, changed = with_keywords(run, of_run, source="train")
     folder = cluster.resume or make_run_folder(
         cluster.run_dir, experiment=spec.experiment, preset=spec.preset, seed=spec.seed

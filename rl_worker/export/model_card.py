@@ -63,7 +63,7 @@ def model_card(
         imports=f", imports={agent_modules}" if agent_modules else "",
         flags=f" --import {' '.join(modules)}" if modules else "",
         preset=run.preset,
-        algorithm=type(run.algorithm).__struct_config__.tag,
+        algorithm=run.algorithm_name,
         steps=global_steps,
         minutes=minutes,
         mean=result.mean,

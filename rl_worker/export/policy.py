@@ -21,7 +21,7 @@ from common.protocol.addresses import check_address
 from common.run_folder.checkpoint_folder import best_first
 from common.run_folder.shard_folders import newest_set
 from common.settings.import_paths import module_of
-from common.sockets.curve import ClientKeys, CurveFlags
+from common.sockets.curve import ClientKeys, client_keys
 from rl_worker.agent import build_agent
 from rl_worker.environments.spaces import ActionSpace, ObservationSpace, packed
 from rl_worker.export.policy_folder import MODEL, ExportedPolicy, read_model
@@ -147,5 +147,4 @@ def _keys(server: str, server_key: str | Path | None, secret: str | Path | None)
     if ":" not in server:
         raise CheckpointError(f"{server}: there is no such folder or checkpoint, and it is no HOST:PORT")
     check_address("load_policy", server)
-    paths = [None if path is None else Path(path) for path in (server_key, secret)]
-    return CurveFlags(curve_server_key=paths[0], curve_secret=paths[1]).client_keys()
+    return client_keys(server_key, secret)

@@ -7,7 +7,7 @@ Every member that training uses is used once, and errors name the return value o
 import torch
 
 from common.errors import SettingsError
-from common.settings.run_spec import OwnAlgorithmSettings, RunSpec
+from common.settings.run_spec import RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.algorithms.algorithm import Algorithm, Loss
 from rl_worker.environments.interface import Environments
@@ -18,9 +18,8 @@ MOST_STEPS = 32  # of the trial's unroll
 SEED = 0
 
 
-def check_own_agent(run: RunSpec, environments: Environments) -> None:
-    """Raises SettingsError, or what the user's own code raises."""
-    flag = f"--algorithm {run.agent_parts[-1]}" if isinstance(run.algorithm, OwnAlgorithmSettings) else "--network"
+def check_own_agent(run: RunSpec, environments: Environments, *, flag: str) -> None:
+    """Raises SettingsError that begins with the flag, or what the user's own code raises."""
     device = torch.device("cpu")
     agent = build_agent(run, environments, device=device, seed=SEED)
     network = FlatNetwork(agent.network)

@@ -138,7 +138,7 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
     never_wait_for_output()
     started = time.monotonic()
-    flags = parse_with_run(ClusterSettings, argv, prog=PROGRAM, default_preset="pong", own_settings=own_settings)
+    flags = parse_with_run(ClusterSettings, argv, prog=PROGRAM, own_settings=own_settings)
     if flags.program.list:
         from rl_worker.local.catalogue import print_catalogue  # takes a second to load, and nothing else needs it
 

@@ -182,7 +182,7 @@ def _try_agent(run: RunSpec, environments: Environments) -> None:
     part = run.agent_parts[-1]
     flag = f"--network {part}" if part == run.network.name else f"--algorithm {part}"
     with tried(flag):
-        check_own_agent(run, environments)
+        check_own_agent(run, environments, flag=flag)
 
 
 def _check_window(run: RunSpec) -> None:

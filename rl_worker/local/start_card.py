@@ -65,8 +65,8 @@ def _rewards(run: RunSpec) -> str:
 
 def _method(run: RunSpec) -> str:
     settings: Any = run.algorithm
-    name = type(settings).__struct_config__.tag
-    played = f"{name}: {settings.unroll_length} steps × {run.environment.envs} environments a worker and unroll"
+    steps = f"{settings.unroll_length} steps × {run.environment.envs} environments a worker and unroll"
+    played = f"{run.algorithm_name}: {steps}"
     words = [played]
     if isinstance(settings, OwnAlgorithmSettings):
         return played

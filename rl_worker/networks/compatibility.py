@@ -37,7 +37,7 @@ def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
     """Raises SettingsError if the run's algorithm does not support the action space or the network."""
     if isinstance(run.algorithm, run_spec.A3CSettings | run_spec.OwnAlgorithmSettings):
         return
-    name = type(run.algorithm).__struct_config__.tag
+    name = run.algorithm_name
     if not isinstance(spaces.actions, DiscreteActions):
         raise SettingsError(
             f"--algorithm {name}: needs one discrete action a step, and {run.environment.id} takes "

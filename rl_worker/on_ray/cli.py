@@ -25,7 +25,6 @@ from rl_worker.on_ray.processes import RunPlan
 from rl_worker.on_ray.settings import RaySettings
 
 PROGRAM = "python -m rl_worker.on_ray"
-DEFAULT_PRESET = "pong"
 SERVER = "server"  # names of actors, in a namespace of the run
 WORKER = "worker-"
 POLL_SECONDS = 1.0
@@ -41,7 +40,7 @@ def main() -> NoReturn:
 def train_on_ray(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
     never_wait_for_output()
-    flags = parse_with_run(RaySettings, argv, prog=PROGRAM, default_preset=DEFAULT_PRESET)
+    flags = parse_with_run(RaySettings, argv, prog=PROGRAM)
     settings = flags.program
     ray = _connected(settings.address)
     stop = StopSignal()

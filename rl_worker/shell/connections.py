@@ -5,6 +5,7 @@ Each connection is whole: a machine, a socket, a resend buffer and slots of its 
 over gets again what it lacks, and the others notice nothing.
 """
 
+import os
 import secrets
 import socket
 import time
@@ -17,7 +18,7 @@ import numpy as np
 
 from common.errors import SettingsError
 from common.protocol.messages import Code, Frame, Run, Welcome
-from common.protocol.names import as_text
+from common.protocol.names import as_name, as_text
 from common.protocol.tensors import Schema
 from common.settings.run_spec import Wire
 from common.sockets.curve import ClientKeys
@@ -122,6 +123,11 @@ class Connections:
             one.client.say_goodbye(reason)
         for one in self._all:
             one.client.close()
+
+
+def name_of_this_process() -> str:
+    """A name for a worker that has none: HOST-PID-RANDOM."""
+    return as_name(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
 
 
 def connections_of(

@@ -93,7 +93,7 @@ def parse(program: str, arguments: Sequence[str]) -> None:
     """The program's own parser takes this command line."""
     if program in WITH_RUN:
         own = None if program == "ps-server" else own_settings
-        parse_with_run(WITH_RUN[program], arguments, prog=program, default_preset="pong", own_settings=own)
+        parse_with_run(WITH_RUN[program], arguments, prog=program, own_settings=own)
     elif program in WITHOUT_RUN:
         parse_program(WITHOUT_RUN[program], arguments, prog=program)
     else:
@@ -136,7 +136,7 @@ def flags_of(program: str) -> frozenset[str]:
     if program in WITHOUT_RUN:
         return _flags_in([_help(lambda: parse_program(WITHOUT_RUN[program], ["--help"], prog=program))])
     settings = WITH_RUN.get(program, ServerSettings)
-    parsed = partial(parse_with_run, settings, prog=program, default_preset="pong")
+    parsed = partial(parse_with_run, settings, prog=program)
     texts = [_help(partial(parsed, ["--algorithm", name, "--help"])) for name in ALGORITHM_SETTINGS]
     return _flags_in(texts)
 

@@ -67,7 +67,7 @@ def a_folder(folder: Path, lineage: Lineage, *, standby: str = "", primary: str 
 
 
 def started(folder: Path, *flags: str) -> ParameterServer | Standby:
-    parsed = parse_with_run(ServerSettings, flags, prog="ps-server", default_preset="pong")
+    parsed = parse_with_run(ServerSettings, flags, prog="ps-server")
     storage = RunStorage(folder, checkpoints=None, may_hold_a_run=True)
     try:
         return starting.machine_for(parsed, storage, keys=None, now=0.0)

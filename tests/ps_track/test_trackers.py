@@ -202,9 +202,9 @@ def test_a_tracker_that_is_not_installed_is_an_error_before_the_start(monkeypatc
     monkeypatch.setitem(tracking.PACKAGES, "wandb", ("no_such_package_of_wandb",))
     for settings in (ServerSettings, ClusterSettings):
         with pytest.raises(SettingsError, match=r"--track wandb: .*pip install .*'\.\[wandb\]'"):
-            parse_with_run(settings, ["--track", "wandb"], prog="it", default_preset="pong")
+            parse_with_run(settings, ["--track", "wandb"], prog="it")
         with pytest.raises(SystemExit, match="2"):
-            parse_with_run(settings, ["--track", "neptune"], prog="it", default_preset="pong")
+            parse_with_run(settings, ["--track", "neptune"], prog="it")
 
 
 def test_a_real_run_is_tracked_while_it_runs_and_after_a_resume(

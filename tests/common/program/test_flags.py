@@ -37,7 +37,7 @@ class Oven:
 
 
 def parsed(*arguments: str) -> Parsed[Oven]:
-    return parse_with_run(Oven, arguments, prog="oven", default_preset="pong")
+    return parse_with_run(Oven, arguments, prog="oven")
 
 
 @pytest.fixture

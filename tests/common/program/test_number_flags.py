@@ -99,7 +99,7 @@ def test_a_run_refuses_numbers_that_are_not_finite_or_do_not_travel(section: str
 @pytest.mark.parametrize("flag", ["--threads", "--receive-mib", "--hidden", "--learning-rate", "--max-steps", "--seed"])
 def test_the_error_for_a_bad_number_names_its_flag(flag: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises((SettingsError, SystemExit)) as refused:
-        parse_with_run(ServerSettings, [flag, value], prog="ps-server", default_preset="cartpole")
+        parse_with_run(ServerSettings, [flag, value], prog="ps-server")
     said = capsys.readouterr().err if isinstance(refused.value, SystemExit) else str(refused.value)
     assert flag in said
     assert refused.value.args != (0,)

@@ -75,7 +75,7 @@ def test_a_name_that_is_no_import_path_is_refused(name: str) -> None:
 def test_a_server_takes_flags_of_the_settings_that_a_file_gives(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(a_run().to_toml())
     typed = ["--config", str(tmp_path / "mine.toml"), "--temperature", "2", "--words", "x", "y", "--no-is-on"]
-    flags = parse_with_run(ServerSettings, typed, prog="ps-server", default_preset="pong")
+    flags = parse_with_run(ServerSettings, typed, prog="ps-server")
     settings: Any = flags.run.algorithm
     assert (settings.temperature, settings.words, settings.is_on) == (2, ("x", "y"), False)
     assert flags.modules == ()  # a file names no module to import
@@ -91,9 +91,7 @@ def parsed(*typed: str, kind: type[msgspec.Struct] = Mine) -> Parsed[Any]:
     def own(path: str, given: Any, without_it: Any) -> msgspec.Struct:
         return msgspec.convert(given, kind)
 
-    return parse_with_run(
-        WorkerSettings, ["--server", "a:1", *typed], prog="w", default_preset="pong", own_settings=own
-    )
+    return parse_with_run(WorkerSettings, ["--server", "a:1", *typed], prog="w", own_settings=own)
 
 
 def test_the_settings_of_ones_own_algorithm_are_flags_with_their_types() -> None:

@@ -16,7 +16,7 @@ EACH_METHOD = [None, *ALGORITHM_SETTINGS]
 
 def typed(*arguments: str) -> RunSpec:
     flags = ("--server", "127.0.0.1:1", *arguments)
-    return parse_with_run(WorkerSettings, flags, prog="rl-worker", default_preset="pong").run
+    return parse_with_run(WorkerSettings, flags, prog="rl-worker").run
 
 
 @pytest.mark.parametrize("environment", ELSEWHERE)

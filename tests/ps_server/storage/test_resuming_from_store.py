@@ -28,7 +28,7 @@ def url() -> str:
 
 def started(folder: Path, url: str, *flags: str) -> ParameterServer:
     folder.mkdir(exist_ok=True)
-    parsed = parse_with_run(ServerSettings, flags, prog="ps-server", default_preset="pong")
+    parsed = parse_with_run(ServerSettings, flags, prog="ps-server")
     store = CheckpointStore(url, flag="--resume")
     storage = RunStorage(folder, checkpoints=None, may_hold_a_run=True, store=store)
     try:

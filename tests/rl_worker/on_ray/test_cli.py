@@ -14,7 +14,7 @@ from rl_worker.on_ray.settings import RaySettings
 
 
 def plan(*flags: str) -> RunPlan:
-    return plan_of(parse_with_run(RaySettings, ["--run-dir", "runs/one", *flags], prog="p", default_preset="pong"))
+    return plan_of(parse_with_run(RaySettings, ["--run-dir", "runs/one", *flags], prog="p"))
 
 
 def test_a_plan_names_the_run_and_the_flags_that_may_change_it_later() -> None:
@@ -22,7 +22,7 @@ def test_a_plan_names_the_run_and_the_flags_that_may_change_it_later() -> None:
     assert Path(made.folder) == Path("runs/one").absolute()
     assert 'preset = "cartpole-a3c"' in made.settings
     assert "max_steps = 5000" in made.settings
-    resumed = parse_with_run(ServerSettings, list(made.flags), prog="ps-server", default_preset="pong")
+    resumed = parse_with_run(ServerSettings, list(made.flags), prog="ps-server")
     assert resumed.overrides["budget.max_steps"] == 5000
     assert made.checkpoint_seconds == 2.0
     assert made.has_keys
