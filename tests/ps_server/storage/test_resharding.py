@@ -97,7 +97,7 @@ def test_checkpoints_of_a_shard_go_below_the_run_in_a_store_however_it_is_named(
     places = [["--shard", "2/2", "--shards", *place_of(2, 2).addresses], []]
     for given, place in [(own.parent, places[0]), (own, places[0]), (own, places[1])]:
         flags = ["--resume", str(given), "--checkpoint-dir", "memory://run", *place]
-        settings = parse_with_run(ServerSettings, flags, prog="ps-server", default_preset="pong").program
+        settings = parse_with_run(ServerSettings, flags, prog="ps-server").program
         assert settings.store_flag == ("--checkpoint-dir", "memory://run/shard-2-of-2")
 
 
