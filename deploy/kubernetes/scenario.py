@@ -166,9 +166,10 @@ def sharded(cluster: Cluster, fleet: Fleet, folder: Path) -> None:
         fleet.wait_for_workers(2)
         wait_for(lambda: all_serve_more_than(0), within_seconds=PATIENCE_SECONDS)
     with step("sharded: a server killed, resumed alone; both workers push to all"):
-        updates = fleet.wait_for_status().updates
+        before = fleet.wait_for_status_of(servers[2])
         cluster.kill(servers[2], "ps-server")
-        wait_for(lambda: all_serve_more_than(updates + 20), within_seconds=PATIENCE_SECONDS)
+        wait_for(lambda: all_serve_more_than(before.updates + 20), within_seconds=PATIENCE_SECONDS)
+        assert fleet.wait_for_status_of(servers[2]).epoch > before.epoch
         fleet.wait_for_workers(2)
     cluster.kubectl("delete", "--filename", "-", "--wait", stdin=manifest)
 

@@ -40,6 +40,10 @@ class Fleet(Run):
             self._inside.pop(server).end()
             return None
 
+    def wait_for_status_of(self, server: str) -> Status:
+        status: Status = wait_for(lambda: self.status_of(server), within_seconds=PATIENCE_SECONDS)
+        return status
+
     def end(self) -> None:
         """End the programs that ask."""
         while self._inside:
