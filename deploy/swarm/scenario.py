@@ -21,14 +21,20 @@ COMMAND_SECONDS = 120.0
 # No target and a long budget: the scenario ends the run.
 FLAGS = "--checkpoint-seconds 2 --until-return None --max-steps 1000000000"
 
+ADMINS_KEY = "admin.key_secret"
+STOP = (
+    "cat >/tmp/admin; ps-ctl stop --server 127.0.0.1:5555 --curve-server-key /keys/server.key --curve-secret /tmp/admin"
+)
 
-def docker(node: str, *arguments: str, **variables: str) -> str:
+
+def docker(node: str, *arguments: str, stdin: str | None = None, **variables: str) -> str:
     """Standard output. Raises CalledProcessError with what it said."""
     command = ["docker", *arguments]
     environment = os.environ | {"DOCKER_HOST": node} | variables
     ended = subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
-    )
+        command, env=environment, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=COMMAND_SECONDS,
+        check=False,
+    )  # fmt: skip
     if ended.returncode != 0:
         error = subprocess.CalledProcessError(ended.returncode, command, ended.stdout, ended.stderr)
         error.add_note(ended.stderr[-2000:])
@@ -118,6 +124,12 @@ def scenario(stack: Stack, keys: Path) -> None:
     with step("both workers push, the standby follows"):
         stack.wait_for_workers(2)
         stack.wait_for_pair()
+    with step("status, page and results by the commands of the page"):
+        server = containers(NODES[0], "server")[0]
+        assert "CartPole" in docker(NODES[0], "exec", server, "role.sh", "status")
+        assert ":8265/?token=" in docker(NODES[0], "service", "logs", f"{STACK}_web")
+        docker(NODES[0], "cp", f"{server}:/runs", str(keys.parent))
+        assert list(keys.parent.glob("runs/cartpole-a3c/checkpoints/*"))
     with step("four workers push, on both nodes"):
         scale(4)
         stack.wait_for_workers(4)
@@ -141,6 +153,14 @@ def scenario(stack: Stack, keys: Path) -> None:
     with step("two workers push"):
         scale(2)
         stack.wait_for_workers(2)
+    with step("the run is stopped with an admin's key: servers and workers end, and stay ended"):
+        number = stack.wait_for_pair()
+        (server,) = containers(NODES[number], LABELS[number])
+        said = docker(NODES[number], "exec", "-i", server, "sh", "-ec", STOP, stdin=(keys / ADMINS_KEY).read_text())
+        assert "the run is ending" in said, said
+        listed = ("service", "ps", "--quiet", "--filter=desired-state=running")
+        tasks = lambda: docker(NODES[0], *listed, *(f"{STACK}_{service}" for service in (*LABELS, "worker")))  # noqa: E731
+        wait_for(lambda: not tasks(), within_seconds=PATIENCE_SECONDS)
     with step("all is removed"):
         docker(NODES[0], "stack", "rm", STACK)
         wait_for(lambda: not any(docker(node, "ps", "--quiet") for node in NODES), within_seconds=PATIENCE_SECONDS)
