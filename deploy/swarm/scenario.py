@@ -126,8 +126,9 @@ def scenario(stack: Stack, keys: Path) -> None:
         stack.wait_for_pair()
     with step("status, page and results by the commands of the page"):
         server = containers(NODES[0], "server")[0]
-        assert "CartPole" in docker(NODES[0], "exec", server, "role.sh", "status")
-        assert ":8265/?token=" in docker(NODES[0], "service", "logs", f"{STACK}_web")
+        assert "cartpole-a3c" in docker(NODES[0], "exec", server, "role.sh", "status")
+        page = lambda: docker(NODES[0], "service", "logs", f"{STACK}_web")  # noqa: E731
+        wait_for(lambda: ":8265/?token=" in page(), within_seconds=PATIENCE_SECONDS)
         docker(NODES[0], "cp", f"{server}:/runs", str(keys.parent))
         assert list(keys.parent.glob("runs/cartpole-a3c/checkpoints/*"))
     with step("four workers push, on both nodes"):
