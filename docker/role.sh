@@ -61,7 +61,7 @@ is_replaced() {
     own=$(cat "$folder/lineage.json" 2>/dev/null) || return 1
     echo "$own" | grep -q '"replaced_by": *"' && return
     for _ in 1 2 3 4 5 6; do
-        other=$(status_of_peer 3) && [ "$(value_of run_id "$other")" = "$(value_of run_id "$own")" ] || return 1
+        other=$(status_of_peer) && [ "$(value_of run_id "$other")" = "$(value_of run_id "$own")" ] || return 1
         if serves "$other"; then
             [ "$(value_of epoch "$other")" -gt "$(value_of epoch "$own")" ]
             return
@@ -72,16 +72,16 @@ is_replaced() {
 }
 
 peer_serves() {
-    other=$(status_of_peer 8) && serves "$other"
+    other=$(status_of_peer) && serves "$other"
 }
 
 serves() {
     echo "$1" | grep -Eq '"phase":"(serving|draining)"'
 }
 
-# status_of_peer SECONDS: as JSON; fails when there is none in time.
+# As JSON; fails when there is none in time, in which ps-ctl itself takes seconds to start on a busy machine.
 status_of_peer() {
-    timeout "$1" getent hosts "${PEER%:*}" >/dev/null && timeout "$1" ps-ctl status --server "$PEER" --json $key 2>/dev/null
+    timeout 10 getent hosts "${PEER%:*}" >/dev/null && timeout 10 ps-ctl status --server "$PEER" --json $key 2>/dev/null
 }
 
 # value_of KEY JSON: the first one.
