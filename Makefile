@@ -80,6 +80,9 @@ load: $(READY)  ## a thousand synthetic workers at one server: WORKERS=… PUSH_
 far: $(READY)  ## learning over 10 Mbit/s and 100 ms, float32 against --link auto: SEEDS=… WORKERS=… MEGABITS=… MILLISECONDS=…
 	$(BIN)/python -m tests.trials.far
 
+mixed: $(READY)  ## CartPole by six workers of speeds from 1 to 0.05, against six equal ones: SEEDS=…
+	$(BIN)/python -m tests.trials.mixed_speeds
+
 defaults: $(READY)  ## `rl-cluster --environment ID` and no other flag must learn: SEEDS=… ENVIRONMENTS="…" MINUTES=… WORKERS=…
 	$(BIN)/python -m tests.trials.defaults
 

@@ -8,6 +8,8 @@ int8        blocks of 256 elements: a float32 scale each, then all elements in 1
 topk        the largest quarter of the elements, the others are 0: a bit for each element that marks those that are
             sent, then their values as int8; 0.38 bytes
 
+delta       what has changed of bfloat16 weights from one version to another: see deltas.py
+
 int8 and topk drop so much that the sender needs error feedback: see rl_worker/shell/error_feedback.py.
 
 Statistics are counts and sums at the end of a vector: in every codec they travel as float32.
@@ -23,6 +25,7 @@ import torch
 from torch import Tensor
 
 from common.errors import UnknownCodec, WireError
+from common.protocol.deltas import DELTA, WHOLE
 from common.protocol.tensors import ELEMENT_BYTES, vector_bytes
 from common.protocol.wire import Buffer
 
@@ -171,10 +174,12 @@ CODECS: dict[str, Codec] = {
     "topk": Packed("topk", _pack_topk, _unpack_topk, _length_of_topk, needs_error_feedback=True),
 }
 
+CODEC_NAMES = (*CODECS, DELTA)  # of those that a message may name; a delta takes a version to lead away from
+
 
 def encoded_bytes(name: str, size: int) -> int:
-    """The bytes of a vector of so many elements, none of them statistics, in this codec."""
-    codec = CODECS[name]
+    """The bytes of a vector of so many elements, none of them statistics, in this codec; of a delta at most."""
+    codec = CODECS[WHOLE if name == DELTA else name]
     return codec.length(size) if isinstance(codec, Packed) else ELEMENT_BYTES * size
 
 

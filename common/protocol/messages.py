@@ -352,6 +352,7 @@ class Weights(Reply, frozen=True, kw_only=True, tag="WEIGHTS"):
     target_version: int = 0
     settled: Settlement | None = None
     codec: Name = "float32"
+    base: int = 0  # the version that a delta leads away from: `have_version` of the request
     inline: bytes = b""
 
 

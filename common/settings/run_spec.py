@@ -381,8 +381,9 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     gradient_codec: Literal["float32", "bfloat16", "float16", "int8", "topk"] = "float32"
     """gradients as float32; in half the bytes; in a quarter; or in a tenth, with the largest quarter of their elements.
     The part that int8 and topk drop is added to the next gradient"""
-    weight_codec: Literal["float32", "bfloat16", "float16"] = "float32"
-    """weights as float32, or in half the bytes"""
+    weight_codec: Literal["float32", "bfloat16", "float16", "delta"] = "float32"
+    """weights as float32; in half the bytes; or as bfloat16, of which only what has changed since the version that a
+    worker has travels: losslessly, in a quarter to an eighth of the bytes of float32"""
     pull_every: PullEvery = 1
     """pushes to one pull of weights: fewer bytes come back, and the gradients between two pulls are later"""
     prefetch: PushesAhead = 0

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from common.protocol import messages
-from common.protocol.codecs import CODECS
+from common.protocol.codecs import CODEC_NAMES
+from common.protocol.deltas import DELTA, WHOLE
 from common.protocol.messages import (
     Alive,
     Heartbeat,
@@ -28,6 +29,7 @@ from ps_server.machine.membership import Member, PeerId
 from ps_server.state.guards import codec_for_weights
 from ps_server.state.ledger import Account
 from ps_server.state.training_run import TrainingRun
+from ps_server.state.weight_store import Snapshot, WeightStore
 
 
 def welcome(hello: Hello, run: TrainingRun, account: Account, *, lease_seconds: float, credit: int) -> Welcome:
@@ -47,7 +49,7 @@ def welcome(hello: Hello, run: TrainingRun, account: Account, *, lease_seconds: 
         settled_through=account.through,
         reported_through=account.reported,
         lease_seconds=lease_seconds,
-        codecs=tuple(CODECS),
+        codecs=CODEC_NAMES,
         credit=credit,
         settings_version=run.adjustments.version,
         shard=run.shard,
@@ -92,20 +94,32 @@ def newest(
     codec = codec_for_weights(codec)
     if store is None or (message.have_epoch, message.have_version) == (epoch, version):
         return Send(peer, NotModified(**fields))
-    return Send(peer, Weights(**fields, codec=codec), store.snapshot(codec, target=is_target))
+    base = message.have_version if message.have_epoch == epoch else 0
+    snapshot = _snapshot(store, codec, target=is_target, base=base)
+    return Send(peer, Weights(**fields, codec=snapshot.codec, base=snapshot.base), snapshot)
 
 
 def renewed(send: Send, run: TrainingRun, *, target: bool) -> Send:
     """A reply that waited to be sent, with the newest weights (or target weights) instead."""
     assert isinstance(send.message, Weights), "nothing else carries weights"
     store = run.weights
+    snapshot = _snapshot(store, send.message.codec, target=target, base=send.message.base)
     message = msgspec.structs.replace(
         send.message,
-        version=store.target_version if target else store.version,
+        version=snapshot.version,
         global_steps=run.progress.global_steps,
         target_version=store.target_version,
+        codec=snapshot.codec,
+        base=snapshot.base,
     )
-    return Send(send.to, message, store.snapshot(message.codec, target=target))
+    return Send(send.to, message, snapshot)
+
+
+def _snapshot(store: WeightStore, codec: str, *, target: bool, base: int) -> Snapshot:
+    """The newest weights (or target weights) in this codec; a delta is from `base`, where that version is kept."""
+    if codec == DELTA and not target:
+        return store.snapshot_since(base)
+    return store.snapshot(WHOLE if codec == DELTA else codec, target=target)
 
 
 def status_reply(peer: PeerId, request: messages.StatusRequest, run: TrainingRun | None, status: Status) -> Send:

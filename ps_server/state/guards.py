@@ -10,6 +10,7 @@ from torch import Tensor
 
 from common.errors import PsRlError, SchemaMismatch, UnknownCodec, WireError
 from common.protocol.codecs import codec_named
+from common.protocol.deltas import DELTA
 from common.protocol.messages import Push, Seed
 from common.protocol.shards import Shard
 from common.protocol.tensors import Schema
@@ -45,7 +46,8 @@ def seed_of(message: Seed, vector: Sequence[Buffer], shard: Shard) -> tuple[Sche
 def codec_for_weights(name: str) -> str:
     """The name, if it is of a codec for weights. Raises Denied."""
     try:
-        codec_named(name, for_weights=True)
+        if name != DELTA:
+            codec_named(name, for_weights=True)
     except UnknownCodec as error:
         raise Denied("unknown_codec", str(error)) from error
     return name

@@ -2,7 +2,7 @@
 The weights of one run: one flat vector, its target copy, and the snapshots that are sent.
 
 Invariants: `version` grows by one with each update; a snapshot never changes; each version is copied at most once and
-encoded at most once per codec.
+encoded at most once per codec. Deltas lead away from versions that were sent; these are kept within a bound in bytes.
 """
 
 from functools import cached_property
@@ -14,11 +14,14 @@ from torch import Tensor
 
 from common.buffer_pool import BufferPool
 from common.protocol.codecs import CODECS
+from common.protocol.deltas import DELTA, WHOLE, Base
 from common.protocol.tensors import Schema
+from common.protocol.wire import Buffer
 from ps_server.state.copy_on_write import CopyOnWriteVector
 from ps_server.state.optimizers import Optimizer
 
 BUFFERS_KEPT = 8  # for the next copies; the buffers of further slow readers are freed
+BASES_BYTES = 2**26  # 64 MiB of versions that deltas may lead away from; docs/GUARANTEES.md states it
 
 
 class Snapshot:
@@ -47,6 +50,11 @@ class Snapshot:
         return encoded
 
     @property
+    def base(self) -> int:
+        """The version that a delta leads away from; 0: the snapshot is whole."""
+        return 0
+
+    @property
     def size(self) -> int:
         """Size in bytes."""
         return len(self.buffer)
@@ -54,6 +62,54 @@ class Snapshot:
     def write_to(self, place: np.ndarray) -> None:
         """Copy the bytes to an array [size] of uint8."""
         place[:] = self.buffer
+
+
+class DeltaBases:
+    """
+    The newest versions that workers who take deltas were sent, as bfloat16, within a bound in bytes.
+
+    A worker whose version is no longer kept gets the weights whole. A run without deltas keeps nothing; no version is
+    kept that alone exceeds the bound.
+    """
+
+    def __init__(self, weights: int, *, most_bytes: int = BASES_BYTES) -> None:
+        """Each version begins with so many weights."""
+        self._weights = weights
+        self._most_bytes = most_bytes
+        self._bases: dict[int, Base] = {}  # by version, the oldest first
+        self.bytes = 0
+
+    def __contains__(self, version: int) -> bool:
+        return version in self._bases
+
+    def __getitem__(self, version: int) -> Base:
+        return self._bases[version]
+
+    def keep(self, version: int, encoded: Buffer) -> None:
+        """Keep the newest version, whose bytes in bfloat16 never change; the oldest make room for it."""
+        if version in self._bases or len(encoded) > self._most_bytes:
+            return
+        self._bases[version] = Base(encoded, self._weights)
+        self.bytes += len(encoded)
+        while self.bytes > self._most_bytes:
+            self.bytes -= len(self._bases.pop(next(iter(self._bases))).encoded)
+
+
+class DeltaSnapshot(Snapshot):
+    """The weights of one version as a delta from a version that a peer has."""
+
+    def __init__(self, whole: Snapshot, bases: DeltaBases, base: int) -> None:
+        """`bases` has `base` and the version of `whole`."""
+        self.version, self.codec, self.target = whole.version, DELTA, whole.target
+        self._newer, self._older, self._base = whole.buffer, bases[base], base
+
+    @cached_property
+    def buffer(self) -> memoryview:
+        return memoryview(self._older.delta_to(self._newer))
+
+    @property
+    def base(self) -> int:
+        return self._base
 
 
 class WeightStore:
@@ -71,6 +127,7 @@ class WeightStore:
         self._snapshots: WeakValueDictionary[tuple[str, bool], Snapshot] = WeakValueDictionary()  # by codec, is target
         self._encoded: dict[tuple[str, bool], Snapshot] = {}  # kept for the next peers that request this encoding
         self._encodings = 0
+        self._bases = DeltaBases(schema.weights)
 
     @property
     def flat(self) -> Tensor:
@@ -114,6 +171,12 @@ class WeightStore:
             known = self._snapshots[codec, target] = Snapshot(self, vector, version, codec, target=target)
         return known
 
+    def snapshot_since(self, base: int) -> Snapshot:
+        """The newest weights as a delta from this version if that is kept, else whole; 0: from no version."""
+        whole = self.snapshot(WHOLE)
+        self._bases.keep(whole.version, whole.buffer)
+        return DeltaSnapshot(whole, self._bases, base) if base in self._bases else whole
+
     def encoded(self, snapshot: Snapshot) -> None:
         """Keep a snapshot that was encoded for the peers that request it next."""
         self._encoded[snapshot.codec, snapshot.target] = snapshot
@@ -143,6 +206,7 @@ class WeightStore:
         """Restore the vectors of a checkpoint."""
         self._snapshots.clear()
         self._encoded.clear()
+        self._bases = DeltaBases(self.schema.weights)
         self._weights.replace(vectors["weights"])
         if self._has_target:
             # A checkpoint of a run without θ⁻ may be resumed with one, which then begins as θ.

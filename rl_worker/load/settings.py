@@ -9,6 +9,7 @@ from tyro.conf import arg
 from common.errors import SettingsError
 from common.program.number_flags import MOST_SECONDS, check_number
 from common.protocol.addresses import check_address
+from common.protocol.deltas import DELTA, WHOLE
 from common.protocol.names import as_name, is_name
 from common.protocol.tensors import MAX_ELEMENTS
 from common.settings.run_spec import Wire
@@ -59,10 +60,13 @@ class LoadSettings(CurveFlags):
         return self.name or as_name(f"load-{socket.gethostname()}"[:LONGEST_PREFIX])
 
     def wire(self, of_run: Wire) -> Wire:
-        """The codecs: those of the run, unless flags name others."""
+        """
+        The codecs: those of the run, unless flags name others. Weights are never deltas: synthetic workers keep none.
+        """
+        of_weights = WHOLE if of_run.weight_codec == DELTA else of_run.weight_codec
         return Wire(
             gradient_codec=self.gradient_codec or of_run.gradient_codec,
-            weight_codec=self.weight_codec or of_run.weight_codec,
+            weight_codec=self.weight_codec or of_weights,
         )
 
     def __post_init__(self) -> None:

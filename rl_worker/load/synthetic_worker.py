@@ -16,7 +16,8 @@ from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
 from rl_worker.load.histogram import bucket_of
 from rl_worker.machine.effects import Effect, Joined, Reconnect, Resolve, Transmit
-from rl_worker.machine.parameter_client import Call, ParameterClient, Phase
+from rl_worker.machine.parameter_client import Call, ParameterClient
+from rl_worker.machine.phases import Phase
 
 TICK_SECONDS = 0.25  # between two ticks of its machine, at most
 SEED_CODEC = "float32"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from common.protocol import messages
-from common.protocol.codecs import CODECS
+from common.protocol.codecs import CODEC_NAMES
 from common.protocol.messages import Code, Hello, Run, Welcome
 from common.protocol.shards import Shard
 from common.protocol.tensors import Schema
@@ -45,7 +45,7 @@ class Identity:
             "worker_id": worker_id,
             "secret": secret,
             "protocols": (messages.PROTOCOL_VERSION, messages.PROTOCOL_VERSION),
-            "codecs": tuple(CODECS),
+            "codecs": CODEC_NAMES,
             "host": host,
             "environments": environments,
             "overrides": overrides,

@@ -12,10 +12,11 @@ server that has lost its ledger learns the beginning of its window from that.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
+from common.protocol.deltas import Base
 from common.protocol.messages import NO_LIMIT, CreditRequest, Heartbeat, Push, ToServer
 from common.protocol.tensors import vector_bytes
 from common.protocol.wire import Buffer
@@ -26,10 +27,12 @@ MOST_PUSHES_IN_FLIGHT = 16  # by sequence from the oldest without a reply; the s
 
 @dataclass
 class Request:
-    """A request without a reply. `order` numbers what was sent on this connection."""
+    """A request without a reply. `base` is the version from which a delta may lead; `order` numbers what was sent on
+    this connection."""
 
     message: ToServer
     vector: Sequence[Buffer] = ()
+    base: Base | None = None
     order: int = 0
 
 
@@ -57,9 +60,9 @@ class Outbox:
         """Bytes of the vectors that were sent and have no reply."""
         return sum(vector_bytes(request.vector) for request in self._in_flight.values())
 
-    def put(self, message: ToServer, vector: Sequence[Buffer] = ()) -> None:
+    def put(self, message: ToServer, vector: Sequence[Buffer] = (), base: Base | None = None) -> None:
         """Add a request. It is pending."""
-        self._pending[message.request] = Request(message, vector)
+        self._pending[message.request] = Request(message, vector, base)
 
     def next(self) -> ToServer | None:
         """The first pending request; None when there is none, or enough pushes are in flight."""
@@ -123,7 +126,7 @@ class Outbox:
         for number in sorted(without_reply):
             request = without_reply[number]
             if not isinstance(request.message, Heartbeat | CreditRequest):
-                self._pending[number] = Request(request.message, request.vector)
+                self._pending[number] = replace(request, order=0)
 
     def clear(self) -> None:
         """No replies will come any more."""

@@ -8,11 +8,11 @@ Its parts: identity.py writes HELLO and judges a server; handshake.py and heartb
 sends requests, again if lost, and completes calls; link_timeout.py declares a connection dead; patience.py gives up.
 """
 
-import enum
 from collections.abc import Sequence
 
 from common.errors import PsRlError, RequestRefused, RunEnded, SchemaMismatch
 from common.protocol import messages
+from common.protocol.deltas import DELTA, Base
 from common.protocol.messages import Episode, Run, ToServer, ToWorker, Welcome
 from common.protocol.names import as_text
 from common.protocol.tensors import Schema
@@ -23,15 +23,10 @@ from rl_worker.machine.heartbeats import Heartbeats
 from rl_worker.machine.identity import Identity
 from rl_worker.machine.link_timeout import LinkTimeout
 from rl_worker.machine.patience import Patience
+from rl_worker.machine.phases import Phase
 from rl_worker.machine.requests import Requests
 
 Call = tuple[int, list[Effect]]  # the ticket that the reply will carry, and the effects of the call
-
-
-class Phase(enum.Enum):
-    JOINING = "joining"  # HELLO is in flight; calls are pending
-    JOINED = "joined"
-    OVER = "over"  # the run has ended, or cannot go on
 
 
 class ParameterClient:
@@ -73,15 +68,15 @@ class ParameterClient:
         if (welcome := self._welcome) and self.phase is Phase.JOINED and welcome.schema == schema.specs:
             seeded = messages.Seeded(request=ticket, accepted=False, version=welcome.version)
             return ticket, [Resolve(ticket, seeded, ())]
-        return self._request(messages.Seed(request=ticket, schema=schema.specs, codec=codec), vector, now=now)
+        return self._request(messages.Seed(request=ticket, schema=schema.specs, codec=codec), vector=vector, now=now)
 
     def pull(
-        self, *, have_epoch: int, have_version: int, now: float, target: bool = False, codec: str = "float32"
+        self, *, have_epoch: int, have_version: int, now: float, target: bool = False, codec: str | Base = "float32"
     ) -> Call:
-        """Request weights newer than these; the reply is Weights or NotModified."""
-        ticket = self._requests.next_ticket()
-        have = {"have_epoch": have_epoch, "have_version": have_version}
-        return self._request(messages.Pull(request=ticket, **have, target=target, codec=codec), now=now)
+        """Request weights newer than these, from a Base as a delta; the reply is Weights, whole, or NotModified."""
+        number, have = self._requests.next_ticket(), {"have_epoch": have_epoch, "have_version": have_version}
+        pull = messages.Pull(request=number, **have, target=target, codec=codec if isinstance(codec, str) else DELTA)
+        return self._request(pull, codec, now=now)
 
     def push(
         self,
@@ -92,12 +87,12 @@ class ParameterClient:
         computed_on: int,
         steps: int,
         now: float,
-        weight_codec: str | None = None,
+        weight_codec: str | Base | None = None,
     ) -> Call:
         """
         Send a gradient in `codec`; the reply is Settled.
 
-        With `weight_codec` the reply is Weights in that codec, if there are newer ones than the gradient was computed
+        With `weight_codec`, as in `pull`, the reply is Weights if there are newer ones than the gradient was computed
         on, and else NotModified. The gradient must not change any more: it may be sent again after the reply.
         """
         assert self._schema is not None, "a push comes after `seed`, which names the schema"
@@ -109,11 +104,11 @@ class ParameterClient:
             epoch=epoch,
             computed_on=computed_on,
             steps=steps,
-            weight_codec=weight_codec,
+            weight_codec=DELTA if isinstance(weight_codec, Base) else weight_codec,
             have_epoch=epoch,
             have_version=computed_on,
         )
-        return self._request(push, vector, now=now)
+        return self._request(push, weight_codec, vector=vector, now=now)
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float], *, now: float) -> Call:
         """Report episodes and meters; the reply is Noted."""
@@ -245,10 +240,12 @@ class ParameterClient:
 
     # -- requests and replies -----------------------------------------------------------------------------------------
 
-    def _request(self, message: ToServer, vector: Sequence[Buffer] = (), *, now: float) -> Call:
+    def _request(
+        self, message: ToServer, codec: str | Base | None = None, *, now: float, vector: Sequence[Buffer] = ()
+    ) -> Call:
         if self.error is not None:
             return message.request, [Fail(message.request, self.error)]
-        self._requests.add(message, vector)
+        self._requests.add(message, vector, codec if isinstance(codec, Base) else None)
         return message.request, self._send_pending(now=now)
 
     def _replied(self, message: ToWorker, vector: Sequence[Buffer], *, now: float) -> list[Effect]:

@@ -7,13 +7,16 @@ again to a restored server; refusal_loop.py when retries are in vain. Whether th
 
 from collections.abc import Sequence
 
-from common.errors import RequestRefused
+import msgspec
+
+from common.errors import RequestRefused, WireError
 from common.protocol import messages
-from common.protocol.messages import ToServer, ToWorker, Welcome, settlement_of
+from common.protocol.deltas import DELTA, WHOLE, Base
+from common.protocol.messages import ToServer, ToWorker, Weights, Welcome, settlement_of
 from common.protocol.tensors import vector_bytes
 from common.protocol.wire import Buffer
 from rl_worker.machine.effects import Effect, Fail, Resolve, Transmit
-from rl_worker.machine.outbox import Outbox
+from rl_worker.machine.outbox import Outbox, Request
 from rl_worker.machine.refusal_loop import RefusalLoop
 from rl_worker.machine.resend_buffer import ResendBuffer
 
@@ -60,11 +63,11 @@ class Requests:
         """Bytes of vectors in flight to the server, and of the weights that may be on their way back."""
         return self._outbox.bytes_in_flight + (vector_bytes(self.newest_weights[1]) if self.newest_weights else 0)
 
-    def add(self, message: ToServer, vector: Sequence[Buffer]) -> None:
-        """A new request. It is pending until `send_pending` sends it."""
+    def add(self, message: ToServer, vector: Sequence[Buffer], base: Base | None = None) -> None:
+        """A new request. It is pending until `send_pending` sends it. A delta in its reply leads away from `base`."""
         if isinstance(message, messages.Push):
             self._resend_buffer.keep(message, vector)
-        self._outbox.put(message, vector)
+        self._outbox.put(message, vector, base)
 
     def send_now(self, message: ToServer) -> Transmit:
         """Send a new request before all that are pending."""
@@ -95,9 +98,9 @@ class Requests:
 
     def received(self, message: ToWorker, vector: Sequence[Buffer], *, is_joined: bool) -> list[Effect]:
         """
-        A reply: the requests that it proves lost are sent again, and its call is completed.
+        A reply: the requests that it proves lost are sent again, and its call is completed, with whole weights.
 
-        Raises PsRlError when the server settles nothing but duplicates.
+        Raises PsRlError when the server settles nothing but duplicates, or sends a delta that cannot be applied.
         """
         self._update_from(message)
         request = self._outbox.take(message.request)
@@ -106,7 +109,9 @@ class Requests:
         # A push that the consistency gate holds has no reply yet, but is not lost.
         is_waiting = isinstance(message, messages.Alive) and message.waiting
         effects: list[Effect] = [*self._outbox.resend_before(request.order)] if is_joined and not is_waiting else []
-        if isinstance(message, messages.Weights) and not getattr(request.message, "target", False):
+        if isinstance(message, Weights) and message.codec == DELTA:
+            message, vector = _whole(message, vector, request)
+        if isinstance(message, Weights) and not getattr(request.message, "target", False):
             self.newest_weights = (message.codec, vector)
         match request.message:
             case messages.Heartbeat() | messages.RunRequest():
@@ -152,3 +157,11 @@ class Requests:
             self._outbox.credit = settled.credit
             self._newest_settings = settled.settings_version
             self.is_watched = settled.watched
+
+
+def _whole(delta: Weights, vector: Sequence[Buffer], request: Request) -> tuple[Weights, Sequence[Buffer]]:
+    """The weights that a delta leads to. Raises WireError."""
+    has = getattr(request.message, "have_version", 0)
+    if request.base is None or delta.base != has:
+        raise WireError(f"the server sent a delta from version {delta.base}; the worker asked for one from {has}")
+    return msgspec.structs.replace(delta, codec=WHOLE, base=0), [request.base.restored(vector)]

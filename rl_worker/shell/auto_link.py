@@ -3,11 +3,10 @@
 
 At join, the round trip is the quickest of some pulls that bring nothing new, and the bandwidth follows from the time of
 the first weights: offered to the server, and pulled. The first unrolls say how often a gradient comes. The choice is
-then made once: as exact as the link allows.
+then made once: as exact as the link allows. Until then an unroll is taken to be as long as the round trip.
 """
 
 import logging
-import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,20 +17,25 @@ import msgspec
 from torch import Tensor
 
 from common.protocol.codecs import encoded_bytes
+from common.protocol.deltas import DELTA
 from common.protocol.messages import Episode
 from common.protocol.tensors import ELEMENT_BYTES
 from common.settings.run_spec import RunSpec, Wire
 from rl_worker.shell.remote_parameters import Newest
 
-PULLS = 5  # that bring nothing new; the quickest is the round trip
-UNROLLS = 3  # before the choice; the quickest counts, because the first one warms up
-NEAR_SECONDS = 0.005  # a shorter round trip needs no prefetch
-LINK_SHARE = 0.05  # of the time between two gradients, that their bytes and those of weights may take on the link
+PULLS = 10  # that bring nothing new; the quickest is the round trip
+NOISE = 0.1  # of a round trip: a vector that seems to take less took less than can be measured
+UNROLLS = 2  # before the choice; the quickest counts, because the first one warms up
+NEAR_SECONDS = 0.005  # on a link with a shorter round trip vectors are exact until the choice
+LINK_SHARE = 0.03  # of the time between two gradients, that their bytes and those of weights may take on the link
+# Of a worker's time: with prefetch it waits less, but CartPole took a sixth more steps (RESULTS.md).
+MOST_WAITING = 0.95
 MOST_PREFETCH = 2  # each push in flight makes gradients one version later
 # From exact to small. topk is the smallest of the gradients' codecs, and learns as well as the others (RESULTS.md).
-CODECS_OF_LINKS = (("float32", "float32"), ("bfloat16", "bfloat16"), ("int8", "bfloat16"), ("topk", "bfloat16"))
+CODECS_OF_LINKS = (("float32", "float32"), ("bfloat16", "delta"), ("int8", "delta"), ("topk", "delta"))
 # Pushes to one pull, with the smallest codecs. With 8, Catch took 1.7 times the steps (one seed, RESULTS.md).
-PULLS_OF_LINKS = (2, 4)
+PULLS_OF_LINKS = (2,)
+DELTA_SAVING = 3.0  # of the bytes of bfloat16, between versions a few updates apart (RESULTS.md)
 
 log = logging.getLogger("rl-worker")
 
@@ -77,8 +81,10 @@ def measure(
         parameters.pull(replace(newest, weights=None))
         round_trips.append(clock() - began)
     round_trip = min(round_trips)
-    up = ELEMENT_BYTES * len(weights) / max(seeding - round_trip, 1e-6)
-    down = encoded_bytes(wire.weight_codec, len(weights)) / max(pulling - round_trip, 1e-6)
+    least = NOISE * round_trip
+    down = encoded_bytes(wire.weight_codec, len(weights)) / max(pulling - round_trip, least)
+    # A run that has weights is offered none: what is not measured is taken to be as the other direction.
+    up = ELEMENT_BYTES * len(weights) / max(seeding - round_trip, least) if seeding >= round_trip else down
     return Link(round_trip, up, down)
 
 
@@ -90,9 +96,8 @@ def choice(
 
     `unroll_seconds` pass between two gradients, without the server.
     """
-    is_far = link.round_trip_seconds > NEAR_SECONDS
-    ahead = min(MOST_PREFETCH, math.ceil(link.round_trip_seconds / max(unroll_seconds, 1e-6))) if is_far else 0
-    ahead = max(ahead, wire.prefetch)
+    waiting = link.round_trip_seconds / (link.round_trip_seconds + unroll_seconds)
+    ahead = max(MOST_PREFETCH if waiting > MOST_WAITING else 0, wire.prefetch)
     # Where workers wait for each other, or late gradients are discarded, weights are pulled with every push.
     may_be_late = run.consistency.rule == "async" and run.staleness.rule != "bounded"
     between = max(unroll_seconds, (unroll_seconds + link.round_trip_seconds) / (1 + ahead))
@@ -138,6 +143,8 @@ class AutoLink:
         self._clock = clock
         self._unrolls: list[float] | None = []  # seconds; None after the choice
         self._since = clock()
+        if link.round_trip_seconds > NEAR_SECONDS:  # exact vectors would take long, and be the most of a short run
+            parameters.use(choose(link, link.round_trip_seconds)[0])
 
     def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int) -> Newest:
         if self._unrolls is not None:
@@ -169,5 +176,5 @@ def _from_exact_to_small(*, may_be_late: bool) -> Iterator[tuple[tuple[str, str]
 
 def _seconds_on(link: Link, wire: Wire, size: int) -> float:
     """The seconds that one gradient, and its share of a pull, are on the link."""
-    down = encoded_bytes(wire.weight_codec, size) / wire.pull_every
-    return encoded_bytes(wire.gradient_codec, size) / link.up + down / link.down
+    down = encoded_bytes(wire.weight_codec, size) / (DELTA_SAVING if wire.weight_codec == DELTA else 1.0)
+    return encoded_bytes(wire.gradient_codec, size) / link.up + down / wire.pull_every / link.down

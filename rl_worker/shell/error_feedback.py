@@ -14,9 +14,15 @@ class GradientEncoder:
     """Encodes the gradients of one worker, one after another."""
 
     def __init__(self, codec: str, schema: Schema) -> None:
-        self.codec = codec
         self._schema = schema
-        self._residual = torch.zeros(schema.weights) if CODECS[codec].needs_error_feedback else None
+        self._residual: Tensor | None = None
+        self.switch(codec)
+
+    def switch(self, codec: str) -> None:
+        """Encode so from now on. What the former codec has dropped goes with the next gradient."""
+        self.codec = codec
+        if CODECS[codec].needs_error_feedback and self._residual is None:
+            self._residual = torch.zeros(self._schema.weights)
 
     def encode(self, gradient: Tensor) -> memoryview:
         """The bytes of a gradient [P], possibly a view of it. The gradient is not changed."""
@@ -26,6 +32,9 @@ class GradientEncoder:
         wanted = gradient.clone()
         of_weights = wanted[: schema.weights].add_(self._residual)
         encoded = codec.encode(wanted, schema.statistics)
+        if not codec.needs_error_feedback:
+            self._residual = None
+            return encoded
         sent = codec.decode([encoded], schema.size, schema.statistics)[: schema.weights]
         # The server discards a gradient that is not finite. It must not spoil the gradients after it.
         torch.nan_to_num(torch.sub(of_weights, sent, out=self._residual), 0, 0, 0, out=self._residual)

@@ -10,6 +10,7 @@ from torch import Tensor
 from common.errors import RequestRefused, RunEnded
 from common.protocol import messages
 from common.protocol.codecs import CODECS, codec_named
+from common.protocol.deltas import DELTA, WHOLE, Base
 from common.protocol.messages import MOST_EPISODES, Episode, Run, Settlement, settlement_of
 from common.protocol.tensors import Schema
 from common.settings.run_settings import run_from_dict
@@ -34,6 +35,7 @@ class Newest:
     weights: Tensor | None  # [P] float32, read-only: a view of the received message
     settled: Settlement | None = None  # of the push that requested the weights
     parts: tuple["Newest", ...] = ()  # of each shard, without weights, where there are shards
+    base: Base | None = None  # this version, for the next delta, where weights travel so
 
 
 class RemoteParameters:
@@ -44,9 +46,11 @@ class RemoteParameters:
         self._client = client
         self._machine = machine
         self.schema = schema
-        self.use(wire)
+        self._wire = wire
+        self._gradients = GradientEncoder(wire.gradient_codec, schema)
         self._pushes = 0
-        self._in_flight: deque[ReplyFuture[Reply]] = deque()  # of pushes, the oldest first
+        # Of pushes, the oldest first; and what each was computed on.
+        self._in_flight: deque[tuple[ReplyFuture[Reply], Newest]] = deque()
         self._reported: ReplyFuture[Reply] | None = None  # the last report
         self._discarded = 0
         self._adjusted_run: Run | None = None
@@ -54,7 +58,7 @@ class RemoteParameters:
     def use(self, wire: Wire) -> None:
         """From now on vectors travel so."""
         self._wire = wire
-        self._gradients = GradientEncoder(wire.gradient_codec, self.schema)
+        self._gradients.switch(wire.gradient_codec)
 
     def seed(self, weights: Tensor) -> bool:
         """Offer first weights [P]; whether the server takes them, as it does those of the first worker."""
@@ -64,15 +68,23 @@ class RemoteParameters:
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
         """The newest weights; without the vector when they are those of `have`."""
-        return self.newest(self.request(have, target=target).result())
+        return self.newest(self.request(have, target=target).result(), have)
 
     def request(self, have: Newest | None, *, target: bool) -> ReplyFuture[Reply]:
         """The first half of `pull`, which does not wait; `newest` is the second."""
-        epoch, version = (have.epoch, have.version) if have else (0, 0)
+        epoch, version, base = (have.epoch, have.version, have.base) if have else (0, 0, None)
         call = partial(
-            self._machine.pull, have_epoch=epoch, have_version=version, target=target, codec=self._wire.weight_codec
+            self._machine.pull,
+            have_epoch=epoch,
+            have_version=version,
+            target=target,
+            codec=self._weight_codec(base),
         )
         return self._client.call(call)
+
+    def _weight_codec(self, base: Base | None) -> str | Base:
+        """How weights come to a worker with this base: without one no delta could be applied."""
+        return (base or WHOLE) if self._wire.weight_codec == DELTA else self._wire.weight_codec
 
     def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int, pulls: bool = True) -> Newest:
         """
@@ -98,26 +110,28 @@ class RemoteParameters:
             epoch=computed_on.epoch,
             computed_on=computed_on.version,
             steps=steps,
-            weight_codec=self._wire.weight_codec if is_pull else None,
+            weight_codec=self._weight_codec(computed_on.base) if is_pull else None,
         )
-        self._in_flight.append(self._client.call(call))
+        self._in_flight.append((self._client.call(call), computed_on))
 
     def awaited(self) -> Sequence[ReplyFuture[Reply]]:
         """The replies that `replied` will wait for."""
-        return list(self._in_flight)[: max(0, len(self._in_flight) - self._wire.prefetch)]
+        pushes = list(self._in_flight)[: max(0, len(self._in_flight) - self._wire.prefetch)]
+        return [reply for reply, _ in pushes]
 
     def replied(self, computed_on: Newest) -> Newest:
         """The second half of `push_pull`."""
         newest = replace(computed_on, weights=None, settled=None)
         while len(self._in_flight) > self._wire.prefetch:
-            received = self._in_flight.popleft().result()
+            reply, have = self._in_flight.popleft()
+            received = reply.result()
             self._check(settlement_of(received[0]))
             if isinstance(received[0], messages.Settled):
                 newest = replace(newest, settled=received[0].settlement, global_steps=received[0].global_steps)
                 continue
-            reply = self.newest(received)
-            is_outdated = reply.epoch == newest.epoch and reply.version < newest.version
-            newest = replace(newest, settled=reply.settled) if is_outdated else reply
+            pulled = self.newest(received, have)
+            is_outdated = pulled.epoch == newest.epoch and pulled.version < newest.version
+            newest = replace(newest, settled=pulled.settled) if is_outdated else pulled
         return newest
 
     def adjusted_algorithm(self) -> Algorithm | None:
@@ -128,7 +142,7 @@ class RemoteParameters:
         """
         if self._machine.is_drained:
             while self._in_flight:
-                self._in_flight.popleft().result()
+                self._in_flight.popleft()[0].result()
             raise RunEnded("its workers were asked to leave (ps-ctl drain)")
         if (run := self._machine.adjusted_run) is self._adjusted_run or run is None:
             return None
@@ -144,18 +158,22 @@ class RemoteParameters:
     def finish(self) -> None:
         """Wait until every push is settled and every report has its reply."""
         while self._in_flight:
-            self._check(settlement_of(self._in_flight.popleft().result()[0]))
+            self._check(settlement_of(self._in_flight.popleft()[0].result()[0]))
         if self._reported is not None:
             self._reported.exception()  # a refused report does not count, as before
 
-    def newest(self, received: Reply) -> Newest:
-        """The second half of `pull`: what a reply brings."""
+    def newest(self, received: Reply, have: Newest | None) -> Newest:
+        """The second half of `pull`: what a reply brings to a worker that has `have`."""
         reply, vector = received
         assert isinstance(reply, messages.Weights | messages.NotModified), f"{reply} is no reply to a pull"
-        weights = None
+        weights, base = None, have.base if have else None
         if isinstance(reply, messages.Weights):
             weights = codec_named(reply.codec).decode(vector, self.schema.size, self.schema.statistics)
-        return Newest(reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled)
+            is_base = self._wire.weight_codec == DELTA and reply.codec == WHOLE
+            base = Base(b"".join(vector), self.schema.weights) if is_base else None
+        return Newest(
+            reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled, base=base
+        )
 
     def _check(self, settled: Settlement | None) -> None:
         """Raises RequestRefused after too many discarded gradients in a row; a single one is skipped."""

@@ -56,7 +56,8 @@ class ShardedParameters:
         """The newest weights of each shard; without the vector when they are those of `have`."""
         known = have.parts if have else [None] * len(self._parts)
         requests = [part.request(one, target=target) for part, one in zip(self._parts, known, strict=True)]
-        pulled = [part.newest(reply) for part, reply in zip(self._parts, results(requests), strict=True)]
+        replies = zip(self._parts, results(requests), known, strict=True)
+        pulled = [part.newest(reply, one) for part, reply, one in replies]
         if not target:
             return self._joined(pulled, self._weights)
         if len(self._target) == 0:

@@ -27,7 +27,8 @@ from common.protocol.wire import Buffer
 from common.sockets.curve import ClientKeys
 from common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
 from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
-from rl_worker.machine.parameter_client import Call, ParameterClient, Phase
+from rl_worker.machine.parameter_client import Call, ParameterClient
+from rl_worker.machine.phases import Phase
 from rl_worker.machine.stall_watch import Stall, StallWatch
 from rl_worker.shell.reply_future import ReplyFuture
 from rl_worker.shell.segment_slots import SegmentSlots

@@ -2,7 +2,13 @@
 
 from pathlib import Path
 
+import torch
+
+from common.run_folder.checkpoint_file import read_checkpoint
+from common.run_folder.checkpoint_folder import newest_first
+from common.run_folder.paths import CHECKPOINTS
 from common.sockets.curve import write_pair
+from rl_worker.shell.auto_link import UNROLLS
 from tests.integration.processes import Programs, wait_for
 from tests.trials.far_link import FarLink
 
@@ -27,11 +33,30 @@ def test_a_worker_on_a_far_link_chooses_small_codecs_and_is_useful(programs: Pro
         wait_for(lambda: "--link auto:" in worker.output, program=worker)
         before = sum(link.bytes)
         (choice,) = [line for line in worker.output.splitlines() if "--link auto:" in line]
-        assert "--gradient-codec topk --weight-codec bfloat16" in choice
+        assert "--gradient-codec topk --weight-codec delta" in choice
         assert "round trip 1" in choice, "100 ms and a bit"
         assert server.wait() == 0
         assert worker.wait() == 0
     finally:
         link.close()
-    updates = 6400 // 128 - 3  # those before the choice were exact
-    assert sum(link.bytes) - before < updates * FLOAT32_BYTES / 4
+    updates = 6400 // 128 - UNROLLS  # those before the choice were exact
+    assert sum(link.bytes) - before < updates * FLOAT32_BYTES / 6
+
+
+def test_a_worker_that_takes_deltas_learns_the_same_weights_bit_for_bit(programs: Programs, tmp_path: Path) -> None:
+    """The seed decides the run of a single worker. Its link counts what the server sends."""
+    running, links = [], []
+    for codec in ("bfloat16", "delta"):
+        flags = ["--preset", "cartpole-a3c", "--max-steps", "3840", "--seed", "3", "--weight-codec", codec]
+        server, endpoint = programs.start_server(*flags, run_dir=tmp_path / codec)
+        links.append(FarLink(endpoint, megabits=1000, round_trip_seconds=0.0))
+        running += [server, programs.start("rl-worker", "--server", links[-1].endpoint)]
+    assert [program.wait() for program in running] == [0] * 4
+    for link in links:
+        link.close()
+    assert links[1].bytes[1] < links[0].bytes[1] / 2
+    (exact, of_exact), (from_deltas, of_deltas) = (
+        read_checkpoint(newest_first(tmp_path / codec / CHECKPOINTS)[0]) for codec in ("bfloat16", "delta")
+    )
+    assert of_exact["version"] == of_deltas["version"] == 1 + 3840 // 128
+    assert all(torch.equal(exact[name], from_deltas[name]) for name in exact)

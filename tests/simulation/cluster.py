@@ -18,6 +18,7 @@ import torch
 from common.errors import PsRlError
 from common.protocol import messages
 from common.protocol.codecs import CODECS
+from common.protocol.deltas import Base
 from common.protocol.messages import ToServer, ToWorker
 from common.protocol.shards import WHOLE, Shard
 from common.protocol.tensors import Schema, TensorSpec
@@ -177,10 +178,14 @@ class SimulatedWorker:
         self.total += gradient
         epoch, version = self.have
         vector = [CODECS["float32"].encode(torch.from_numpy(self.placed(gradient)))]
-        codec = "float32" if self.pulls else None
+        codec = self.weight_codec() if self.pulls else None
         return self.machine.push(
             "float32", vector, epoch=epoch, computed_on=version, steps=2, now=now, weight_codec=codec
         )[1]
+
+    def weight_codec(self) -> str | Base:
+        """How a push brings weights."""
+        return "float32"
 
 
 class SimulatedCluster:
@@ -204,8 +209,10 @@ class SimulatedCluster:
         addresses: int = 1,
         shard: Shard = WHOLE,
         code: Mapping[str, dict[str, messages.Code]] | None = None,
+        worker: type[SimulatedWorker] = SimulatedWorker,
     ) -> None:
         self._code = code or {}  # of the run's own parts, that workers state, by worker id
+        self._worker = worker
         self.now = 100.0
         self.lineage = Lineage.begun("run-1", secret="s", draw=0, shard=shard)  # what the run's folder remembers
         self.lives = 1  # of the server
@@ -333,7 +340,7 @@ class SimulatedCluster:
             addresses=self._addresses,
             now=self.now,
         )
-        return SimulatedWorker(
+        return self._worker(
             worker_id, machine, self._gradient, self._updates, process, in_flight=self._in_flight, pulls=self._pulls
         )
 

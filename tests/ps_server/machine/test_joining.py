@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from common.protocol import messages
-from common.protocol.codecs import CODECS
+from common.protocol.codecs import CODEC_NAMES
 from common.protocol.tensors import Schema, TensorSpec
 from ps_server.machine import admission
 from ps_server.machine.phases import Phase
@@ -106,7 +106,7 @@ def test_welcome_holds_all_that_a_worker_needs(server: Transcript) -> None:
         settled_through=2,
         reported_through=1,
         lease_seconds=LEASE_SECONDS,
-        codecs=tuple(CODECS),
+        codecs=CODEC_NAMES,
         credit=4 * SCHEMA.size,
         first_shard=RUN_ID,
     )
@@ -179,7 +179,7 @@ def test_a_worker_without_a_codec_in_common_is_refused(server: Transcript, codec
 
 
 def test_a_worker_with_one_codec_in_common_is_welcome(server: Transcript) -> None:
-    assert server.hello("c", codecs=("zip", "float32")).codecs == tuple(CODECS)
+    assert server.hello("c", codecs=("zip", "float32")).codecs == CODEC_NAMES
 
 
 def test_a_run_remembers_no_more_workers_than_a_checkpoint_can_hold(

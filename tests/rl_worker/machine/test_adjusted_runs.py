@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from common.protocol import messages
-from rl_worker.machine.parameter_client import Phase
+from rl_worker.machine.phases import Phase
 from tests.rl_worker.client_transcripts import (
     LEASE_SECONDS,
     RUN,

@@ -7,12 +7,13 @@ import pytest
 
 from common.errors import RequestRefused, RunEnded
 from common.protocol import messages
-from common.protocol.codecs import CODECS
+from common.protocol.codecs import CODEC_NAMES
 from common.protocol.messages import Episode
 from common.protocol.tensors import Schema, TensorSpec
 from rl_worker.machine.effects import Fail, Joined, Resolve, Transmit
 from rl_worker.machine.link_timeout import TIMEOUT_SECONDS
-from rl_worker.machine.parameter_client import Call, ParameterClient, Phase
+from rl_worker.machine.parameter_client import Call, ParameterClient
+from rl_worker.machine.phases import Phase
 from tests.rl_worker.client_transcripts import (
     LEASE_SECONDS,
     SCHEMA,
@@ -50,7 +51,7 @@ def test_hello_names_the_worker_and_its_overrides() -> None:
             worker_id="w",
             secret="0123456789abcdef",
             protocols=(1, 1),
-            codecs=tuple(CODECS),
+            codecs=CODEC_NAMES,
             host="here",
             environments=8,
             overrides={"algorithm.unroll_length": 5},

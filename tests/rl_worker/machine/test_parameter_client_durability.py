@@ -3,7 +3,8 @@
 from common.protocol import messages
 from common.protocol.messages import Settlement
 from rl_worker.machine.effects import Resolve
-from rl_worker.machine.parameter_client import ParameterClient, Phase
+from rl_worker.machine.parameter_client import ParameterClient
+from rl_worker.machine.phases import Phase
 from tests.rl_worker.client_transcripts import (
     RUN_ID,
     SCHEMA,

@@ -9,7 +9,8 @@ from common.protocol import messages
 from rl_worker.machine.effects import Effect, Fail, Note, Reconnect
 from rl_worker.machine.handshake import REFUSED_SECONDS
 from rl_worker.machine.link_timeout import TIMEOUT_WITH_STANDBY_SECONDS
-from rl_worker.machine.parameter_client import ParameterClient, Phase
+from rl_worker.machine.parameter_client import ParameterClient
+from rl_worker.machine.phases import Phase
 from tests.rl_worker.client_transcripts import (
     PATIENCE_SECONDS,
     PROOF,

@@ -7,7 +7,8 @@ import pytest
 from common.errors import PsRlError, RequestRefused
 from common.protocol import messages
 from rl_worker.machine.effects import Effect, Fail, Note, Transmit
-from rl_worker.machine.parameter_client import ParameterClient, Phase
+from rl_worker.machine.parameter_client import ParameterClient
+from rl_worker.machine.phases import Phase
 from rl_worker.machine.refusal_loop import MOST_DUPLICATES, REFUSED_SECONDS, WARN_AFTER
 from tests.rl_worker.client_transcripts import (
     SCHEMA,

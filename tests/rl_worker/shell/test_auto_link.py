@@ -62,18 +62,42 @@ def test_a_link_is_measured_as_it_is(link: Link) -> None:
     assert found.down == pytest.approx(link.down, rel=1e-3)
 
 
+class ARunWithWeights(ALink):
+    """It is offered none: `seed` sends nothing."""
+
+    def seed(self, weights: Tensor) -> bool:
+        return False
+
+
+def test_where_nothing_was_sent_up_that_direction_is_taken_to_be_as_the_other() -> None:
+    server = ARunWithWeights(FAR)
+    found = measure(server, torch.zeros(SIZE), server.wire, clock=lambda: server.now)
+    assert found.up == found.down == pytest.approx(FAR.down, rel=1e-3)
+
+
+def test_a_vector_that_takes_less_than_the_noise_of_round_trips_is_no_sign_of_a_fast_link() -> None:
+    server = ALink(Link(0.1, 1e12, 1e12))
+    found = measure(server, torch.zeros(SIZE), server.wire, clock=lambda: server.now)
+    assert found.down == pytest.approx(4 * SIZE / 0.01)
+
+
 def test_on_one_host_everything_stays_exact() -> None:
     wire, why = choice(HERE, Wire(), RunSpec(), size=SIZE, unroll_seconds=0.02)
     assert wire == Wire()
     assert "round trip 0.2 ms" in why
 
 
-def test_a_far_link_gets_small_codecs_and_prefetch_and_says_why() -> None:
+def test_a_far_link_gets_small_codecs_and_says_why() -> None:
     wire, why = choice(FAR, Wire(), RunSpec(), size=SIZE, unroll_seconds=0.02)
-    assert (wire.gradient_codec, wire.weight_codec) == ("topk", "bfloat16")
-    assert wire.prefetch > 0
-    assert wire.pull_every > 1
+    assert wire == Wire(gradient_codec="topk", weight_codec="delta", pull_every=2)
     assert "round trip 100 ms, 10 Mbit/s up, 10 down" in why
+
+
+def test_a_worker_that_would_do_little_but_wait_prefetches() -> None:
+    assert choice(FAR, Wire(), RunSpec(), size=SIZE, unroll_seconds=0.004)[0].prefetch == 2
+    assert choice(FAR, Wire(), RunSpec(), size=SIZE, unroll_seconds=0.006)[0].prefetch == 0
+    typed = Wire(prefetch=1)
+    assert choice(FAR, typed, RunSpec(), size=SIZE, unroll_seconds=0.004, typed=["prefetch"])[0].prefetch == 1
 
 
 def test_a_slower_link_never_gets_more_exact_codecs() -> None:
@@ -96,7 +120,7 @@ def test_what_the_user_typed_stands() -> None:
     wire, _ = choice(
         FAR, typed, RunSpec(), size=SIZE, unroll_seconds=0.02, typed=["gradient_codec", "prefetch", "pull_every"]
     )
-    assert wire == Wire(gradient_codec="int8", weight_codec="bfloat16")
+    assert wire == Wire(gradient_codec="int8", weight_codec="delta")
 
 
 @pytest.mark.parametrize(
@@ -115,16 +139,27 @@ def test_where_late_gradients_stop_others_or_are_discarded_every_push_pulls(run:
 def test_the_choice_is_made_once_after_some_unrolls_by_the_quickest_of_them() -> None:
     server = ALink(FAR)
     unrolls: list[float] = []
+    chosen: list[int] = []
 
     def choose(link: Link, unroll_seconds: float) -> tuple[Wire, str]:
         unrolls.append(unroll_seconds)
-        return Wire(prefetch=2), "because"
+        return Wire(pull_every=len(unrolls)), "because"
 
     parameters = AutoLink(server, FAR, choose, clock=lambda: server.now)
     server.now += 5.0  # the first unroll takes longer
-    for push in range(1, 2 * UNROLLS):
+    for _ in range(2 * UNROLLS - 1):
         server.unroll()
         parameters.push_pull(torch.zeros(SIZE), computed_on=Newest(1, 1, 0, 0, None), steps=1)
-        assert server.wire.prefetch == (2 if push >= UNROLLS else 0)
-    assert unrolls == [pytest.approx(0.02)]
+        chosen.append(server.wire.pull_every)
+    assert unrolls == [FAR.round_trip_seconds, pytest.approx(0.02)]
+    assert chosen == [1] * (UNROLLS - 1) + [2] * UNROLLS
     assert server.pushes == 2 * UNROLLS - 1
+
+
+def test_on_a_near_link_vectors_are_exact_until_the_choice() -> None:
+    server = ALink(HERE)
+    parameters = AutoLink(server, HERE, lambda link, seconds: (Wire(pull_every=2), "because"), clock=lambda: server.now)
+    assert server.wire == Wire()
+    for _ in range(UNROLLS):
+        parameters.push_pull(torch.zeros(SIZE), computed_on=Newest(1, 1, 0, 0, None), steps=1)
+    assert server.wire == Wire(pull_every=2)

@@ -11,6 +11,8 @@ import torch
 
 from common.errors import RequestRefused, RunEnded, WireError
 from common.protocol import messages
+from common.protocol.codecs import CODECS
+from common.protocol.deltas import Base
 from common.protocol.messages import Episode, Settlement, ToServer, ToWorker
 from common.protocol.wire import read_to_server, to_frames
 from common.settings.run_spec import Wire
@@ -192,6 +194,70 @@ def test_a_reply_that_is_older_than_what_was_pulled_since_returns_no_weights() -
     pulled = newest(7, 4)
     newer = parameters.push_pull(torch.tensor([1.5, -1.5]), computed_on=pulled, steps=160)
     assert newer == replace(pulled, settled=settlement)
+
+
+def bfloat16(*values: float) -> bytes:
+    return bytes(CODECS["bfloat16"].encode(torch.tensor(values)))
+
+
+def test_deltas_begin_with_whole_weights_and_lead_from_what_each_push_was_computed_on() -> None:
+    """With prefetch replies come when the trainer has gone on from a version that is older than the newest received."""
+    versions = {3: bfloat16(1, 2), 4: bfloat16(1, 3), 5: bfloat16(2, 3), 6: bfloat16(7, 8)}
+    newest_version = iter([3, 4, 5, 6])
+
+    def served(message: ToServer, vector: bytes) -> tuple[ToWorker, bytes]:
+        assert isinstance(message, messages.Pull | messages.Push)
+        fields: dict[str, Any] = {"request": message.request, "epoch": 7, "version": next(newest_version)}
+        fields |= {"global_steps": 60, "target_version": 2}
+        if isinstance(message, messages.Push):
+            fields["settled"] = Settlement(sequence=message.sequence, verdict="applied", version=fields["version"])
+        encoded = versions[fields["version"]]
+        codec = message.codec if isinstance(message, messages.Pull) else message.weight_codec
+        if codec == "bfloat16":
+            return messages.Weights(**fields, codec=codec), encoded
+        base = message.have_version
+        return messages.Weights(**fields, codec="delta", base=base), Base(versions[base], 2).delta_to(encoded)
+
+    machine = joined_client(epoch=7)
+    wire = ManualShell(machine, served)
+    parameters = RemoteParameters(cast(ZmqClient, wire), machine, SCHEMA, Wire(weight_codec="delta", prefetch=1))
+    pulling = parameters.request(None, target=False)
+    wire.reply()
+    have = parameters.newest(pulling.result(0), None)
+    assert have.weights is not None
+    assert have.weights.tolist() == [1, 2]
+    unknown = parameters.push_pull(torch.zeros(2), computed_on=have, steps=1)
+    wire.reply()
+    later = parameters.push_pull(torch.zeros(2), computed_on=unknown, steps=1)
+    assert later.weights is not None
+    assert later.weights.tolist() == [1, 3]
+    wire.reply()
+    newest = parameters.push_pull(torch.zeros(2), computed_on=later, steps=1)
+    assert newest.weights is not None
+    assert newest.weights.tolist() == [2, 3]
+    wire.reply()
+    pushes = [message for message, _ in wire.received if isinstance(message, messages.Push)]
+    assert [(push.weight_codec, push.have_version) for push in pushes] == [("delta", 3), ("delta", 3), ("delta", 4)]
+
+
+def test_a_worker_without_a_base_asks_for_whole_weights() -> None:
+    parameters, wire = remote(lambda message, _: not_modified(message.request))
+    parameters.use(Wire(weight_codec="delta"))
+    parameters.push_pull(torch.zeros(2), computed_on=newest(7, 3), steps=1)
+    parameters.pull(newest(7, 3))
+    (push, _), (pull, _) = wire.received
+    assert isinstance(push, messages.Push)
+    assert isinstance(pull, messages.Pull)
+    assert (push.weight_codec, pull.codec) == ("bfloat16", "bfloat16")
+
+
+def test_what_is_not_modified_stays_a_base() -> None:
+    parameters, _ = remote(lambda message, _: not_modified(message.request))
+    parameters.use(Wire(weight_codec="delta"))
+    have = replace(newest(7, 3), base=Base(bfloat16(1, 2), 2))
+    assert parameters.pull(have).base == have.base
+    pushed = parameters.push_pull(torch.zeros(2), computed_on=have, steps=1)
+    assert pushed.base == have.base
 
 
 def test_weights_of_the_wrong_size_are_an_error_and_not_weights() -> None:
