@@ -19,7 +19,7 @@ class GradientEncoder:
         self.switch(codec)
 
     def switch(self, codec: str) -> None:
-        """Encode so from now on. What the former codec has dropped goes with the next gradient."""
+        """Encode so from now on. The parts that the former codec has dropped go with the next gradient."""
         self.codec = codec
         if CODECS[codec].needs_error_feedback and self._residual is None:
             self._residual = torch.zeros(self._schema.weights)

@@ -1,4 +1,4 @@
-"""Who gets a delta, from which version, and who gets whole weights."""
+"""Deltas at the server: their workers and versions, and the workers that get whole weights."""
 
 import numpy as np
 import pytest

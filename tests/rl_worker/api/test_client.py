@@ -14,7 +14,7 @@ import torch
 from common.errors import SchemaMismatch, SettingsError
 from common.protocol import messages
 from common.protocol.messages import ToServer
-from rl_worker import ParameterServerClient
+from rl_worker import ParameterServerClient, RunEnded
 from rl_worker.api.interrupts import postponed_interrupt
 from tests.rl_worker.loopback_server import LoopbackServer, Polite, Reply, serving
 
@@ -120,8 +120,6 @@ def test_a_run_that_ends_ends_the_loop_and_closes_quietly() -> None:
             if isinstance(message, messages.Push):
                 return messages.Stop(reason="max_steps 10 reached")
             return super().reply(message, vector)
-
-    from rl_worker import RunEnded
 
     with serving(Ending()) as server, ParameterServerClient(server.address) as client:
         client.seed(ZEROS)

@@ -1,4 +1,4 @@
-"""What the worker's machine does with deltas: replies have whole weights; what cannot be applied ends it."""
+"""Deltas at the worker's machine: replies have whole weights; a delta that cannot be applied ends it."""
 
 import msgspec
 import pytest
