@@ -183,6 +183,7 @@ pytestmark = pytest.mark.timeout(BUILD_SECONDS + 600)
 
 def test_a_run_that_is_over_leaves_no_container_running(image: None) -> None:
     cluster = Cluster("ps-rl-test-short", PRESET="cartpole", FLAGS="--max-steps 5000")
+    cluster.down(volumes=True)
     try:
         cluster.up(workers=2)
         containers = [*cluster.containers("server"), *cluster.containers("worker")]
@@ -194,6 +195,7 @@ def test_a_run_that_is_over_leaves_no_container_running(image: None) -> None:
 
 def test_pong_is_what_is_trained_unless_told_otherwise(image: None) -> None:
     cluster = Cluster("ps-rl-test-pong")
+    cluster.down(volumes=True)
     try:
         cluster.up(workers=2)
         assert cluster.trains(workers=2)["preset"] == "pong"
@@ -449,6 +451,7 @@ def image_with_extras(image: None) -> str:
 @pytest.mark.parametrize("preset", ["doom-basic-fast", "inverted-pendulum"])
 def test_an_image_with_extras_plays_their_games(image_with_extras: str, preset: str) -> None:
     cluster = Cluster("ps-rl-test-extras", IMAGE=image_with_extras, PRESET=preset, FLAGS="--max-steps 4000")
+    cluster.down(volumes=True)
     try:
         cluster.up(workers=2)
         containers = [*cluster.containers("server"), *cluster.containers("worker")]
