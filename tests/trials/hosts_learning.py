@@ -3,12 +3,14 @@ CartPole on six virtual hosts: two with 10 Mbit/s and `--link auto`, one that lo
 some seconds; against the same workers on one host.
 
 The learning rate is small and constant, on both sides alike: one host takes about a minute. With the preset's own rate
-it takes six to twenty seconds, of which the cut and the chance of one seed would be the most part.
+it takes six to twenty seconds, of which the cut and the chance of one seed would be the most part. Beside other work on
+the same cores, minutes tell little; steps and the processor's time of all programs tell more.
 
 Run it as root, as a module, with sizes in the environment: SEEDS=, GOAL= (the mean return), CUT_SECONDS=. It needs
 iproute2 and iptables.
 """
 
+import resource
 import statistics
 import subprocess
 import sys
@@ -56,6 +58,7 @@ class Learned:
     minutes: float
     steps: int
     staleness: float
+    processor_seconds: float  # of all programs, from their starts to their ends
     back_seconds: float  # from the healing of the link until the worker there was alive again
 
 
@@ -64,6 +67,7 @@ def learn(programs: Programs, name: str, *, seed: int, goal: int, links: Hosts |
     hosts = links.hosts[1:] if links else []  # the first is ours
     at = {"host": hosts[0].address, "prefix": hosts[0].prefix} if links else {}
     flags = (*FLAGS, "--until-return", str(goal), "--seed", str(seed))
+    before = processor_seconds()
     server, endpoint = programs.start_server(*flags, run_dir=programs.folder / name, **at)
     for number in range(WORKERS):
         link = ["--link", "auto"] if links and number in SLOW else []
@@ -82,8 +86,16 @@ def learn(programs: Programs, name: str, *, seed: int, goal: int, links: Hosts |
     wait_for(lambda: server.process.poll() is not None, within_seconds=LONGEST_SECONDS)
     minutes = (time.monotonic() - began) / 60
     assert server.wait() == 0, server.output[-2000:]
+    for program in programs.started:
+        program.wait()
     last = last_row_of(programs.folder / name)
-    return Learned(minutes, last["global_steps"], last["staleness_mean"], back_seconds)
+    return Learned(minutes, last["global_steps"], last["staleness_mean"], processor_seconds() - before, back_seconds)
+
+
+def processor_seconds() -> float:
+    """The processor's time of all programs that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _alive(endpoint: str) -> int:
@@ -112,13 +124,14 @@ def trial(*, seeds: int, goal: int, cut_seconds: int) -> dict[str, float]:
                 if links is not None:
                     links.remove()
             print(f"seed {seed}, {name}: {found[-1]}", flush=True)
-    minutes, steps = (
+    minutes, steps, processor = (
         {name: statistics.median(of(run) for run in found) for name, found in runs.items()}
-        for of in (attrgetter("minutes"), attrgetter("steps"))
+        for of in map(attrgetter, ("minutes", "steps", "processor_seconds"))
     )
     return minutes | {
         "ratio": minutes["six_hosts"] / minutes["one_host"],
         "steps_ratio": steps["six_hosts"] / steps["one_host"],
+        "processor_ratio": processor["six_hosts"] / processor["one_host"],
         "back_seconds": max(run.back_seconds for run in runs["six_hosts"]),
     }
 
