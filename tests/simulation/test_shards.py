@@ -96,11 +96,12 @@ def test_shards_that_are_killed_one_by_one_equal_one_server_bit_for_bit() -> Non
         assert torch.equal(vector, vectors(four)[name]), name
 
 
-def test_blocks_of_int8_are_those_of_the_whole_vector() -> None:
-    """Cuts are at multiples of a block: with a lossy codec too, shards equal one server."""
-    wire = Wire(gradient_codec="int8", weight_codec="bfloat16", prefetch=1)
+@pytest.mark.parametrize("weight_codec", ["bfloat16", "delta"])
+def test_blocks_of_int8_are_those_of_the_whole_vector(weight_codec: Any) -> None:
+    """Cuts are at multiples of a block: with a lossy codec, and with deltas of each shard, shards equal one server."""
+    whole, cut = (Wire(gradient_codec="int8", weight_codec=codec, prefetch=1) for codec in ("bfloat16", weight_codec))
     assert LARGE.weights >= 4 * ALIGNMENT
-    one, four = (rounds(shards, optimizer={"name": "sgd"}, wire=wire) for shards in (1, 4))
+    one, four = (rounds(shards, optimizer={"name": "sgd"}, wire=wire) for shards, wire in ((1, whole), (4, cut)))
     assert torch.equal(one.whole(), four.whole())
 
 
