@@ -18,7 +18,7 @@ from pathlib import Path
 from common.program.child_processes import how_it_ended
 from tests.integration.processes import Program, Programs, programs_in
 from tests.trials import figures
-from tests.trials.learning import FLAGS, GOAL, LONGEST_MINUTES, PRESET, score_of
+from tests.trials.learning import FLAGS, GOAL, LONGEST_MINUTES, PRESET, last_row_of, score_of
 
 MOST_RATIO = 1.3
 POLL_SECONDS = 0.05
@@ -29,13 +29,14 @@ class Learner:
     """A worker process."""
 
     program: Program
-    due: float  # when it is to end
+    life: float  # seconds
+    due: float = float("inf")  # when it is to end
     live_since: float | None = None
     has_notice: bool = False
 
     def look(self, now: float) -> None:
         if self.live_since is None and " environments, " in self.program.output:
-            self.live_since = now
+            self.live_since, self.due = now, now + self.life
 
     def lived(self, now: float) -> float:
         return 0.0 if self.live_since is None else now - self.live_since
@@ -59,7 +60,7 @@ class Learning:
             self._learners = [self._next(learner, time.monotonic()) for learner in self._learners]
         self.lived += sum(learner.lived(time.monotonic()) for learner in self._learners)
         assert self._server.wait() == 0, self._server.output[-2000:]
-        self.score = score_of(run)
+        self.score, self.steps = score_of(run), int(last_row_of(run)["global_steps"])
         for learner in self._learners:
             # A worker that starts in the moment at which the run ends waits for a server, as it should.
             learner.program.signal(signal.SIGTERM)
@@ -68,7 +69,7 @@ class Learning:
     def _start(self) -> Learner:
         program = self._programs.start("rl-worker", "--server", self._endpoint)
         life = self._random.expovariate(1 / self._every) if self._every else float("inf")
-        return Learner(program, time.monotonic() + life)
+        return Learner(program, life)
 
     def _next(self, learner: Learner, now: float) -> Learner:
         """The worker of this place, or the next one."""
@@ -78,6 +79,8 @@ class Learning:
             self.lived += learner.lived(now)
             if learner.has_notice:
                 self.left_badly += status != 0
+                if status:
+                    print(f"{how_it_ended(status)} after a notice: {learner.program.output[-2000:]}", flush=True)
             elif status not in (0, -signal.SIGKILL):  # 0: the run is over
                 raise AssertionError(f"{how_it_ended(status)}: {learner.program.output[-2000:]}")
             return learner if status == 0 and not learner.has_notice else self._start()
@@ -97,7 +100,8 @@ def trial(*, seed: int, workers: int, every: int, runs: int) -> dict[str, float]
         for one in range(seed, seed + runs):
             calm = Learning(programs, Path(folder) / f"calm-{one}", seed=one, workers=workers, every=None)
             churn = Learning(programs, Path(folder) / f"churn-{one}", seed=one, workers=workers, every=every)
-            print(f"seed {one}: {calm.lived:.0f} live seconds calm, {churn.lived:.0f} under churn", flush=True)
+            seconds = f"{calm.lived:.0f} live seconds calm, {churn.lived:.0f} under churn"
+            print(f"seed {one}: {seconds}; {calm.steps} and {churn.steps} steps", flush=True)
             found["calm_lived"] += calm.lived
             found["lived"] += churn.lived
             found["kills"] += churn.kills
