@@ -1,48 +1,16 @@
-"""`ps-server`: makes the parts that the flags ask for, and serves until the run ends or a signal comes."""
+"""`ps-server`: reads the flags, and serves the run that they ask for."""
 
 import logging
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
-import torch
-
-from common.errors import CheckpointError, Fenced, SettingsError
-from common.program.flags import Parsed, parse_with_run
+from common.program.flags import parse_with_run
 from common.program.log_lines import log_as
 from common.program.output import never_wait_for_output
-from common.program.run_program import run_program
-from common.program.stop_signals import StopSignal
-from common.program.web_page import web_page
-from common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
-from common.run_folder.paths import folder_from_store, make_run_folder, standby_folder
-from common.run_folder.trackers import trackers
-from common.settings.run_settings import flag_of
-from common.sockets.curve import ClientKeys, read_pair
-from common.sockets.descriptors import take_every_descriptor_allowed
-from ps_server.machine.parameter_server import ParameterServer
-from ps_server.records.run_records import RunRecords
-from ps_server.replication.standby import Standby
+from common.program.run_program import quick_imports, run_program
 from ps_server.settings import ServerSettings
-from ps_server.shell.access_control import AccessControl
-from ps_server.shell.checkpoint_writer import CheckpointWriter
-from ps_server.shell.lineage_file import write_lineage
-from ps_server.shell.other_shards import ending_others
-from ps_server.shell.own_address import own_host
-from ps_server.shell.zmq_server import ZmqServer
-from ps_server.starting import machine_for
-from ps_server.storage.checkpoint_store import CheckpointStore
-from ps_server.storage.resharding import folder_of_shard
-from ps_server.storage.run_storage import RunStorage
 
 PROGRAM = "ps-server"
-PAGE_SECONDS = 10.0  # for the page to be served
-
-UNLOCKED = (
-    "anybody who reaches this port can read the weights and push gradients, and nothing is encrypted. To lock it: "
-    "ps-ctl keygen keys; then ps-server --curve-secret keys/server.key_secret --authorized-keys keys/authorized"
-)
 
 log = logging.getLogger(PROGRAM)
 
@@ -56,153 +24,9 @@ def serve(argv: Sequence[str] | None = None) -> int:
     never_wait_for_output()
     log_as(PROGRAM)
     flags = parse_with_run(ServerSettings, argv, prog=PROGRAM)
-    settings = flags.program
     if flags.remark:
         log.info(flags.remark)
-    torch.set_num_threads(settings.threads)
-    take_every_descriptor_allowed()
-    stop = StopSignal(raises=True)
-    with settings.watched():
-        access_control = _access_control(settings)
-        storage = _storage(flags)
-        try:
-            machine = machine_for(flags, storage, keys=_peer_keys(settings), now=time.monotonic())
-            with (
-                trackers(storage.folder, settings.track, report=log.info),
-                web_page(storage.folder, port=settings.web_port, secret_key=settings.curve_secret) as page,
-            ):
-                if page is not None:
-                    print(page.first_line(within_seconds=PAGE_SECONDS), flush=True)
-                with stop.postponed():  # from here on the server itself leaves in order
-                    _serve(machine, storage, settings, access_control, stop)
-        finally:
-            storage.close()
+    with quick_imports():  # torch, which --help and mistakes in flags need not wait for
+        from ps_server.serving import serve_run
+    serve_run(flags)
     return 0
-
-
-def _serve(
-    machine: ParameterServer | Standby,
-    storage: RunStorage,
-    settings: ServerSettings,
-    access_control: AccessControl | None,
-    stop: StopSignal,
-) -> None:
-    """Serve until the run ends or a signal comes, then save the run."""
-    shell = _shell(machine, storage, settings, access_control)
-    host = settings.advertise or own_host(settings.host, shell.host)
-    address = join_address(host, shell.port)
-    if isinstance(machine, Standby):
-        machine.address = address
-    print(_first_line(settings, shell.host, address), flush=True)
-    if access_control is None and not is_loopback(host):
-        log.warning(UNLOCKED)
-    records = _records(machine, shell, storage.folder, endpoint=address)
-    try:
-        shell.serve(leaving=stop.is_set, on_tick=records.tick, on_record=records.add)
-    finally:
-        status = machine.status(now=time.monotonic())
-        with ending_others(status.shard, status.ending, _peer_keys(settings)):
-            is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
-        if not is_written:
-            storage.keep()
-    if shell.served is not None:
-        _check_saved(shell.served, storage.folder)
-
-
-def _shell(
-    machine: ParameterServer | Standby,
-    storage: RunStorage,
-    settings: ServerSettings,
-    access_control: AccessControl | None,
-) -> ZmqServer:
-    """The bound shell and its checkpoint writer. Raises SettingsError."""
-    writer = CheckpointWriter(storage.checkpoints, storage.store)
-    try:
-        return ZmqServer(
-            machine,
-            writer,
-            host=settings.host,
-            port=settings.port,
-            receive_bytes=int(settings.receive_mib * 2**20),
-            access_control=access_control,
-            primary_keys=_peer_keys(settings),
-        )
-    except SettingsError:
-        writer.close()
-        raise
-
-
-def _records(machine: ParameterServer | Standby, shell: ZmqServer, folder: Path, *, endpoint: str) -> RunRecords:
-    """The run's records in its folder. Raises SettingsError, with the shell closed."""
-    try:
-        return RunRecords(folder, lambda: machine.run.spec if machine.run else None, endpoint=endpoint)
-    except OSError as error:
-        shell.close()
-        raise SettingsError(f"{folder}: the run's records cannot be kept there: {error}") from error
-
-
-def _storage(flags: Parsed[ServerSettings]) -> RunStorage:
-    """The run's folders, created and locked. Raises SettingsError."""
-    settings, run = flags.program, flags.run
-    if settings.standby_of is not None and flags.overrides:
-        typed = ", ".join(flag_of(key) for key in flags.overrides)
-        raise SettingsError(f"--standby-of: the settings of the run come from {settings.standby_of}; leave out {typed}")
-    # Until a first worker has decided the run, it has no name and no seed. The experiment is named on the server.
-    named = "standby" if settings.standby_of else run.preset if flags.names_a_run else "run"
-    folder = settings.resumed_folder or make_run_folder(
-        settings.run_dir or _usual_folder(settings),
-        experiment="" if settings.standby_of else run.experiment,
-        preset=named,
-        seed=run.seed if flags.names_a_run else None,
-    )
-    folder = folder_of_shard(folder, settings.place)
-    may_hold_a_run = settings.resume is not None or settings.standby_of is not None
-    store = CheckpointStore(settings.store_flag[1], flag=settings.store_flag[0]) if settings.store_flag else None
-    return RunStorage(folder, checkpoints=settings.checkpoint_folder, may_hold_a_run=may_hold_a_run, store=store)
-
-
-def _usual_folder(settings: ServerSettings) -> Path | None:
-    """The run folder of a standby, or of a run from an object store; None where a new folder is made."""
-    if settings.standby_of is not None:
-        return standby_folder(settings.standby_of)
-    return folder_from_store(settings.resume) if settings.resume is not None else None
-
-
-def _check_saved(server: ParameterServer, folder: Path) -> None:
-    """Raises Fenced when another server has taken the run, CheckpointError when the last version was not saved."""
-    if server.ending.fenced:
-        write_lineage(folder, server.lineage)
-    if server.ending.handed_over_to:
-        log.info("handed the run over to %s at version %d", server.ending.handed_over_to, server.version)
-        return
-    if server.ending.fenced:
-        raise Fenced(server.ending.fenced)
-    if server.version != server.checkpoints.saved_version:
-        raise CheckpointError(f"version {server.version} could not be saved; see the warnings above")
-    log.info("saved version %d in %s", server.checkpoints.saved_version, folder)
-
-
-def _access_control(settings: ServerSettings) -> AccessControl | None:
-    """The access control that the flags ask for; None without. Raises SettingsError."""
-    if settings.curve_secret is None or settings.authorized_keys is None:  # they go together
-        return None
-    return AccessControl(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
-
-
-def _peer_keys(settings: ServerSettings) -> ClientKeys | None:
-    """The keys that connect a primary and its standby: both have the same pair. None without keys."""
-    if settings.curve_secret is None:
-        return None
-    own = read_pair("--curve-secret", settings.curve_secret)
-    return ClientKeys(own.public, own)
-
-
-def _first_line(settings: ServerSettings, bound: str, address: str) -> str:
-    """The address of the server, and the command for other machines."""
-    where = "all interfaces" if bound in EVERY_INTERFACE else settings.host
-    keys = " --curve-server-key server.key --curve-secret worker.key_secret" if settings.curve_secret else ""
-    servers = f"{settings.standby_of},{address}" if settings.standby_of else address
-    what = f"the standby of {settings.standby_of}, " if settings.standby_of else ""
-    what += f"{settings.place}, " if settings.place else ""
-    port = split_address(address)[1]
-    return f"{PROGRAM} listens on {where}, {what}port {port}; start workers with: rl-worker --server {servers}{keys}"

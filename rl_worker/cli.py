@@ -1,56 +1,19 @@
-"""`rl-worker`: join the server, build what the run needs, train until the run ends or a signal comes."""
+"""`rl-worker`: reads the flags, and works for the server that they name."""
 
 import logging
-import secrets
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import NoReturn, cast
+from typing import NoReturn
 
-import torch
-
-from common.errors import RunEnded
-from common.program.flags import Parsed, parse_with_run
+from common.program.flags import parse_with_run
 from common.program.log_lines import log_as
 from common.program.output import never_wait_for_output
-from common.program.run_program import run_program
-from common.program.stop_signals import Interrupted, StopSignal
-from common.protocol.messages import Episode, Welcome
-from common.settings.overrides import OF_THE_LINK, wire_of
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec, Wire
-from common.sockets.zmq_sockets import why_no_address
-from rl_worker.agent import build_agent, collector_for
-from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.algorithms.own_algorithm import own_settings
-from rl_worker.environments.imports import check_modules, import_modules
-from rl_worker.environments.interface import Environments
-from rl_worker.environments.make import make_environments
-from rl_worker.environments.step_callback import StepCallback
-from rl_worker.hooks.hooks import Hooks
-from rl_worker.local.cores import usable_cores
-from rl_worker.local.many_workers import without, work_on_many
-from rl_worker.local.measuring import MEASURED_FLAGS, measured_flags, spelled_out
-from rl_worker.local.run_check import check_device, check_run
-from rl_worker.local.server_status import status_asker
-from rl_worker.machine.stall_watch import StallWatch
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.networks.normalization import measure_normalization
-from rl_worker.play.gifs import GifRecorder
-from rl_worker.play.live_game import LiveGame
-from rl_worker.settings import WorkerSettings
-from rl_worker.shell.auto_link import AutoLink, Link, choice, measure
-from rl_worker.shell.connections import Connections, connections_of, name_of_this_process
-from rl_worker.shell.remote_parameters import Newest, RemoteParameters
-from rl_worker.shell.sharded_parameters import ShardedParameters
-from rl_worker.shell.source_code import code_of_parts
-from rl_worker.training import train
+from common.program.run_program import quick_imports, run_program
+from rl_worker.local.run_check import own_settings
+from rl_worker.settings import WorkerSettings, spelled_out
 
 PROGRAM = "rl-worker"
-SEEDS_APART = 1000  # between the seeds of two workers
-LEAVE_SECONDS = 2.0  # to finish an unroll and push it, when a signal asks to leave
 
 log = logging.getLogger(PROGRAM)
 
@@ -67,213 +30,15 @@ def work(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     flags = _parsed(spelled_out(arguments))
     settings = flags.program
+    with quick_imports():  # torch, which --help and mistakes in flags need not wait for
+        from rl_worker.joining import measured, work_for_server
+        from rl_worker.shell.connections import name_of_this_process
     name = settings.name or name_of_this_process()
     log_as(name)
     if flags.remark:
         log.info(flags.remark)
     if settings.measures:
-        arguments = _measured(flags, arguments)
+        arguments = measured(flags, arguments)
         flags = _parsed(arguments)
-        settings = flags.program
-    stop = StopSignal(raises=settings.workers is None)
-    torch.set_num_threads(settings.threads if isinstance(settings.threads, int) else 1)
-    with settings.watched():
-        _check(flags)
-        if settings.workers is None:
-            _work_for(flags, name, stop)
-        else:
-            work_on_many(settings, name, arguments, stop)
+    work_for_server(flags, name, arguments)
     return 0
-
-
-def _measured(flags: Parsed[WorkerSettings], arguments: Sequence[str]) -> list[str]:
-    """
-    The arguments, with numbers in place of `auto`.
-
-    They are measured in the server's run, or, when no server replies yet, in the one that the flags name.
-    """
-    settings = flags.program
-    check_device(settings.device)
-    reply = status_asker(settings)()
-    run = run_from_dict(reply.run, source=settings.server) if reply is not None and reply.run else flags.run
-    is_trusted = settings.curve_server_key is not None
-    import_modules(_named_modules(flags), run, source=settings.server, is_trusted=is_trusted)
-    workers = settings.workers if isinstance(settings.workers, int) else usable_cores() if settings.workers else 1
-    threads = max(1, usable_cores() // workers) if settings.threads == "auto" else 0
-    torch.set_num_threads(1)
-    device = torch.device(settings.device)
-    chosen = measured_flags(run, envs=settings.measure_envs, threads=threads, device=device, say=log.info)
-    kinds = {flag for flag in MEASURED_FLAGS if flag in chosen}
-    return [*without(arguments, kinds), *chosen]
-
-
-def _work_for(flags: Parsed[WorkerSettings], name: str, stop: StopSignal) -> None:
-    """Work for the server until the run ends or a signal comes. GOODBYE is said in any case."""
-    watch = StallWatch(flags.program.stall_seconds, now=time.monotonic())
-    connections = _connections(flags, name, stop, watch)
-    reason = "interrupted"
-    try:
-        _join_and_train(flags, connections, stop, lambda: watch.progressed(now=time.monotonic()))
-        log.info("asked to leave: everything is pushed")
-    except RunEnded as ended:
-        reason = str(ended)
-        log.info("the run is over: %s", ended)
-    except Interrupted:
-        log.info("asked to leave: an unroll in progress is lost")
-    except Exception as error:
-        reason = f"failed: {type(error).__name__}"
-        raise
-    finally:
-        connections.close(reason)
-
-
-def _check(flags: Parsed[WorkerSettings]) -> None:
-    """Raises SettingsError for what would fail later; a run from the flags before the server takes it over."""
-    settings = flags.program
-    check_device(settings.device)
-    check_modules(_named_modules(flags), flags.run, source="--config")
-    if flags.names_a_run:
-        with_screen = settings.gif_dir is not None and flags.run.records.gif_every_episodes > 0
-        check_run(flags.run, imports=settings.imports, with_screen=with_screen)
-
-
-def _named_modules(flags: Parsed[WorkerSettings]) -> list[str]:
-    """The modules that the command line names. Others are imported for a server only if it is trusted."""
-    return list(dict.fromkeys([*flags.program.imports, *flags.modules]))
-
-
-def _join_and_train(
-    flags: Parsed[WorkerSettings], connections: Connections, stop: StopSignal, progressed: Callable[[], None]
-) -> None:
-    """Train until something is raised or a signal comes. `progressed` is called after each step of the environments."""
-    settings = flags.program
-    hooks = Hooks(settings.hook)
-    log.info("joining %s", settings.server)
-    for why in filter(None, map(why_no_address, settings.addresses)):
-        log.warning("%s; trying on", why)
-    welcome = connections.join()
-    source = f"the server at {settings.server}"
-    run = run_from_dict(welcome.run, source=source)
-    is_trusted = settings.curve_server_key is not None
-    import_modules(_named_modules(flags), run, source=source, is_trusted=is_trusted)
-    if run.parts:
-        welcome = connections.join_with(code_of_parts(run.parts))
-    _train(flags, run, welcome, connections, stop, progressed, hooks)
-
-
-def _train(
-    flags: Parsed[WorkerSettings],
-    run: RunSpec,
-    welcome: Welcome,
-    connections: Connections,
-    stop: StopSignal,
-    progressed: Callable[[], None],
-    hooks: Hooks,
-) -> None:
-    """Build what the run needs, and train until something is raised or a signal comes."""
-    count = flags.run.environment.envs if "environment.envs" in flags.overrides else run.environment.envs
-    seed = flags.run.seed if "seed" in flags.overrides else run.seed
-    first_seed = secrets.randbelow(10**9) if seed is None else seed
-    seed = first_seed + SEEDS_APART * welcome.number
-    environments = _environments(run, count, progressed, is_shown=flags.program.render and welcome.number == 0)
-    gifs = _gif_recorder(flags.program.gif_dir, run, environments, progressed, seed)
-    algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
-    if not welcome.schema:
-        measure_normalization(algorithm.network, environments, seed=first_seed)  # the same, whichever worker is first
-    network = FlatNetwork(algorithm.network, connections.shared_array)
-    wire = wire_of(run, flags.overrides)
-    parameters = connections.parameters(network.schema, wire)
-    _log_start(environments, network, welcome, count=count, seed=seed)
-    trained = _on_measured_link(parameters, network, run, wire, flags) if flags.program.link == "auto" else parameters
-    if trained is parameters:
-        parameters.seed(network.weights)
-    live = LiveGame(algorithm, environments, is_watched=lambda: connections.is_watched, send=connections.show)
-    collector = collector_for(algorithm, environments, seed=seed, watcher=live.decided)
-
-    def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
-        hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
-        if gifs is not None and connections.is_first:
-            gifs.add(episodes, network.weights, global_steps=newest.global_steps)
-
-    adjusted, leaving = parameters.adjusted_algorithm, stop.is_set
-    with stop.grace(LEAVE_SECONDS):
-        train(trained, network, collector, algorithm, on_episodes=on_episodes, adjusted=adjusted, is_leaving=leaving)
-
-
-def _on_measured_link(
-    parameters: RemoteParameters | ShardedParameters,
-    network: FlatNetwork,
-    run: RunSpec,
-    wire: Wire,
-    flags: Parsed[WorkerSettings],
-) -> AutoLink:
-    """Seed the run and measure the link; some unrolls later it is chosen how vectors travel."""
-    link = measure(parameters, network.weights, wire)
-    typed = [key.removeprefix("wire.") for key in flags.overrides if key in OF_THE_LINK]
-
-    def choose(link: Link, unroll_seconds: float) -> tuple[Wire, str]:
-        return choice(link, wire, run, size=network.schema.size, unroll_seconds=unroll_seconds, typed=typed)
-
-    return AutoLink(parameters, link, choose)
-
-
-def _log_start(environments: Environments, network: FlatNetwork, welcome: Welcome, *, count: int, seed: int) -> None:
-    for what, value in environments.description.items():
-        log.info("%s: %s", what, value)
-    log.info(
-        "worker %d of run %s: %d environments, %d parameters, seed %d",
-        welcome.number,
-        welcome.run_id,
-        count,
-        network.schema.size,
-        seed,
-    )
-
-
-def _environments(run: RunSpec, count: int, progressed: Callable[[], None], *, is_shown: bool) -> Environments:
-    """The worker's environments; with a window on the first of them if `is_shown`."""
-    environments = cast(
-        Environments, StepCallback(make_environments(run.environment, count=count, with_screen=is_shown), progressed)
-    )
-    if not is_shown:
-        return environments
-    from rl_worker.play.window import RenderedEnvironments, Window  # pygame, which nothing else needs
-
-    window = Window(f"{run.environment.id}, {run.preset}")
-    return cast(Environments, RenderedEnvironments(environments, window))
-
-
-def _gif_recorder(
-    folder: Path | None, run: RunSpec, environments: Environments, progressed: Callable[[], None], seed: int
-) -> GifRecorder | None:
-    """None when the run wants no GIFs, or `folder` is None."""
-    every = run.records.gif_every_episodes
-    if not every:
-        return None
-    if folder is None:
-        log.info("the run asks for GIFs, but this worker makes none: give it --gif-dir")
-        return None
-
-    def player_and_game() -> tuple[Algorithm, Environments]:
-        game = StepCallback(make_environments(run.environment, count=1, with_screen=True), progressed)
-        agent = build_agent(run, environments, device=torch.device("cpu"), seed=seed)
-        return agent, cast(Environments, game)
-
-    return GifRecorder(player_and_game, folder, every_episodes=every, seed=seed)
-
-
-def _connections(flags: Parsed[WorkerSettings], name: str, stop: StopSignal, watch: StallWatch) -> Connections:
-    """The worker's connections, the first of which begins to join at once."""
-    settings = flags.program
-    return connections_of(
-        name,
-        settings.server,
-        proposed_run=flags.run.to_dict(),
-        overrides=flags.overrides,
-        environments=flags.run.environment.envs if "environment.envs" in flags.overrides else 0,
-        keys=settings.client_keys(),
-        patience_seconds=60 * settings.patience_minutes,
-        resend_mib=settings.resend_mib,
-        postponing_signals=stop.postponed,
-        watch=watch,
-    )

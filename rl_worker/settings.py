@@ -1,5 +1,6 @@
 """The flags of rl-worker, except the settings of the run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -104,3 +105,11 @@ class WorkerSettings(CurveFlags, NoticeFlags):
                 f"--name {self.name!r}: must have 1 to {LONGEST_NAME} letters, digits and _.:@/+-, and begin with "
                 f"a letter, a digit or _; for example {as_name(self.name)}"
             )
+
+
+def spelled_out(arguments: Sequence[str]) -> list[str]:
+    """`--envs auto` as the flag that it stands for: --envs takes a number, as it does for the server."""
+    joined = "\0".join(arguments)
+    for typed in ("--envs\0auto", "--envs=auto"):
+        joined = joined.replace(typed, "--measure-envs")
+    return joined.split("\0") if joined else []

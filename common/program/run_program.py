@@ -3,6 +3,8 @@
 import atexit
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from common.errors import PsRlError
@@ -15,9 +17,7 @@ NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError
 
 def run_program(main: Any, prog: str) -> NoReturn:
     """Call a program's main. An error that the user can mend becomes one sentence and exit status 1."""
-    # Imported objects are never garbage, and torch's 180,000 would stop a server for 0.1 s in each full collection.
-    gc.freeze()
-    gc.enable()  # disabled by common/program/start.py
+    _imports_are_over()  # common/program/start.py has disabled the garbage collector
     keep_freed_memory()
     atexit.register(ignore_stop_signals)
     with lenient_output(prog):
@@ -35,3 +35,21 @@ def run_program(main: Any, prog: str) -> NoReturn:
             sys.exit(0)
         except KeyboardInterrupt:
             sys.exit(130)
+
+
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Imports in this block take less time: nothing looks for garbage."""
+    known = len(sys.modules)
+    gc.disable()
+    try:
+        yield
+    finally:
+        _imports_are_over(any_new=len(sys.modules) > known)
+
+
+def _imports_are_over(*, any_new: bool = True) -> None:
+    # Imported objects are never garbage, and torch's 180,000 would stop a server for 0.1 s in each full collection.
+    if any_new:
+        gc.freeze()
+    gc.enable()

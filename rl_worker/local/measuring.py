@@ -26,14 +26,6 @@ MEASURED_FLAGS = {"--envs", "--threads"}
 Speeds = dict[int, float]  # environment steps a second, by the number that was tried
 
 
-def spelled_out(arguments: Sequence[str]) -> list[str]:
-    """`--envs auto` as the flag that it stands for: --envs takes a number, as it does for the server."""
-    joined = "\0".join(arguments)
-    for typed in ("--envs\0auto", "--envs=auto"):
-        joined = joined.replace(typed, "--measure-envs")
-    return joined.split("\0") if joined else []
-
-
 def measured_flags(
     run: RunSpec, *, envs: bool, threads: int, device: torch.device, say: Callable[[str], None]
 ) -> list[str]:

@@ -1,5 +1,7 @@
 """A user's mistake is told in one sentence, with a status that is not 0, and never with a traceback."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,3 +124,10 @@ def test_damaged_checkpoints_are_told_and_an_older_sound_one_is_used(programs: P
     says(programs.start("ps-server", "--resume", str(tmp_path / "run"), "--port", "0"), "none of its")
     evaluation = programs.start("rl-eval", "--checkpoint", str(folder / newest.name))
     says(evaluation, newest.name)
+
+
+@pytest.mark.parametrize("module", ["ps_server.cli", "ps_server.control", "rl_worker.cli", "rl_worker.local.cluster"])
+def test_flags_are_read_before_torch_is_imported(module: str) -> None:
+    """torch takes more than a second, for which nobody should have to wait for --help."""
+    asked = f"import {module}, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", asked], check=False, timeout=60).returncode == 0

@@ -14,7 +14,7 @@ from common.program.number_flags import LEAST_MIB, LEAST_SECONDS, MOST_MIB, MOST
 from common.run_folder.folder_lock import FolderLocks
 from common.run_folder.paths import METRICS
 from common.sockets.descriptors import take_every_descriptor_allowed
-from ps_server import cli
+from ps_server import cli, serving
 from ps_server.settings import ServerSettings
 from tests.common.program.test_number_flags import numbers_of
 from tests.ps_server.stops import NoSignal, StopAtOnce
@@ -26,7 +26,7 @@ Serve = Callable[..., None]
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Starts ps-server, which must stop before it serves."""
     before = set(threading.enumerate())
-    monkeypatch.setattr(cli, "StopSignal", NoSignal)  # it would take over the signals of this process
+    monkeypatch.setattr(serving, "StopSignal", NoSignal)  # it would take over the signals of this process
 
     def start(*flags: str | Path) -> None:
         what = [] if "--standby-of" in flags else ["--environment", "CartPole-v1"]
@@ -130,7 +130,7 @@ EXTREMES = {
 def test_a_server_serves_with_the_least_and_with_the_most_of_each_number(
     flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "StopSignal", StopAtOnce)
+    monkeypatch.setattr(serving, "StopSignal", StopAtOnce)
     threads = torch.get_num_threads()
     try:
         for number, value in enumerate(EXTREMES[flag]):

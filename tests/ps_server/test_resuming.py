@@ -12,7 +12,7 @@ from common.run_folder.checkpoint_file import write_checkpoint
 from common.run_folder.paths import CHECKPOINTS, METRICS, SETTINGS, checkpoint_name
 from common.settings.overrides import resumed_run
 from common.settings.run_settings import flat_settings
-from ps_server import cli
+from ps_server import cli, serving
 from tests.common.settings.test_overrides import BEGUN_WITH, another
 from tests.ps_server.stops import StopAtOnce
 from tests.ps_server.transcripts import EPOCH, Transcript, restored_run
@@ -24,7 +24,7 @@ EACH_ALGORITHM = ["a3c", "one_step_q", "one_step_sarsa", "n_step_q"]
 @pytest.fixture
 def resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Resume:
     """Serve a run of Q-learning from its checkpoint, with these flags, for a moment. Returns the recorded settings."""
-    monkeypatch.setattr(cli, "StopSignal", StopAtOnce)
+    monkeypatch.setattr(serving, "StopSignal", StopAtOnce)
     server = Transcript.seeded(algorithm={"name": "n_step_q"}, optimizer={"name": "adam"})
     server.push("a", 1)
     saved = server.save()

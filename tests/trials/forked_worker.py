@@ -17,7 +17,7 @@ import torch
 from common.program.child_processes import die_with_parent
 from common.program.stop_signals import Interrupted, StopSignal, leave_at_once
 from common.settings.run_spec import Wire
-from rl_worker.cli import LEAVE_SECONDS
+from rl_worker.joining import LEAVE_SECONDS
 from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.shell.remote_parameters import RemoteParameters

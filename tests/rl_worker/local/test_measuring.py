@@ -7,7 +7,8 @@ import torch
 
 from common.settings.run_files import load_preset
 from rl_worker.local import measuring
-from rl_worker.local.measuring import chosen, in_words, measured_flags, spelled_out, steps_per_second, tried
+from rl_worker.local.measuring import chosen, in_words, measured_flags, steps_per_second, tried
+from rl_worker.settings import spelled_out
 
 
 @pytest.mark.parametrize(
