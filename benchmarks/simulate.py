@@ -5,7 +5,7 @@ Planning past these machines: `python -m benchmarks.simulate` predicts fleets of
     python -m benchmarks.simulate --check       the simulator against the measured runs of 1 to 64 workers
     python -m benchmarks.simulate --plan        the table and the pictures of docs/PLANNING.md
 
-fleet_model.py is the simulator, service_times.py measures and fits, planning.py asks what a fleet needs.
+fleet_model.py is the simulator, measuring.py measures, service_times.py fits, planning.py asks what a fleet needs.
 """
 
 import argparse
@@ -19,15 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.fleets.fleet_model import Fleet, Prediction, Visit, predicted
-from benchmarks.fleets.planning import write_plans
-from benchmarks.fleets.service_times import (
-    FLOAT32,
-    Costs,
-    Measured,
-    ServiceTimes,
-    fitted_costs,
-    measured_runs,
-)
+from benchmarks.fleets.measuring import measured_turns
+from benchmarks.fleets.planning import Checked, write_plans
+from benchmarks.fleets.service_times import FLOAT32, Costs, Fit, Measured, ServiceTimes, fitted_costs, medians
+from common.protocol.tensors import ELEMENT_BYTES
 
 KEPT = Path(__file__).parent / "fleets" / "service_times.json"
 MOST_ERROR = 0.15
@@ -35,30 +30,39 @@ BAR_WORKERS = (1, 8, 64)
 LONGEST_WAKE = 2e-3  # seconds; longer is no waking
 
 
-def local_fleet(costs: Costs, workers: int, parameters: int, codecs: str, *, cores: int, wake: float) -> Fleet:
-    """The measured setting: a server and one process with all workers, whose threads share the cores."""
-    seconds = {thread: cost.of(workers=workers, parameters=parameters, codecs=codecs) for thread, cost in costs.items()}
-    work = Visit(stations=("worker main",), seconds=(seconds["worker main"] / 2,))
+def local_fleet(costs: Costs, workers: int, parameters: int, codecs: str, *, wake: float) -> Fleet:
+    """The measured setting: a server on one core, and one process with all workers on another."""
+
+    def visit(*threads: str, share: float = 1.0, aside: bool = False) -> Visit:
+        found = [costs[thread] for thread in threads]
+        return Visit(
+            stations=threads,
+            seconds=tuple(share * cost.of(parameters=parameters, codecs=codecs) for cost in found),
+            waking=tuple(share * cost.waking * cost.wakings_of(parameters) for cost in found),
+            aside=aside,
+        )
+
+    work = visit("worker main", share=0.5)  # before and after, without a pause
     # Gradient and weights have the same size here, so each takes half of a push's time of the IO threads.
-    wire = Visit(stations=("worker io", "server io"), seconds=(seconds["worker io"] / 2, seconds["server io"] / 2))
-    woken = Visit(seconds=(wake,))
+    wire = visit("worker io", "server io", share=0.5)
+    woken = Visit(seconds=(wake * costs["server io"].wakings_of(parameters) / 2,))
     return Fleet(
         workers=workers,
         compute_seconds=0.0,
-        to_shard=(work, woken, wire, woken),
-        update=Visit(stations=("server main",), seconds=(seconds["server main"],)),
-        from_shard=(woken, wire, woken, work),
+        to_shard=(work, wire, woken),
+        update=visit("server main"),
+        from_shard=(wire, visit("server rest", "worker rest", aside=True), woken, work),
         processes=1,
-        cores=cores,
+        one_core=True,
     )
 
 
-def fitted_wake(costs: Costs, run: Measured, *, cores: int) -> float:
-    """The time of waking with which a run of few workers has the throughput that was measured."""
+def fitted_wake(costs: Costs, run: Measured) -> float:
+    """The time of waking with which a run of one worker has the throughput that was measured."""
     low, high = 0.0, LONGEST_WAKE
     for _ in range(12):
         wake = (low + high) / 2
-        found = predicted(local_fleet(costs, run.workers, run.parameters, run.codecs, cores=cores, wake=wake))
+        found = predicted(local_fleet(costs, run.workers, run.parameters, run.codecs, wake=wake))
         low, high = (wake, high) if found.pushes_per_second > run.pushes_per_second else (low, wake)
     return (low + high) / 2
 
@@ -66,49 +70,58 @@ def fitted_wake(costs: Costs, run: Measured, *, cores: int) -> float:
 def measure() -> ServiceTimes:
     """Measure this machine."""
     load_average = os.getloadavg()[0]
-    cores = os.cpu_count() or 1
-    fitted, checked = measured_runs()
-    costs = fitted_costs(fitted)
-    few = next(run for run in fitted if run.codecs == FLOAT32)  # the fewest workers, the smallest vector
+    turns = measured_turns()
+    cached = _cache_bytes() // ELEMENT_BYTES
     return ServiceTimes(
-        machine=f"{platform.machine()}, {_processor()}, {cores} cores",
-        cores=cores,
+        machine=f"{platform.machine()}, {_processor()}, {os.cpu_count()} cores",
+        cached_parameters=cached,
         load_average=load_average,
-        fitted=fitted,
-        checked=checked,
-        costs=costs,
-        wake_seconds=fitted_wake(costs, few, cores=cores),
+        turns=turns,
+        fit=fit_of(medians([turn.fitted for turn in turns]), cached=cached),
     )
 
 
-def check(times: ServiceTimes) -> float:
-    """Print predictions beside measurements; the largest relative error at 1, 8 and 64 workers."""
-    table = Table("parameters", "workers", "measured, pushes/s", "predicted", "error", "busiest")
-    errors = []
-    for run in times.checked:
-        found = of_local_run(times, run.workers, run.parameters)
-        error = found.pushes_per_second / run.pushes_per_second - 1
-        if run.workers in BAR_WORKERS:
-            errors.append(abs(error))
-        figures = (run.pushes_per_second, found.pushes_per_second)
-        table.add_row(
-            f"{run.parameters:,}",
-            str(run.workers),
-            *(f"{figure:,.0f}" for figure in figures),
-            f"{error:+.1%}",
-            found.busiest,
-        )
+def fit_of(runs: list[Measured], *, cached: int) -> Fit:
+    """The functions fitted to these runs."""
+    costs = fitted_costs(runs, cached=cached)
+    few = next(run for run in runs if run.codecs == FLOAT32)  # the fewest workers, the smallest vector
+    return Fit(costs=costs, wake_seconds=fitted_wake(costs, few))
+
+
+def check(times: ServiceTimes) -> list[Checked]:
+    """Predict the checked runs of each turn from the fitted ones of that turn; print and return the errors."""
+    found: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for turn in times.turns:
+        fit = fit_of(turn.fitted, cached=times.cached_parameters)
+        for run in turn.checked:
+            rate = of_local_run(fit, run.workers, run.parameters).pushes_per_second
+            found.setdefault((run.parameters, run.workers), []).append((run.pushes_per_second, rate))
+    checked = [Checked(size, workers, tuple(rates)) for (size, workers), rates in found.items()]
+    table = Table("parameters", "workers", "measured, pushes/s", "predicted", "error", "in each turn")
+    for one in checked:
+        errors = " ".join(f"{error:+.1%}" for error in one.errors)
+        figures = (f"{one.measured:,.0f}", f"{one.predicted:,.0f}", f"{one.error:+.1%}", errors)
+        table.add_row(f"{one.parameters:,}", str(one.workers), *figures)
     Console(width=110).print(table)
-    print(f"largest error at {BAR_WORKERS} workers: {max(errors):.1%} (limit {MOST_ERROR:.0%})")
+    print(f"largest error at {BAR_WORKERS} workers: {bar_error(checked):.1%} (limit {MOST_ERROR:.0%})")
     print(f"measured on {times.machine}, load average {times.load_average:.1f} before")
-    return max(errors)
+    return checked
 
 
-def of_local_run(times: ServiceTimes, workers: int, parameters: int) -> Prediction:
+def bar_error(checked: list[Checked]) -> float:
+    """The largest relative error at 1, 8 and 64 workers."""
+    return max(abs(one.error) for one in checked if one.workers in BAR_WORKERS)
+
+
+def of_local_run(fit: Fit, workers: int, parameters: int) -> Prediction:
     """The simulator's prediction for synthetic workers on the machine that was measured."""
-    wake = times.wake_seconds
-    fleet = local_fleet(times.costs, workers, parameters, FLOAT32, cores=times.cores, wake=wake)
-    return predicted(fleet)
+    return predicted(local_fleet(fit.costs, workers, parameters, FLOAT32, wake=fit.wake_seconds))
+
+
+def _cache_bytes() -> int:
+    """A core's own cache."""
+    text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text()
+    return 1024 * int(text.strip().removesuffix("K"))
 
 
 def _processor() -> str:
@@ -127,10 +140,10 @@ def main() -> int:
         KEPT.write_bytes(msgspec.json.format(msgspec.json.encode(measure()), indent=1) + b"\n")
     times = msgspec.json.decode(KEPT.read_bytes(), type=ServiceTimes)
     everything = not (flags.measure or flags.check or flags.plan)
-    error = check(times) if flags.measure or flags.check or everything else 0.0
+    checked = check(times)
     if flags.plan or everything:
-        write_plans(times, lambda workers, parameters: of_local_run(times, workers, parameters))
-    return 1 if error > MOST_ERROR else 0
+        write_plans(times, checked, lambda workers, parameters: of_local_run(times.fit, workers, parameters))
+    return 1 if bar_error(checked) > MOST_ERROR else 0
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ Pure: numbers in, numbers out, and the seed decides the rest. simpy keeps the ev
 service_times.py; this file must not know where they were measured.
 
 A station serves one job at a time, first come, first served: a thread of a server, its network link in one direction,
-the thread of a process that has many synthetic workers. Where stations are threads that share fewer cores, each job
-holds a core as well. A message that one thread sends while another receives it takes both at once.
+the thread of a process that has many synthetic workers. A thread without a job sleeps, and the next job takes longer by
+what it costs to wake it. Where the threads of a program share one core, each job holds that core as well. A message
+that one thread sends while another receives it takes both at once.
 """
 
 import random
@@ -30,6 +31,8 @@ class Visit:
 
     seconds: tuple[float, ...]
     stations: tuple[str, ...] = ()
+    waking: tuple[float, ...] = ()  # more seconds, by station, where it sleeps when the job comes; () for none
+    aside: bool = False  # the push goes on meanwhile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ class Fleet:
     from_shard: tuple[Visit, ...]
     shards: int = 1
     processes: int = 0  # 0: each worker has its own
-    cores: int = 0  # shared by all stations; 0: each has its own
+    one_core: bool = False  # for all stations of a shard, and for those of a worker's process; if not, each has its own
     uneven: float = 0.2  # computing takes so much more or less, evenly distributed
     exponential: bool = False  # it takes exponentially distributed times instead
     staleness: Staleness = field(default_factory=Staleness)
@@ -73,31 +76,36 @@ class Prediction:
 class Station:
     """One server with a queue, first come, first served."""
 
-    def __init__(self, environment: simpy.Environment, cores: simpy.Resource | None) -> None:
-        self._environment, self._cores = environment, cores
-        self._free_at = 0.0
-        self._turn = simpy.Resource(environment) if cores is not None else None
+    def __init__(self, environment: simpy.Environment, core: simpy.Resource | None) -> None:
+        self._environment, self._core = environment, core
+        self._free_at = -1.0  # it sleeps since then, unless that is yet to come
+        self._turn = simpy.Resource(environment) if core is not None else None
         self.busy_seconds = 0.0
 
-    def serve(self, seconds: float) -> simpy.Event:
+    def serve(self, seconds: float, waking: float) -> simpy.Event:
         """An event at the end of this job, where it may have to wait for a core."""
-        self.busy_seconds += seconds
-        return self._environment.process(self._serve_on_a_core(seconds))
+        return self._environment.process(self._serve_on_a_core(seconds, waking))
 
-    def end_of(self, seconds: float) -> float:
+    def end_of(self, seconds: float, waking: float) -> float:
         """When this job will end, where no core is missing: that is known when it comes."""
-        self.busy_seconds += seconds
-        self._free_at = max(self._environment.now, self._free_at) + seconds
+        now = self._environment.now
+        took = seconds + (waking if self._free_at < now else 0.0)
+        self.busy_seconds += took
+        self._free_at = max(now, self._free_at) + took
         return self._free_at
 
-    def _serve_on_a_core(self, seconds: float) -> Process:
+    def _serve_on_a_core(self, seconds: float, waking: float) -> Process:
         assert self._turn is not None
-        assert self._cores is not None
+        assert self._core is not None
+        sleeps = self._turn.count == 0 and self._free_at < self._environment.now
+        took = seconds + (waking if sleeps else 0.0)
         with self._turn.request() as turn:
             yield turn
-            with self._cores.request() as core:
+            with self._core.request() as core:
                 yield core
-                yield self._environment.timeout(seconds)
+                yield self._environment.timeout(took)
+                self.busy_seconds += took
+                self._free_at = self._environment.now
 
 
 class Simulation:
@@ -107,7 +115,7 @@ class Simulation:
         """It ends after so many pushes; the first third is the start, and is not counted."""
         self._fleet, self._pushes = fleet, pushes
         self._environment = simpy.Environment()
-        self._cores = simpy.Resource(self._environment, fleet.cores) if fleet.cores else None
+        self._cores: dict[tuple[str, int], simpy.Resource] = {}
         self._stations: dict[tuple[str, int], Station] = {}
         self._random = random.Random(seed)
         self._versions = [0] * fleet.shards
@@ -179,8 +187,7 @@ class Simulation:
 
     def _push(self, worker: int, shard: int, versions: list[int]) -> Process:
         """One push to one shard, and its reply."""
-        for visit in self._fleet.to_shard:
-            yield self._at(visit, worker, shard)
+        yield from self._through(self._fleet.to_shard, worker, shard)
         yield self._at(self._fleet.update, worker, shard)
         late = self._versions[shard] - versions[shard]
         self._staleness[late] += 1
@@ -190,8 +197,14 @@ class Simulation:
         except PsRlError:
             pass  # discarded: too late
         versions[shard] = self._versions[shard]
-        for visit in self._fleet.from_shard:
-            yield self._at(visit, worker, shard)
+        yield from self._through(self._fleet.from_shard, worker, shard)
+
+    def _through(self, visits: tuple[Visit, ...], worker: int, shard: int) -> Process:
+        """One visit after another, apart from those that the push does not wait for."""
+        for visit in visits:
+            end = self._at(visit, worker, shard)
+            if not visit.aside:
+                yield end
 
     def _at(self, visit: Visit, worker: int, shard: int) -> simpy.Event:
         """An event at the end of this visit."""
@@ -199,18 +212,25 @@ class Simulation:
             return self._environment.timeout(visit.seconds[0])
         process = worker % self._fleet.processes if self._fleet.processes else worker
         jobs = []
-        for name, seconds in zip(visit.stations, visit.seconds, strict=True):
+        waking = visit.waking or (0.0,) * len(visit.stations)
+        for name, seconds, more in zip(visit.stations, visit.seconds, waking, strict=True):
             key = (name, process if name.startswith("worker") else shard)
             station = self._stations.get(key)
             if station is None:
-                station = self._stations[key] = Station(self._environment, self._cores)
-            jobs.append((station, seconds))
-        if self._cores is not None:
-            return self._environment.all_of([station.serve(seconds) for station, seconds in jobs])
-        end = max(station.end_of(seconds) for station, seconds in jobs)
+                station = self._stations[key] = Station(self._environment, self._core_of(*key))
+            jobs.append((station, seconds, more))
+        if self._fleet.one_core:
+            return self._environment.all_of([station.serve(seconds, more) for station, seconds, more in jobs])
+        end = max(station.end_of(seconds, more) for station, seconds, more in jobs)
         return self._environment.timeout(end - self._environment.now)
+
+    def _core_of(self, station: str, number: int) -> simpy.Resource | None:
+        """The core that all stations of this program share; None where each has its own."""
+        if not self._fleet.one_core:
+            return None
+        return self._cores.setdefault((station.split()[0], number), simpy.Resource(self._environment))
 
 
 def predicted(fleet: Fleet, *, pushes: int = 0, seed: int = 0) -> Prediction:
     """The prediction for a fleet, from at least 20 pushes of each worker unless told."""
-    return Simulation(fleet, pushes=pushes or max(3000, 20 * fleet.workers), seed=seed).predict()
+    return Simulation(fleet, pushes=pushes or max(1000, 20 * fleet.workers), seed=seed).predict()

@@ -2,14 +2,14 @@
 The needs of a fleet, by the simulator: for so many workers with so large a network, which codec, how many shards, and
 how much work between two pushes. Writes the table of docs/PLANNING.md and its pictures.
 
-The servers are like the one that was measured, with a core for each of their two threads. Workers have a core each, and
-a link as fast as a shard's.
+The servers are like the one that was measured, with a core for each of their threads. Workers have a core each, and a
+link as fast as a shard's.
 """
 
 import re
 import statistics
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from matplotlib import pyplot
@@ -31,7 +31,6 @@ SHARDS = (1, 2, 4, 8, 16)
 LINKS = (1e9, 10e9)  # bits a second
 HOP_SECONDS = 200e-6  # one way, in one building
 WORKER_SHARE = 0.9  # of a worker's time that is to go into computing
-MANY = 32  # workers at once, beyond which a push costs the same
 MOST_BUSY = 0.85  # of the time of a station: beyond it queues grow
 WORTH = 1.25  # more shards are taken where they are this much better than fewer
 PUSHES_EACH, LEAST_PUSHES = 3, 5000  # of a simulated worker; of a simulated fleet
@@ -40,35 +39,70 @@ COMPUTE_SECONDS = (0.1, 0.5, 2.0, 10.0)  # of the pictures
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The recommendation for one fleet."""
+class Deployment:
+    """Workers and servers, and what is between them."""
 
     workers: int
     parameters: int
-    link: float
-    codecs: str
-    shards: int
-    compute_seconds: float
+    link: float  # bits a second
+    codecs: str = FLOAT32
+    shards: int = 1
+    compute_seconds: float = 0.0  # between two pushes of a worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The recommendation for one fleet."""
+
+    deployment: Deployment
     prediction: Prediction
 
 
-def fleet_of(
-    times: ServiceTimes, workers: int, parameters: int, *, codecs: str, shards: int, link: float, compute_seconds: float
-) -> Fleet:
-    """Workers with a core each, and shards with two, on a network of such links."""
-    part = parameters / shards
-    seconds = {thread: cost.of(workers=MANY, parameters=part, codecs=codecs) for thread, cost in times.costs.items()}
-    up, down = (8 * BYTES[name] * part / link for name in codecs.split("/"))
+@dataclass(frozen=True)
+class Checked:
+    """Measured and predicted pushes a second of one setting, in several turns."""
+
+    parameters: int
+    workers: int
+    rates: tuple[tuple[float, float], ...]
+
+    @property
+    def errors(self) -> list[float]:
+        return [predicted / measured - 1 for measured, predicted in self.rates]
+
+    @property
+    def error(self) -> float:
+        return statistics.median(self.errors)
+
+    @property
+    def measured(self) -> float:
+        return statistics.median(measured for measured, _ in self.rates)
+
+    @property
+    def predicted(self) -> float:
+        return statistics.median(predicted for _, predicted in self.rates)
+
+
+def fleet_of(times: ServiceTimes, deployment: Deployment) -> Fleet:
+    """Workers with a core each, and shards with one for each thread, on a network of such links."""
+    codecs, shards = deployment.codecs, deployment.shards
+    part = deployment.parameters / shards
+    seconds = {thread: cost.of(parameters=part, codecs=codecs) for thread, cost in times.fit.costs.items()}
+    up_bytes, down_bytes = (BYTES[name] * part for name in codecs.split("/"))
+    up, down = 8 * up_bytes / deployment.link, 8 * down_bytes / deployment.link
+    pieces = (up_bytes + down_bytes) / 8  # parameters of as many bytes
+    waking = {thread: cost.waking * cost.wakings_of(pieces) for thread, cost in times.fit.costs.items()}
     io = seconds["server io"] / (up + down)  # its time goes with the bytes
+    io_waking = (0.0, waking["server io"] / 2)
     # The worker's own work, which it does for each shard, and the way.
-    own = shards * (seconds["worker main"] + seconds["worker io"]) / 2
-    way = Visit(seconds=(own + HOP_SECONDS + times.wake_seconds,))
+    own = shards * sum(seconds[thread] + waking[thread] for thread in ("worker main", "worker io")) / 2
+    way = Visit(seconds=(own + HOP_SECONDS + times.fit.wake_seconds,))
     return Fleet(
-        workers=workers,
-        compute_seconds=compute_seconds,
-        to_shard=(way, Visit(stations=("link in", "server io"), seconds=(up, io * up))),
-        update=Visit(stations=("server main",), seconds=(seconds["server main"],)),
-        from_shard=(Visit(stations=("link out", "server io"), seconds=(down, io * down)), way),
+        workers=deployment.workers,
+        compute_seconds=deployment.compute_seconds,
+        to_shard=(way, Visit(stations=("link in", "server io"), seconds=(up, io * up), waking=io_waking)),
+        update=Visit(stations=("server main",), seconds=(seconds["server main"],), waking=(waking["server main"],)),
+        from_shard=(Visit(stations=("link out", "server io"), seconds=(down, io * down), waking=io_waking), way),
         shards=SIMULATED_SHARDS,
     )
 
@@ -78,52 +112,46 @@ def best_plan(times: ServiceTimes, workers: int, parameters: int, link: float) -
     The fewest shards, then the least lossy codecs, with which workers may push as often as they usually do; where none
     do, those that are not worth replacing. Simulated.
     """
-    chosen: tuple[float, str, int] | None = None
+    chosen: Deployment | None = None  # with the least time between two pushes that it allows
     usual = USUAL_SECONDS[parameters]
     for shards in SHARDS:
         for codecs in CODECS:
-            least = _least_compute(times, workers, parameters, codecs=codecs, shards=shards, link=link)
-            if chosen is None or (chosen[0] > usual and (least <= usual or least * WORTH < chosen[0])):
-                chosen = least, codecs, shards
+            asked = Deployment(workers=workers, parameters=parameters, link=link, codecs=codecs, shards=shards)
+            least = _least_compute(fleet_of(times, asked))
+            if chosen is None or (
+                chosen.compute_seconds > usual and (least <= usual or least * WORTH < chosen.compute_seconds)
+            ):
+                chosen = replace(asked, compute_seconds=least)
     assert chosen is not None
-    least, codecs, shards = chosen
-    compute = max(least, usual)
-    while True:
-        fleet = fleet_of(times, workers, parameters, codecs=codecs, shards=shards, link=link, compute_seconds=compute)
-        found = predicted(fleet, pushes=max(LEAST_PUSHES, PUSHES_EACH * workers))
-        if found.worker_share >= WORKER_SHARE:
-            break
-        compute *= 1.1
-    return Plan(
-        workers=workers,
-        parameters=parameters,
-        link=link,
-        codecs=codecs,
-        shards=shards,
-        compute_seconds=compute,
-        prediction=found,
-    )
+    chosen = replace(chosen, compute_seconds=max(chosen.compute_seconds, usual))
+    while (found := _predicted(times, chosen)).worker_share < WORKER_SHARE:
+        chosen = replace(chosen, compute_seconds=1.1 * chosen.compute_seconds)
+    return Plan(deployment=chosen, prediction=found)
 
 
-def _least_compute(
-    times: ServiceTimes, workers: int, parameters: int, *, codecs: str, shards: int, link: float
-) -> float:
+def _predicted(times: ServiceTimes, deployment: Deployment) -> Prediction:
+    return predicted(fleet_of(times, deployment), pushes=max(LEAST_PUSHES, PUSHES_EACH * deployment.workers))
+
+
+def _least_compute(fleet: Fleet) -> float:
     """A lower bound of the seconds between pushes: no station is too busy, and a round trip takes its time."""
-    fleet = fleet_of(times, workers, parameters, codecs=codecs, shards=shards, link=link, compute_seconds=0.0)
     busy: dict[str, float] = {}
     alone = 0.0
     for visit in (*fleet.to_shard, fleet.update, *fleet.from_shard):
-        alone += max(visit.seconds)
+        waking = visit.waking or (0.0,) * len(visit.seconds)
+        alone += max(seconds + more for seconds, more in zip(visit.seconds, waking, strict=True))
         for name, seconds in zip(visit.stations, visit.seconds, strict=False):
             busy[name] = busy.get(name, 0.0) + seconds
-    waits = workers * max(busy.values()) / MOST_BUSY - alone
+    waits = fleet.workers * max(busy.values()) / MOST_BUSY - alone
     return max(waits, alone * WORKER_SHARE / (1 - WORKER_SHARE))
 
 
-def write_plans(times: ServiceTimes, of_local_run: Callable[[int, int], Prediction]) -> None:
+def write_plans(
+    times: ServiceTimes, checked: Sequence[Checked], of_local_run: Callable[[int, int], Prediction]
+) -> None:
     """Simulate, print and write everything."""
     pyplot.rcParams["svg.hashsalt"] = "ps-rl"  # the same picture has the same bytes
-    _plot_check(times, of_local_run)
+    _plot_check(checked, of_local_run)
     _plot_fleets(times)
     plans = [
         best_plan(times, workers, parameters, link)
@@ -137,7 +165,7 @@ def write_plans(times: ServiceTimes, of_local_run: Callable[[int, int], Predicti
         table.add_row(*(cell.strip() for cell in line.strip("|").split("|")))
     Console(width=140).print(table)
     _replace("plan", lines)
-    _replace("check", _check_table(times, of_local_run))
+    _replace("check", _check_table(times, checked))
     _replace("costs", _cost_table(times))
 
 
@@ -146,39 +174,43 @@ def _table_of(plans: Iterable[Plan]) -> Iterable[str]:
     yield "|---|---|---|---|---|---|---|---|"
     names = {size: name for name, size in SIZES.items()}
     for plan in plans:
-        found = plan.prediction
-        gradient, weights = plan.codecs.split("/")
+        fleet, found = plan.deployment, plan.prediction
+        gradient, weights = fleet.codecs.split("/")
         codecs = gradient if gradient == weights else f"{gradient}, weights {weights}"
-        servers = "1 server" if plan.shards == 1 else f"{plan.shards} shards"
+        servers = "1 server" if fleet.shards == 1 else f"{fleet.shards} shards"
         trip = f"{1e3 * found.round_trip_p50:,.1f}, {1e3 * found.round_trip_p99:,.1f} ms"
         yield (
-            f"| {names[plan.parameters]} | {plan.link / 1e9:g} Gbit/s | {plan.workers:,} | {servers}, {codecs} | "
-            f"{_seconds(plan.compute_seconds)} | {found.pushes_per_second:,.0f} | {trip} | "
+            f"| {names[fleet.parameters]} | {fleet.link / 1e9:g} Gbit/s | {fleet.workers:,} | {servers}, {codecs} | "
+            f"{_seconds(fleet.compute_seconds)} | {found.pushes_per_second:,.0f} | {trip} | "
             f"{found.busiest}, {found.busiest_share:.0%} |"
         )
 
 
-def _check_table(times: ServiceTimes, of_local_run: Callable[[int, int], Prediction]) -> Iterable[str]:
-    yield "| parameters | workers | measured, pushes/s | predicted | error |"
-    yield "|---|---|---|---|---|"
-    errors = []
-    for run in times.checked:
-        found = of_local_run(run.workers, run.parameters).pushes_per_second
-        error = found / run.pushes_per_second - 1
-        errors.append(abs(error))
-        yield f"| {run.parameters:,} | {run.workers} | {run.pushes_per_second:,.0f} | {found:,.0f} | {error:+.1%} |"
+def _check_table(times: ServiceTimes, checked: Sequence[Checked]) -> Iterable[str]:
+    yield "| parameters | workers | measured, pushes/s (least to most) | predicted | error | in each turn |"
+    yield "|---|---|---|---|---|---|"
+    for one in checked:
+        rates = [measured for measured, _ in one.rates]
+        measured = f"{one.measured:,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
+        turns = ", ".join(f"{error:+.1%}" for error in one.errors)
+        yield f"| {one.parameters:,} | {one.workers} | {measured} | {one.predicted:,.0f} | {one.error:+.1%} | {turns} |"
     yield ""
-    middle, most = statistics.median(errors), max(errors)
-    yield f"The largest error is {most:.0%}, the median {middle:.0%}. Measured on {times.machine}, at a load average of"
-    yield f"{times.load_average:.1f} from other programs, which lower what is measured where it is more than 0."
+    errors = [abs(one.error) for one in checked]
+    yield f"The largest error is {max(errors):.0%}, the median {statistics.median(errors):.0%}. Measured on"
+    yield f"{times.machine}, at a load average of {times.load_average:.1f} from other programs."
 
 
 def _cost_table(times: ServiceTimes) -> Iterable[str]:
-    yield "| thread | a push costs, µs | and for a million parameters: " + " | ".join(CODECS) + " |"
-    yield "|---|---|" + "---|" * len(CODECS)
-    for thread, cost in times.costs.items():
-        elements = " | ".join(f"{1e12 * cost.element[codecs]:,.0f}" for codecs in CODECS)
-        yield f"| {thread} | {1e6 * (cost.each + cost.alone / MANY):,.0f} | {elements} |"
+    millions = " | ".join(CODECS)
+    yield f"| thread | a push costs, µs | more where it sleeps, µs | and for a million parameters: {millions} |"
+    yield "|---|---|---|" + "---|" * len(CODECS)
+    for thread, cost in times.fit.costs.items():
+        each = cost.of(parameters=0, codecs=FLOAT32)
+        million = (1e6 * (cost.of(parameters=1e6, codecs=codecs) - each) for codecs in CODECS)
+        elements = " | ".join(f"{microseconds:,.0f}" for microseconds in million)
+        asleep = [1e6 * cost.waking * cost.wakings_of(parameters) for parameters in (0, 1e6)]
+        more = f"{asleep[0]:,.0f}, with a million parameters {asleep[1]:,.0f}"
+        yield f"| {thread} | {1e6 * each:,.0f} | {more} | {elements} |"
 
 
 def _replace(name: str, lines: Iterable[str]) -> None:
@@ -191,22 +223,22 @@ def _replace(name: str, lines: Iterable[str]) -> None:
     PAGE.write_text(found)
 
 
-def _plot_check(times: ServiceTimes, of_local_run: Callable[[int, int], Prediction]) -> None:
+def _plot_check(checked: Sequence[Checked], of_local_run: Callable[[int, int], Prediction]) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for size in sorted({run.parameters for run in times.checked}):
+    for size in sorted({one.parameters for one in checked}):
         counts = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
         rates = [of_local_run(count, size).pushes_per_second for count in counts]
         (line,) = axes.plot(counts, rates, label=f"{size:,} parameters, predicted")
-        runs = [run for run in times.checked if run.parameters == size]
+        runs = [one for one in checked if one.parameters == size]
         axes.plot(
-            [run.workers for run in runs],
-            [run.pushes_per_second for run in runs],
+            [one.workers for one in runs],
+            [one.measured for one in runs],
             "o",
             color=line.get_color(),
             label="measured",
         )
     axes.set(xscale="log", xlabel="workers", ylabel="pushes a second", ylim=(0, None))
-    axes.set_title(f"One server and its workers on {times.cores} cores, float32 over TCP")
+    axes.set_title("A server on one core and its workers on another, float32 over TCP")
     axes.legend()
     _save(figure, "planning-check")
 
@@ -217,10 +249,15 @@ def _plot_fleets(times: ServiceTimes) -> None:
         for compute in COMPUTE_SECONDS:
             shares = []
             for workers in FLEETS:
-                fleet = fleet_of(
-                    times, workers, SIZES["1.7 M"], codecs=codecs, shards=shards, link=10e9, compute_seconds=compute
+                fleet = Deployment(
+                    workers=workers,
+                    parameters=SIZES["1.7 M"],
+                    link=10e9,
+                    codecs=codecs,
+                    shards=shards,
+                    compute_seconds=compute,
                 )
-                shares.append(predicted(fleet, pushes=max(LEAST_PUSHES, PUSHES_EACH * workers)).worker_share)
+                shares.append(_predicted(times, fleet).worker_share)
             axes.plot(FLEETS, shares, marker="o", label=f"a push each {compute:g} s")
         axes.set(
             xscale="log",

@@ -57,12 +57,32 @@ def test_four_shards_with_a_quarter_of_the_work_take_four_times_as_many_pushes()
     assert predicted(sharded).pushes_per_second == pytest.approx(4000, rel=0.02)
 
 
-def test_threads_share_cores() -> None:
+def test_threads_of_a_program_share_its_core() -> None:
     """Two threads of a millisecond each on one core, and on two."""
-    both = Visit(stations=("worker thread",), seconds=(1e-3,))
-    shared = fleet(50, 0.0, both, processes=1, cores=1)
-    assert predicted(shared).pushes_per_second == pytest.approx(500, rel=0.02)
-    assert predicted(fleet(50, 0.0, both, processes=1, cores=2)).pushes_per_second == pytest.approx(1000, rel=0.02)
+    both = Visit(stations=("server io",), seconds=(1e-3,))
+    assert predicted(fleet(50, 0.0, both, one_core=True)).pushes_per_second == pytest.approx(500, rel=0.02)
+    elsewhere = Visit(stations=("worker io",), seconds=(1e-3,))
+    found = predicted(fleet(50, 0.0, elsewhere, processes=1, one_core=True))
+    assert found.pushes_per_second == pytest.approx(1000, rel=0.02)
+
+
+@pytest.mark.parametrize("one_core", [False, True])
+def test_a_thread_that_sleeps_costs_its_waking_and_one_with_work_does_not(one_core: bool) -> None:
+    server = Visit(stations=("server",), seconds=(1e-3,), waking=(0.5e-3,))
+    few, many = (
+        predicted(
+            Fleet(workers=workers, compute_seconds=1e-3, to_shard=(), update=server, from_shard=(), one_core=one_core)
+        )
+        for workers in (1, 50)
+    )
+    assert few.mean_round_trip == pytest.approx(1.5e-3)
+    assert many.pushes_per_second == pytest.approx(1000, rel=0.01)
+
+
+def test_work_aside_takes_a_core_and_the_push_does_not_wait_for_it() -> None:
+    aside = Visit(stations=("server rest",), seconds=(1e-3,), aside=True)
+    assert predicted(fleet(1, 9e-3, aside, uneven=0.0)).mean_round_trip == pytest.approx(1e-3)
+    assert predicted(fleet(50, 0.0, aside, one_core=True)).pushes_per_second == pytest.approx(500, rel=0.02)
 
 
 def test_a_message_is_sent_and_received_at_once() -> None:

@@ -1,71 +1,133 @@
-"""Fitting: costs that are known are found again."""
+"""Fitting: costs that are known are found again; and what is asked of the simulator with them."""
 
 import random
+from pathlib import Path
 
+import msgspec
 import pytest
 
+from benchmarks import simulate
 from benchmarks.fleets.planning import best_plan
-from benchmarks.fleets.service_times import CODECS, FLOAT32, THREADS, Cost, Measured, ServiceTimes, fitted_costs
-from benchmarks.simulate import local_fleet
+from benchmarks.fleets.service_times import (
+    CODECS,
+    FLOAT32,
+    THREADS,
+    Cost,
+    Fit,
+    Measured,
+    ServiceTimes,
+    Turn,
+    fitted_costs,
+    medians,
+)
+from benchmarks.simulate import fit_of, local_fleet, of_local_run
+
+CACHED = 2**18
 
 
 def cost(times: int) -> Cost:
     """Each codec costs more than the one before."""
     element = {codecs: times * 1e-9 * more for more, codecs in enumerate(CODECS, start=1)}
-    return Cost(alone=40e-6, each=times * 50e-6, element=element)
+    return Cost(
+        each=times * 50e-6,
+        element=element,
+        beyond=times * 0.5e-9,
+        cached=CACHED,
+        waking=times * 5e-6,
+        wakings=1.0,
+        wakings_element=1e-5,
+    )
 
 
 KNOWN = {thread: cost(times) for times, thread in enumerate(THREADS, start=1)}
 
 
-def run(workers: int, parameters: int, codecs: str, *, wrong: float = 1.0) -> Measured:
+def run(workers: int, parameters: int, codecs: str, *, wrong: float = 1.0, rate: float = 1.0) -> Measured:
+    """Threads sleep the less the more workers there are."""
+    sleeps = {thread: cost.wakings_of(parameters) / workers for thread, cost in KNOWN.items()}
     seconds = {
-        thread: wrong * cost.of(workers=workers, parameters=parameters, codecs=codecs) for thread, cost in KNOWN.items()
+        thread: wrong * (cost.of(parameters=parameters, codecs=codecs) + cost.waking * sleeps[thread])
+        for thread, cost in KNOWN.items()
     }
-    return Measured(workers=workers, parameters=parameters, codecs=codecs, pushes_per_second=1.0, seconds=seconds)
+    return Measured(
+        workers=workers,
+        parameters=parameters,
+        codecs=codecs,
+        pushes_per_second=rate,
+        seconds=seconds,
+        sleeps=sleeps,
+    )
 
 
 def runs(wrong: float = 0.0) -> list[Measured]:
     drawn = random.Random(1)
-    asked = [(count, size, FLOAT32) for count in (2, 32) for size in (2_000, 150_000, 700_000)]
+    asked = [(count, size, FLOAT32) for count in (1, 2, 32) for size in (30_000, 150_000, 300_000, 700_000)]
     asked += [(count, 700_000, codecs) for count in (2, 32) for codecs in CODECS[1:]]
     return [run(*one, wrong=1 + drawn.uniform(-wrong, wrong)) for one in asked]
 
 
-@pytest.mark.parametrize(("wrong", "within"), [(0.0, 1e-6), (0.05, 0.1)])
+def times_of(turns: list[Turn]) -> ServiceTimes:
+    fit = Fit(costs=KNOWN, wake_seconds=2e-5)
+    return ServiceTimes(machine="", cached_parameters=CACHED, load_average=0.0, turns=turns, fit=fit)
+
+
+@pytest.mark.parametrize(("wrong", "within"), [(0.0, 1e-6), (0.05, 0.15)])
 def test_costs_are_found_again_with_and_without_noise(wrong: float, within: float) -> None:
-    found = fitted_costs(runs(wrong))
+    found = fitted_costs(runs(wrong), cached=CACHED)
     for thread, cost in KNOWN.items():
-        for workers, size, codecs in ((1, 20_000, FLOAT32), (64, 150_000, FLOAT32), (32, 1_700_000, CODECS[3])):
-            asked = {"workers": workers, "parameters": size, "codecs": codecs}
+        for size, codecs in ((20_000, FLOAT32), (150_000, FLOAT32), (1_700_000, CODECS[3])):
+            asked = {"parameters": size, "codecs": codecs}
             assert found[thread].of(**asked) == pytest.approx(cost.of(**asked), rel=within)
+        assert found[thread].wakings_of(150_000) == pytest.approx(cost.wakings_of(150_000))
 
 
 def test_no_cost_is_negative() -> None:
     cheaper = [run(2, 2_000, FLOAT32), run(32, 2_000, FLOAT32, wrong=3.0), *runs()[1:]]
-    for cost in fitted_costs(cheaper).values():
-        assert min(cost.alone, cost.each, *cost.element.values()) >= 0
+    for cost in fitted_costs(cheaper, cached=CACHED).values():
+        assert min(cost.each, cost.waking, cost.beyond, *cost.element.values()) >= 0
 
 
-def test_the_measured_setting_has_all_workers_in_one_process_and_shares_cores() -> None:
-    fleet = local_fleet(KNOWN, 8, 150_000, FLOAT32, cores=2, wake=1e-5)
-    assert (fleet.workers, fleet.processes, fleet.cores, fleet.compute_seconds) == (8, 1, 2, 0.0)
+def test_the_measured_setting_has_the_server_on_one_core_and_all_workers_on_another() -> None:
+    fleet = local_fleet(KNOWN, 8, 150_000, FLOAT32, wake=1e-5)
+    assert (fleet.workers, fleet.processes, fleet.one_core, fleet.compute_seconds) == (8, 1, True, 0.0)
     spent = [
         seconds
         for visit in (*fleet.to_shard, fleet.update, *fleet.from_shard)
         if visit.stations
         for seconds in visit.seconds
     ]
-    assert sum(spent) == pytest.approx(
-        sum(cost.of(workers=8, parameters=150_000, codecs=FLOAT32) for cost in KNOWN.values())
-    )
+    assert sum(spent) == pytest.approx(sum(cost.of(parameters=150_000, codecs=FLOAT32) for cost in KNOWN.values()))
 
 
 def test_a_plan_computes_for_nine_tenths_of_the_time_with_more_shards_or_rarer_pushes_for_more_workers() -> None:
-    times = ServiceTimes(machine="", cores=2, load_average=0.0, fitted=[], checked=[], costs=KNOWN, wake_seconds=2e-5)
+    times = times_of([])
     few, more, many = (best_plan(times, workers, 150_000, 10e9) for workers in (16, 256, 2000))
     assert min(plan.prediction.worker_share for plan in (few, more, many)) >= 0.9
+    few, more, many = few.deployment, more.deployment, many.deployment
     assert few.shards < more.shards <= many.shards
     assert few.compute_seconds == more.compute_seconds < many.compute_seconds
     assert few.codecs == FLOAT32, "nothing is gained by a lossy codec"
-    assert best_plan(times, 64, 10_000_000, 1e9).shards > 1, "the link of one server is too narrow"
+    assert best_plan(times, 64, 10_000_000, 1e9).deployment.shards > 1, "the link of one server is too narrow"
+
+
+def test_the_median_of_turns_counts_for_each_run() -> None:
+    turns = [[run(2, 30_000, FLOAT32, rate=rate), run(1, 30_000, FLOAT32, rate=2 * rate)] for rate in (5.0, 1.0, 3.0)]
+    assert [(one.workers, one.pushes_per_second) for one in medians(turns)] == [(2, 3.0), (1, 6.0)]
+
+
+@pytest.mark.parametrize(("too_many", "status"), [([1.1], 0), ([1.2], 1), ([0.8], 1), ([1.0, 1.5, 1.1], 0)], ids=str)
+def test_the_check_fails_when_the_median_error_of_the_turns_is_beyond_its_limit(
+    too_many: list[float],
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    exact = of_local_run(fit_of(runs(), cached=CACHED), 8, 20_000).pushes_per_second
+    turns = [Turn(fitted=runs(), checked=[run(8, 20_000, FLOAT32, rate=exact / times)]) for times in too_many]
+    kept = tmp_path / "service_times.json"
+    kept.write_bytes(msgspec.json.encode(times_of(turns)))
+    monkeypatch.setattr(simulate, "KEPT", kept)
+    monkeypatch.setattr("sys.argv", ["simulate", "--check"])
+    assert simulate.main() == status
+    assert "limit 15%" in capsys.readouterr().out

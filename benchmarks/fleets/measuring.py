@@ -1,0 +1,186 @@
+"""
+Runs of synthetic workers against a server on this machine, in turn: pushes a second, and what each thread costs.
+
+The server has one core and all workers another, so that no run depends on where the scheduler puts their threads. The
+kernel counts the processor time of each thread, and how often it waited for work. Where the system allows it, the two
+cores do nothing else during a run: server and workers have real-time priority, and a core that waits for them spins, so
+that no other program takes their place in its caches.
+"""
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.fleets.service_times import CODECS, FLOAT32, THREADS, Measured, Turn
+from benchmarks.servers import serving
+from common.program.child_processes import die_with_parent
+from common.protocol.messages import StatusReply, StatusRequest
+from common.protocol.tensors import Schema, TensorSpec
+from common.settings.run_spec import RunSpec
+from common.sockets.request import ask
+from rl_worker.load.processes import LoadProcesses
+from rl_worker.load.target import PRESET
+from rl_worker.load.workload import Workload
+
+SECONDS = 0.5  # of one run
+WARM_SECONDS = 0.2  # before it: memory is touched for the first time
+TURNS = 3
+SIZES = (30_000, 100_000, 300_000, 700_000, 1_700_000)
+FITTED_WORKERS = (1, 2, 32)
+CODEC_SIZE, CODEC_WORKERS = 700_000, (2, 32)
+MANY_WORKERS = (256, 1000)  # does a push cost more where there are many?
+CHECKED_SIZES = (20_000, 150_000)  # none of those that are fitted
+CHECKED_WORKERS = (1, 4, 8, 16, 64)
+MEASURED_PRIORITY = 3  # real-time; that of what spins is lower
+MOST_SPIN_SECONDS = 10  # however this process ends
+IO_THREAD = "ZMQbg/IO"
+
+Setting = tuple[int, int, str]  # parameters, workers, codecs
+Counts = dict[str, tuple[float, float]]  # by thread: seconds of the processor, and waits for work
+
+
+def measured_turns() -> list[Turn]:
+    """
+    Several turns: each has the runs that costs are fitted to, and runs of other sizes and numbers, which the simulator
+    has to predict. Runs of similar sizes follow each other, since the machine's speed changes within minutes.
+    """
+    fitted: list[Setting] = [(size, count, FLOAT32) for size in SIZES for count in FITTED_WORKERS]
+    fitted += [(CODEC_SIZE, count, codecs) for codecs in CODECS[1:] for count in CODEC_WORKERS]
+    fitted += [(SIZES[0], count, FLOAT32) for count in MANY_WORKERS]
+    checked: list[Setting] = [(size, count, FLOAT32) for size in CHECKED_SIZES for count in CHECKED_WORKERS]
+    turns = []
+    for turn in range(TURNS):
+        found = {}
+        for size in sorted({size for size, _, _ in fitted + checked}):
+            with _server() as (server, pid):
+                for setting in (one for one in fitted + checked if one[0] == size):
+                    found[setting] = _measured(server, pid, setting)
+                    print(f"turn {turn + 1}: {_line(found[setting])}", flush=True)
+        turns.append(Turn(fitted=[found[one] for one in fitted], checked=[found[one] for one in checked]))
+    return turns
+
+
+@contextmanager
+def _cores_for(pids: Sequence[int]) -> Iterator[None]:
+    """
+    Each of these processes has a core in this block. The cores work for nothing else, where that is allowed (to root).
+    """
+    cores = sorted(os.sched_getaffinity(0))[: len(pids)]
+    assert len(cores) == len(pids), f"{len(pids)} cores are needed"
+    for pid, core in zip(pids, cores, strict=True):
+        for thread in _threads(pid):
+            os.sched_setaffinity(thread, {core})
+    policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        _set_priority(0, MEASURED_PRIORITY)
+    except PermissionError:
+        yield
+        return
+    for thread in (thread for pid in pids for thread in _threads(pid)):
+        _set_priority(thread, MEASURED_PRIORITY)
+    spinning = [_spinning(core) for core in cores]
+    try:
+        yield
+    finally:
+        for pid in spinning:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.sched_setscheduler(0, policy, priority)
+
+
+def _threads(pid: int) -> list[int]:
+    return [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
+
+
+def _set_priority(thread: int, priority: int) -> None:
+    os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(priority))
+
+
+def _spinning(core: int) -> int:
+    """The id of a process that keeps this core busy while nothing of a higher priority runs there."""
+    if pid := os.fork():
+        return pid
+    die_with_parent()
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SPIN_SECONDS, MOST_SPIN_SECONDS))
+    os.sched_setaffinity(0, {core})
+    _set_priority(0, MEASURED_PRIORITY - 1)
+    while True:
+        pass
+
+
+@contextmanager
+def _server() -> Iterator[tuple[str, int]]:
+    """A server without a run: its address and its process id."""
+    flags = ["--host", "127.0.0.1", "--port", "0", "--checkpoint-seconds", "3600", "--lease-seconds", "60"]
+    with serving([sys.executable, "-m", "ps_server", *flags]) as server:
+        yield server
+
+
+def _measured(server: str, server_pid: int, setting: Setting) -> Measured:
+    size, workers, codecs = setting
+    with LoadProcesses([_workload(server, setting)]) as running:
+        missing = sum(one.missing for one in running.join(lambda _: None))
+        assert not missing, f"{missing} of {workers} workers could not join"
+        pids = {"server": server_pid, "worker": running.pids[0]}
+        with _cores_for(list(pids.values())):
+            running.push(WARM_SECONDS, every_seconds=1e9, look=lambda: None)
+            before, pushes_before = _counts(pids), _updates(server)
+            pushed = running.push(SECONDS, every_seconds=1e9, look=lambda: None)[0]
+            after, pushes = _counts(pids), _updates(server) - pushes_before
+        running.leave()
+    return Measured(
+        workers=workers,
+        parameters=size,
+        codecs=codecs,
+        pushes_per_second=sum(pushed.settled) / pushed.seconds,
+        seconds={thread: (after[thread][0] - before[thread][0]) / pushes for thread in THREADS},
+        sleeps={thread: (after[thread][1] - before[thread][1]) / pushes for thread in THREADS},
+    )
+
+
+def _workload(server: str, setting: Setting) -> Workload:
+    size, workers, codecs = setting
+    gradient_codec, weight_codec = codecs.split("/")
+    return Workload(
+        server=server,
+        names=tuple(f"load-{number}" for number in range(workers)),
+        schema=Schema([TensorSpec("all", (size,))]).specs,
+        proposed_run=RunSpec(preset=PRESET).to_dict(),
+        gradient_codec=gradient_codec,
+        weight_codec=weight_codec,
+        compute_seconds=0.0,
+        steps=1,
+        join_seconds=60.0,
+        curve_server_key=None,
+        curve_secret=None,
+    )
+
+
+def _line(run: Measured) -> str:
+    spent = "  ".join(f"{thread} {1e6 * seconds:.0f}" for thread, seconds in run.seconds.items())
+    setting = f"{run.workers} workers, {run.parameters:,}, {run.codecs}"
+    return f"{setting}: {run.pushes_per_second:,.0f} pushes/s  µs: {spent}"
+
+
+def _updates(server: str) -> int:
+    reply, _ = ask(server, StatusRequest(request=1), timeout_seconds=60)
+    assert isinstance(reply, StatusReply)
+    return reply.status.updates
+
+
+def _counts(pids: dict[str, int]) -> Counts:
+    """What the kernel has counted so far."""
+    found = dict.fromkeys(THREADS, (0.0, 0.0))
+    for program, pid in pids.items():
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            is_io = (thread / "comm").read_text().startswith(IO_THREAD)
+            name = f"{program} {'io' if is_io else 'main' if thread.name == str(pid) else 'rest'}"
+            seconds = 1e-9 * int((thread / "schedstat").read_text().split()[0])
+            status = dict(line.split(":", 1) for line in (thread / "status").read_text().splitlines())
+            waits = int(status["voluntary_ctxt_switches"])
+            found[name] = (found[name][0] + seconds, found[name][1] + waits)
+    return found
