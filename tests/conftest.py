@@ -14,9 +14,35 @@ if TYPE_CHECKING:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+STARTS_PROGRAMS = {"integration", "examples", "documents", "on_ray", "ps_track", "zoo"}  # folders of tests
+
 settings.register_profile("same", max_examples=30, derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=2000, deadline=None)
 settings.load_profile("same")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """
+    Each process of pytest-xdist begins with its share of the files that start programs, and ends with quick tests.
+
+    It is given a run of consecutive tests, and takes over the last ones of others when it is done. Without this order
+    one process would still have minutes of work when the others have none.
+    """
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    files = list(dict.fromkeys(item.path for item in items if STARTS_PROGRAMS & set(item.path.parts)))
+    share = {path: number % processes for number, path in enumerate(files)}
+    slow: list[list[pytest.Item]] = [[] for _ in range(processes)]
+    for item in items:
+        if item.path in share:
+            slow[share[item.path]].append(item)
+    quick = [item for item in items if item.path not in share]
+    length = -(-len(items) // processes)
+    ordered: list[pytest.Item] = []
+    for mine in slow:
+        few = max(0, length - len(mine))
+        ordered += mine + quick[:few]
+        quick = quick[few:]
+    items[:] = ordered + quick
 
 
 @pytest.fixture(scope="module")

@@ -123,6 +123,7 @@ def test_the_check_fails_when_the_median_error_of_the_turns_is_beyond_its_limit(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr(simulate, "fitted_wake", lambda costs, run: 2e-5)  # dozens of simulations
     exact = of_local_run(fit_of(runs(), cached=CACHED), 8, 20_000).pushes_per_second
     turns = [Turn(fitted=runs(), checked=[run(8, 20_000, FLOAT32, rate=exact / times)]) for times in too_many]
     kept = tmp_path / "service_times.json"

@@ -62,18 +62,20 @@ def test_the_standby_of_a_locked_shard_takes_over_alone(programs: Programs, monk
     monkeypatch.setenv("KEYS", str(keys))
     second = f"127.0.0.1:{free_ports(1)[0]}"
     shards = Shards(programs, 2, *lock, standbys={2: second})
-    worker = count_with(programs, shards.addresses[0], "w")
     standby, _ = programs.start_server(
         "--standby-of", shards.addresses[1], *lock, run_dir=programs.folder / "standby", port=int(second[10:])
     )
     mine = keys_of(keys, "worker")
     primary = shards.servers[1]
     wait_for(lambda: "follows as the standby" in primary.output, program=standby)
+    updates = 3000  # so many, and now, that the worker is not done before the server dies
+    worker = count_with(programs, shards.addresses[0], "w", updates)
+    wait_for(lambda: status_of(shards.addresses[1], mine).version > 1, program=worker)
     primary.kill()
     expected = torch.tensor(wait_for(lambda: told(worker.output), within_seconds=120, program=worker)).float()
     assert "taking over" in standby.output
     servers = [shards.addresses[0], second]
-    assert [status_of(server, mine).version for server in servers] == [1 + UPDATES] * 2
+    assert [status_of(server, mine).version for server in servers] == [1 + updates] * 2
     assert status_of(second, mine).shard.number == 2
     assert torch.equal(shards.weights(servers, mine), -expected)
     assert shards.servers[0].process.poll() is None
