@@ -16,7 +16,7 @@ from common.errors import CheckpointError
 from common.protocol.tensors import Schema
 from common.run_folder.checkpoint_file import read_checkpoint
 from common.run_folder.checkpoint_folder import checkpoints_of, first_sound
-from common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, shard_folder
+from common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, newest_whole
 
 Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]  # vectors and record
 
@@ -27,9 +27,7 @@ def newest_set(run_folder: Path) -> list[Path]:
     itself; [] when nothing is whole.
     """
     sizes = {int(match[2]) for path in run_folder.glob(SHARD_FOLDERS) if (match := SHARD_NAME.fullmatch(path.name))}
-    sets = [[shard_folder(run_folder, number, of) for number in range(1, of + 1)] for of in sorted({1, *sizes})]
-    whole = [folders for folders in sets if all(map(checkpoints_of, folders))]
-    return max(whole, key=lambda folders: min(map(newest_step, folders)), default=[])
+    return newest_whole(run_folder, {1, *sizes}, newest_step)
 
 
 def newest_step(folder: Path) -> int:

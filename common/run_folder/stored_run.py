@@ -16,7 +16,7 @@ from pathlib import Path
 from common.errors import CheckpointError, DamagedCheckpoint
 from common.run_folder.checkpoint_file import read_checkpoint
 from common.run_folder.object_store import ObjectStore
-from common.run_folder.paths import ASIDE, BEST, LINEAGE, NEWEST, SHARD_NAME, WRITING, shard_folder
+from common.run_folder.paths import ASIDE, BEST, LINEAGE, NEWEST, SHARD_NAME, WRITING, newest_whole
 
 _OBJECT = re.compile(r"lives/(\d{9})/([^/]+)")
 _OF_SHARD = re.compile(r"([^/]+)/lives/\d{9}/checkpoint-(\d+)\.safetensors")
@@ -89,9 +89,7 @@ def shards_in(url: str, *, flag: str) -> list[str]:
     for match in filter(None, map(_OF_SHARD.fullmatch, ObjectStore(url, flag=flag).names())):
         newest[match[1]] = max(int(match[2]), newest.get(match[1], 0))
     numbers = {int(match[2]) for match in filter(None, map(SHARD_NAME.fullmatch, newest))}
-    sets = [[shard_folder(Path(), shard, of).name for shard in range(1, of + 1)] for of in numbers]
-    whole = [folders for folders in sets if newest.keys() >= set(folders)]
-    return max(whole, key=lambda folders: min(newest[folder] for folder in folders), default=[])
+    return [folder.name for folder in newest_whole(Path(), numbers, lambda folder: newest.get(folder.name, -1))]
 
 
 def fetch_sound(url: str, folder: Path, *, flag: str) -> Path:
