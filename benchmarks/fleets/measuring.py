@@ -173,7 +173,7 @@ def _updates(server: str) -> int:
 
 
 def _counts(pids: dict[str, int]) -> Counts:
-    """What the kernel has counted so far."""
+    """The kernel's counts so far."""
     found = dict.fromkeys(THREADS, (0.0, 0.0))
     for program, pid in pids.items():
         for thread in Path(f"/proc/{pid}/task").iterdir():

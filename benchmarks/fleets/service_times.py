@@ -64,7 +64,7 @@ Costs = dict[str, Cost]  # by thread
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """What the simulator knows of a machine."""
+    """A machine, as the simulator knows it."""
 
     costs: Costs
     wake_seconds: float  # until a thread of ZeroMQ that waits runs
@@ -124,7 +124,7 @@ def _fitted(thread: str, runs: list[Measured], cached: int) -> Cost:
 
 
 def _no_negative_solution(rows: "np.ndarray[tuple[int, int], np.dtype[np.float64]]") -> list[float]:
-    """What makes each row 1, as nearly as can be. What would be negative is left out, and the rest fitted again."""
+    """The factors that make each row 1, as nearly as can be. Negative ones are left out, and the rest fitted again."""
     kept = list(range(rows.shape[1]))
     while True:
         solution = np.linalg.lstsq(rows[:, kept], np.ones(len(rows)), rcond=None)[0]

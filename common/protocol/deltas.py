@@ -5,7 +5,7 @@ From one update to the next most elements change by a few units of their last bi
 the halves, as integers, are folded so that small ones of either sign have an upper byte of 0. All lower bytes, then all
 upper ones are compressed by zlib, which finds few different lower bytes, and upper ones that are nearly all 0.
 
-PROTOCOL.md, section 3, has the format. Who has which version is not known here.
+PROTOCOL.md, section 3, has the format. This file does not know which peer has which version.
 """
 
 import zlib

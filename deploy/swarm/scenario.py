@@ -154,6 +154,11 @@ def scenario(stack: Stack, keys: Path) -> None:
     with step("two workers push"):
         scale(2)
         stack.wait_for_workers(2)
+    end(stack, keys)
+
+
+def end(stack: Stack, keys: Path) -> None:
+    """The end of the run, and of the stack."""
     with step("the run is stopped with an admin's key: servers and workers end, and stay ended"):
         number = stack.wait_for_pair()
         (server,) = containers(NODES[number], LABELS[number])
