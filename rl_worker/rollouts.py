@@ -187,8 +187,8 @@ class RolloutCollector:
 
     def _mark_ends(self, t: int, stepped: Stepped) -> None:
         ended = stepped.terminated | stepped.truncated
-        # A lost life ends the return that the learner expects, but not the episode.
-        stops = stepped.terminated if stepped.life_lost is None else stepped.terminated | stepped.life_lost
+        # A lost life or a reward may end the return that the learner expects, but not the episode.
+        stops = stepped.terminated if stepped.return_ended is None else stepped.terminated | stepped.return_ended
         self._starts[t + 1] = torch.from_numpy(ended)
         self._discounts[t] = torch.from_numpy(np.where(stops, 0.0, self._discount))
         self._continues[t] = torch.from_numpy(np.where(stops | ended, 0.0, 1.0))

@@ -14,10 +14,11 @@ from common.settings.run_spec import Environment, RunSpec
 OF_THE_GAME = {
     "environment.actions",
     "environment.lost_game_reward",
+    "environment.reward_ends_episode",
     "environment.max_episode_steps",
     "budget.until_return",
 }
-CROPS_OF_ONE_GAME = {"breakout-crop", "pong80"}
+CROPS_OF_ONE_GAME = {"breakout-crop", "field40", "pong80"}
 # These fit the observations of the preset's game. Another family of environments, or preprocessing, has others.
 OF_THE_FRAMES = {
     "environment.preprocessing",

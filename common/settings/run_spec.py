@@ -56,7 +56,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """MODULE:NAME of each wrapper of yours around an environment, the innermost first (not ALE, ViZDoom)"""
     envs: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 8
     """environments that each worker steps in lockstep"""
-    preprocessing: Literal["auto", "none", "atari84", "atari42", "breakout-crop", "pong80", "doom84", "doom42"] = "auto"
+    preprocessing: Literal[
+        "auto", "none", "atari84", "atari42", "breakout-crop", "field40", "pong80", "doom84", "doom42"
+    ] = "auto"
     """how frames become observations; auto: atari84 for ALE games, doom84 for ViZDoom, none elsewhere"""
     frame_skip: Frames = 4
     """emulator frames (ALE) or tics (ViZDoom) for one step"""
@@ -70,6 +72,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """press FIRE at the start of a game that waits for it (ALE)"""
     life_loss_ends_episode: bool = False
     """learn as if the loss of a life ended the game; scores stay those of full games (ALE)"""
+    reward_ends_episode: bool = False
+    """learn as if any reward ended the game, as each point of Pong does in Karpathy 2016; scores stay those of full
+    games (ALE)"""
     actions: tuple[Action, ...] = ()
     """the subset of the game's actions to use, by number; all of them when empty"""
     action_mask: Literal["auto", "none"] = "auto"
@@ -240,7 +245,7 @@ class OwnAlgorithmSettings(msgspec.Struct, frozen=True, kw_only=True, tag_field=
         return 0
 
 
-NETWORKS = ("auto", "conv84", "nature84", "conv42", "light42", "universe42", "conv10", "conv", "mlp")
+NETWORKS = ("auto", "conv84", "nature84", "conv42", "light40", "universe42", "conv10", "conv", "mlp")
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -251,8 +256,8 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         msgspec.Meta(max_length=LONGEST_TEXT, pattern=rf"^(?:{'|'.join(NETWORKS)}|{PATTERN})\Z"),
         tyro.conf.arg(name="network", metavar=f"{{{','.join(NETWORKS)},MODULE:NAME}}"),
     ] = "auto"
-    """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42, light42 (a third of its work) and
-    universe42 for 42x42, conv10 for MinAtar, conv for images of any size, mlp; auto: by the observation's shape;
+    """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, light40 (the
+    paper's layers) for 40x40, conv10 for MinAtar, conv for images of any size, mlp; auto: by the observation's shape;
     MODULE:NAME: a torso of yours"""
     hidden: tuple[Width, ...] = ()
     """widths of the hidden layers after the torso; the torso's defaults when empty"""

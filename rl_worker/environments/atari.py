@@ -1,8 +1,8 @@
 """
 ALE games in ALE's own vector environment: emulation, frame skip and max-pooling run in C++, outside the interpreter.
 
-With ALE's own preprocessing schemes resizing and stacking run there too. Other schemes receive whole frames in colour
-and stack them in numpy.
+With ALE's own preprocessing schemes resizing and stacking run there too. Other schemes receive whole frames and stack
+them in numpy.
 """
 
 from typing import Any
@@ -19,12 +19,8 @@ from rl_worker.environments.spaces import Actions, ActionSpace, DiscreteActions,
 
 FRAMES_PER_SECOND = 60
 ALE_FRAME_LIMIT = 108_000  # half an hour of play, as in the literature
-WHOLE_FRAMES: dict[str, Any] = {
-    "img_height": ALE_FRAME[0],
-    "img_width": ALE_FRAME[1],
-    "stack_num": 1,
-    "grayscale": False,
-}
+WHOLE_FRAMES: dict[str, Any] = {"img_height": ALE_FRAME[0], "img_width": ALE_FRAME[1], "stack_num": 1}
+IN_COLOUR: dict[str, Any] = WHOLE_FRAMES | {"grayscale": False}
 
 
 class AtariEnvironments:
@@ -40,13 +36,14 @@ class AtariEnvironments:
             height, width = scheme.shape
             observed: dict[str, Any] = {"img_height": height, "img_width": width, "stack_num": settings.frame_stack}
             self._env = AtariVectorEnv(game, num_envs=count, **observed, **emulation)
-            # This environment renders only the agent's small gray frames. A twin of its first game, with the same seed
-            # and actions, plays the same game in full size and colour.
-            if with_screen:
-                self._twin = AtariVectorEnv(game, num_envs=1, **WHOLE_FRAMES, **emulation)
         else:
-            self._env = AtariVectorEnv(game, num_envs=count, **WHOLE_FRAMES, **emulation)
+            whole = WHOLE_FRAMES if scheme.gray else IN_COLOUR
+            self._env = AtariVectorEnv(game, num_envs=count, **whole, **emulation)
             self._stack = FrameStack(scheme, settings.frame_stack)
+        # These environments may render only gray frames. A twin of the first game, with the same seed and actions,
+        # plays the same game in full size and colour.
+        if with_screen and (self._stack is None or scheme.gray):
+            self._twin = AtariVectorEnv(game, num_envs=1, **IN_COLOUR, **emulation)
         self.count = count
         joystick = self._env.ale.get_action_set()
         self._table = action_table(settings, len(joystick))
@@ -56,6 +53,7 @@ class AtariEnvironments:
         self.observations = ObservationSpace(shape, np.dtype(scheme.dtype))
         self.steps_per_second = FRAMES_PER_SECOND / settings.frame_skip
         self._counts_lives = settings.life_loss_ends_episode
+        self._reward_ends_return = settings.reward_ends_episode
         self._lives = np.zeros(count, dtype=np.int64)
         self.description: dict[str, Any] = {
             "game": game,
@@ -66,6 +64,7 @@ class AtariEnvironments:
             "no-op starts": f"up to {settings.noop_max}",
             "fire on reset": settings.fire_on_reset,
             "life loss ends episode": settings.life_loss_ends_episode,
+            "reward ends episode": settings.reward_ends_episode,
             "time limit": f"{emulation['max_num_frames_per_episode']} frames",
         }
 
@@ -83,15 +82,18 @@ class AtariEnvironments:
             self._screens, twin_rewards, *_ = self._twin.step(self._table[actions[:1]])
             assert twin_rewards[0] == rewards[0], "the rendered twin has diverged from the game"
         ended = terminated | truncated
-        life_lost = None
+        return_ended = None
         if self._counts_lives:
-            life_lost = (info["lives"] < self._lives) & ~ended
+            return_ended = (info["lives"] < self._lives) & ~ended
             self._lives = info["lives"]
+        if self._reward_ends_return:
+            scored = (rewards != 0) & ~ended
+            return_ended = scored if return_ended is None else return_ended | scored
         final = info.get("final_obs")
         if self._stack is not None:
             last = None if final is None else final[:, 0]
             observations, final = self._stack.step(observations[:, 0], ended, last)
-        return Stepped(observations, rewards.astype(np.float32), terminated, truncated, final, life_lost)
+        return Stepped(observations, rewards.astype(np.float32), terminated, truncated, final, return_ended)
 
     def screen(self) -> Screen:
         screen: Screen = self._screens[0, -1]

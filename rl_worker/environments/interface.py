@@ -26,7 +26,8 @@ class Stepped:
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     final_observations: Observations | None  # in rows of ended episodes their last observation; None if none ended
-    life_lost: NDArray[np.bool_] | None = None  # a life was lost and the game continues; None: lives are not counted
+    # the learner's return ends here, by a lost life or a reward, and the game continues; None: it never does
+    return_ended: NDArray[np.bool_] | None = None
     learner_rewards: NDArray[np.float32] | None = None  # replace the true rewards in the loss; None: they do not
 
 

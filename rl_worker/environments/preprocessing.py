@@ -1,8 +1,8 @@
 """
 How frames become observations: named schemes, each applied to the frames of all B environments at once.
 
-A scheme takes the whole frames of its family: ALE's in colour, ViZDoom's in gray. A new episode fills the frame stack
-with its first frame. ALE's own schemes, which stack in C++, fill it with black frames instead.
+A scheme takes the whole frames of its family: ALE's in colour or gray, ViZDoom's in gray. A new episode fills the
+frame stack with its first frame. ALE's own schemes, which stack in C++, fill it with black frames instead.
 """
 
 from collections.abc import Callable
@@ -33,6 +33,7 @@ class Scheme:
     function: Callable[[Frames], Observed] | None  # None: ALE resizes, converts to gray and stacks in C++
     looks: str  # for display
     dtype: type[np.uint8] | type[np.float32] = np.uint8
+    gray: bool = False  # the function takes ALE's whole frames in gray, not in colour
 
 
 def breakout_crop(frames: Frames) -> Observed:
@@ -41,6 +42,15 @@ def breakout_crop(frames: Frames) -> Observed:
     colours = frames[:, (34 + nearest)[:, None], nearest]
     gray: Frames = (colours @ LUMINANCE).round().astype(np.uint8)
     return gray
+
+
+def field40(frames: Frames) -> Observed:
+    """[B, 210, 160] gray → [B, 40, 40]: rows 34 to 194, each new pixel the mean of 4x4, rounded down."""
+    field = frames[:, 34:194].astype(np.uint16)
+    rows = field[:, 0::4] + field[:, 1::4] + field[:, 2::4] + field[:, 3::4]
+    sums = rows[..., 0::4] + rows[..., 1::4] + rows[..., 2::4] + rows[..., 3::4]
+    means: Frames = (sums >> 4).astype(np.uint8)
+    return means
 
 
 def pong80(frames: Frames) -> Observed:
@@ -64,6 +74,7 @@ SCHEMES = {
     "atari84": Scheme("ale", (84, 84), None, "gray, 84x84"),
     "atari42": Scheme("ale", (42, 42), None, "gray, 42x42"),
     "breakout-crop": Scheme("ale", (84, 84), breakout_crop, "gray, the field alone, 84x84"),
+    "field40": Scheme("ale", (40, 40), field40, "gray, the field alone, 40x40", gray=True),
     "pong80": Scheme("ale", (6400,), pong80, "the foreground, 80x80, as a vector", np.float32),
     "doom84": Scheme("doom", (84, 84), doom84, "gray, the middle, 84x84"),
     "doom42": Scheme("doom", (42, 42), doom42, "gray, the middle, 42x42"),

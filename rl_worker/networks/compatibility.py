@@ -20,11 +20,11 @@ FRAMES: dict[str, tuple[int, int]] = {
     "conv84": (84, 84),
     "nature84": (84, 84),
     "conv42": (42, 42),
-    "light42": (42, 42),
+    "light40": (40, 40),
     "universe42": (42, 42),
     "conv10": (10, 10),
 }
-BY_SIZE: dict[tuple[int, ...], str] = {(84, 84): "conv84", (42, 42): "conv42", (10, 10): "conv10"}
+BY_SIZE: dict[tuple[int, ...], str] = {(84, 84): "conv84", (42, 42): "conv42", (40, 40): "light40", (10, 10): "conv10"}
 
 
 def check_agent(run: RunSpec, spaces: Spaces) -> None:

@@ -236,7 +236,7 @@ def test_help_has_a_group_for_each_section_and_names_the_presets(capsys: pytest.
 
 
 def test_help_shows_the_defaults_of_the_run_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, name, unroll in ([], "pong", 128), (["--preset", "cartpole-a3c"], "cartpole-a3c", 16):
+    for arguments, name, unroll in ([], "pong", 64), (["--preset", "cartpole-a3c"], "cartpole-a3c", 16):
         with pytest.raises(SystemExit):
             parsed(*arguments, "--help")
         printed = capsys.readouterr().out

@@ -64,9 +64,10 @@ from common.settings.run_settings import flat_settings, run_from_dict
             "CartPole-v1",
             "pong-on-CartPole-v1",
             {
-                "environment.preprocessing": "atari42",
+                "environment.preprocessing": "field40",
+                "environment.reward_ends_episode": True,
                 "environment.actions": [0, 2, 3],
-                "network.name": "light42",
+                "network.name": "light40",
                 "network.normalization": "random_play",
                 "budget.until_return": 18.0,
                 "algorithm.reward_clip": 1.0,
@@ -101,6 +102,7 @@ def test_a_preset_on_its_own_game_is_as_it_was(preset: str) -> None:
 def test_no_preset_takes_its_target_or_its_actions_to_another_game(preset: str) -> None:
     run, _ = for_another_game(load_preset(preset), "ALE/Seaquest-v5")
     assert (run.budget.until_return, run.environment.actions, run.environment.lost_game_reward) == (None, (), None)
+    assert not run.environment.reward_ends_episode
 
 
 def test_a_run_on_another_game_can_move_on_to_a_third() -> None:

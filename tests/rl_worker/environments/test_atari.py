@@ -39,8 +39,8 @@ def test_a_life_loss_is_marked_where_it_happens_and_the_game_goes_on() -> None:
     marks, terminated = [], []
     for _ in range(200):
         stepped = environments.step(np.array([FIRE]))
-        assert stepped.life_lost is not None
-        marks.append(bool(stepped.life_lost[0]))
+        assert stepped.return_ended is not None
+        marks.append(bool(stepped.return_ended[0]))
         terminated.append(bool(stepped.terminated[0]))
         if marks[-1]:
             np.testing.assert_array_equal(stepped.observations[:, :-1], previous[:, 1:], "the game was reset")
@@ -50,6 +50,47 @@ def test_a_life_loss_is_marked_where_it_happens_and_the_game_goes_on() -> None:
     assert terminated == ends.tolist()
     first_end = terminated.index(True)
     assert sum(marks[:first_end]) == 4, "Breakout has five balls: four lives are lost, with the fifth goes the game"
+
+
+def test_a_reward_is_marked_where_it_happens_and_the_game_goes_on() -> None:
+    """Pong's right player stands still and loses 21 points: twenty end a return, the last one the game."""
+    settings = Environment(id="ALE/Pong-v5", preprocessing="field40", reward_ends_episode=True, noop_max=0)
+    environments = make_environments(settings, count=1)
+    environments.reset(0)
+    rewards, marks, terminated = [], [], []
+    while not any(terminated):
+        stepped = environments.step(np.array([0]))
+        assert stepped.return_ended is not None
+        rewards.append(float(stepped.rewards[0]))
+        marks.append(bool(stepped.return_ended[0]))
+        terminated.append(bool(stepped.terminated[0]))
+    environments.close()
+    assert sum(rewards) == -21
+    assert [*marks[:-1], terminated[-1]] == [reward != 0 for reward in rewards]
+    assert not marks[-1], "the end of the game ends its return already"
+
+
+def test_a_lost_life_and_a_reward_both_end_the_return() -> None:
+    settings = {"id": "ALE/Breakout-v5", "noop_max": 0}
+    lives = marks_of_play(Environment(**settings, life_loss_ends_episode=True))
+    rewards = marks_of_play(Environment(**settings, reward_ends_episode=True))
+    both = marks_of_play(Environment(**settings, life_loss_ends_episode=True, reward_ends_episode=True))
+    assert lives.any()
+    assert rewards.any()
+    np.testing.assert_array_equal(both, lives | rewards)
+
+
+def marks_of_play(settings: Environment) -> NDArray[np.bool_]:
+    """Where returns end in 300 steps of two games of random play."""
+    environments = make_environments(settings, count=2)
+    environments.reset(0)
+    chance, marks = np.random.default_rng(0), []
+    for _ in range(300):
+        mark = environments.step(chance.integers(4, size=2)).return_ended
+        assert mark is not None
+        marks.append(mark)
+    environments.close()
+    return np.array(marks)
 
 
 @pytest.mark.parametrize(("noop_max", "alike"), [(0, True), (30, False)])
@@ -68,7 +109,7 @@ def test_fire_is_pressed_for_the_agent_where_the_game_waits_for_it(fire_on_reset
     settings = Environment(id="ALE/Breakout-v5", noop_max=0, life_loss_ends_episode=True, fire_on_reset=fire_on_reset)
     environments = make_environments(settings, count=1)
     environments.reset(0)
-    marks = [environments.step(np.array([0])).life_lost for _ in range(100)]
+    marks = [environments.step(np.array([0])).return_ended for _ in range(100)]
     environments.close()
     assert sum(int(mark.sum()) for mark in marks if mark is not None) == lives_lost
 
@@ -107,6 +148,20 @@ def as_the_agent_sees_it(screens: NDArray[np.uint8]) -> NDArray[np.float64]:
     gray = screens @ np.array([0.299, 0.587, 0.114])
     small: NDArray[np.float64] = shares(210, 84) @ gray @ shares(160, 84).T
     return small
+
+
+def test_a_gray_scheme_of_whole_frames_has_screens_in_colour_of_the_same_game() -> None:
+    settings = Environment(id="ALE/Pong-v5", preprocessing="field40", sticky_actions=0.25)
+    environments = make_environments(settings, count=2, with_screen=True)
+    environments.reset(3)
+    for step in range(40):
+        seen = environments.step(np.array([2 + step % 2, 0])).observations[0, -1]
+    screen = environments.screen()
+    environments.close()
+    assert (screen.shape, screen.dtype) == ((210, 160, 3), np.dtype(np.uint8))
+    gray = (screen @ np.array([0.299, 0.587, 0.114]))[34:194].reshape(40, 4, 40, 4).mean(axis=(1, 3))
+    # ALE takes the brighter of two frames in each colour, or in gray: a moving paddle differs by 16, a ball by 70.
+    assert np.abs(gray - seen).max() < 25
 
 
 def test_the_screen_shows_the_game_that_the_agent_plays() -> None:

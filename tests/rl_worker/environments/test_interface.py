@@ -64,7 +64,7 @@ def test_shapes_and_types(settings: Environment, shape: tuple[int, ...], dtype: 
     assert stepped.terminated.dtype == stepped.truncated.dtype == bool
     assert stepped.rewards.shape == stepped.terminated.shape == stepped.truncated.shape == (2,)
     assert stepped.final_observations is None
-    assert stepped.life_lost is None
+    assert stepped.return_ended is None
 
 
 @BOTH

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from common.settings.run_spec import Environment
 from rl_worker.environments.make import make_environments
-from rl_worker.environments.preprocessing import SCHEMES, FrameStack, breakout_crop, doom42, doom84, pong80
+from rl_worker.environments.preprocessing import SCHEMES, FrameStack, breakout_crop, doom42, doom84, field40, pong80
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (2, 210, 160, 3)).astype(np.uint8)
 GRAY = np.random.default_rng(1).integers(0, 256, (2, 120, 160)).astype(np.uint8)
@@ -21,6 +21,15 @@ def test_breakout_crop_takes_the_nearest_pixels_of_the_field_in_gray() -> None:
     for row, column in [(0, 0), (83, 83), (1, 82), (40, 3)]:
         red, green, blue = (int(part) for part in field[row * 160 // 84, column * 160 // 84])
         assert seen[1, row, column] == round(0.299 * red + 0.587 * green + 0.114 * blue)
+
+
+def test_field40_takes_the_means_of_4x4_pixels_of_the_field() -> None:
+    frames = np.random.default_rng(2).integers(0, 256, (2, 210, 160)).astype(np.uint8)
+    seen = field40(frames)
+    assert (seen.shape, seen.dtype) == ((2, 40, 40), np.uint8)
+    for row, column in [(0, 0), (39, 39), (1, 38), (20, 3)]:
+        block = frames[1, 34 + 4 * row : 38 + 4 * row, 4 * column : 4 * column + 4]
+        assert seen[1, row, column] == int(block.astype(int).sum()) // 16
 
 
 def test_pong80_keeps_what_moves() -> None:
@@ -89,7 +98,9 @@ def test_a_stack_begins_with_the_first_frame_repeated_and_ends_with_the_last() -
     assert grays(after) == [[50, 50, 50], [101, 102, 103]]
 
 
-@pytest.mark.parametrize(("scheme", "shape"), [("breakout-crop", (3, 84, 84)), ("pong80", (3 * 6400,))])
+@pytest.mark.parametrize(
+    ("scheme", "shape"), [("breakout-crop", (3, 84, 84)), ("field40", (3, 40, 40)), ("pong80", (3 * 6400,))]
+)
 def test_whole_frames_of_ale_are_stacked_as_a_stack_by_hand(scheme: str, shape: tuple[int, ...]) -> None:
     """Games that end at different steps: lost ones and one cut off. Row by row, with nothing but ALE's frames."""
     settings = Environment(
@@ -103,7 +114,7 @@ def test_whole_frames_of_ale_are_stacked_as_a_stack_by_hand(scheme: str, shape: 
         img_height=210,
         img_width=160,
         stack_num=1,
-        grayscale=False,
+        grayscale=SCHEMES[scheme].gray,
         max_num_frames_per_episode=170 * 4,
         reward_clipping=False,
         autoreset_mode=AutoresetMode.SAME_STEP,
