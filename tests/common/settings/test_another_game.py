@@ -15,8 +15,15 @@ from common.settings.run_settings import flat_settings, run_from_dict
         (
             "pong",
             "ALE/Breakout-v5",
-            "pong-on-Breakout-v5",
-            {"environment.actions": [0, 2, 3], "budget.until_return": 18.0},
+            "pong-on-Breakout-v5",  # its rows, and points that end the return, are Pong's
+            {
+                "environment.preprocessing": "field40",
+                "environment.reward_ends_episode": True,
+                "environment.actions": [0, 2, 3],
+                "network.name": "light40",
+                "network.normalization": "random_play",
+                "budget.until_return": 18.0,
+            },
         ),
         ("cartpole", "Acrobot-v1", "cartpole-on-Acrobot-v1", {"budget.until_return": 475.0}),
         ("cartpole", "my.games:Line-v0", "cartpole-on-Line-v0", {"budget.until_return": 475.0}),
@@ -132,7 +139,8 @@ def test_the_sentence_on_dropped_settings_names_their_flags() -> None:
     run, left = for_another_game(load_preset("pong"), "ALE/Breakout-v5")
     assert dropped_in_words(run, "pong", left) == (
         "--environment ALE/Breakout-v5: this run is called pong-on-Breakout-v5, and leaves out what belongs to the "
-        "game of pong: --actions 0 2 3, --until-return 18.0"
+        "game of pong: --preprocessing field40, --reward-ends-episode True, --actions 0 2 3, --network light40, "
+        "--normalization random_play, --until-return 18.0"
     )
     run, left = for_another_game(load_preset("atari-a3c-lstm"), "ALE/Qbert-v5")
     assert dropped_in_words(run, "atari-a3c-lstm", left) == (
