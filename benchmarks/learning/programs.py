@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import PsRlError, SettingsError
-from common.run_folder.jsonl import last_row
-from common.run_folder.paths import METRICS
-from common.run_folder.run_rows import MetricsRow
+from common.run_folder.jsonl import last_row, rows_in
+from common.run_folder.paths import EVENTS, METRICS
+from common.run_folder.run_rows import EventRow, MetricsRow
 
 
 def new_folder(given: Path | None, kind: str) -> Path:
@@ -34,7 +34,8 @@ class Trained:
     folder: Path
     steps: int
     minutes: float  # from the start of the programs
-    start_minutes: float  # of them, until training began
+    start_minutes: float  # of them, until the server ran
+    joined_minutes: float  # of them, until the first worker had joined
     minutes_to_target: float | None
     steps_per_second: float
     mean_return_100: float | None
@@ -48,11 +49,14 @@ def train(folder: Path, flags: Sequence[str]) -> Trained:
     summary = json.loads(result.read_text())
     last = last_row(folder / METRICS, MetricsRow)
     assert last is not None, "rl-cluster has read it, too"
+    start_minutes = summary["minutes"] - last.minutes
+    joined = next(event.minutes for event in rows_in(folder / EVENTS, EventRow) if event.worker_id)
     return Trained(
         folder=folder,
         steps=summary["global_steps"],
         minutes=summary["minutes"],
-        start_minutes=summary["minutes"] - last.minutes,
+        start_minutes=start_minutes,
+        joined_minutes=start_minutes + joined,
         minutes_to_target=summary["minutes_to_target"],
         steps_per_second=summary["steps_per_second"],
         mean_return_100=summary["mean_return_100"],

@@ -1,8 +1,9 @@
 """
 `make seeds`: one preset with several seeds, one run after another, and how soon each came to a score.
 
-A row has the steps and minutes until the last 100 training games averaged the score, and those of the first checkpoint
-whose greedy games do (first_checkpoint.py). The best checkpoint then plays with sampled actions. Flags after `--` go
+A row has the steps and minutes until the last 100 training games averaged the score, with the minutes in brackets that
+the programs took to start, and those of the first checkpoint whose greedy games average it (first_checkpoint.py). The
+best checkpoint then plays with sampled actions. Flags after `--` go
 to rl-cluster, so a recipe is compared with the preset's own in one command. Minutes mean something on a machine that
 does nothing else; the table has the load beside them.
 """
@@ -53,6 +54,7 @@ class Row:
     seed: int
     steps: int  # when the run ended: at the score, or at its limit
     minutes: float
+    joined_minutes: float  # until the first worker had joined
     reached_minutes: float | None  # until the last 100 training games averaged the score
     good_steps: int | None  # of the first checkpoint whose greedy games averaged it
     good_minutes: float | None
@@ -91,6 +93,7 @@ def row_of(run: Trained, good: Good | None, *, seed: int, sampled: float, load: 
         seed=seed,
         steps=run.steps,
         minutes=run.minutes,
+        joined_minutes=run.joined_minutes,
         reached_minutes=run.minutes_to_target,
         good_steps=None if good is None else good.steps,
         good_minutes=None if good is None else good.minutes + run.start_minutes,
@@ -103,14 +106,15 @@ def row_of(run: Trained, good: Good | None, *, seed: int, sampled: float, load: 
 def table(rows: Sequence[Row], *, preset: str, score: float, flags: Sequence[str]) -> str:
     """Markdown: a row for each seed, then medians and worst. A run that did not reach the score counts as the worst."""
     recipe = f"`{preset} {' '.join(flags)}`" if flags else f"`{preset}`"
-    head = [f"steps to a mean of {score:g}", "minutes", "first good checkpoint: steps", "minutes", "sampled", "steps/s"]
+    head = [f"steps to a mean of {score:g}", "minutes (to start)", "first good checkpoint: steps", "minutes"]
+    head += ["sampled", "steps/s"]
     lines = [recipe, "", f"| seed | {' | '.join(head)} | load |", f"|{'---|' * (len(head) + 2)}"]
     for row in rows:
         reached = row.reached_minutes is not None
         cells = [
             str(row.seed),
             f"{row.steps:,}" if reached else f"not in {row.steps:,}",
-            _number(row.reached_minutes) if reached else f"not in {row.minutes:.2f}",
+            f"{_number(row.reached_minutes) if reached else f'not in {row.minutes:.2f}'} ({row.joined_minutes:.3f})",
             "–" if row.good_steps is None else f"{row.good_steps:,}",
             _number(row.good_minutes),
             f"{row.sampled:.1f}",
@@ -130,12 +134,12 @@ def _summary(name: str, of: Callable[[list[float]], float], rows: Sequence[Row])
     cells = []
     for values in columns:
         found = of([float("inf") if value is None else float(value) for value in values])
-        cells.append("not" if found == float("inf") else f"{found:,.0f}" if found > 1000 else f"{found:.2f}")
+        cells.append("not" if found == float("inf") else f"{found:,.0f}" if found > 1000 else _number(found))
     return f"| **{name}** | {' | '.join(cells)} | | | |"
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
+    return "–" if value is None else f"{value:.3f}" if value < 1 else f"{value:.2f}"
 
 
 if __name__ == "__main__":

@@ -16,7 +16,9 @@ from tests.rl_worker.play.test_evaluation import checkpoint
 
 def row(seed: int, *, steps: int, reached: float | None, good: tuple[int, float] | None) -> Row:
     good_steps, good_minutes = good or (None, None)
-    return Row(seed, steps, 9.0, reached, good_steps, good_minutes, sampled=18.5, steps_per_second=2700.0, load=2.0)
+    return Row(
+        seed, steps, 9.0, 0.0625, reached, good_steps, good_minutes, sampled=18.5, steps_per_second=2700.0, load=2.0
+    )
 
 
 class Evaluations:
@@ -85,8 +87,8 @@ def test_a_run_that_misses_the_score_counts_as_the_worst() -> None:
     ]
     lines = table(rows, preset="pong", score=18, flags=["--envs", "16"]).splitlines()
     assert lines[0] == "`pong --envs 16`"
-    assert lines[-4].startswith("| 1 | 500,000 | 3.50 | 300,000 | 1.50 | 18.5 |")
-    assert lines[-3].startswith("| 2 | not in 900,000 | not in 9.00 | – | – | 18.5 |")
+    assert lines[-4].startswith("| 1 | 500,000 | 3.50 (0.062) | 300,000 | 1.50 | 18.5 |")
+    assert lines[-3].startswith("| 2 | not in 900,000 | not in 9.00 (0.062) | – | – | 18.5 |")
     assert lines[-2].startswith("| **median** | 500,000 | 3.50 | 300,000 | 1.50 |")
     assert lines[-1].startswith("| **worst** | not | not | not | not |")
 
@@ -108,5 +110,5 @@ def test_a_preset_is_measured_from_its_start_to_its_table(tmp_path: Path) -> Non
     (row,) = json.loads((folder / ROWS).read_text())
     assert row["reached_minutes"] is not None
     assert 0 < row["good_steps"] <= row["steps"]
-    assert 0 < row["good_minutes"] <= row["reached_minutes"]
+    assert 0 < row["joined_minutes"] < row["good_minutes"] <= row["reached_minutes"]
     assert "| **median** | " in (folder / TABLE).read_text()
