@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 
 from common.settings.run_spec import Environment
 from rl_worker.environments.ids import action_table, spec_of
@@ -55,18 +56,7 @@ class AtariEnvironments:
         self._counts_lives = settings.life_loss_ends_episode
         self._reward_ends_return = settings.reward_ends_episode
         self._lives = np.zeros(count, dtype=np.int64)
-        self.description: dict[str, Any] = {
-            "game": game,
-            "observation": described(scheme, settings.frame_stack),
-            "actions": self._table.tolist(),
-            "frame skip": settings.frame_skip,
-            "sticky actions": settings.sticky_actions,
-            "no-op starts": f"up to {settings.noop_max}",
-            "fire on reset": settings.fire_on_reset,
-            "life loss ends episode": settings.life_loss_ends_episode,
-            "reward ends episode": settings.reward_ends_episode,
-            "time limit": f"{emulation['max_num_frames_per_episode']} frames",
-        }
+        self.description = _description(settings, described(scheme, settings.frame_stack), self._table, emulation)
 
     def reset(self, seed: int) -> Observations:
         observations, info = self._env.reset(seed=seed)
@@ -103,6 +93,24 @@ class AtariEnvironments:
         self._env.close()
         if self._twin is not None:
             self._twin.close()
+
+
+def _description(
+    settings: Environment, observation: str, table: NDArray[np.int64], emulation: dict[str, Any]
+) -> dict[str, Any]:
+    """How the game is played and seen, for display and receipts."""
+    return {
+        "game": spec_of(settings.id).kwargs["game"],
+        "observation": observation,
+        "actions": table.tolist(),
+        "frame skip": settings.frame_skip,
+        "sticky actions": settings.sticky_actions,
+        "no-op starts": f"up to {settings.noop_max}",
+        "fire on reset": settings.fire_on_reset,
+        "life loss ends episode": settings.life_loss_ends_episode,
+        "reward ends episode": settings.reward_ends_episode,
+        "time limit": f"{emulation['max_num_frames_per_episode']} frames",
+    }
 
 
 def _emulation(settings: Environment) -> dict[str, Any]:

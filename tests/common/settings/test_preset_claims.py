@@ -47,13 +47,14 @@ def test_the_page_of_presets_tells_each_protocol_as_it_is(preset: str) -> None:
     environment = environment_of(preset)
     is_atari = environment.family == "ale"
     life = "ends the game for the learner" if environment.life_loss_ends_episode else "goes on"
+    point = "; a point ends the return for the learner" if environment.reward_ends_episode else ""
     assert row_of(preset, "Protocols") == [
         f"`{preset}`",
         f"`{environment.id}`",
         f"{environment.sticky_actions:g}" if is_atari else "–",
         " ".join(map(str, environment.actions)) or "all",
         str(environment.frame_skip),
-        life if is_atari else "–",
+        life + point if is_atari else "–",
     ]
 
 
