@@ -80,7 +80,7 @@ def test_a_killed_and_resumed_server_maps_its_workers_segments_again(programs: P
     ("more", "prefix"),
     [
         pytest.param((NOBODY,), (), id="a worker of another user"),
-        pytest.param((), ("unshare", "--pid", "--fork", "--mount-proc"), id="another container"),
+        pytest.param((), ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"), id="another container"),
         pytest.param(
             (), ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"), id="no /proc"
         ),
