@@ -137,8 +137,9 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """weight of the value loss, (return - value)^2 / 2"""
     entropy_weight: Amount = 0.01
     """weight of the entropy bonus (beta)"""
-    final_entropy_weight: Amount | None = None
-    """the entropy weight moves to this until entropy_anneal_steps global steps; constant when not given"""
+    final_entropy_weight: Score | None = None
+    """the entropy weight moves to this until entropy_anneal_steps global steps; below 0 it makes the policy certain;
+    constant when not given"""
     entropy_anneal_start: NotNegative = 0
     """global steps at which the entropy weight begins to move"""
     entropy_anneal_steps: NotNegative = 0
@@ -157,6 +158,13 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """passes over each trajectory"""
     minibatches: Passes = 1
     """minibatches in a pass, each one push and pull; whole environments where the network has a memory"""
+    imitation_weight: Amount = 0.0
+    """weight of self-imitation: steps whose return was above 0 and better than expected are learned again (Oh et al.
+    2018); 0: none; not with an LSTM"""
+    imitation_samples: Passes = 32
+    """remembered steps that each batch imitates"""
+    imitation_capacity: Passes = 8192
+    """steps that each worker remembers"""
 
     def entropy_weight_at(self, global_steps: int) -> float:
         """The entropy weight at this T."""
@@ -245,7 +253,7 @@ class OwnAlgorithmSettings(msgspec.Struct, frozen=True, kw_only=True, tag_field=
         return 0
 
 
-NETWORKS = ("auto", "conv84", "nature84", "conv42", "light40", "universe42", "conv10", "conv", "mlp")
+NETWORKS = ("auto", "conv84", "nature84", "conv42", "shallow40", "universe42", "conv10", "conv", "mlp")
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -256,9 +264,9 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         msgspec.Meta(max_length=LONGEST_TEXT, pattern=rf"^(?:{'|'.join(NETWORKS)}|{PATTERN})\Z"),
         tyro.conf.arg(name="network", metavar=f"{{{','.join(NETWORKS)},MODULE:NAME}}"),
     ] = "auto"
-    """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, light40 (the
-    paper's layers) for 40x40, conv10 for MinAtar, conv for images of any size, mlp; auto: by the observation's shape;
-    MODULE:NAME: a torso of yours"""
+    """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, shallow40
+    for 40x40, conv10 for MinAtar, conv for images of any size, mlp; auto: by the observation's shape; MODULE:NAME: a
+    torso of yours"""
     hidden: tuple[Width, ...] = ()
     """widths of the hidden layers after the torso; the torso's defaults when empty"""
     value_hidden: tuple[Width, ...] = ()

@@ -3,9 +3,9 @@ Advantage actor-critic, asynchronous (A3C): Mnih et al. 2016, algorithm S3, with
 
 Each unroll becomes one gradient of  −log π(a|s) A − β H(π(·|s)) + c ½ (R − V(s))².
 
-Options: advantages by GAE (λ < 1) or V-trace; and the clipped surrogate (Schulman et al. 2017, equation 7), with which
-an unroll becomes several epochs of minibatches, one push each. Each environment step then yields more gradients, so a
-few cores are enough.
+Options: advantages by GAE (λ < 1) or V-trace; the clipped surrogate (Schulman et al. 2017, equation 7), with which
+an unroll becomes several epochs of minibatches, one push each; and self-imitation (self_imitation.py). Each environment
+step then yields more gradients, so a few cores are enough.
 
 While a worker collects an unroll, other workers' pushes move the weights. With two workers and 48 pushes per unroll, a
 third of the steps had left the clip range before their own worker learned from them. So the ratio is taken to π₀, the
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Loss, Outlook
 from rl_worker.algorithms.returns import Steps, lambda_returns, vtrace
+from rl_worker.algorithms.self_imitation import VALUE_WEIGHT, Remembered, SelfImitation
 from rl_worker.environments.spaces import Spaces
 from rl_worker.networks.networks import PolicyValueNetwork
 from rl_worker.networks.policies import Policy, policy_for
@@ -73,6 +74,9 @@ class A3C:
         self._device = device
         self._random = torch.Generator(device).manual_seed(seed)
         self.entropy_weight = settings.entropy_weight
+        self._imitation: SelfImitation | None = None
+        if settings.imitation_weight:
+            self._imitation = SelfImitation(settings.imitation_capacity, discount=settings.discount, seed=seed)
 
     @classmethod
     def build(
@@ -118,6 +122,8 @@ class A3C:
     def batches(self, trajectory: Trajectory) -> Iterator[Batch]:
         """The whole unroll, or shuffled minibatches of it, for each epoch."""
         settings = self._settings
+        if self._imitation is not None:
+            self._imitation.remember(trajectory, self._rewards(trajectory))
         for epoch in range(settings.epochs):
             if epoch == 0 or settings.off_policy == "vtrace":  # V-trace's weights depend on the current policy
                 whole = self._judged(trajectory)
@@ -132,7 +138,17 @@ class A3C:
     def loss(self, batch: Batch) -> Loss:
         """The loss whose gradient is pushed."""
         settings = self._settings
-        parameters, values, _ = self.network(batch.observations, batch.state, batch.starts)
+        drawn = None if self._imitation is None else self._imitation.draw(settings.imitation_samples)
+        if drawn is None:
+            parameters, values, _ = self.network(batch.observations, batch.state, batch.starts)
+            imitation_loss = torch.zeros(())
+        else:
+            # One pass for both: a small batch costs nearly as much as a larger one.
+            count, extra = batch.starts.shape[1], drawn[1].observations.to(self._device)
+            seen = torch.cat([batch.observations, extra.unsqueeze(0)], dim=1)
+            parameters, values, _ = self.network(seen, (), batch.starts)
+            imitation_loss = self._imitation_loss(*drawn, parameters[0, count:], values[0, count:])
+            parameters, values = parameters[:, :count], values[:, :count]
         log_probabilities = self._policy.log_probability(parameters, batch.actions)
         entropy = self._policy.entropy(parameters)
         if settings.surrogate == "clip":
@@ -145,7 +161,7 @@ class A3C:
         each = policy_loss - self.entropy_weight * entropy + settings.value_weight * value_loss
         total = each.sum() if settings.loss == "sum" else each.mean()
         return Loss(
-            total,
+            total + settings.imitation_weight * imitation_loss,
             {
                 "policy_loss": policy_loss.detach().mean(),
                 "value_loss": value_loss.detach().mean(),
@@ -155,13 +171,24 @@ class A3C:
             },
         )
 
+    def _imitation_loss(self, rows: Tensor, steps: Remembered, parameters: Tensor, values: Tensor) -> Tensor:
+        """The mean loss of remembered steps (Oh et al. 2018, equations 1 to 3), whose priorities are set anew."""
+        assert self._imitation is not None, "the steps are from its memory"
+        advantages = (steps.returns.to(self._device) - values).clamp(min=0)
+        self._imitation.judge(rows, advantages.detach().cpu())
+        log_probabilities = self._policy.log_probability(parameters, steps.actions.to(self._device))
+        each = -log_probabilities * advantages.detach() + VALUE_WEIGHT * 0.5 * advantages.square()
+        return each.mean()
+
+    def _rewards(self, trajectory: Trajectory) -> Tensor:
+        clip, scale = self._settings.reward_clip, self._settings.reward_scale
+        return learner_rewards(trajectory, clip=clip, scale=scale, normalized=self.network.returns)
+
     @torch.no_grad()
     def _judged(self, trajectory: Trajectory) -> Batch:
         """The unroll with its advantages and value targets: as sequences, or without an LSTM as single steps."""
         settings = self._settings
-        clip, scale, normalized = settings.reward_clip, settings.reward_scale, self.network.returns
-        rewards = learner_rewards(trajectory, clip=clip, scale=scale, normalized=normalized)
-        steps = Steps(rewards, trajectory.discounts, trajectory.continues)
+        steps = Steps(self._rewards(trajectory), trajectory.discounts, trajectory.continues)
         observations = trajectory.observations.to(self._device)
         starts, actions = trajectory.starts.to(self._device), trajectory.actions.to(self._device)
         behaviour = trajectory.recorded["log_probabilities"]

@@ -73,6 +73,8 @@ def _method(run: RunSpec) -> str:
     words.append(f"discount {settings.discount:g}")
     if isinstance(settings, A3CSettings):
         words.append(f"GAE {settings.gae_lambda:g}")
+        if settings.imitation_weight:
+            words.append(f"self-imitation {settings.imitation_weight:g}")
     if getattr(settings, "epochs", 1) * getattr(settings, "minibatches", 1) > 1:
         words.append(f"{settings.epochs} epochs of {settings.minibatches} minibatches")
     return ", ".join(words)

@@ -20,11 +20,16 @@ FRAMES: dict[str, tuple[int, int]] = {
     "conv84": (84, 84),
     "nature84": (84, 84),
     "conv42": (42, 42),
-    "light40": (40, 40),
+    "shallow40": (40, 40),
     "universe42": (42, 42),
     "conv10": (10, 10),
 }
-BY_SIZE: dict[tuple[int, ...], str] = {(84, 84): "conv84", (42, 42): "conv42", (40, 40): "light40", (10, 10): "conv10"}
+BY_SIZE: dict[tuple[int, ...], str] = {
+    (84, 84): "conv84",
+    (42, 42): "conv42",
+    (40, 40): "shallow40",
+    (10, 10): "conv10",
+}
 
 
 def check_agent(run: RunSpec, spaces: Spaces) -> None:
@@ -35,6 +40,8 @@ def check_agent(run: RunSpec, spaces: Spaces) -> None:
 
 def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
     """Raises SettingsError if the run's algorithm does not support the action space or the network."""
+    if isinstance(run.algorithm, run_spec.A3CSettings) and run.algorithm.imitation_weight and run.network.lstm:
+        raise SettingsError("--imitation-weight: remembered steps have no LSTM state; leave it or --lstm out")
     if isinstance(run.algorithm, run_spec.A3CSettings | run_spec.OwnAlgorithmSettings):
         return
     name = run.algorithm_name

@@ -26,7 +26,7 @@ CONVOLUTIONS: dict[str, tuple[list[Convolution], tuple[int, ...]]] = {
     "conv84": ([(16, 8, 4, 0), (32, 4, 2, 0)], (256,)),  # Mnih et al. 2016, section 8; Mnih et al. 2013
     "nature84": ([(32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)], (512,)),  # Mnih et al. 2015
     "conv42": ([(16, 4, 2, 0), (32, 4, 2, 0), (32, 3, 2, 0)], (256,)),
-    "light40": ([(16, 8, 4, 0), (32, 4, 2, 0)], (256,)),  # conv84's layers, a third of conv42's work
+    "shallow40": ([(16, 8, 4, 0)], (256,)),  # features that stay where they are: 9x9 places of 8x8 pixels
     "universe42": ([(32, 3, 2, 1)] * 4, ()),  # OpenAI's universe-starter-agent, whose LSTM follows the convolutions
     "conv10": ([(16, 3, 1, 0)], (128,)),  # Young & Tian 2019 (MinAtar)
     "conv": ([], (256,)),  # images of any size: see _convolutions

@@ -20,7 +20,7 @@ from common.settings.run_settings import flat_settings, run_from_dict
                 "environment.preprocessing": "field40",
                 "environment.reward_ends_episode": True,
                 "environment.actions": [0, 2, 3],
-                "network.name": "light40",
+                "network.name": "shallow40",
                 "network.normalization": "random_play",
                 "budget.until_return": 18.0,
             },
@@ -71,10 +71,11 @@ from common.settings.run_settings import flat_settings, run_from_dict
             "CartPole-v1",
             "pong-on-CartPole-v1",
             {
+                "environment.frame_stack": 2,
                 "environment.preprocessing": "field40",
                 "environment.reward_ends_episode": True,
                 "environment.actions": [0, 2, 3],
-                "network.name": "light40",
+                "network.name": "shallow40",
                 "network.normalization": "random_play",
                 "budget.until_return": 18.0,
                 "algorithm.reward_clip": 1.0,
@@ -139,7 +140,7 @@ def test_the_sentence_on_dropped_settings_names_their_flags() -> None:
     run, left = for_another_game(load_preset("pong"), "ALE/Breakout-v5")
     assert dropped_in_words(run, "pong", left) == (
         "--environment ALE/Breakout-v5: this run is called pong-on-Breakout-v5, and leaves out what belongs to the "
-        "game of pong: --preprocessing field40, --reward-ends-episode True, --actions 0 2 3, --network light40, "
+        "game of pong: --preprocessing field40, --reward-ends-episode True, --actions 0 2 3, --network shallow40, "
         "--normalization random_play, --until-return 18.0"
     )
     run, left = for_another_game(load_preset("atari-a3c-lstm"), "ALE/Qbert-v5")

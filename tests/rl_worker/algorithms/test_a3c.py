@@ -95,22 +95,28 @@ def entropy_of(learner: A3C, trajectory: Trajectory) -> float:
     return float(-(policy * policy.log()).sum(-1).mean())
 
 
-def test_the_entropy_bonus_makes_the_policy_less_certain() -> None:
-    learner = algorithm(value_weight=0.0, entropy_weight=1.0)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_entropy_bonus_makes_the_policy_less_certain_and_a_negative_one_more(sign: int) -> None:
+    learner = algorithm(value_weight=0.0, entropy_weight=1.0, final_entropy_weight=sign, entropy_anneal_steps=1)
     terminal = experience(1, *["terminated"] * 5)
     trajectory = unroll_of(terminal)
     trajectory.rewards.zero_()
     trajectory.recorded["values"].zero_()
     before = entropy_of(learner, trajectory)
-    downhill = -0.01 * gradient_of(learner, trajectory)
+    downhill = -0.01 * gradient_of(learner, trajectory, global_steps=1)
     weights = nn.utils.parameters_to_vector(learner.network.parameters()) + downhill
     nn.utils.vector_to_parameters(weights, learner.network.parameters())
-    assert entropy_of(learner, trajectory) > before
+    assert sign * (entropy_of(learner, trajectory) - before) > 0
 
 
-@pytest.mark.parametrize(("global_steps", "weight"), [(0, 0.4), (500, 0.2), (1000, 0.0), (5000, 0.0)])
-def test_the_entropy_weight_moves_with_the_steps_of_the_whole_run(global_steps: int, weight: float) -> None:
-    learner = algorithm(entropy_weight=0.4, final_entropy_weight=0.0, entropy_anneal_steps=1000)
+@pytest.mark.parametrize(
+    ("global_steps", "final", "weight"),
+    [(0, 0.0, 0.4), (500, 0.0, 0.2), (1000, 0.0, 0.0), (5000, 0.0, 0.0), (750, -0.4, -0.2), (5000, -0.4, -0.4)],
+)
+def test_the_entropy_weight_moves_with_the_steps_of_the_whole_run(
+    global_steps: int, final: float, weight: float
+) -> None:
+    learner = algorithm(entropy_weight=0.4, final_entropy_weight=final, entropy_anneal_steps=1000)
     found = gradient_of(learner, unroll_of(GOES_ON), global_steps=global_steps)
     assert_gradient(found, algorithm_s3(MODEL, GOES_ON, value_weight=0.5, entropy_weight=weight))
 

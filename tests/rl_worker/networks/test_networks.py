@@ -51,7 +51,7 @@ def conv42(*widths: int) -> int:
 
 
 # 42 → 9 → 3
-LIGHT40 = linear(4 * 8 * 8, 16) + linear(16 * 4 * 4, 32) + mlp(32 * 3 * 3, 256)
+SHALLOW40 = linear(4 * 8 * 8, 16) + mlp(16 * 9 * 9, 256)
 # 84 → 20 → 9 → 7
 NATURE84 = linear(4 * 8 * 8, 32) + linear(32 * 4 * 4, 64) + linear(64 * 3 * 3, 64) + mlp(64 * 7 * 7, 512)
 # 42 → 21 → 11 → 6 → 3, and the heads at once
@@ -66,8 +66,8 @@ UNIVERSE42 = linear(4 * 3 * 3, 32) + 3 * linear(32 * 3 * 3, 32) + linear(32 * 9,
         ((4, 42, 42), "auto", (), conv42(256)),
         ((4, 42, 42), "conv42", (), conv42(256)),
         ((4, 42, 42), "auto", (10, 20), conv42(10, 20)),
-        ((4, 40, 40), "light40", (), LIGHT40),
-        ((4, 40, 40), "auto", (), LIGHT40),
+        ((4, 40, 40), "shallow40", (), SHALLOW40),
+        ((4, 40, 40), "auto", (), SHALLOW40),
         ((4, 84, 84), "nature84", (), NATURE84),
         ((4, 42, 42), "universe42", (), UNIVERSE42),
         ((4, 10, 10), "auto", (), linear(4 * 3 * 3, 16) + mlp(16 * 8 * 8, 128)),
@@ -103,7 +103,7 @@ def test_the_network_is_the_named_one_or_the_one_that_suits(
     [
         ((4, 42, 42), "conv84"),
         ((4, 84, 84), "conv42"),
-        ((1, 84, 84), "light40"),
+        ((1, 84, 84), "shallow40"),
         ((4,), "conv84"),
         ((84, 84), "conv84"),
     ],
