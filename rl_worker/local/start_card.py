@@ -76,7 +76,8 @@ def _method(run: RunSpec) -> str:
         if settings.imitation_weight:
             words.append(f"self-imitation {settings.imitation_weight:g}")
     if getattr(settings, "epochs", 1) * getattr(settings, "minibatches", 1) > 1:
-        words.append(f"{settings.epochs} epochs of {settings.minibatches} minibatches")
+        epochs = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
+        words.append(f"{epochs} of {settings.minibatches} minibatches")
     return ", ".join(words)
 
 
