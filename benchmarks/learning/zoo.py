@@ -2,7 +2,7 @@
 `make zoo`: the trained policies in zoo/, each as `rl-eval --export` writes it, from a run of its preset to its end.
 
 A policy has the weights of the run's best checkpoint, a card with the score of its games, and their receipt. A policy
-of that name is replaced. Policies larger than a mebibyte are refused: a clone of the repository has them all.
+of that name is replaced. Policies larger than two mebibytes are refused: a clone of the repository has them all.
 """
 
 import shutil
@@ -21,7 +21,7 @@ from rl_worker.play.receipt import read_receipt
 
 ZOO = Path(__file__).parents[2] / "zoo"
 PRESETS = ("cartpole-a3c", "cartpole", "inverted-pendulum", "doom-basic-fast", "pong")
-MOST_BYTES = 2**20  # of a policy: all its files
+MOST_BYTES = 2 * 2**20  # of a policy: all its files
 GAMES = 30  # on its card
 
 PAGE = """\
