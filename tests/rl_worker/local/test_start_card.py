@@ -34,7 +34,7 @@ def test_it_tells_which_network_images_get_and_that_atari_rewards_are_clipped() 
     atari = card("pong", PolicySpaces(pixels(2, 40, 40), DiscreteActions(3)), preset=True)
     assert atari["rewards"] == "clipped to ±1; scores are the true ones"
     assert atari["observations"].endswith("normalised by random play")
-    assert "GAE 0.97, self-imitation 0.3, 1 epoch of 16 minibatches" in atari["method"]
+    assert "GAE 0.97, self-imitation 0.3, 2 epochs of 16 minibatches" in atari["method"]
 
 
 def test_it_tells_every_part_of_an_observation_and_every_choice() -> None:
