@@ -108,7 +108,12 @@ def _ended(
 
 
 def _discounted_sums(rewards: Tensor, discount: float) -> Tensor:
-    """[N] the rewards of a return in order → [N] their discounted sum from each step on."""
+    """
+    [N] the rewards of a return in order → [N] their discounted sum from each step on.
+
+    lambda_returns has the same numbers, but its loop over tensors takes 16 µs a step for a single environment, against
+    0.2 µs for this one; a step of Pong takes 640 in all.
+    """
     sums, following = [], 0.0
     for reward in reversed(rewards.tolist()):
         following = reward + discount * following

@@ -50,7 +50,7 @@ def conv42(*widths: int) -> int:
     return convolutions + mlp(32 * 4 * 4, *widths)
 
 
-# 42 → 9 → 3
+# 40 → 9
 SHALLOW40 = linear(4 * 8 * 8, 16) + mlp(16 * 9 * 9, 256)
 # 84 → 20 → 9 → 7
 NATURE84 = linear(4 * 8 * 8, 32) + linear(32 * 4 * 4, 64) + linear(64 * 3 * 3, 64) + mlp(64 * 7 * 7, 512)
