@@ -16,6 +16,7 @@ OF_THE_GAME = {
     "environment.lost_game_reward",
     "environment.reward_ends_episode",
     "environment.max_episode_steps",
+    "algorithm.mirror_images",
     "budget.until_return",
 }
 CROPS_OF_ONE_GAME = {"breakout-crop", "field40", "pong80"}

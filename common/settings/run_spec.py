@@ -165,6 +165,9 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """remembered steps that each batch imitates"""
     imitation_capacity: Passes = 8192
     """steps that each worker remembers"""
+    mirror_images: bool = False
+    """half of the steps, drawn anew in each pass, are learned in a mirror, with LEFT and RIGHT exchanged: for games
+    that are the same there; not with an LSTM"""
 
     def entropy_weight_at(self, global_steps: int) -> float:
         """The entropy weight at this T."""

@@ -4,8 +4,8 @@ Advantage actor-critic, asynchronous (A3C): Mnih et al. 2016, algorithm S3, with
 Each unroll becomes one gradient of  −log π(a|s) A − β H(π(·|s)) + c ½ (R − V(s))².
 
 Options: advantages by GAE (λ < 1) or V-trace; the clipped surrogate (Schulman et al. 2017, equation 7), with which
-an unroll becomes several epochs of minibatches, one push each; and self-imitation (self_imitation.py). Each environment
-step then yields more gradients, so a few cores are enough.
+an unroll becomes several epochs of minibatches, one push each; self-imitation (self_imitation.py); and mirror images
+(mirror_images.py). Each environment step then yields more gradients, so a few cores are enough.
 
 While a worker collects an unroll, other workers' pushes move the weights. With two workers and 48 pushes per unroll, a
 third of the steps had left the clip range before their own worker learned from them. So the ratio is taken to π₀, the
@@ -15,7 +15,7 @@ Espeholt et al. 2018 truncate at 1).
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -23,9 +23,10 @@ from torch import Tensor, nn
 
 from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Loss, Outlook
+from rl_worker.algorithms.mirror_images import MirrorImages
 from rl_worker.algorithms.returns import Steps, lambda_returns, vtrace
 from rl_worker.algorithms.self_imitation import VALUE_WEIGHT, Remembered, SelfImitation
-from rl_worker.environments.spaces import Spaces
+from rl_worker.environments.spaces import Spaces, mirrored_actions
 from rl_worker.networks.networks import PolicyValueNetwork
 from rl_worker.networks.policies import Policy, policy_for
 from rl_worker.networks.running_statistics import return_normalization
@@ -63,6 +64,7 @@ class A3C:
         *,
         device: torch.device,
         seed: int,
+        mirror_images: MirrorImages | None = None,
     ) -> None:
         self.network = network
         self.unroll_length = settings.unroll_length
@@ -74,6 +76,7 @@ class A3C:
         self._device = device
         self._random = torch.Generator(device).manual_seed(seed)
         self.entropy_weight = settings.entropy_weight
+        self._mirror_images = mirror_images
         self._imitation: SelfImitation | None = None
         if settings.imitation_weight:
             self._imitation = SelfImitation(settings.imitation_capacity, discount=settings.discount, seed=seed)
@@ -88,11 +91,14 @@ class A3C:
         device: torch.device,
         seed: int,
     ) -> Self:
-        """The algorithm with a new network. Raises SettingsError when the network does not fit the spaces."""
+        """The algorithm with a new network. Raises SettingsError when network or settings do not fit the spaces."""
         policy = policy_for(spaces.actions, masked=spaces.observations.mask is not None)
         made = PolicyValueNetwork(network, spaces.observations, policy_parameters=policy.parameters)
         made.returns = return_normalization(settings)
-        return cls(made.to(device), policy, settings, device=device, seed=seed)
+        mirror_images = None
+        if settings.mirror_images:
+            mirror_images = MirrorImages(mirrored_actions(spaces.actions), device=device, seed=seed)
+        return cls(made.to(device), policy, settings, device=device, seed=seed, mirror_images=mirror_images)
 
     def adjust(self, settings: Any) -> None:
         assert isinstance(settings, run_spec.A3CSettings), "a run keeps its algorithm"
@@ -128,24 +134,24 @@ class A3C:
             if epoch == 0 or settings.off_policy == "vtrace":  # V-trace's weights depend on the current policy
                 whole = self._judged(trajectory)
             if settings.minibatches == 1:
-                yield whole
+                yield self._mirrored(whole)
                 continue
             count = whole.starts.shape[1]
             order = torch.randperm(count, generator=self._random, device=self._device)
             for columns in order.tensor_split(min(settings.minibatches, count)):
-                yield _columns(whole, columns)
+                yield self._mirrored(_columns(whole, columns))
 
     def loss(self, batch: Batch) -> Loss:
         """The loss whose gradient is pushed."""
         settings = self._settings
-        drawn = None if self._imitation is None else self._imitation.draw(settings.imitation_samples)
+        drawn = self._drawn()
         if drawn is None:
             parameters, values, _ = self.network(batch.observations, batch.state, batch.starts)
             imitation_loss = torch.zeros(())
         else:
             # One pass for both: a small batch costs nearly as much as a larger one.
-            count, extra = batch.starts.shape[1], drawn[1].observations.to(self._device)
-            seen = torch.cat([batch.observations, extra.unsqueeze(0)], dim=1)
+            count = batch.starts.shape[1]
+            seen = torch.cat([batch.observations, drawn[1].observations.unsqueeze(0)], dim=1)
             parameters, values, _ = self.network(seen, (), batch.starts)
             imitation_loss = self._imitation_loss(*drawn, parameters[0, count:], values[0, count:])
             parameters, values = parameters[:, :count], values[:, :count]
@@ -171,12 +177,29 @@ class A3C:
             },
         )
 
+    def _mirrored(self, batch: Batch) -> Batch:
+        if self._mirror_images is None:
+            return batch
+        observations, actions = self._mirror_images.of(batch.observations, batch.actions)
+        return replace(batch, observations=observations, actions=actions)
+
+    def _drawn(self) -> tuple[Tensor, Remembered] | None:
+        """Remembered steps to imitate and their rows of the memory, if there are some."""
+        drawn = None if self._imitation is None else self._imitation.draw(self._settings.imitation_samples)
+        if drawn is None:
+            return None
+        rows, steps = drawn[0], Remembered(*(part.to(self._device) for part in vars(drawn[1]).values()))
+        if self._mirror_images is not None:
+            observations, actions = self._mirror_images.of(steps.observations, steps.actions)
+            steps = replace(steps, observations=observations, actions=actions)
+        return rows, steps
+
     def _imitation_loss(self, rows: Tensor, steps: Remembered, parameters: Tensor, values: Tensor) -> Tensor:
         """The mean loss of remembered steps (Oh et al. 2018, equations 1 to 3), whose priorities are set anew."""
         assert self._imitation is not None, "the steps are from its memory"
-        advantages = (steps.returns.to(self._device) - values).clamp(min=0)
+        advantages = (steps.returns - values).clamp(min=0)
         self._imitation.judge(rows, advantages.detach().cpu())
-        log_probabilities = self._policy.log_probability(parameters, steps.actions.to(self._device))
+        log_probabilities = self._policy.log_probability(parameters, steps.actions)
         each = -log_probabilities * advantages.detach() + VALUE_WEIGHT * 0.5 * advantages.square()
         return each.mean()
 

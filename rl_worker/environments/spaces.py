@@ -6,6 +6,7 @@ for each observation, so that everything between an environment and a network ha
 the parts.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -13,10 +14,13 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from common.errors import SettingsError
+
 Observations = NDArray[Any]  # [B, ...] uint8 or float32; packed ones [B, bytes] uint8
 Actions = NDArray[Any]  # int64 [B] of DiscreteActions, [B, K] of MultiDiscreteActions; float32 [B, A] of BoxActions
 Mask = NDArray[np.bool_]  # [B, M] True: allowed
 
+SIDE = re.compile("LEFT|RIGHT")  # in the name of an action
 ALIGNMENT = 4  # bytes: a part of float32 can be read in place
 
 
@@ -135,6 +139,24 @@ class Spaces(Protocol):
     def observations(self) -> ObservationSpace: ...
     @property
     def actions(self) -> ActionSpace: ...
+
+
+def mirrored_actions(actions: ActionSpace) -> list[int]:
+    """The number of each action's mirror image, which has RIGHT for LEFT in its name and LEFT for RIGHT."""
+    numbers = []
+    names = actions.names if isinstance(actions, DiscreteActions) else ()
+    if not any(SIDE.search(name) for name in names):
+        raise SettingsError(
+            "--mirror-images: no action of this environment has LEFT or RIGHT in its name; leave it out"
+        )
+    for name in names:
+        image = SIDE.sub(lambda side: "RIGHT" if side[0] == "LEFT" else "LEFT", name)
+        if image not in names:
+            raise SettingsError(
+                f"--mirror-images: the actions {', '.join(names)} have {name} and not {image}; add it to --actions"
+            )
+        numbers.append(names.index(image))
+    return numbers
 
 
 def mask_size(actions: ActionSpace) -> int:

@@ -75,6 +75,8 @@ def _method(run: RunSpec) -> str:
         words.append(f"GAE {settings.gae_lambda:g}")
         if settings.imitation_weight:
             words.append(f"self-imitation {settings.imitation_weight:g}")
+        if settings.mirror_images:
+            words.append("mirror images")
     if getattr(settings, "epochs", 1) * getattr(settings, "minibatches", 1) > 1:
         epochs = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
         words.append(f"{epochs} of {settings.minibatches} minibatches")

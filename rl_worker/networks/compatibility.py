@@ -13,7 +13,7 @@ from common.errors import SettingsError
 from common.settings import run_spec
 from common.settings.import_paths import is_import_path
 from common.settings.run_spec import Network, RunSpec
-from rl_worker.environments.spaces import BoxActions, DiscreteActions, ObservationSpace, Spaces
+from rl_worker.environments.spaces import BoxActions, DiscreteActions, ObservationSpace, Spaces, mirrored_actions
 
 # The frame size of each convolutional torso.
 FRAMES: dict[str, tuple[int, int]] = {
@@ -40,8 +40,8 @@ def check_agent(run: RunSpec, spaces: Spaces) -> None:
 
 def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
     """Raises SettingsError if the run's algorithm does not support the action space or the network."""
-    if isinstance(run.algorithm, run_spec.A3CSettings) and run.algorithm.imitation_weight and run.network.lstm:
-        raise SettingsError("--imitation-weight: remembered steps have no LSTM state; leave it or --lstm out")
+    if isinstance(run.algorithm, run_spec.A3CSettings):
+        _check_a3c(run, run.algorithm, spaces)
     if isinstance(run.algorithm, run_spec.A3CSettings | run_spec.OwnAlgorithmSettings):
         return
     name = run.algorithm_name
@@ -54,6 +54,18 @@ def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
         raise SettingsError(
             f"--algorithm {name}: its network has one torso and no LSTM; leave --lstm and --separate out"
         )
+
+
+def _check_a3c(run: RunSpec, algorithm: run_spec.A3CSettings, spaces: Spaces) -> None:
+    if algorithm.imitation_weight and run.network.lstm:
+        raise SettingsError("--imitation-weight: remembered steps have no LSTM state; leave it or --lstm out")
+    if not algorithm.mirror_images:
+        return
+    if run.network.lstm:
+        raise SettingsError("--mirror-images: an LSTM's state is not that of the mirrored game; leave it or --lstm out")
+    if spaces.observations.parts or len(spaces.observations.shape) != 3:
+        raise SettingsError(f"--mirror-images: needs images alone, and observations are {spaces.observations}")
+    mirrored_actions(spaces.actions)
 
 
 def check_network(settings: Network, observations: ObservationSpace) -> None:

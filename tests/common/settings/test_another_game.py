@@ -25,6 +25,12 @@ from common.settings.run_settings import flat_settings, run_from_dict
                 "budget.until_return": 18.0,
             },
         ),
+        (
+            "breakout",  # the same in a mirror, which few games are
+            "ALE/Seaquest-v5",
+            "breakout-on-Seaquest-v5",
+            {"environment.actions": [1, 2, 3], "algorithm.mirror_images": True},
+        ),
         ("cartpole", "Acrobot-v1", "cartpole-on-Acrobot-v1", {"budget.until_return": 475.0}),
         ("cartpole", "my.games:Line-v0", "cartpole-on-Line-v0", {"budget.until_return": 475.0}),
         ("atari-a3c-lstm", "ALE/Qbert-v5", "atari-a3c-lstm-on-Qbert-v5", {}),
