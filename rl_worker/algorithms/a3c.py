@@ -64,7 +64,6 @@ class A3C:
         *,
         device: torch.device,
         seed: int,
-        mirror_images: MirrorImages | None = None,
     ) -> None:
         self.network = network
         self.unroll_length = settings.unroll_length
@@ -76,7 +75,7 @@ class A3C:
         self._device = device
         self._random = torch.Generator(device).manual_seed(seed)
         self.entropy_weight = settings.entropy_weight
-        self._mirror_images = mirror_images
+        self._mirror_images: MirrorImages | None = None
         self._imitation: SelfImitation | None = None
         if settings.imitation_weight:
             self._imitation = SelfImitation(settings.imitation_capacity, discount=settings.discount, seed=seed)
@@ -95,10 +94,10 @@ class A3C:
         policy = policy_for(spaces.actions, masked=spaces.observations.mask is not None)
         made = PolicyValueNetwork(network, spaces.observations, policy_parameters=policy.parameters)
         made.returns = return_normalization(settings)
-        mirror_images = None
+        algorithm = cls(made.to(device), policy, settings, device=device, seed=seed)
         if settings.mirror_images:
-            mirror_images = MirrorImages(mirrored_actions(spaces.actions), device=device, seed=seed)
-        return cls(made.to(device), policy, settings, device=device, seed=seed, mirror_images=mirror_images)
+            algorithm._mirror_images = MirrorImages(mirrored_actions(spaces.actions), device=device, seed=seed)
+        return algorithm
 
     def adjust(self, settings: Any) -> None:
         assert isinstance(settings, run_spec.A3CSettings), "a run keeps its algorithm"
