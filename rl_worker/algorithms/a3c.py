@@ -27,6 +27,7 @@ from rl_worker.algorithms.mirror_images import MirrorImages
 from rl_worker.algorithms.returns import Steps, lambda_returns, vtrace
 from rl_worker.algorithms.self_imitation import VALUE_WEIGHT, Remembered, SelfImitation
 from rl_worker.environments.spaces import Spaces, mirrored_actions
+from rl_worker.networks.compatibility import check_a3c
 from rl_worker.networks.networks import PolicyValueNetwork
 from rl_worker.networks.policies import Policy, policy_for
 from rl_worker.networks.running_statistics import return_normalization
@@ -91,6 +92,7 @@ class A3C:
         seed: int,
     ) -> Self:
         """The algorithm with a new network. Raises SettingsError when network or settings do not fit the spaces."""
+        check_a3c(settings, network, spaces)
         policy = policy_for(spaces.actions, masked=spaces.observations.mask is not None)
         made = PolicyValueNetwork(network, spaces.observations, policy_parameters=policy.parameters)
         made.returns = return_normalization(settings)

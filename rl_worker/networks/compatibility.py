@@ -41,7 +41,7 @@ def check_agent(run: RunSpec, spaces: Spaces) -> None:
 def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
     """Raises SettingsError if the run's algorithm does not support the action space or the network."""
     if isinstance(run.algorithm, run_spec.A3CSettings):
-        _check_a3c(run, run.algorithm, spaces)
+        check_a3c(run.algorithm, run.network, spaces)
     if isinstance(run.algorithm, run_spec.A3CSettings | run_spec.OwnAlgorithmSettings):
         return
     name = run.algorithm_name
@@ -56,12 +56,13 @@ def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
         )
 
 
-def _check_a3c(run: RunSpec, algorithm: run_spec.A3CSettings, spaces: Spaces) -> None:
-    if algorithm.imitation_weight and run.network.lstm:
+def check_a3c(algorithm: run_spec.A3CSettings, network: Network, spaces: Spaces) -> None:
+    """Raises SettingsError if an option of A3C, or of an algorithm derived from it, does not fit network or spaces."""
+    if algorithm.imitation_weight and network.lstm:
         raise SettingsError("--imitation-weight: remembered steps have no LSTM state; leave it or --lstm out")
     if not algorithm.mirror_images:
         return
-    if run.network.lstm:
+    if network.lstm:
         raise SettingsError("--mirror-images: an LSTM's state is not that of the mirrored game; leave it or --lstm out")
     if spaces.observations.parts or len(spaces.observations.shape) != 3:
         raise SettingsError(f"--mirror-images: needs images alone, and observations are {spaces.observations}")
