@@ -18,8 +18,10 @@ READY := $(VENV)/ready
 train: $(RUN)  ## a server and workers learn a game on this machine: PRESET=… WORKERS=… ARGS="--seed 1 …"
 	$(BIN)/rl-cluster --preset $(PRESET) --workers $(WORKERS) $(ARGS)
 
-# One process more than cores: tests wait for programs a fifth of their time.
+# One process more than cores: tests wait for programs a fifth of their time. And where Python may write no bytecode,
+# each program that a test starts would compile the sources.
 test: lint  ## lint, types, tests
+	$(BIN)/python -m compileall -q common ps_server ps_track ps_web rl_worker
 	$(BIN)/pytest -n $$(($$(nproc) + 1)) --dist worksteal --durations 25
 
 check: lint  ## lint, types, who may import whom: seconds, before the tests

@@ -1,5 +1,6 @@
 """Every run tries the same examples: a change is judged by what it changes. `make explore` tries new ones."""
 
+import os
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 # A shell ignores SIGINT for its background jobs, and children inherit that: tests of Ctrl-C would have none.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# As in a worker: threads of torch that wait for each other take the time of the tests beside them.
+os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 
 STARTS_PROGRAMS = {"integration", "examples", "documents", "on_ray", "ps_track", "zoo"}  # folders of tests
 

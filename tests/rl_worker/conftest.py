@@ -1,12 +1,11 @@
-"""For all tests of the worker: one thread for the network, every warning of torch, and no screen."""
+"""For all tests of the worker: every warning of torch, and no screen."""
 
 import pytest
 import torch
 
 
 @pytest.fixture(autouse=True, scope="session")
-def torch_as_in_a_worker() -> None:
-    torch.set_num_threads(1)
+def every_warning() -> None:
     torch.set_warn_always(True)  # else the first test alone would fail by a warning
 
 
