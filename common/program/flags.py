@@ -195,7 +195,8 @@ def _named_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
     if environment is not None:
         if environment == NO_ENVIRONMENT:
             return RunSpec(), {}, ""
-        return recipe_for(environment, algorithm=_value(typed, "--algorithm")), {}, recipe_in_words(environment)
+        run = recipe_for(environment, algorithm=_value(typed, "--algorithm"), lstm=typed.get("--lstm", ["0"]) != ["0"])
+        return run, {}, recipe_in_words(environment)
     return load_preset(DEFAULT_PRESET), {}, ""
 
 
@@ -214,7 +215,8 @@ def _without_own(typed: Typed) -> list[msgspec.Struct]:
     environment = _value(typed, "--environment")
     if environment is None or any(flag in typed for flag in ("--preset", "--config", "--resume")):
         return [_named_run(typed)[0].algorithm]
-    return [recipe_for(environment, algorithm=name).algorithm for name in ALGORITHM_SETTINGS]
+    lstm = typed.get("--lstm", ["0"]) != ["0"]
+    return [recipe_for(environment, algorithm=name, lstm=lstm).algorithm for name in ALGORITHM_SETTINGS]
 
 
 def _run_flags(start: RunSpec, own: msgspec.Struct | None, others: set[str]) -> set[str]:

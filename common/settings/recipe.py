@@ -8,6 +8,9 @@ The settings that a run starts from when only an environment is named: one recip
 
 The recipe is Schulman et al. 2017 (PPO) with the details that mattered in Engstrom et al. 2020 and Andrychowicz et al.
 2021: normalised observations, returns and advantages, GAE, several epochs of minibatches, Adam with an annealed rate.
+Self-imitation is for goals that chance reaches only a few times: without it some seeds never learn
+MountainCarContinuous, where they stand still before they have climbed the hill often enough. Self-imitation excludes an
+LSTM, so a run with one goes without it. Few steps are remembered, because an observation may be a whole screen.
 """
 
 from typing import Any
@@ -34,6 +37,8 @@ RECIPE: dict[str, Any] = {
         "clip_range": 0.2,
         "epochs": 5,
         "minibatches": 4,
+        "imitation_weight": 0.1,
+        "imitation_capacity": 2048,
     },
     "network": {"normalization": "auto"},
     "optimizer": {"name": "adam", "epsilon": 1e-5},
@@ -50,13 +55,14 @@ OF_ACTION_VALUES: dict[str, Any] = {
 }
 
 
-def recipe_for(environment: str, *, algorithm: str | None = None) -> RunSpec:
-    """The run that `--environment ID` starts, with another algorithm if one is named."""
+def recipe_for(environment: str, *, algorithm: str | None = None, lstm: bool = False) -> RunSpec:
+    """The run that `--environment ID` starts, with another algorithm if one is named; `lstm`: the network has one."""
     source = f"--environment {environment}"
     if Environment(id=environment).family == "ale":
         run, _ = for_another_game(load_preset(FOR_ALE), environment)
     else:
         run = run_from_dict({"environment": {"id": environment}, **RECIPE}, source=source)
+        run = with_settings(run, {"algorithm.imitation_weight": 0.0}, source=source) if lstm else run
     run = with_settings(run, {"preset": game_name(environment)}, source=source)
     if algorithm is None:
         return run

@@ -66,3 +66,14 @@ def test_a_preset_for_vectors_takes_no_dense_layers_to_images() -> None:
     for name in ("cartpole", "cartpole-a3c", "inverted-pendulum"):
         run, _ = for_another_game(load_preset(name), "MinAtar/Breakout-v1")
         assert (run.network.name, run.network.normalization != "running") == ("auto", True)
+
+
+def test_beside_an_lstm_the_recipe_has_no_self_imitation_unless_asked() -> None:
+    def weight(*more: str) -> float:
+        algorithm = typed("--environment", "MountainCarContinuous-v0", *more).algorithm
+        assert isinstance(algorithm, A3CSettings)
+        return algorithm.imitation_weight
+
+    assert weight() == weight("--lstm", "0") == weight("--hidden", "32") > 0
+    assert weight("--lstm", "32") == weight("--lstm=32") == 0
+    assert weight("--lstm", "32", "--imitation-weight", "0.2") == 0.2
