@@ -19,8 +19,8 @@ def test_two_workers_learn_digits_through_a_plain_server(programs: Programs) -> 
 
 
 def test_anybody_may_look_at_the_weights_of_a_run(programs: Programs) -> None:
-    server, endpoint = programs.start_server("--quorum", "2")
-    programs.start("examples.digits.worker", endpoint)  # waits for a second worker, having seeded
+    server, endpoint = programs.start_server("--quorum", "3")  # a script that looks joins as a worker, too
+    programs.start("examples.digits.worker", endpoint)  # waits for others, having seeded
     wait_for(lambda: status_of(endpoint).version, program=server)
     assert (status_of(endpoint).environment, status_of(endpoint).parameters) == ("none", 4810)
     looking = programs.start("examples.digits.accuracy", endpoint)
