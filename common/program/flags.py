@@ -195,7 +195,7 @@ def _named_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
     if environment is not None:
         if environment == NO_ENVIRONMENT:
             return RunSpec(), {}, ""
-        run = recipe_for(environment, algorithm=_value(typed, "--algorithm"), lstm=typed.get("--lstm", ["0"]) != ["0"])
+        run = recipe_for(environment, algorithm=_value(typed, "--algorithm"), lstm=_value(typed, "--lstm"))
         return run, {}, recipe_in_words(environment)
     return load_preset(DEFAULT_PRESET), {}, ""
 
@@ -215,7 +215,7 @@ def _without_own(typed: Typed) -> list[msgspec.Struct]:
     environment = _value(typed, "--environment")
     if environment is None or any(flag in typed for flag in ("--preset", "--config", "--resume")):
         return [_named_run(typed)[0].algorithm]
-    lstm = typed.get("--lstm", ["0"]) != ["0"]
+    lstm = _value(typed, "--lstm")
     return [recipe_for(environment, algorithm=name, lstm=lstm).algorithm for name in ALGORITHM_SETTINGS]
 
 

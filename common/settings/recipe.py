@@ -55,14 +55,15 @@ OF_ACTION_VALUES: dict[str, Any] = {
 }
 
 
-def recipe_for(environment: str, *, algorithm: str | None = None, lstm: bool = False) -> RunSpec:
-    """The run that `--environment ID` starts, with another algorithm if one is named; `lstm`: the network has one."""
+def recipe_for(environment: str, *, algorithm: str | None = None, lstm: str | None = None) -> RunSpec:
+    """The run that `--environment ID` starts beside these values of --algorithm and --lstm; None: not typed."""
     source = f"--environment {environment}"
     if Environment(id=environment).family == "ale":
         run, _ = for_another_game(load_preset(FOR_ALE), environment)
     else:
         run = run_from_dict({"environment": {"id": environment}, **RECIPE}, source=source)
-        run = with_settings(run, {"algorithm.imitation_weight": 0.0}, source=source) if lstm else run
+        if lstm not in (None, "0"):
+            run = with_settings(run, {"algorithm.imitation_weight": 0.0}, source=source)
     run = with_settings(run, {"preset": game_name(environment)}, source=source)
     if algorithm is None:
         return run

@@ -171,6 +171,8 @@ class Mine(NStepQ):
         (["--preset", "cartpole"], {"epochs": 6, "discount": 0.98, "unroll_length": 32, "entropy_weight": 0.5}),
         (["--preset", "cartpole", "--epochs", "2"], {"epochs": 2, "discount": 0.98}),
         (["--environment", CARTPOLE], {"epochs": 5, "reward_normalization": "returns", "penalty": 0.1}),
+        (["--environment", CARTPOLE], {"imitation_weight": 0.1}),
+        (["--environment", CARTPOLE, "--lstm", "32"], {"epochs": 5, "imitation_weight": 0.0}),
         (["--preset", "cartpole-n-step-q"], {"epochs": 1, "entropy_weight": 0.5}),  # another method's settings
     ],
 )
