@@ -83,7 +83,7 @@ def shards() -> str:
     return boxes("One vector, three servers", 760, 324, found)
 
 
-def rooms() -> str:
+def machines() -> str:
     """Two pure machines in two thin shells."""
     found = [
         Box(20, 20, 330, 260, "rl_worker", (), GREEN),
@@ -112,7 +112,7 @@ PICTURES = {
     "how-restart": restart,
     "how-takeover": takeover,
     "how-shards": shards,
-    "how-rooms": rooms,
+    "how-machines": machines,
 }
 
 

@@ -22,16 +22,16 @@ def members(*workers: str) -> Membership:
 WORKERS = members("a", "b", "c")
 
 
-def room_for(budget_bytes: int) -> PushBudget:
+def budget_of(budget_bytes: int) -> PushBudget:
     """With workers a, b and c."""
     return PushBudget(budget_bytes, WORKERS)
 
 
-def arrived(room: PushBudget, worker: str) -> None:
+def arrived(budget: PushBudget, worker: str) -> None:
     """A push of this worker is here."""
     member = WORKERS.known_at(worker.encode())
     assert member is not None
-    room.arrived(member)
+    budget.arrived(member)
 
 
 @pytest.mark.parametrize(("workers", "credit"), [(0, 100), (1, 100), (2, 50), (10, 10), (11, 0)])
@@ -40,128 +40,128 @@ def test_a_credit_is_an_even_share_that_holds_a_vector_or_nothing(workers: int, 
 
 
 def test_credit_is_granted_in_the_order_of_requests_until_the_budget_is_spent() -> None:
-    room = room_for(25)
+    budget = budget_of(25)
     for number, peer in enumerate((b"b", b"a", b"c")):
-        room.ask(peer, number, 10)
-    assert room.next_grants(now=0.0) == [(b"b", 0), (b"a", 1)]
-    assert room.waits(b"c")
-    assert not room.waits(b"a")
-    assert room.next_grants(now=0.0) == []
-    arrived(room, "a")
-    assert room.next_grants(now=0.0) == [(b"c", 2)]
+        budget.ask(peer, number, 10)
+    assert budget.next_grants(now=0.0) == [(b"b", 0), (b"a", 1)]
+    assert budget.waits(b"c")
+    assert not budget.waits(b"a")
+    assert budget.next_grants(now=0.0) == []
+    arrived(budget, "a")
+    assert budget.next_grants(now=0.0) == [(b"c", 2)]
 
 
 def test_a_small_push_does_not_overtake_a_large_one() -> None:
-    room = room_for(25)
+    budget = budget_of(25)
     for peer, size in ((b"a", 20), (b"b", 20), (b"c", 1)):
-        room.ask(peer, 1, size)
-    assert room.next_grants(now=0.0) == [(b"a", 1)]
+        budget.ask(peer, 1, size)
+    assert budget.next_grants(now=0.0) == [(b"a", 1)]
 
 
 def test_a_push_larger_than_the_budget_goes_alone() -> None:
-    room = room_for(25)
-    room.ask(b"a", 1, 1000)
-    room.ask(b"b", 2, 1)
-    assert room.next_grants(now=0.0) == [(b"a", 1)]
-    arrived(room, "a")
-    assert room.next_grants(now=0.0) == [(b"b", 2)]
+    budget = budget_of(25)
+    budget.ask(b"a", 1, 1000)
+    budget.ask(b"b", 2, 1)
+    assert budget.next_grants(now=0.0) == [(b"a", 1)]
+    arrived(budget, "a")
+    assert budget.next_grants(now=0.0) == [(b"b", 2)]
 
 
 def test_a_retried_credit_request_keeps_its_place_and_is_answered_under_the_new_number() -> None:
-    room = room_for(10)
+    budget = budget_of(10)
     for peer, request in ((b"a", 1), (b"b", 2), (b"c", 3), (b"b", 4)):
-        room.ask(peer, request, 10)
-    assert room.next_grants(now=0.0) == [(b"a", 1)]
-    arrived(room, "a")
-    assert room.next_grants(now=0.0) == [(b"b", 4)]
+        budget.ask(peer, request, 10)
+    assert budget.next_grants(now=0.0) == [(b"a", 1)]
+    arrived(budget, "a")
+    assert budget.next_grants(now=0.0) == [(b"b", 4)]
 
 
 def test_credit_that_was_granted_twice_counts_once() -> None:
     """The first answer was lost."""
-    room = room_for(10)
+    budget = budget_of(10)
     for request in (1, 2):
-        room.ask(b"a", request, 10)
-        assert room.next_grants(now=0.0) == [(b"a", request)]
-    arrived(room, "a")
-    room.ask(b"b", 3, 10)
-    assert room.next_grants(now=0.0) == [(b"b", 3)]
+        budget.ask(b"a", request, 10)
+        assert budget.next_grants(now=0.0) == [(b"a", request)]
+    arrived(budget, "a")
+    budget.ask(b"b", 3, 10)
+    assert budget.next_grants(now=0.0) == [(b"b", 3)]
 
 
 def test_the_dead_keep_nobody_waiting() -> None:
     membership = members("a", "b", "c")
-    room = PushBudget(10, membership)
+    budget = PushBudget(10, membership)
     for peer in (b"a", b"b", b"c"):
-        room.ask(peer, 1, 10)
-    assert room.next_grants(now=0.0) == [(b"a", 1)]
+        budget.ask(peer, 1, 10)
+    assert budget.next_grants(now=0.0) == [(b"a", 1)]
     for member in membership.alive()[:2]:
         membership.leave(member)
-    assert room.next_grants(now=0.0) == [(b"c", 1)]
+    assert budget.next_grants(now=0.0) == [(b"c", 1)]
 
 
 def test_an_unused_grant_goes_to_the_next() -> None:
-    room = room_for(10)
-    room.ask(b"a", 1, 10)
-    room.ask(b"b", 2, 10)
-    assert room.next_grants(now=0.0) == [(b"a", 1)]
-    assert room.next_grants(now=GRANT_SECONDS) == []
-    assert room.next_grants(now=GRANT_SECONDS + 0.1) == [(b"b", 2)]
+    budget = budget_of(10)
+    budget.ask(b"a", 1, 10)
+    budget.ask(b"b", 2, 10)
+    assert budget.next_grants(now=0.0) == [(b"a", 1)]
+    assert budget.next_grants(now=GRANT_SECONDS) == []
+    assert budget.next_grants(now=GRANT_SECONDS + 0.1) == [(b"b", 2)]
 
 
 def test_a_worker_with_unused_grants_waits_ever_longer_and_the_others_go_on() -> None:
-    room, now = room_for(10), 0.0
+    budget, now = budget_of(10), 0.0
     waited = []
     for _ in range(11):
-        room.ask(b"a", 1, 10)
+        budget.ask(b"a", 1, 10)
         asked = now
-        while not (turns := room.next_grants(now=now)):
+        while not (turns := budget.next_grants(now=now)):
             now += 1
         assert turns == [(b"a", 1)]
         waited.append(now - asked)
-        room.ask(b"b", 2, 10)
-        assert room.next_grants(now=now + GRANT_SECONDS) == []
+        budget.ask(b"b", 2, 10)
+        assert budget.next_grants(now=now + GRANT_SECONDS) == []
         now += GRANT_SECONDS + 0.1
-        assert room.next_grants(now=now) == [(b"b", 2)]
-        arrived(room, "b")
+        assert budget.next_grants(now=now) == [(b"b", 2)]
+        arrived(budget, "b")
     penalties = [min(FIRST_PENALTY_SECONDS * 2**times, LONGEST_PENALTY_SECONDS) for times in range(9)]
     assert waited == pytest.approx([0, 0, *penalties], abs=1.1)
 
 
 def test_a_push_ends_the_penalty_for_unused_grants() -> None:
-    room = room_for(10)
+    budget = budget_of(10)
     for turn in range(3):
-        room.ask(b"a", 1, 10)
-        assert room.next_grants(now=1000.0 * turn) == [(b"a", 1)]
-        room.ask(b"b", 2, 10)
-        assert room.next_grants(now=1000.0 * turn + GRANT_SECONDS + 1) == [(b"b", 2)]
-        arrived(room, "b")
-    arrived(room, "a")  # late, over a slow link
-    room.ask(b"a", 1, 10)
-    assert room.next_grants(now=2000.0 + GRANT_SECONDS + 2) == [(b"a", 1)]
+        budget.ask(b"a", 1, 10)
+        assert budget.next_grants(now=1000.0 * turn) == [(b"a", 1)]
+        budget.ask(b"b", 2, 10)
+        assert budget.next_grants(now=1000.0 * turn + GRANT_SECONDS + 1) == [(b"b", 2)]
+        arrived(budget, "b")
+    arrived(budget, "a")  # late, over a slow link
+    budget.ask(b"a", 1, 10)
+    assert budget.next_grants(now=2000.0 + GRANT_SECONDS + 2) == [(b"a", 1)]
 
 
 def test_a_new_connection_does_not_forgive() -> None:
-    """A worker that asks, is given room, and begins another connection before its turn is over, again and again."""
+    """A worker that asks, is given budget, and begins another connection before its turn is over, again and again."""
     membership = members("a", "b")
-    room = PushBudget(10, membership)
+    budget = PushBudget(10, membership)
     for connection in range(3):
         hello = messages.Hello(request=1, worker_id="a", secret=16 * "s", protocols=(1, 1))
         peer = f"a{connection}".encode()
         membership.join(hello, peer, number=0, now=0.0)
-        room.ask(peer, 1, 10)
-        turns = room.next_grants(now=0.0)
+        budget.ask(peer, 1, 10)
+        turns = budget.next_grants(now=0.0)
         assert turns == ([(peer, 1)] if connection < 2 else [])
-    room.ask(b"b", 2, 10)
-    assert room.next_grants(now=0.0) == [(b"b", 2)]
+    budget.ask(b"b", 2, 10)
+    assert budget.next_grants(now=0.0) == [(b"b", 2)]
 
 
 def test_credit_for_more_waits_while_pushes_of_the_same_worker_wait_for_the_gate() -> None:
-    room = room_for(25)
-    room.ask(b"a", 1, 10)
-    room.ask(b"b", 2, 10)
-    assert room.next_grants(waiting_bytes=20, has_waiting=lambda worker: worker == "a", now=0.0) == [(b"b", 2)]
-    assert room.waits(b"a")
-    arrived(room, "b")
-    assert room.next_grants(waiting_bytes=10, has_waiting=lambda worker: worker == "a", now=0.0) == [(b"a", 1)]
+    budget = budget_of(25)
+    budget.ask(b"a", 1, 10)
+    budget.ask(b"b", 2, 10)
+    assert budget.next_grants(waiting_bytes=20, has_waiting=lambda worker: worker == "a", now=0.0) == [(b"b", 2)]
+    assert budget.waits(b"a")
+    arrived(budget, "b")
+    assert budget.next_grants(waiting_bytes=10, has_waiting=lambda worker: worker == "a", now=0.0) == [(b"a", 1)]
 
 
 @pytest.mark.parametrize("rule", ["sync", "ssp", "paced"])
@@ -264,22 +264,22 @@ def test_a_push_costs_the_same_however_many_workers_wait_for_credit() -> None:
     for number in range(1000):
         hello = messages.Hello(request=1, worker_id=f"w{number}", secret=16 * "s", protocols=(1, 1))
         membership.join(hello, b"%d" % number, number=number, now=0.0)
-    room = PushBudget(25, membership)
+    budget = PushBudget(25, membership)
     for number in range(1000):
-        room.ask(b"%d" % number, number, 10)
-    assert room.next_grants(now=0.0) == [(b"0", 0), (b"1", 1)]
+        budget.ask(b"%d" % number, number, 10)
+    assert budget.next_grants(now=0.0) == [(b"0", 0), (b"1", 1)]
     membership.looks = 0
-    assert room.next_grants(now=0.1) == []
+    assert budget.next_grants(now=0.1) == []
     assert membership.looks < 5
 
 
 def test_the_grant_of_a_worker_that_left_goes_to_the_next_one_at_once() -> None:
     membership = members("a", "b")
-    room = PushBudget(10, membership)
-    room.ask(b"a", 1, 10)
-    room.ask(b"b", 2, 10)
-    assert room.next_grants(now=0.0) == [(b"a", 1)]
+    budget = PushBudget(10, membership)
+    budget.ask(b"a", 1, 10)
+    budget.ask(b"b", 2, 10)
+    assert budget.next_grants(now=0.0) == [(b"a", 1)]
     left = membership.known_at(b"a")
     assert left is not None
     membership.leave(left)
-    assert room.next_grants(now=0.1) == [(b"b", 2)]
+    assert budget.next_grants(now=0.1) == [(b"b", 2)]
