@@ -1,25 +1,21 @@
 """
 `make games`: one recipe, the preset `atari`, on many games, one after another; a table and curves.
 
-Random play and constant actions of all games come first. Then every run gets the same settings and the same minutes.
-Its best checkpoint plays full games with sampled actions, beside these baselines in the same protocol, and beside what
-others published for about as many frames. The table is written anew after each game.
+Every run gets the same settings and the same minutes. Its best checkpoint plays full games with sampled actions, beside
+random play and constant actions in the same protocol, and beside what others published for about as many frames. A game
+is measured whole before the next one begins, and the table is written anew after each.
 """
 
 import json
 import statistics
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import tyro
-from rich.console import Console
-from rich.progress import track
 
 from benchmarks.learning.game_curves import draw
 from benchmarks.learning.programs import Trained, evaluate, new_folder, train
@@ -78,12 +74,11 @@ class Row:
 
 def main(flags: Flags) -> int:
     folder = new_folder(flags.folder, "games")
-    baselines = baselines_of_all(flags.games)
     rows: list[Row] = []
     for game in flags.games:
         runs = [folder / game / f"seed-{seed}" for seed in range(flags.seeds)]
         trained = [measured(game, run, seed, flags) for seed, run in enumerate(runs)]
-        rows.append(row_of(game, trained, baselines[game]))
+        rows.append(row_of(game, trained, baselines_of(game)))
         (folder / ROWS).write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
         (folder / TABLE).write_text(table(rows, minutes=flags.minutes))
         draw(folder, rows, folder / CURVES)
@@ -97,13 +92,6 @@ def measured(game: str, run: Path, seed: int, flags: Flags) -> tuple[Trained, di
     trained = train(run, [*given, "--workers", str(flags.workers), "--seed", str(seed)])
     playing = ["--episodes", str(flags.episodes)]
     return trained, evaluate(run, playing, result=run.with_name(f"{run.name}-score.json"))
-
-
-def baselines_of_all(games: Sequence[str]) -> dict[str, Sequence[Baseline]]:
-    """The baselines of each game. As many games are played at once as there are CPUs; nothing is timed yet."""
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        shown = track(pool.map(baselines_of, games), "baselines", len(games), console=Console(stderr=True))
-        return dict(zip(games, shown, strict=True))
 
 
 def baselines_of(game: str) -> Sequence[Baseline]:
