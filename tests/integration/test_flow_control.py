@@ -1,4 +1,4 @@
-"""A real ps-server with room for one vector, and four workers that push all they can."""
+"""A real ps-server with a budget of one vector, and four workers that push all they can."""
 
 from pathlib import Path
 

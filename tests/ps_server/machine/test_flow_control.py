@@ -113,9 +113,9 @@ def test_a_worker_with_unused_grants_waits_ever_longer_and_the_others_go_on() ->
     for _ in range(11):
         budget.ask(b"a", 1, 10)
         asked = now
-        while not (turns := budget.next_grants(now=now)):
+        while not (grants := budget.next_grants(now=now)):
             now += 1
-        assert turns == [(b"a", 1)]
+        assert grants == [(b"a", 1)]
         waited.append(now - asked)
         budget.ask(b"b", 2, 10)
         assert budget.next_grants(now=now + GRANT_SECONDS) == []
@@ -140,7 +140,7 @@ def test_a_push_ends_the_penalty_for_unused_grants() -> None:
 
 
 def test_a_new_connection_does_not_forgive() -> None:
-    """A worker that asks, is given budget, and begins another connection before its turn is over, again and again."""
+    """A worker that asks, is granted credit, and begins another connection before the grant is over, again."""
     membership = members("a", "b")
     budget = PushBudget(10, membership)
     for connection in range(3):
@@ -148,8 +148,8 @@ def test_a_new_connection_does_not_forgive() -> None:
         peer = f"a{connection}".encode()
         membership.join(hello, peer, number=0, now=0.0)
         budget.ask(peer, 1, 10)
-        turns = budget.next_grants(now=0.0)
-        assert turns == ([(peer, 1)] if connection < 2 else [])
+        grants = budget.next_grants(now=0.0)
+        assert grants == ([(peer, 1)] if connection < 2 else [])
     budget.ask(b"b", 2, 10)
     assert budget.next_grants(now=0.0) == [(b"b", 2)]
 
