@@ -50,5 +50,6 @@ def draw(folder: Path, games: Sequence[Learned], picture: Path) -> None:
                 panel.axhline(score[1], color=colour, linestyle="-.", label=f"{agent}, {score[0]} M frames")
         panel.set(title=learned.game, xlabel="million frames")
         panel.legend(fontsize="x-small")
+    figure.supylabel("mean of 100 training games")
     figure.savefig(picture, dpi=100)
     pyplot.close(figure)
