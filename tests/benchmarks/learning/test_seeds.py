@@ -22,16 +22,23 @@ def row(seed: int, *, steps: int, reached: float | None, good: tuple[int, float]
 
 
 class Evaluations:
-    """rl-eval with a mean for each milestone, and the milestones that it was asked to play."""
+    """rl-eval with a mean for each milestone, and the milestones whose 6 first and whose 30 games were played."""
 
-    def __init__(self, means: dict[int, float]) -> None:
+    def __init__(self, means: dict[int, float], first: dict[int, float] | None = None) -> None:
         self.means = means
+        self.first = first or {}  # of the 6 games; where it has none, that of the 30
+        self.begun: list[int] = []
         self.played: list[int] = []
 
     def __call__(self, checkpoint: Path, flags: Sequence[str], *, result: Path) -> dict[str, Any]:
-        assert ("--greedy" in flags, flags[flags.index("--episodes") + 1]) == (True, "30")
-        self.played.append(int(checkpoint.stem.rpartition("-")[2]))
-        return {"mean": self.means[self.played[-1]], "distinct": 12}
+        assert "--greedy" in flags
+        milestone = int(checkpoint.stem.rpartition("-")[2])
+        if flags[flags.index("--episodes") + 1] == "6":
+            self.begun.append(milestone)
+            return {"mean": self.first.get(milestone, self.means[milestone]), "distinct": 6}
+        assert flags[flags.index("--episodes") + 1] == "30"
+        self.played.append(milestone)
+        return {"mean": self.means[milestone], "distinct": 12}
 
 
 @pytest.fixture
@@ -72,6 +79,15 @@ def test_an_earlier_good_checkpoint_hides_later_ones_even_if_they_are_bad(run: P
     good = first_good(run, score=8, games=30, seed=1, evaluated=evaluations, at_once=4)
     assert good is not None
     assert good.steps == 35_000
+
+
+def test_a_checkpoint_that_cannot_reach_the_score_plays_its_first_games_alone(run: Path) -> None:
+    """The best training game has 27: with 6 games of −18.1 and 24 of 27 the mean is below 18, with −18 it is not."""
+    evaluations = Evaluations({40: 5.0, 45: 18.0}, first={40: -18.1, 45: -18.0})
+    good = first_good(run, score=18, games=30, seed=1, evaluated=evaluations)
+    assert good is not None
+    assert good.steps == 45_000
+    assert (sorted(evaluations.begun), evaluations.played) == ([40, 45], [45])
 
 
 def test_there_is_no_first_checkpoint_without_a_good_one_or_a_good_game(run: Path) -> None:
