@@ -53,15 +53,16 @@ def first_good(
     at_once: int = os.cpu_count() or 1,
 ) -> Good | None:
     """The first checkpoint of the run whose mean of so many greedy games is at least `score`; None if none is."""
-    scores = [row.episode_return for row in rows_in(run / EPISODES, EpisodeRow)]
+    trained = list(rows_in(run / EPISODES, EpisodeRow))
+    best = max((row.episode_return for row in trained), default=score)
+    first = max(1, games // FIRST_SHARE)
 
     def played(path: Path, episodes: int) -> dict[str, Any]:
         flags = ["--greedy", "--episodes", str(episodes), "--seed", str(seed)]
         return evaluated(path, flags, result=path.with_suffix(f".{episodes}.json"))
 
     def good(path: Path) -> Good | None:
-        first = max(1, games // FIRST_SHARE)
-        if first * played(path, first)["mean"] + (games - first) * max(scores) < games * score:
+        if first * played(path, first)["mean"] + (games - first) * best < games * score:
             return None
         result = played(path, games)
         progress = read_weights(path)[3]["progress"]
@@ -70,15 +71,14 @@ def first_good(
 
     with ThreadPoolExecutor(at_once) as pool:
         try:
-            return next(filter(None, pool.map(good, _candidates(run, score))), None)
+            return next(filter(None, pool.map(good, _candidates(run, trained, score))), None)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _candidates(run: Path, score: float) -> Iterator[Path]:
+def _candidates(run: Path, trained: Sequence[EpisodeRow], score: float) -> Iterator[Path]:
     """Checkpoints that were kept apart, from the first training game with this score on, the earliest first."""
-    games = (row.episode for row in rows_in(run / EPISODES, EpisodeRow) if row.episode_return >= score)
-    first = next(games, None)
+    first = next((row.episode for row in trained if row.episode_return >= score), None)
     for path in sorted((run / CHECKPOINTS).glob(MILESTONES)):
         if first is not None and int(path.stem.rpartition("-")[2]) >= first:
             yield path
