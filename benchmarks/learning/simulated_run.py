@@ -23,6 +23,7 @@ from ps_server.state.training_run import TrainingRun
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.environments.make import make_environments
 from rl_worker.networks.flat_network import FlatNetwork
+from rl_worker.networks.normalization import measure_normalization
 from rl_worker.shell.remote_parameters import Newest
 from rl_worker.training import train
 
@@ -100,6 +101,8 @@ class SimulatedRun:
         spec, seed = self._spec, 1000 * (self._spec.seed or 0) + worker
         environments = make_environments(spec.environment, count=spec.environment.envs)
         algorithm = build_agent(spec, environments, device=torch.device("cpu"), seed=seed)
+        if self.run.store is None:
+            measure_normalization(algorithm.network, environments, seed=seed)
         network = FlatNetwork(algorithm.network)
         if self.run.store is None:
             self.run.seed(network.schema, network.weights)

@@ -1,9 +1,11 @@
 """Runs of many workers in one process: their staleness is that of as many parallel ones, and the seed decides them."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import torch
+from msgspec import structs
 
 from benchmarks.learning.results_file import ResultsFile
 from benchmarks.learning.scaling import Job, curve
@@ -11,6 +13,11 @@ from benchmarks.learning.scaling_table import best_rate, speed_up_in_words, step
 from benchmarks.learning.simulated_run import SimulatedRun
 from common.settings import run_spec
 from common.settings.run_spec import RunSpec
+from rl_worker.agent import build_agent
+from rl_worker.environments.make import make_environments
+from rl_worker.networks.flat_network import FlatNetwork
+from rl_worker.networks.normalization import measure_normalization
+from rl_worker.networks.running_statistics import RunningNormalization
 
 
 def a_run(**settings: object) -> RunSpec:
@@ -50,6 +57,22 @@ def test_delays_are_drawn_and_a_rule_sees_them() -> None:
 def test_the_seed_decides_a_run_bit_for_bit() -> None:
     first, again = ended(workers=3), ended(workers=3)
     assert torch.equal(first.run.weights.flat, again.run.weights.flat)
+
+
+def test_the_first_weights_have_the_statistics_of_random_play_as_in_a_real_run() -> None:
+    spec = structs.replace(a_run(), network=run_spec.Network(name="mlp", hidden=(4,), normalization="running"))
+    simulated = SimulatedRun(spec, workers=2)
+    simulated.to_the_end()
+    with closing(make_environments(spec.environment, count=2)) as environments:
+        trained, expected = (build_agent(spec, environments, device=torch.device("cpu"), seed=3).network for _ in "12")
+        FlatNetwork(trained).load(simulated.run.weights.flat)
+        measure_normalization(expected, environments, seed=3000)
+    [found], [played] = (
+        [module for module in network.modules() if isinstance(module, RunningNormalization)]
+        for network in (trained, expected)
+    )
+    assert torch.equal(found.center, played.center)
+    assert found.count > played.count, "workers add their steps"
 
 
 def test_an_error_in_a_worker_ends_the_run_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
