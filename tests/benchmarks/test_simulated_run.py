@@ -64,7 +64,9 @@ def test_the_first_weights_have_the_statistics_of_random_play_as_in_a_real_run()
     simulated = SimulatedRun(spec, workers=2)
     simulated.to_the_end()
     with closing(make_environments(spec.environment, count=2)) as environments:
-        trained, expected = (build_agent(spec, environments, device=torch.device("cpu"), seed=3).network for _ in "12")
+        trained, expected = (
+            build_agent(spec, environments, device=torch.device("cpu"), seed=3).network for _ in range(2)
+        )
         FlatNetwork(trained).load(simulated.run.weights.flat)
         measure_normalization(expected, environments, seed=3000)
     [found], [played] = (
