@@ -5,13 +5,14 @@ The paper measures time to a score. A few cores show one factor of it, the steps
 which is n if n workers together need no more steps than one. The workers are the real ones and take turns of one unroll
 and one push, so each gradient has the staleness of n workers at equal speed, and the seed determines every result.
 
-Each (method, n) has the best of three learning rates; each actor draws its own ε; evaluations have the same ε for all.
-Runs are written as they end, and a second call goes on where the first stopped. scaling_table.py reads them.
+Each (method, n) has the best of three learning rates, which the first seeds decide: the other seeds run with it alone.
+Each actor draws its own ε; evaluations have the same ε for all. Runs are written as they end, and a second call goes on
+where the first stopped. scaling_table.py reads them.
 """
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import product
@@ -24,7 +25,7 @@ from rich.progress import track
 from torch import Tensor
 
 from benchmarks.learning.results_file import ResultsFile
-from benchmarks.learning.scaling_table import plot, table
+from benchmarks.learning.scaling_table import Row, best_rate, plot, table
 from benchmarks.learning.simulated_run import SimulatedRun
 from common.protocol.messages import Episode
 from common.settings import run_spec
@@ -60,18 +61,14 @@ class Job:
 def main() -> None:
     flags = _flags()
     results = ResultsFile(flags.data, KEYS)
-    combinations = product(flags.seeds, flags.games, flags.methods, flags.workers, flags.learning_rates)
-    jobs = [
-        Job(game, method, workers, learning_rate, seed, flags.steps)
-        for seed, game, method, workers, learning_rate in combinations
-    ]
-    missing = [job for job in jobs if not results.has(tuple(vars(job).values()))]
     console = Console(stderr=True)
     with ProcessPoolExecutor(flags.processes) as pool:
-        running = [pool.submit(curve, job) for job in missing]
-        for ended in track(as_completed(running), "runs", len(missing), console=console):
-            results.add(row := ended.result())
-            console.print(" ".join(f"{key} {row[key]}" for key in KEYS), "score", row["scores"][-1])
+        for stage, jobs in {"learning rates": searches(flags), "seeds": repetitions(flags, results.rows)}.items():
+            missing = [job for job in jobs if not results.has(tuple(vars(job).values()))]
+            running = [pool.submit(curve, job) for job in missing]
+            for ended in track(as_completed(running), stage, len(missing), console=console):
+                results.add(row := ended.result())
+                console.print(" ".join(f"{key} {row[key]}" for key in KEYS), "score", row["scores"][-1])
     rows = [row for row in results.rows if row["max_steps"] == flags.steps]
     Console(width=150).print(table(rows))
     plot(rows, flags.data.with_suffix(".png"))
@@ -79,15 +76,34 @@ def main() -> None:
 
 def _flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="scores against all workers' steps, with 1 to 16 workers")
-    parser.add_argument("--games", nargs="+", default=["MinAtar/Breakout-v1", "MinAtar/Asterix-v1"])
+    parser.add_argument("--games", nargs="+", default=["MinAtar/Breakout-v1", "MinAtar/SpaceInvaders-v1"])
     parser.add_argument("--methods", nargs="+", default=list(run_spec.ALGORITHM_SETTINGS))
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4, 8, 16])
     parser.add_argument("--learning-rates", nargs="+", type=float, default=[3e-4, 1e-3, 3e-3])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(10)))
-    parser.add_argument("--steps", type=int, default=500_000, help="of all workers together, in each run")
+    parser.add_argument("--search-seeds", type=int, default=2, help="so many seeds try every learning rate")
+    parser.add_argument("--steps", type=int, default=100_000, help="of all workers together, in each run")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--data", type=Path, default=FOLDER / "scaling.jsonl")
-    return parser.parse_args()
+    flags = parser.parse_args()
+    if flags.search_seeds < 1:
+        parser.error("--search-seeds: give 1 or more: the other seeds run with the learning rate that these find")
+    return flags
+
+
+def searches(flags: argparse.Namespace) -> Iterator[Job]:
+    """The runs that choose a learning rate for each (game, method, workers)."""
+    seeds = flags.seeds[: flags.search_seeds]
+    for seed, *cell, rate in product(seeds, flags.games, flags.methods, flags.workers, flags.learning_rates):
+        yield Job(*cell, rate, seed, flags.steps)
+
+
+def repetitions(flags: argparse.Namespace, rows: Sequence[Row]) -> Iterator[Job]:
+    """The runs of the other seeds. `rows` have those of `searches` by the time that the first is asked for."""
+    for seed, *cell in product(flags.seeds[flags.search_seeds :], flags.games, flags.methods, flags.workers):
+        same = [*cell, flags.steps]
+        runs = [row for row in rows if [row["game"], row["method"], row["workers"], row["max_steps"]] == same]
+        yield Job(*cell, best_rate(runs)[0]["learning_rate"], seed, flags.steps)
 
 
 def run_of(job: Job) -> RunSpec:

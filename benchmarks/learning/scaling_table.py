@@ -1,8 +1,9 @@
 """
 The rows of scaling.py as a table of speed-ups with intervals, and as curves of score against all workers' steps.
 
-A method's learning rate is chosen for each number of workers, by the mean score over the whole run and all seeds. The
-goal of a (game, method) is a share of the best mean score of one worker, as the paper's is a fixed score for each game.
+A method's learning rate is chosen for each number of workers, by the mean score over the whole run, of the seeds that
+tried every rate. The goal of a (game, method) is a share of the best mean score of one worker; the paper has a fixed
+score for each game.
 """
 
 import random
@@ -41,9 +42,14 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def best_rate(rows: Sequence[Row]) -> list[Row]:
-    """The runs with the learning rate whose mean score over the whole run is the highest."""
+    """The runs with the best learning rate: the mean score over the whole run, of the seeds that tried every rate."""
     rates = [list(group) for _, group in _by(rows, "learning_rate")]
-    return max(rates, key=lambda runs: statistics.mean(_mean_curve(runs)))
+    shared = set.intersection(*({run["seed"] for run in runs} for runs in rates))
+
+    def mean_score(runs: list[Row]) -> float:
+        return statistics.mean(_mean_curve([run for run in runs if run["seed"] in shared] or runs))
+
+    return max(rates, key=mean_score)
 
 
 def steps_to(runs: Sequence[Row], goal: float) -> float | None:

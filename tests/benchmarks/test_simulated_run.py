@@ -1,5 +1,6 @@
 """Runs of many workers in one process: their staleness is that of as many parallel ones, and the seed decides them."""
 
+from argparse import Namespace
 from contextlib import closing
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch
 from msgspec import structs
 
 from benchmarks.learning.results_file import ResultsFile
-from benchmarks.learning.scaling import Job, curve
+from benchmarks.learning.scaling import Job, curve, repetitions, searches
 from benchmarks.learning.scaling_table import best_rate, speed_up_in_words, steps_to, table
 from benchmarks.learning.simulated_run import SimulatedRun
 from common.settings import run_spec
@@ -123,3 +124,30 @@ def test_each_number_of_workers_has_its_best_learning_rate() -> None:
     shown = table([slow, fast, row_of(2, [4, 4, 4])])
     assert list(shown.columns[3].cells) == ["0.003", "0.001"]
     assert list(shown.columns[6].cells) == ["3.0", "3.0"], "three quarters of 4"
+
+
+def test_the_best_learning_rate_is_that_of_the_seeds_that_tried_every_rate() -> None:
+    good, bad = row_of(1, [2, 4], rate=1e-3), row_of(1, [1, 2], rate=3e-3)
+    unlucky = row_of(1, [0, 0], rate=1e-3, seed=1)
+    assert best_rate([good, bad, unlucky]) == [good, unlucky]
+
+
+def test_the_first_seeds_try_every_learning_rate_and_the_others_run_with_the_best() -> None:
+    flags = Namespace(
+        seeds=[0, 1, 2],
+        search_seeds=1,
+        games=["G"],
+        methods=["m"],
+        workers=[1, 2],
+        learning_rates=[1e-3, 3e-3],
+        steps=9,
+    )
+    tried = {(job.workers, job.learning_rate, job.seed) for job in searches(flags)}
+    assert tried == {(1, 1e-3, 0), (1, 3e-3, 0), (2, 1e-3, 0), (2, 3e-3, 0)}
+    rows = [
+        row_of(workers, [score], rate=rate) | {"max_steps": 9}
+        for workers, rate, score in [(1, 1e-3, 5.0), (1, 3e-3, 4.0), (2, 1e-3, 4.0), (2, 3e-3, 5.0)]
+    ]
+    of_other_steps = [row_of(1, [9.0], rate=3e-3) | {"max_steps": 8}]
+    repeated = {(job.workers, job.learning_rate, job.seed) for job in repetitions(flags, rows + of_other_steps)}
+    assert repeated == {(1, 1e-3, 1), (1, 1e-3, 2), (2, 3e-3, 1), (2, 3e-3, 2)}
