@@ -12,7 +12,7 @@ where the first stopped. scaling_table.py reads them.
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import product
@@ -61,17 +61,22 @@ class Job:
 def main() -> None:
     flags = _flags()
     results = ResultsFile(flags.data, KEYS)
-    console = Console(stderr=True)
-    with ProcessPoolExecutor(flags.processes) as pool:
-        for stage, jobs in {"learning rates": searches(flags), "seeds": repetitions(flags, results.rows)}.items():
-            missing = [job for job in jobs if not results.has(tuple(vars(job).values()))]
-            running = [pool.submit(curve, job) for job in missing]
-            for ended in track(as_completed(running), stage, len(missing), console=console):
-                results.add(row := ended.result())
-                console.print(" ".join(f"{key} {row[key]}" for key in KEYS), "score", row["scores"][-1])
+    _measure("learning rates", searches(flags), results, flags.processes)
+    _measure("seeds", repetitions(flags, results.rows), results, flags.processes)
     rows = [row for row in results.rows if row["max_steps"] == flags.steps]
     Console(width=150).print(table(rows))
     plot(rows, flags.data.with_suffix(".png"))
+
+
+def _measure(stage: str, jobs: Iterable[Job], results: ResultsFile, processes: int) -> None:
+    """Run the jobs that have no row yet, and write their rows."""
+    missing = [job for job in jobs if not results.has(tuple(vars(job).values()))]
+    console = Console(stderr=True)
+    with ProcessPoolExecutor(processes) as pool:
+        running = [pool.submit(curve, job) for job in missing]
+        for ended in track(as_completed(running), stage, len(missing), console=console):
+            results.add(row := ended.result())
+            console.print(" ".join(f"{key} {row[key]}" for key in KEYS), "score", row["scores"][-1])
 
 
 def _flags() -> argparse.Namespace:
@@ -99,7 +104,7 @@ def searches(flags: argparse.Namespace) -> Iterator[Job]:
 
 
 def repetitions(flags: argparse.Namespace, rows: Sequence[Row]) -> Iterator[Job]:
-    """The runs of the other seeds. `rows` have those of `searches` by the time that the first is asked for."""
+    """The runs of the other seeds, each with the best learning rate in `rows`, which have all of `searches`."""
     for seed, *cell in product(flags.seeds[flags.search_seeds :], flags.games, flags.methods, flags.workers):
         same = [*cell, flags.steps]
         runs = [row for row in rows if [row["game"], row["method"], row["workers"], row["max_steps"]] == same]

@@ -130,6 +130,7 @@ def test_the_best_learning_rate_is_that_of_the_seeds_that_tried_every_rate() -> 
     good, bad = row_of(1, [2, 4], rate=1e-3), row_of(1, [1, 2], rate=3e-3)
     unlucky = row_of(1, [0, 0], rate=1e-3, seed=1)
     assert best_rate([good, bad, unlucky]) == [good, unlucky]
+    assert best_rate([unlucky, bad]) == [bad], "no seed tried both"
 
 
 def test_the_first_seeds_try_every_learning_rate_and_the_others_run_with_the_best() -> None:
