@@ -77,17 +77,20 @@ def speed_up_in_words(workers: int, alone: Sequence[Row], together: Sequence[Row
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """A panel for each (game, method): the mean score of the best learning rate against steps, a line for each n."""
-    panels = [(key, list(group)) for key, group in _by(rows, "game", "method")]
-    if not panels:
+    """A row of panels for each game, a panel for each method: mean score of the best learning rate against steps."""
+    games, methods = (sorted({row[name] for row in rows}) for name in ("game", "method"))
+    if not rows:
         return
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(4 * len(panels), 3.5), layout="constrained", squeeze=False)
-    for ((game, method), of_method), axis in zip(panels, axes[0], strict=True):
+    figure, axes = pyplot.subplots(
+        len(games), len(methods), figsize=(4 * len(methods), 3.2 * len(games)), layout="constrained", squeeze=False
+    )
+    for (game, method), of_method in _by(rows, "game", "method"):
+        axis = axes[games.index(game), methods.index(method)]
         for (workers,), group in _by(of_method, "workers"):
             runs = best_rate(list(group))
             axis.plot(np.mean([run["steps"] for run in runs], axis=0), _mean_curve(runs), label=f"{workers} workers")
-        axis.set(title=f"{method}, {game.rpartition('/')[2]}", xlabel="steps of all workers", ylabel="score")
-        axis.legend()
+        axis.set(title=f"{method}, {game.rpartition('/')[2]}", xlabel="steps of all workers", ylabel="mean score")
+    axes[0, 0].legend()
     figure.savefig(path, dpi=100)
     pyplot.close(figure)
 
