@@ -49,6 +49,9 @@ class ParameterServerClient:
     belong to one thread at a time. They raise `RunEnded` when the run is over or its workers were asked to leave,
     `ServerUnreachable` after `patience_seconds` without a server, and `RequestRefused` when the server refuses.
 
+    Every client counts as a worker. One that only pulls keeps the pushes of all others waiting, unless `consistency` is
+    "async".
+
     `settings` are those of the run, by the names of their flags: `optimizer="adam"`, `learning_rate=1e-3`,
     `consistency="sync"`, `max_steps=10**6`. They decide the run if nothing has decided it yet, which then has no
     environment unless they name one. A run that has been decided refuses settings that contradict it.
