@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from common.denormals import flush_denormals
 from common.errors import CheckpointError, Fenced, SettingsError
 from common.program.flags import Parsed
 from common.program.stop_signals import StopSignal
@@ -45,6 +46,7 @@ log = logging.getLogger(PROGRAM)
 def serve_run(flags: Parsed[ServerSettings]) -> None:
     """Serve until the run ends or a signal comes. Raises PsRlError for errors that the user can fix."""
     settings = flags.program
+    flush_denormals()
     torch.set_num_threads(settings.threads)
     take_every_descriptor_allowed()
     stop = StopSignal(raises=True)

@@ -9,6 +9,7 @@ from typing import cast
 
 import torch
 
+from common.denormals import flush_denormals
 from common.errors import RunEnded
 from common.program.flags import Parsed
 from common.program.stop_signals import Interrupted, StopSignal
@@ -53,6 +54,7 @@ def work_for_server(flags: Parsed[WorkerSettings], name: str, arguments: Sequenc
     """Work until the run ends or a signal comes. Raises PsRlError for what the user can mend."""
     settings = flags.program
     stop = StopSignal(raises=settings.workers is None)
+    flush_denormals()
     torch.set_num_threads(settings.threads if isinstance(settings.threads, int) else 1)
     with settings.watched():
         _check(flags)

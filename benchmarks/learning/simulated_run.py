@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from common.denormals import flush_denormals
 from common.errors import RunEnded
 from common.protocol.messages import Episode, Push
 from common.protocol.tensors import Schema
@@ -86,6 +87,7 @@ class SimulatedRun:
             raise RunEnded("the budget is spent")
 
     def _work(self, worker: int) -> None:
+        flush_denormals()
         self._turns[worker].acquire()
         try:
             self._train(worker)
