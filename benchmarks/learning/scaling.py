@@ -57,6 +57,11 @@ class Job:
     seed: int
     max_steps: int
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The values of KEYS."""
+        return tuple(vars(self).values())
+
 
 def main() -> None:
     flags = _flags()
@@ -70,7 +75,7 @@ def main() -> None:
 
 def _measure(stage: str, jobs: Iterable[Job], results: ResultsFile, processes: int) -> None:
     """Run the jobs that have no row yet, and write their rows."""
-    missing = [job for job in jobs if not results.has(tuple(vars(job).values()))]
+    missing = [job for job in jobs if not results.has(job.key)]
     console = Console(stderr=True)
     with ProcessPoolExecutor(processes) as pool:
         running = [pool.submit(curve, job) for job in missing]

@@ -27,8 +27,8 @@ def table(rows: Sequence[Row]) -> Table:
     shown = Table(
         "game", "method", "workers", "learning rate", "seeds", "last score", "goal", "steps to it", "speed-up"
     )
-    for (game, method), of_method in _by(rows, "game", "method"):
-        best = {workers[0]: best_rate(list(group)) for workers, group in _by(of_method, "workers")}
+    for (game, method), of_method in grouped(rows, "game", "method"):
+        best = {workers[0]: best_rate(list(group)) for workers, group in grouped(of_method, "workers")}
         if 1 not in best:
             continue
         goal = GOAL_SHARE * max(_mean_curve(best[1]))
@@ -43,7 +43,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 def best_rate(rows: Sequence[Row]) -> list[Row]:
     """The runs with the best learning rate: the mean score over the whole run, of the seeds that tried every rate."""
-    rates = [list(group) for _, group in _by(rows, "learning_rate")]
+    rates = [list(group) for _, group in grouped(rows, "learning_rate")]
     shared = set.intersection(*({run["seed"] for run in runs} for runs in rates))
 
     def mean_score(runs: list[Row]) -> float:
@@ -78,15 +78,15 @@ def speed_up_in_words(workers: int, alone: Sequence[Row], together: Sequence[Row
 
 def plot(rows: Sequence[Row], path: Path) -> None:
     """A row of panels for each game, a panel for each method: mean score of the best learning rate against steps."""
-    games, methods = (sorted({row[name] for row in rows}) for name in ("game", "method"))
     if not rows:
         return
+    games, methods = (sorted({row[name] for row in rows}) for name in ("game", "method"))
     figure, axes = pyplot.subplots(
         len(games), len(methods), figsize=(4 * len(methods), 3.2 * len(games)), layout="constrained", squeeze=False
     )
-    for (game, method), of_method in _by(rows, "game", "method"):
+    for (game, method), of_method in grouped(rows, "game", "method"):
         axis = axes[games.index(game), methods.index(method)]
-        for (workers,), group in _by(of_method, "workers"):
+        for (workers,), group in grouped(of_method, "workers"):
             runs = best_rate(list(group))
             axis.plot(np.mean([run["steps"] for run in runs], axis=0), _mean_curve(runs), label=f"{workers} workers")
         axis.set(title=f"{method}, {game.rpartition('/')[2]}", xlabel="steps of all workers", ylabel="mean score")
@@ -100,7 +100,7 @@ def _mean_curve(runs: Sequence[Row]) -> list[float]:
     return curve
 
 
-def _by(rows: Sequence[Row], *keys: str) -> Any:
+def grouped(rows: Sequence[Row], *keys: str) -> Any:
     """Groups of rows with the same values of the keys, in the order of these."""
 
     def key(row: Row) -> tuple[Any, ...]:

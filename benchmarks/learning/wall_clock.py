@@ -11,9 +11,9 @@ import argparse
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -21,6 +21,7 @@ from rich.table import Table
 from benchmarks.learning.programs import train
 from benchmarks.learning.results_file import ResultsFile
 from benchmarks.learning.scaling import FOLDER, KEYS, Job, run_of
+from benchmarks.learning.scaling_table import Row, grouped
 from common.errors import PsRlError, SettingsError
 from common.run_folder.jsonl import rows_in
 from common.run_folder.paths import METRICS
@@ -35,7 +36,7 @@ def main() -> None:
     results = ResultsFile(flags.data, KEYS)
     for seed, method, workers in product(flags.seeds, flags.methods, flags.workers):
         job = Job(flags.game, method, workers, flags.learning_rate, seed, flags.steps)
-        if not results.has(tuple(vars(job).values())):
+        if not results.has(job.key):
             results.add(measured(job))
             Console(stderr=True).print({key: value for key, value in results.rows[-1].items() if key != "curve"})
     shown = (flags.game, flags.learning_rate, flags.steps)
@@ -56,7 +57,7 @@ def _flags() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measured(job: Job) -> dict[str, Any]:
+def measured(job: Job) -> Row:
     """
     The run as a row; its speed is that of the second half, when all workers have joined.
 
@@ -80,26 +81,24 @@ def speed(curve: Curve, *, of: int) -> int:
     return round((half[-1][1] - half[0][1]) / (half[-1][0] - half[0][0]))
 
 
-def table(rows: list[dict[str, Any]], *, score: float) -> Table:
+def table(rows: Sequence[Row], *, score: float) -> Table:
     """For each (method, workers): medians of steps/s and of seconds to the score, and ratios to one worker's."""
     shown = Table("method", "workers", "seeds", "steps/s", "of one worker's", f"seconds to {score:g}", "sooner")
-    cells: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for row in rows:
-        cells.setdefault((row["method"], row["workers"]), []).append(row)
-    for (method, workers), runs in sorted(cells.items()):
+    cells = dict(grouped(rows, "method", "workers"))
+    for (method, workers), runs in cells.items():
         alone = cells.get((method, 1), runs)
-        speed, speed_alone = (statistics.median(run["steps_per_second"] for run in of) for of in (runs, alone))
+        rate, rate_alone = (statistics.median(run["steps_per_second"] for run in of) for of in (runs, alone))
         seconds, seconds_alone = (statistics.median(seconds_to(run, score) for run in of) for of in (runs, alone))
         is_reached = max(seconds, seconds_alone) < float("inf")
         shown.add_row(
-            *(method, str(workers), str(len(runs)), f"{speed:,.0f}", f"{speed / speed_alone:.2f}"),
+            *(method, str(workers), str(len(runs)), f"{rate:,.0f}", f"{rate / rate_alone:.2f}"),
             f"{seconds:.0f}" if seconds < float("inf") else "not reached",
             f"{seconds_alone / seconds:.2f}" if is_reached else "–",
         )
     return shown
 
 
-def seconds_to(run: dict[str, Any], score: float) -> float:
+def seconds_to(run: Row, score: float) -> float:
     """Until the last 100 training games averaged the score; infinite when they never did."""
     return next((seconds for seconds, _, mean in run["curve"] if mean >= score), float("inf"))
 

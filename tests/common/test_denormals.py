@@ -17,7 +17,11 @@ def mean_after_updates_without_gradient() -> list[int]:
     adam.apply(weights, torch.ones(1), 1e-3)
     for _ in range(1100):
         adam.apply(weights, torch.zeros(1), 1e-3)
-    return adam.slots["mean"].view(torch.int32).tolist()
+    return bits(adam.slots["mean"])
+
+
+def bits(tensor: Tensor) -> list[int]:
+    return tensor.view(torch.int32).tolist()
 
 
 def in_a_thread(what: Callable[[], list[int]], *, flushed: bool) -> list[int]:
@@ -46,7 +50,3 @@ def test_threads_that_it_starts_flush_too() -> None:
 
     assert in_a_thread(of_a_new_thread, flushed=True) == [0]
     assert in_a_thread(of_a_new_thread, flushed=False) != [0]
-
-
-def bits(tensor: Tensor) -> list[int]:
-    return tensor.view(torch.int32).tolist()
