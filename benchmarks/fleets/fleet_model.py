@@ -20,7 +20,7 @@ import simpy
 
 from common.errors import PsRlError
 from common.settings.run_spec import Staleness
-from ps_server.state.staleness import damping
+from ps_server.state.staleness import check_staleness
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -62,7 +62,7 @@ class Prediction:
     """The figures of a simulated fleet, after the start was over."""
 
     pushes_per_second: float
-    useful_pushes_per_second: float  # each weighted as the staleness rule weighs it
+    useful_pushes_per_second: float  # those that the staleness rule lets count
     mean_round_trip: float  # seconds
     round_trip_p50: float
     round_trip_p99: float
@@ -192,7 +192,8 @@ class Simulation:
         late = self._versions[shard] - versions[shard]
         self._staleness[late] += 1
         try:
-            self._useful += damping(late, self._fleet.staleness)
+            check_staleness(late, self._fleet.staleness)
+            self._useful += 1
             self._versions[shard] += 1
         except PsRlError:
             pass  # discarded: too late

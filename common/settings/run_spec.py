@@ -346,7 +346,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """global steps at which the learning rate has arrived, in a straight line; 0: constant"""
 
     def learning_rate_at(self, global_steps: int) -> float:
-        """The learning rate at this T, before staleness damps it."""
+        """The learning rate at this T."""
         return linear(
             global_steps,
             initial=self.learning_rate,
@@ -357,7 +357,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Staleness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The weight of a late gradient."""
+    """Which late gradients count."""
 
     rule: Annotated[Literal["undamped", "bounded"], tyro.conf.arg(name="staleness")] = "undamped"
     """undamped: full learning rate; bounded: discarded beyond max_staleness"""

@@ -27,7 +27,7 @@ from ps_server.state.lineage import Lineage
 from ps_server.state.optimizers import optimizer_for
 from ps_server.state.own_code import OwnCode
 from ps_server.state.progress import Progress
-from ps_server.state.staleness import damping
+from ps_server.state.staleness import check_staleness
 from ps_server.state.weight_store import WeightStore
 
 PUSH_WINDOW = 64  # how far a push may be beyond its worker's oldest unsettled one
@@ -115,7 +115,7 @@ class TrainingRun:
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of the next update, before staleness damps it."""
+        """The learning rate of the next update."""
         return self.spec.schedule.learning_rate_at(self.progress.global_steps)
 
     def seed(self, schema: Schema, weights: Tensor) -> None:
@@ -175,13 +175,14 @@ class TrainingRun:
             check_steps(push.steps, environments=account.environments, run=self.spec)
             account.unplayed += push.steps  # even if the push is discarded: its steps were played
             gradient, norm = gradient_of(push, vector, self.weights.schema)
-            return Sound(staleness, push.steps, gradient, norm, damping(staleness, self.spec.staleness))
+            check_staleness(staleness, self.spec.staleness)
+            return Sound(staleness, push.steps, gradient, norm)
         except Denied as denied:
             return Unsound(staleness, denied)
 
     def _apply(self, one: Sound) -> None:
         steps_before = self.progress.global_steps
-        self.weights.apply(one.gradient, self.learning_rate * one.damping)
+        self.weights.apply(one.gradient, self.learning_rate)
         self.progress.update_applied(steps=one.steps, staleness=one.staleness, gradient_norm=one.norm)
         self._refresh_target(steps_before)
 
