@@ -5,9 +5,9 @@ The paper measures time to a score. A few cores show one factor of it, the steps
 which is n if n workers together need no more steps than one. The workers are the real ones and take turns of one unroll
 and one push, so each gradient has the staleness of n workers at equal speed, and the seed determines every result.
 
-Each (method, n) has the best of three learning rates, which the first seeds decide: the other seeds run with it alone.
-Each actor draws its own ε; evaluations have the same ε for all. Runs are written as they end, and a second call goes on
-where the first stopped. scaling_table.py reads them.
+Each (game, method, n) has the best of four learning rates. The first seed tries all, the second the best two of these,
+and the other seeds run with the best of those alone. Each actor draws its own ε; evaluations have the same ε for all.
+Runs are written as they end, and a second call goes on where the first stopped. scaling_table.py reads them.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from rich.progress import track
 from torch import Tensor
 
 from benchmarks.learning.results_file import ResultsFile
-from benchmarks.learning.scaling_table import Row, best_rate, plot, table
+from benchmarks.learning.scaling_table import Row, plot, ranked, table
 from benchmarks.learning.simulated_run import SimulatedRun
 from common.protocol.messages import Episode
 from common.settings import run_spec
@@ -66,8 +66,9 @@ class Job:
 def main() -> None:
     flags = _flags()
     results = ResultsFile(flags.data, KEYS)
-    _measure("learning rates", searches(flags), results, flags.processes)
-    _measure("seeds", repetitions(flags, results.rows), results, flags.processes)
+    _measure("every learning rate", searches(flags), results, flags.processes)
+    for stage, seeds, most in (("the best two", flags.seeds[1:2], 2), ("the best", flags.seeds[2:], 1)):
+        _measure(stage, repetitions(flags, seeds, results.rows, most=most), results, flags.processes)
     rows = [row for row in results.rows if row["max_steps"] == flags.steps]
     Console(width=150).print(table(rows))
     plot(rows, flags.data.with_suffix(".png"))
@@ -89,31 +90,28 @@ def _flags() -> argparse.Namespace:
     parser.add_argument("--games", nargs="+", default=["MinAtar/Breakout-v1", "MinAtar/SpaceInvaders-v1"])
     parser.add_argument("--methods", nargs="+", default=list(run_spec.ALGORITHM_SETTINGS))
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4, 8, 16])
-    parser.add_argument("--learning-rates", nargs="+", type=float, default=[3e-4, 1e-3, 3e-3])
+    parser.add_argument("--learning-rates", nargs="+", type=float, default=[3e-4, 1e-3, 3e-3, 1e-2])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(10)))
-    parser.add_argument("--search-seeds", type=int, default=2, help="so many seeds try every learning rate")
     parser.add_argument("--steps", type=int, default=100_000, help="of all workers together, in each run")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--data", type=Path, default=FOLDER / "scaling.jsonl")
-    flags = parser.parse_args()
-    if flags.search_seeds < 1:
-        parser.error("--search-seeds: give 1 or more: the other seeds run with the learning rate that these find")
-    return flags
+    return parser.parse_args()
 
 
 def searches(flags: argparse.Namespace) -> Iterator[Job]:
-    """The runs that choose a learning rate for each (game, method, workers)."""
-    seeds = flags.seeds[: flags.search_seeds]
-    for seed, *cell, rate in product(seeds, flags.games, flags.methods, flags.workers, flags.learning_rates):
-        yield Job(*cell, rate, seed, flags.steps)
+    """The runs of the first seed, with every learning rate."""
+    for *cell, rate in product(flags.games, flags.methods, flags.workers, flags.learning_rates):
+        yield Job(*cell, rate, flags.seeds[0], flags.steps)
 
 
-def repetitions(flags: argparse.Namespace, rows: Sequence[Row]) -> Iterator[Job]:
-    """The runs of the other seeds, each with the best learning rate in `rows`, which have all of `searches`."""
-    for seed, *cell in product(flags.seeds[flags.search_seeds :], flags.games, flags.methods, flags.workers):
+def repetitions(flags: argparse.Namespace, seeds: Sequence[int], rows: Sequence[Row], *, most: int) -> Iterator[Job]:
+    """The runs of these seeds, with the best `most` learning rates in the rows of the seeds before them."""
+    before = flags.seeds[: flags.seeds.index(seeds[0])] if seeds else []
+    for seed, *cell in product(seeds, flags.games, flags.methods, flags.workers):
         same = [*cell, flags.steps]
         runs = [row for row in rows if [row["game"], row["method"], row["workers"], row["max_steps"]] == same]
-        yield Job(*cell, best_rate(runs)[0]["learning_rate"], seed, flags.steps)
+        for best in ranked([row for row in runs if row["seed"] in before])[:most]:
+            yield Job(*cell, best[0]["learning_rate"], seed, flags.steps)
 
 
 def run_of(job: Job) -> RunSpec:

@@ -1,11 +1,11 @@
 """
 The rows of scaling.py as a table of speed-ups with intervals, and as curves of score against all workers' steps.
 
-A method's learning rate is chosen for each number of workers, by the mean score over the whole run, of the seeds that
-tried every rate. The goal of a (game, method) is a share of the best mean score of one worker; the paper has a fixed
-score for each game.
+A method's learning rate is chosen for each number of workers, by the mean score over the whole run. The goal of a
+(game, method) is a share of the best mean score of one worker; the paper has a fixed score for each game.
 """
 
+import math
 import random
 import statistics
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def table(rows: Sequence[Row]) -> Table:
         "game", "method", "workers", "learning rate", "seeds", "last score", "goal", "steps to it", "speed-up"
     )
     for (game, method), of_method in grouped(rows, "game", "method"):
-        best = {workers[0]: best_rate(list(group)) for workers, group in grouped(of_method, "workers")}
+        best = {workers[0]: ranked(group)[0] for workers, group in grouped(of_method, "workers")}
         if 1 not in best:
             continue
         goal = GOAL_SHARE * max(_mean_curve(best[1]))
@@ -41,15 +41,14 @@ def table(rows: Sequence[Row]) -> Table:
     return shown
 
 
-def best_rate(rows: Sequence[Row]) -> list[Row]:
-    """The runs with the best learning rate: the mean score over the whole run, of the seeds that tried every rate."""
-    rates = [list(group) for _, group in grouped(rows, "learning_rate")]
-    shared = set.intersection(*({run["seed"] for run in runs} for runs in rates))
+def ranked(rows: Sequence[Row]) -> list[list[Row]]:
+    """
+    The runs of each learning rate, the best rate first, by the mean score over the whole run.
 
-    def mean_score(runs: list[Row]) -> float:
-        return statistics.mean(_mean_curve([run for run in runs if run["seed"] in shared] or runs))
-
-    return max(rates, key=mean_score)
+    A rate with more seeds is better than one with fewer, whose further seeds were not run because it had lost.
+    """
+    rates = [runs for _, runs in grouped(rows, "learning_rate")]
+    return sorted(rates, key=lambda runs: (len(runs), statistics.mean(_mean_curve(runs))), reverse=True)
 
 
 def steps_to(runs: Sequence[Row], goal: float) -> float | None:
@@ -63,17 +62,20 @@ def steps_to(runs: Sequence[Row], goal: float) -> float | None:
 
 
 def speed_up_in_words(workers: int, alone: Sequence[Row], together: Sequence[Row], goal: float) -> str:
-    """n · steps(1) / steps(n), and its 95 % interval over seeds that are drawn anew with replacement."""
+    """n · steps(1) / steps(n), and its 95 % interval over seeds that are drawn anew with replacement; ∞: not alone."""
     first, others = steps_to(alone, goal), steps_to(together, goal)
     if first is None or others is None:
         return "–"
     chance = random.Random(0)
-    drawn = []
+    drawn: list[float] = []
     for _ in range(DRAWS):
         one, many = (steps_to(chance.choices(runs, k=len(runs)), goal) for runs in (alone, together))
-        drawn.append(workers * one / many if one and many else 0.0)
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return f"{workers * first / others:.1f} ({low:.1f} to {high:.1f})"
+        if one is not None and many is not None:
+            drawn.append(workers * one / many)
+        elif one is not None or many is not None:  # a draw in which neither comes to the goal compares nothing
+            drawn.append(math.inf if one is None else 0.0)
+    low, high = np.percentile(drawn, [2.5, 97.5], method="nearest")
+    return f"{workers * first / others:.1f} ({low:.1f} to {high:.1f})".replace("inf", "∞")
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
@@ -87,7 +89,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     for (game, method), of_method in grouped(rows, "game", "method"):
         axis = axes[games.index(game), methods.index(method)]
         for (workers,), group in grouped(of_method, "workers"):
-            runs = best_rate(list(group))
+            runs = ranked(group)[0]
             axis.plot(np.mean([run["steps"] for run in runs], axis=0), _mean_curve(runs), label=f"{workers} workers")
         axis.set(title=f"{method}, {game.rpartition('/')[2]}", xlabel="steps of all workers", ylabel="mean score")
     axes[0, 0].legend()
