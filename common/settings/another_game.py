@@ -28,7 +28,7 @@ OF_THE_FRAMES = {
     "network.value_hidden",
     "network.normalization",
 }
-OF_THE_FAMILY = {"algorithm.reward_clip"}
+OF_THE_REWARDS = {"algorithm.reward_clip", "algorithm.reward_scale"}  # of another family, or without the lost game's
 # A frame skip of Doom means nothing to ALE, and so on.
 KEPT_BY_ANOTHER_FAMILY = {"environment.id", "environment.envs"}
 
@@ -69,8 +69,9 @@ def _dropped(old: Environment, new: Environment) -> set[str]:
     """Keys of the settings that are dropped."""
     if old.family != new.family:
         section = {f"environment.{name}" for name in Environment.__struct_fields__}
-        return OF_THE_GAME | OF_THE_FRAMES | OF_THE_FAMILY | section - KEPT_BY_ANOTHER_FAMILY
-    return OF_THE_GAME | (OF_THE_FRAMES if old.preprocessing in CROPS_OF_ONE_GAME else set())
+        return OF_THE_GAME | OF_THE_FRAMES | OF_THE_REWARDS | section - KEPT_BY_ANOTHER_FAMILY
+    frames = OF_THE_FRAMES if old.preprocessing in CROPS_OF_ONE_GAME else set()
+    return OF_THE_GAME | frames | (OF_THE_REWARDS if old.lost_game_reward is not None else set())
 
 
 def _recipe(run: RunSpec) -> str:

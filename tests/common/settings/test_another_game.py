@@ -47,6 +47,7 @@ from common.settings.run_settings import flat_settings, run_from_dict
             {
                 "environment.preprocessing": "pong80",
                 "environment.lost_game_reward": -20.0,
+                "algorithm.reward_clip": 0.0,  # was off for that reward alone
                 "network.name": "mlp",
                 "network.hidden": [300],
                 "network.value_hidden": [100],
@@ -70,6 +71,7 @@ from common.settings.run_settings import flat_settings, run_from_dict
                 "environment.max_episode_steps": 300,
                 "network.name": "conv84",
                 "algorithm.reward_clip": 0.0,
+                "algorithm.reward_scale": 0.01,
             },
         ),
         (

@@ -14,7 +14,7 @@ from common.errors import SettingsError
 from common.settings.run_spec import Environment
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
-from rl_worker.environments.spaces import DiscreteActions
+from rl_worker.environments.spaces import DiscreteActions, Observations
 
 pytest.importorskip("vizdoom", reason="needs the extra doom")
 # The wrapper numbers its buttons' combinations: none, attack, right, left.
@@ -159,6 +159,22 @@ def test_the_screen_shows_the_game_in_colour() -> None:
 def test_what_cannot_be_played_is_refused(settings: Environment, sentence: str) -> None:
     with pytest.raises(SettingsError, match=f"^{sentence}"):
         make_environments(settings, count=1)
+
+
+def test_a_shot_without_particles_looks_different() -> None:
+    """A bullet makes smoke of particles where it hits the wall."""
+
+    def shot(settings: Environment) -> Observations:
+        environments = make_environments(settings, count=1)
+        try:
+            environments.reset(0)
+            return np.stack([environments.step(np.array([ATTACK])).observations for _ in range(6)])
+        finally:
+            environments.close()
+
+    with_particles = shot(BASIC)
+    assert np.array_equal(shot(BASIC), with_particles), "so that nothing else differs"
+    assert not np.array_equal(shot(msgspec.structs.replace(BASIC, decals_and_particles=False)), with_particles)
 
 
 @pytest.mark.parametrize(("changes", "first_tic"), [({}, 14), ({"start_tic": 10, "decals_and_particles": False}, 10)])
