@@ -58,6 +58,7 @@ class Row:
     reached_minutes: float | None  # until the last 100 training games averaged the score
     good_steps: int | None  # of the first checkpoint whose greedy games averaged it
     good_minutes: float | None
+    good_distinct: int | None  # of these games, so many are no copies of others
     sampled: float  # mean of the best checkpoint's games with sampled actions
     steps_per_second: float
     load: float  # of the machine in the last minute of the run
@@ -97,6 +98,7 @@ def row_of(run: Trained, good: Good | None, *, seed: int, sampled: float, load: 
         reached_minutes=run.minutes_to_target,
         good_steps=None if good is None else good.steps,
         good_minutes=None if good is None else good.minutes + run.start_minutes,
+        good_distinct=None if good is None else good.distinct,
         sampled=sampled,
         steps_per_second=run.steps_per_second,
         load=load,
@@ -107,7 +109,7 @@ def table(rows: Sequence[Row], *, preset: str, score: float, flags: Sequence[str
     """Markdown: a row for each seed, then medians and worst. A run that did not reach the score counts as the worst."""
     recipe = f"`{preset} {' '.join(flags)}`" if flags else f"`{preset}`"
     head = [f"steps to a mean of {score:g}", "minutes (to start)", "first good checkpoint: steps", "minutes"]
-    head += ["sampled", "steps/s"]
+    head += ["distinct games", "sampled", "steps/s"]
     lines = [recipe, "", f"| seed | {' | '.join(head)} | load |", f"|{'---|' * (len(head) + 2)}"]
     for row in rows:
         reached = row.reached_minutes is not None
@@ -117,6 +119,7 @@ def table(rows: Sequence[Row], *, preset: str, score: float, flags: Sequence[str
             f"{_number(row.reached_minutes) if reached else f'not in {row.minutes:.2f}'} ({row.joined_minutes:.3f})",
             "–" if row.good_steps is None else f"{row.good_steps:,}",
             _number(row.good_minutes),
+            "–" if row.good_distinct is None else str(row.good_distinct),
             f"{row.sampled:.1f}",
             f"{row.steps_per_second:,.0f}",
             f"{row.load:.1f}",
@@ -135,7 +138,7 @@ def _summary(name: str, of: Callable[[list[float]], float], rows: Sequence[Row])
     for values in columns:
         found = of([float("inf") if value is None else float(value) for value in values])
         cells.append("not" if found == float("inf") else f"{found:,.0f}" if found > 1000 else _number(found))
-    return f"| **{name}** | {' | '.join(cells)} | | | |"
+    return f"| **{name}** | {' | '.join(cells)} | | | | |"
 
 
 def _number(value: float | None) -> str:

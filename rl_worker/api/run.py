@@ -178,18 +178,27 @@ class Run:
         return pandas.DataFrame([msgspec.to_builtins(row) for row in self._rows()])
 
     def evaluate(
-        self, *, episodes: int = 100, greedy: bool = False, seed: int = 1_000_000, imports: Sequence[str] = ()
+        self,
+        *,
+        episodes: int = 100,
+        greedy: bool = False,
+        epsilon: float | None = None,
+        seed: int = 1_000_000,
+        imports: Sequence[str] = (),
     ) -> Result:
         """
         Full games with the best weights (or the newest sound ones), played by `rl-eval` in a process of its own.
 
-        The same seed gives the same games. `imports` names the modules of parts of your own, as `train` does. Raises
-        PsRlError with what rl-eval says.
+        The same seed gives the same games. `epsilon` is the share of random actions of a method of action values, 0.05
+        where it is None. `imports` names the modules of parts of your own, as `train` does.
+
+        Raises PsRlError with what rl-eval says.
         """
         with tempfile.TemporaryDirectory() as place:
             path = Path(place) / "result.json"
             flags = ["--checkpoint", str(self.folder), "--episodes", str(episodes), "--seed", str(seed)]
             flags += ["--json", str(path), *(["--greedy"] if greedy else [])]
+            flags += [] if epsilon is None else ["--epsilon", str(epsilon)]
             flags += ["--import", *imports] if imports else []
             done = subprocess.run(rl_eval_command(flags), capture_output=True, text=True, check=False)
             if done.returncode:

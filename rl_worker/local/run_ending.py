@@ -37,19 +37,17 @@ def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[s
         play = f"{_command('rl-eval')} --checkpoint {run_in_games}"
         lines += ["# full games with its best weights, scored:", play]
         lines += ["# see it play:", f"{play} --episodes 1 --gif {shlex.quote(str(folder / GAME_GIF))}"]
-    if status.checkpoint_version and status.minutes_to_target is None:
-        lines += [
-            "# go on with it:",
-            " ".join([f"{_command('rl-cluster')} --resume {run_in_games}", *_raised_limits(status)]),
-        ]
+        further = "" if status.minutes_to_target is None else " beyond its score"
+        resume = " ".join([f"{_command('rl-cluster')} --resume {run_in_games}", *_raised_limits(status)])
+        lines += [f"# go on with it{further}:", resume]
     if status.episodes:
         lines += ["# its curve, beside those of other runs:", f"{_command('ps-ctl')} plot {run} OTHER_RUN_DIR"]
     return lines
 
 
 def _raised_limits(status: Status) -> list[str]:
-    """Flags that double each limit that the run has reached; otherwise the resumed run would end at once."""
-    flags = []
+    """Flags that lift the limits that the run has reached; otherwise the resumed run would end at once."""
+    flags = [] if status.minutes_to_target is None else ["--until-return None"]
     if status.max_steps and status.global_steps >= status.max_steps:
         flags.append(f"--max-steps {2 * status.global_steps}")
     if status.max_episodes and status.episodes >= status.max_episodes:

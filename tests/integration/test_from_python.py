@@ -43,6 +43,8 @@ def test_a_run_is_started_watched_evaluated_and_read(tmp_path: Path) -> None:
     assert "<svg" in read._repr_html_()
     assert "20,0" in read._repr_html_()
     assert read.evaluate(episodes=2).episodes == 2
+    with pytest.raises(PsRlError, match=r"--epsilon 0\.1: "):
+        read.evaluate(episodes=2, epsilon=0.1)  # a policy has none
     for policy in filter(None, (live, load_policy(read.folder), load_policy(read.checkpoints()[0]))):
         assert policy.act(np.zeros(4, np.float32)).shape == ()
 

@@ -14,11 +14,9 @@ from common.run_folder.paths import CHECKPOINTS, EPISODES, milestone_name
 from tests.rl_worker.play.test_evaluation import checkpoint
 
 
-def row(seed: int, *, steps: int, reached: float | None, good: tuple[int, float] | None) -> Row:
-    good_steps, good_minutes = good or (None, None)
-    return Row(
-        seed, steps, 9.0, 0.0625, reached, good_steps, good_minutes, sampled=18.5, steps_per_second=2700.0, load=2.0
-    )
+def row(seed: int, *, steps: int, reached: float | None, good: tuple[int, float, int] | None) -> Row:
+    of_good = good or (None, None, None)
+    return Row(seed, steps, 9.0, 0.0625, reached, *of_good, sampled=18.5, steps_per_second=2700.0, load=2.0)
 
 
 class Evaluations:
@@ -97,14 +95,14 @@ def test_there_is_no_first_checkpoint_without_a_good_one_or_a_good_game(run: Pat
 
 def test_a_run_that_misses_the_score_counts_as_the_worst() -> None:
     rows = [
-        row(0, steps=400_000, reached=2.5, good=(200_000, 1.0)),
-        row(1, steps=500_000, reached=3.5, good=(300_000, 1.5)),
+        row(0, steps=400_000, reached=2.5, good=(200_000, 1.0, 30)),
+        row(1, steps=500_000, reached=3.5, good=(300_000, 1.5, 12)),
         row(2, steps=900_000, reached=None, good=None),
     ]
     lines = table(rows, preset="pong", score=18, flags=["--envs", "16"]).splitlines()
     assert lines[0] == "`pong --envs 16`"
-    assert lines[-4].startswith("| 1 | 500,000 | 3.50 (0.062) | 300,000 | 1.50 | 18.5 |")
-    assert lines[-3].startswith("| 2 | not in 900,000 | not in 9.00 (0.062) | – | – | 18.5 |")
+    assert lines[-4].startswith("| 1 | 500,000 | 3.50 (0.062) | 300,000 | 1.50 | 12 | 18.5 |")
+    assert lines[-3].startswith("| 2 | not in 900,000 | not in 9.00 (0.062) | – | – | – | 18.5 |")
     assert lines[-2].startswith("| **median** | 500,000 | 3.50 | 300,000 | 1.50 |")
     assert lines[-1].startswith("| **worst** | not | not | not | not |")
 

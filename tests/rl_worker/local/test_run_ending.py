@@ -81,9 +81,10 @@ def test_a_run_that_saved_nothing_and_played_nothing_leaves_nothing_to_type() ->
     assert len(what_next(status(checkpoint_version=0), Path("x"), modules=())) == 2
 
 
-def test_a_solved_run_is_not_offered_for_resuming() -> None:
-    solved = status(checkpoint_version=7, minutes_to_target=1.0)
-    assert "--resume" not in "".join(what_next(solved, Path("x"), modules=()))
+def test_a_solved_run_goes_on_without_its_target() -> None:
+    lines = what_next(status(checkpoint_version=7, minutes_to_target=1.0), Path("x"), modules=())
+    resume = lines.index("# go on with it beyond its score:") + 1
+    assert lines[resume] == "rl-cluster --resume x --until-return None"
 
 
 @pytest.mark.parametrize(
