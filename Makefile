@@ -42,7 +42,7 @@ bench: $(READY)  ## the benchmark table, in less than ten minutes
 bench-full: $(READY)  ## the same with more rows
 	$(BIN)/python -m benchmarks --full
 
-nightly: $(READY)  ## what takes too long for every commit: each preset for 5,000 steps
+nightly: $(READY)  ## what takes too long for every commit: each preset for 5,000 steps, the pages' commands, zoo/, trackers
 	$(BIN)/pytest -m nightly
 
 spaces: $(READY)  ## tasks with known answers for every cell of masks, Dict, MultiDiscrete and Box, LSTM: their times

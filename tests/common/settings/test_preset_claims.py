@@ -7,6 +7,7 @@ import pytest
 
 from common.settings.run_files import load_preset, presets, what_preset_is
 from common.settings.run_spec import Environment
+from rl_worker.play.trained import EVALUATION_EPSILON
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/PRESETS.md").read_text()
@@ -69,10 +70,12 @@ def test_beside_each_score_from_pixels_stands_its_protocol(preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ["space-invaders-n-step-q", "space-invaders-one-step-q"])
-def test_space_invaders_is_compared_with_holding_fire(preset: str) -> None:
+def test_action_values_are_compared_with_a_held_action_under_the_same_epsilon(preset: str) -> None:
     baseline = row_of(preset, "Measured")[-1]
-    assert re.search(r"FIRE\b.*285", baseline)
-    assert "171 ± 12" in baseline
+    assert baseline.startswith(f"holding RIGHTFIRE with ε {EVALUATION_EPSILON:g} 264 ± 22 ")
+    assert row_of(preset.replace("one-step", "n-step"), "Baselines")[2].startswith(
+        f"with ε {EVALUATION_EPSILON:g}, as action values play: RIGHTFIRE 264 ± 22"
+    )
 
 
 def test_no_preset_claims_to_be_the_original_that_it_follows() -> None:
