@@ -3,7 +3,8 @@
 
 One learner on CartPole pulls weights of a drawn age, plays and differentiates with these, and pushes: the rule of the
 server sees the true staleness. Each (rule, age) has the best of its learning rates, chosen by the mean over the
-seeds: a rule that only damps must not win by a smaller step. Runs are written as they end, and a second call goes on.
+seeds: a rule that only damps must not win by a smaller step. Each run plays as many steps, also those of gradients that
+are discarded. Runs are written as they end, and a second call goes on.
 
 The data also have two rules that are gone since, because they helped at no age: `inverse` (learning rate over
 staleness, Zhang et al. 2016; rates of 3e-3 to 1e-1) and `delay_compensated` (Zheng et al. 2017; λ 1000).
@@ -24,6 +25,7 @@ from rich.table import Table
 
 from benchmarks.learning.results_file import ResultsFile
 from benchmarks.learning.simulated_run import SimulatedRun
+from common.errors import RunEnded
 from common.settings import run_spec
 from common.settings.run_spec import RunSpec
 
@@ -31,7 +33,7 @@ DATA = Path(__file__).parent / "staleness.jsonl"
 RULES = ("undamped", "bounded")
 AGES = (0, 4, 16, 64)  # versions: the mean of what is drawn evenly from 0 to twice as many
 LEARNING_RATES = (3e-4, 1e-3)
-STEPS = 40_000  # 500 pushes of 80 steps
+STEPS = 40_000  # played: 500 pushes of 80
 LAST_STEPS = 10_000  # over which games count for the score
 
 
@@ -75,10 +77,13 @@ def score(rule: str, age: int, learning_rate: float, seed: int) -> dict[str, Any
     returns: list[float] = []
 
     def note(episodes: Any, global_steps: int, weights: torch.Tensor) -> None:
-        if global_steps > STEPS - LAST_STEPS:
+        if simulated.played > STEPS - LAST_STEPS:
             returns.extend(episode.episode_return for episode in episodes)
+        if simulated.played >= STEPS:
+            raise RunEnded("as many steps are played as under the other rules")
 
-    SimulatedRun(run, delays=range(2 * age + 1), on_unroll=note).to_the_end()
+    simulated = SimulatedRun(run, delays=range(2 * age + 1), on_unroll=note)
+    simulated.to_the_end()
     mean = statistics.mean(returns) if returns else 0.0
     return {"rule": rule, "age": age, "learning_rate": learning_rate, "seed": seed, "score": round(mean, 1)}
 
