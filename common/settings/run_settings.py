@@ -43,14 +43,20 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
     try:
         return msgspec.convert(settings, RunSpec)
     except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$")
-        setting = re.sub(r"\[.*", "", path.strip(".`"))
+        problem, path = problem_and_place(error)
+        setting = re.sub(r"\[.*", "", path.strip("."))
         if setting in OWN_PARTS and "regex" in problem:
             problem = f"Invalid value: must be {OWN_PARTS[setting]}"
         where = f" for {setting} ({flag_of(setting)})" if setting else ""
         choices = _choices(setting, settings) if problem.startswith("Invalid") else ()
         there_are = f"; there are {', '.join(choices)}" if choices else ""
         raise SettingsError(f"{source}: {problem[:1].lower()}{problem[1:]}{where}{there_are}") from error
+
+
+def problem_and_place(error: msgspec.ValidationError) -> tuple[str, str]:
+    """The sentence, and the path at its end (".records.summaries"; "" at the top); a value may imitate such a path."""
+    located = re.fullmatch(r"(.*) - at `\$([^`]*)`", str(error), re.DOTALL)
+    return (located[1], located[2]) if located else (str(error), "")
 
 
 def _with_name(section: str, settings: Any) -> Any:
@@ -81,8 +87,11 @@ def _choices(setting: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
     named = NAMED_SECTIONS.get(section)
     if named is not None and name == "name":
         return tuple(named)
-    kind = get_type_hints(RunSpec)[section] if named is None else named[settings[section]["name"]]
-    hint = get_type_hints(kind)[name]
+    try:
+        kind = get_type_hints(RunSpec)[section] if named is None else named[settings[section]["name"]]
+        hint = get_type_hints(kind)[name]
+    except (KeyError, TypeError):  # the name of a setting comes from whoever proposes it
+        return ()
     return get_args(hint) if get_origin(hint) is Literal else ()
 
 

@@ -14,7 +14,7 @@ import torch
 from msgspec import NODEFAULT
 
 from common.errors import SettingsError
-from common.settings.run_settings import flag_of
+from common.settings.run_settings import flag_of, problem_and_place
 from common.settings.run_spec import Network, RunSpec
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.imports import own_part
@@ -66,8 +66,8 @@ def own_settings(path: str, given: Mapping[str, Any], without_it: Sequence[msgsp
     try:
         made: msgspec.Struct = msgspec.convert(tagged, kind)
     except msgspec.ValidationError as error:
-        problem, _, place = str(error).partition(" - at `$")
-        where = f" for algorithm{place.strip('`')}" if place else ""
+        problem, place = problem_and_place(error)
+        where = f" for algorithm{place}" if place else ""
         raise SettingsError(f"{flag}: {problem[:1].lower()}{problem[1:]}{where}") from error
     return made
 

@@ -167,6 +167,25 @@ def test_a_setting_has_these_bounds(key: str, good: list[Any], bad: list[Any]) -
             with_settings(RunSpec(), {key: value}, source="a test")
 
 
+@pytest.mark.parametrize(
+    "proposed",
+    [
+        {"records": {"summaries": "a - at `$.b`"}},
+        {"records": {"summaries": "Invalid - at `$.algorithm.name`"}},
+        {"a - at `$.b.c": 1},
+        {"Invalid - at `$.algorithm.x": 1, "algorithm": {"name": []}},
+        {"Invalid - at `$.optimizer.rate": 1, "optimizer": {"name": "newton"}},
+        {"staleness": {"Invalid - at `$.staleness.no": 1}},
+        {"network": {"name": "\n - at `$.network.name[0]"}},
+    ],
+    ids=str,
+)
+def test_a_proposal_that_imitates_an_error_is_an_ordinary_error(proposed: dict[str, Any]) -> None:
+    """Any peer may propose a run to a server that has none yet."""
+    with pytest.raises(SettingsError, match=r"^worker w: "):
+        run_from_dict(proposed, source="worker w")
+
+
 def test_settings_are_replaced_and_the_others_stay() -> None:
     changed = with_settings(ADAM_RUN, {"algorithm.discount": 0.5, "seed": 8, "preset": "mine"}, source="a test")
     assert changed == RunSpec(
