@@ -7,6 +7,7 @@ has.
 """
 
 import logging
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class AccessControl:
         self._authorized = authorized
         self._admins: set[str] = set()  # keys, as the User-Id of a message names them
         self._refused = 0
+        self._troubles: Counter[str] = Counter()  # how often each sentence on files that cannot be read came up
         self._authenticator: ThreadAuthenticator | None = None
         for path in self._files():
             read_public("--authorized-keys", path)
@@ -62,23 +64,33 @@ class AccessControl:
         try:
             files = self._files()
         except OSError as error:  # too many are open; raised, it would end the thread and lock everybody out
-            log.warning("--authorized-keys %s cannot be read now: %s", self._authorized, error)
+            self._warn(f"--authorized-keys {self._authorized} cannot be read now: {error}")
             files = []
         for path in files:
             try:
                 if read_public("--authorized-keys", path) != key:
                     continue
             except SettingsError as error:
-                log.warning("%s", error)
+                self._warn(str(error))
                 continue
             # Replaced, never changed: the serving thread reads the set meanwhile.
             admins = self._admins | {key.decode()}
             self._admins = admins if path.parent.name == ADMINS else admins - {key.decode()}
             return True
         self._refused += 1
-        if self._refused & (self._refused - 1) == 0:  # 1, 2, 4, …: attempts must not fill the disk
+        if _is_power_of_two(self._refused):
             log.warning("connection refused: the key %s is not authorised (%d so far)", key.decode(), self._refused)
         return False
 
+    def _warn(self, sentence: str) -> None:
+        self._troubles[sentence] += 1
+        if _is_power_of_two(self._troubles[sentence]):
+            log.warning("%s (%d times so far)", sentence, self._troubles[sentence])
+
     def _files(self) -> list[Path]:
         return sorted([*self._authorized.glob("*.key"), *self._authorized.glob(f"{ADMINS}/*.key")])
+
+
+def _is_power_of_two(count: int) -> bool:
+    """1, 2, 4, …: attempts of strangers must not fill the disk with lines."""
+    return count & (count - 1) == 0

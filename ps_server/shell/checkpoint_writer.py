@@ -158,7 +158,7 @@ def newest_checkpoint(
     found = first_sound(paths, read_checkpoint, lambda error: log.warning("%s; trying the one before it", error))
     if found is None:
         why = f"none of its {len(paths)} checkpoints is sound" if paths else "it has no checkpoints"
-        raise CheckpointError(f"--resume {run_folder}: {why}")
+        raise CheckpointError(f"{checkpoint_folder or run_folder}: {why}")
     path, (vectors, record) = found
     for newer in paths[: paths.index(path)]:
         move_aside(newer)

@@ -16,8 +16,10 @@ from common.protocol.shards import Shard
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
 
-# A norm that no sane training produces; float32 squares overflow not far above it.
+# A norm of weights or their gradient that no sane training produces; float32 squares overflow not far above it.
 ABSURD_NORM = 1e12
+# A sum of observations or rewards, or of their squares, that leaves float32 no room to add up a run of such pushes.
+ABSURD_STATISTIC = 1e30
 
 
 def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tuple[Tensor, float]:
@@ -28,10 +30,7 @@ def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tupl
             f"the push is for schema {message.schema_hash[:8]}, this run's is {schema.hash[:8]}; "
             "is the worker training the environment and network of this run?",
         )
-    gradient, norm = _finite(message.codec, vector, schema, "gradient")
-    if schema.weights < schema.size:
-        norm = float(torch.linalg.vector_norm(gradient[: schema.weights]))
-    return gradient, norm
+    return _sound(message.codec, vector, schema, "gradient")
 
 
 def seed_of(message: Seed, vector: Sequence[Buffer], shard: Shard) -> tuple[Schema, Tensor]:
@@ -40,7 +39,7 @@ def seed_of(message: Seed, vector: Sequence[Buffer], shard: Shard) -> tuple[Sche
         schema = Schema(message.schema, shard=shard.number, shards=shard.of)
     except SchemaMismatch as error:
         raise Denied("bad_schema", str(error)) from error
-    return schema, _finite(message.codec, vector, schema, "weights")[0]
+    return schema, _sound(message.codec, vector, schema, "weights")[0]
 
 
 def codec_for_weights(name: str) -> str:
@@ -53,24 +52,24 @@ def codec_for_weights(name: str) -> str:
     return name
 
 
-def is_sane(gradient: Tensor) -> bool:
-    """Whether a gradient is finite and of plausible norm."""
-    return float(torch.linalg.vector_norm(gradient)) <= ABSURD_NORM  # NaN is not
-
-
-def _finite(codec: str, buffers: Sequence[Buffer], schema: Schema, what: str) -> tuple[Tensor, float]:
+def _sound(codec: str, buffers: Sequence[Buffer], schema: Schema, what: str) -> tuple[Tensor, float]:
+    """The vector [P] and the Euclidean norm of its part for weights; statistics are sums, as large as what is seen."""
     try:
         vector = codec_named(codec).decode(buffers, schema.size, schema.statistics)
     except UnknownCodec as error:
         raise Denied("unknown_codec", str(error)) from error
     except WireError as error:
         raise Denied("wrong_size", str(error)) from error
-    norm = float(torch.linalg.vector_norm(vector))
-    if norm <= ABSURD_NORM:  # NaN is not
+    norm = float(torch.linalg.vector_norm(vector[: schema.weights]))
+    greatest = float(vector[schema.weights :].abs().max()) if schema.statistics else 0.0
+    if norm <= ABSURD_NORM and greatest <= ABSURD_STATISTIC:  # NaN is neither
         return vector, norm
     for name, tensor in schema.views(vector).items():
         if not bool(torch.isfinite(tensor).all()):
             raise Denied("not_finite", f"the {what} of tensor {name!r} holds NaN or Inf")
+    if norm <= ABSURD_NORM:
+        reason = f"a sum in its statistics is above {ABSURD_STATISTIC:g}"
+        raise Denied("absurd_norm", f"{reason}: observations or rewards are too large; scale them in the environment")
     raise Denied("absurd_norm", f"the {what} has a norm of more than {ABSURD_NORM:g}")
 
 

@@ -72,7 +72,7 @@ def test_a_standby_receives_its_run_from_the_primary(serve: Serve, tmp_path: Pat
 
 
 def test_a_run_without_checkpoints_cannot_be_resumed(serve: Serve, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=f"--resume {tmp_path}: it has no checkpoints"):
+    with pytest.raises(CheckpointError, match=f"^{tmp_path}.*: it has no checkpoints"):
         serve("--resume", tmp_path)
 
 

@@ -45,3 +45,14 @@ def test_a_handshake_while_no_file_can_be_opened_is_refused_and_a_later_one_acce
     with none_left():
         assert not door.callback("", worker)
     assert door.callback("", worker)
+
+
+def test_a_damaged_key_file_does_not_fill_the_log_at_each_handshake(
+    door: AccessControl, keys: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (keys / "authorized" / "broken.key").write_text("no key")
+    worker = pair(keys, "worker").public
+    assert all(door.callback("", worker) for _ in range(1000))
+    lines = [record.getMessage() for record in caplog.records]
+    assert 1 <= len(lines) <= 10
+    assert "broken.key" in lines[0]

@@ -108,6 +108,33 @@ def test_a_large_or_vanishing_gradient_is_not_absurd(values: list[float]) -> Non
     assert norm == pytest.approx(math.hypot(*values), rel=1e-6)
 
 
+WITH_STATISTICS = Schema([TensorSpec("w", (2,)), TensorSpec("seen", (2,), role="statistic")])
+
+
+def test_statistics_of_large_observations_are_no_absurd_gradient() -> None:
+    """Squares of prices of 60,000, summed over 3,200 steps, are above 1e13."""
+    push = a_push(schema_hash=WITH_STATISTICS.hash)
+    gradient, norm = gradient_of(push, encoded([3, 4, 3200, 1.152e13]), WITH_STATISTICS)
+    assert norm == 5.0
+    assert gradient[3] == pytest.approx(1.152e13)
+    seed = Seed(request=1, schema=WITH_STATISTICS.specs)
+    assert seed_of(seed, encoded([3, 4, 3200, 1.152e13]), WHOLE)[1][3] == pytest.approx(1.152e13)
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "sentence"),
+    [
+        (-1.1e30, "absurd_norm", "observations or rewards are too large"),
+        (math.nan, "not_finite", "tensor 'seen'"),
+        (math.inf, "not_finite", "tensor 'seen'"),
+    ],
+)
+def test_statistics_that_would_not_stay_finite_are_denied(value: float, code: str, sentence: str) -> None:
+    with pytest.raises(Denied, match=sentence) as denied:
+        gradient_of(a_push(schema_hash=WITH_STATISTICS.hash), encoded([3, 4, 5, value]), WITH_STATISTICS)
+    assert denied.value.code == code
+
+
 def test_a_sound_seed_gives_schema_and_weights() -> None:
     schema, weights = seed_of(Seed(request=1, schema=SCHEMA.specs), encoded([1, 2, 3]), WHOLE)
     assert schema == SCHEMA
