@@ -31,10 +31,11 @@ from common.protocol.messages import Episode
 from common.settings import run_spec
 from common.settings.run_spec import ActionValuesSettings, RunSpec
 from rl_worker.agent import build_agent
+from rl_worker.algorithms.action_values import ActionValueLearner
+from rl_worker.algorithms.exploration import EVALUATION_EPSILON
 from rl_worker.environments.make import make_environments
 from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.play.games import play
-from rl_worker.play.trained import EVALUATION_EPSILON, at_epsilon
 
 FOLDER = Path(__file__).parent
 KEYS = ("game", "method", "workers", "learning_rate", "seed", "max_steps")
@@ -150,10 +151,10 @@ def curve(job: Job) -> dict[str, Any]:
 
 def score(run: RunSpec, weights: Tensor) -> float:
     """Mean return of GAMES games: actions of a policy are sampled, action values play with the same ε in each run."""
-    if isinstance(run.algorithm, ActionValuesSettings):
-        run = at_epsilon(run, EVALUATION_EPSILON)
     environments = make_environments(run.environment, count=GAMES)
     agent = build_agent(run, environments, device=torch.device("cpu"), seed=0)
+    if isinstance(agent, ActionValueLearner):
+        agent.play_with(EVALUATION_EPSILON)
     FlatNetwork(agent.network).load(weights)
     agent.begin_unroll(0)
     games = list(play(agent, environments, episodes=GAMES, greedy=False, seed=EVALUATION_SEED))

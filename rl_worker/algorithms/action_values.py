@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
+from msgspec import structs
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -20,6 +21,8 @@ from rl_worker.networks.networks import ActionValueNetwork
 from rl_worker.networks.policies import FORBIDDEN
 from rl_worker.networks.running_statistics import return_normalization
 from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
+
+OF_EXPLORATION = ("final_epsilons", "epsilon_probabilities", "epsilon_anneal_steps", "epsilon_redraw_steps")
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,15 @@ class ActionValueLearner:
 
     def adjust(self, settings: Any) -> None:
         assert isinstance(settings, run_spec.ActionValuesSettings), "a run keeps its algorithm"
-        self._settings = settings
-        if self._epsilons is not None:
+        before, self._settings = self._settings, settings
+        is_same = all(getattr(before, name) == getattr(settings, name) for name in OF_EXPLORATION)
+        if self._epsilons is not None and not is_same:  # otherwise each environment keeps the ε that it has drawn
             self.initial_state(self._epsilons.count)
+
+    def play_with(self, epsilon: float) -> None:
+        """Have this share of random actions in every environment, at any step, from the next `initial_state` on."""
+        fixed = dict(zip(OF_EXPLORATION, ((epsilon,), (1.0,), 0, 0), strict=True))
+        self._settings = structs.replace(self._settings, **fixed)
 
     def begin_unroll(self, global_steps: int) -> None:
         self._global_steps = global_steps

@@ -14,6 +14,8 @@ from torch import Tensor
 from common.schedules import linear
 from rl_worker.networks.policies import FORBIDDEN
 
+EVALUATION_EPSILON = 0.05  # of games that are scored; as in Mnih et al. 2015
+
 
 class EpsilonSchedule:
     """The ε of `count` environments as functions of T."""

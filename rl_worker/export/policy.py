@@ -3,7 +3,7 @@
 
     policy = load_policy("pong-policy")      # an exported folder, a run folder, a checkpoint, or a live server
     policy.reset()                           # before the first observation of each game
-    action = policy.act(observation)
+    action = policy.act(observation)         # as the game's env.step takes it
 
 Only torch and numpy are needed beside ps-rl's own files; no environment is imported.
 """
@@ -23,9 +23,11 @@ from common.run_folder.shard_folders import newest_set
 from common.settings.import_paths import module_of
 from common.sockets.curve import ClientKeys, client_keys
 from rl_worker.agent import build_agent
+from rl_worker.algorithms.action_values import ActionValueLearner
+from rl_worker.algorithms.exploration import EVALUATION_EPSILON
 from rl_worker.environments.spaces import ActionSpace, ObservationSpace, packed
 from rl_worker.export.policy_folder import MODEL, ExportedPolicy, read_model
-from rl_worker.export.spaces_record import PolicySpaces
+from rl_worker.export.spaces_record import with_numbers
 from rl_worker.networks.flat_network import FlatNetwork
 
 
@@ -43,6 +45,8 @@ class Policy:
             raise CheckpointError(f"the weights are of another network than the settings: {sentence}")
         network.load(exported.weights)
         self._agent.begin_unroll(exported.global_steps)
+        if isinstance(self._agent, ActionValueLearner):
+            self._agent.play_with(EVALUATION_EPSILON)
         self.reset()
 
     @property
@@ -52,7 +56,7 @@ class Policy:
 
     @property
     def actions(self) -> ActionSpace:
-        """The space of the result of `act`."""
+        """The space that the policy acts in; its `native` makes the result of `act`."""
         return self._spaces.actions
 
     def reset(self) -> None:
@@ -60,19 +64,22 @@ class Policy:
         self._state = self._agent.initial_state(1)
         self._is_first = True
 
-    def act(self, observation: NDArray[Any] | Sequence[NDArray[Any]], *, greedy: bool = False) -> NDArray[Any]:
+    def act(self, observation: NDArray[Any] | Sequence[NDArray[Any]], *, greedy: bool = False) -> Any:
         """
-        The action for an observation of shape `observations.shape`: int64 [] or [K], or float32 [A].
+        The action for an observation of shape `observations.shape`, as `step` of the run's environment takes it.
+
+        It is a numpy number or array, by the environment's own numbers, and within its bounds, shape and type.
 
         An observation of several parts (of a Dict, or with a mask) is a list of arrays, one for each of
         `observations.parts` in their order: all numbers as one vector, images with their channels first, the mask. The
-        action is sampled from the policy, or the most probable one if `greedy`. Raises ValueError for other shapes.
+        action is sampled from the policy, or the most probable one if `greedy`. A method of action values takes the
+        best one, and a random one with probability 0.05 unless `greedy`. Raises ValueError for other shapes.
         """
         batch = torch.from_numpy(self._array(observation)[None].astype(self.observations.dtype, copy=True))
         starts = torch.tensor([self._is_first])
         decision = self._agent.act(batch, self._state, starts, greedy=greedy)
         self._state, self._is_first = decision.state, False
-        return decision.actions[0].numpy()
+        return self.actions.native(decision.actions.numpy())[0]
 
     def _array(self, observation: Any) -> NDArray[Any]:
         """One array, as the network sees it. Raises ValueError."""
@@ -125,7 +132,7 @@ def load_policy(
     trained = trained_in(path) if is_here else trained_at(server, _keys(server, curve_server_key, curve_secret))
     import_modules(imports, trained.run, source=trained.origin, is_trusted=False)
     environments = make_environments(trained.run.environment, count=1)
-    spaces = PolicySpaces(environments.observations, environments.actions)
+    spaces = with_numbers(environments, trained.run.environment)
     environments.close()
     steps, minutes = trained.global_steps, trained.minutes
     return Policy(ExportedPolicy(trained.run, trained.schema, trained.weights, spaces, steps, minutes), seed=seed)

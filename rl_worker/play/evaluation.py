@@ -91,8 +91,7 @@ def _play(trained: Trained, settings: EvaluationSettings) -> Algorithm:
     """Play the games, print and write their scores; returns the agent."""
     environment, seed = trained.run.environment, settings.seed
     environments = make_environments(environment, count=min(settings.episodes, MOST_ENVIRONMENTS))
-    epsilon = trained.epsilon(given=settings.epsilon, greedy=settings.greedy)
-    agent = trained.agent(environments, epsilon=epsilon, seed=seed)
+    agent, epsilon = trained.agent(environments, epsilon=settings.epsilon, greedy=settings.greedy, seed=seed)
     games = _games(agent, environments, settings)
     environments.close()
     result = summary(games, environment=environment.id, greedy=settings.greedy, epsilon=epsilon)

@@ -134,9 +134,9 @@ def _played(run_folder: Path, settings: EvaluationSettings) -> list[Scene]:
 def _screens_of_game(trained: Trained, settings: EvaluationSettings) -> Timed:
     environments = make_environments(trained.run.environment, count=1, with_screen=True)
     try:
-        epsilon = trained.epsilon(given=settings.epsilon, greedy=settings.greedy)
-        agent = trained.agent(environments, epsilon=epsilon, seed=settings.seed)
-        screens = game_screens(agent, environments, greedy=settings.greedy, seed=settings.seed, overlay=False)
+        greedy, seed = settings.greedy, settings.seed
+        agent, _ = trained.agent(environments, epsilon=settings.epsilon, greedy=greedy, seed=seed)
+        screens = game_screens(agent, environments, greedy=greedy, seed=seed, overlay=False)
         for number, screen in enumerate(screens, start=1):
             yield number / environments.steps_per_second, screen
     finally:

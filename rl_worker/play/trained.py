@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from msgspec import structs
 from torch import Tensor
 
 from common.errors import CheckpointError, SettingsError
@@ -25,17 +24,18 @@ from common.run_folder.paths import check_whole_run
 from common.run_folder.shard_folders import Checkpoint, joined, newest_set, read_best
 from common.run_folder.stored_run import fetch_sound, shards_in
 from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import ActionValuesSettings, RunSpec
+from common.settings.run_spec import RunSpec
 from common.sockets.curve import ClientKeys
 from common.sockets.request import ask
 from rl_worker.agent import build_agent
+from rl_worker.algorithms.action_values import ActionValueLearner
 from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.algorithms.exploration import EVALUATION_EPSILON
 from rl_worker.environments.interface import Environments
 from rl_worker.export.policy_folder import MODEL, read_model
 from rl_worker.networks.flat_network import FlatNetwork
 
 REPLY_TIMEOUT_SECONDS = 30.0
-EVALUATION_EPSILON = 0.05  # as in Mnih et al. 2015
 
 log = logging.getLogger("rl-eval")
 
@@ -52,38 +52,29 @@ class Trained:
     origin: str  # the checkpoint or server, for messages
     sha256: str  # of the checkpoint file; of the weights of a live server
 
-    def epsilon(self, *, given: float | None, greedy: bool) -> float | None:
+    def agent(
+        self, environments: Environments, *, epsilon: float | None, greedy: bool, seed: int
+    ) -> tuple[Algorithm, float | None]:
         """
-        The share of random actions in evaluated games: 0 if greedy, or as given; None of a method without one.
+        The agent with these weights, for evaluation, and its share of random actions; None of a method without one.
 
-        It is not training's: there each environment draws its own, and some play half of their actions at random.
+        The share is `epsilon`, or 0 if greedy, or EVALUATION_EPSILON. It is not training's: there each environment
+        draws its own, and some play half of their actions at random. Raises CheckpointError for another network's
+        weights, and SettingsError for an `epsilon` that the method cannot have.
         """
-        if not isinstance(self.run.algorithm, ActionValuesSettings):
-            if given is not None:
-                raise SettingsError(
-                    f"--epsilon {given:g}: belongs to methods of action values; {self.origin} has a policy"
-                )
-            return None
-        if greedy:
-            return 0.0
-        return EVALUATION_EPSILON if given is None else given
-
-    def agent(self, environments: Environments, *, epsilon: float | None, seed: int) -> Algorithm:
-        """The agent with these weights, for evaluation. Raises CheckpointError for another network's weights."""
-        run = self.run if epsilon is None else at_epsilon(self.run, epsilon)
-        agent = build_agent(run, environments, device=torch.device("cpu"), seed=seed)
+        agent = build_agent(self.run, environments, device=torch.device("cpu"), seed=seed)
         network = FlatNetwork(agent.network)
         if sentence := network.schema.difference(self.schema):
             raise CheckpointError(f"{self.origin}: its weights are of another network: {sentence}")
         network.load(self.weights)
         agent.begin_unroll(self.global_steps)
-        return agent
-
-
-def at_epsilon(run: RunSpec, epsilon: float) -> RunSpec:
-    """The run of a method of action values, with this share of random actions in each environment at any step."""
-    fixed = {"epsilon_probabilities": (1.0,), "epsilon_anneal_steps": 0, "epsilon_redraw_steps": 0}
-    return structs.replace(run, algorithm=structs.replace(run.algorithm, final_epsilons=(epsilon,), **fixed))
+        if isinstance(agent, ActionValueLearner):
+            share = 0.0 if greedy else EVALUATION_EPSILON if epsilon is None else epsilon
+            agent.play_with(share)
+            return agent, share
+        if epsilon is not None:
+            raise SettingsError(f"--epsilon {epsilon:g}: belongs to methods of action values; {self.origin} has none")
+        return agent, None
 
 
 def trained_in(path: Path) -> Trained:

@@ -38,6 +38,17 @@ def test_an_entropy_weight_moves_from_its_start_to_its_end(steps: int, weight: f
     assert settings.entropy_weight_at(steps) == pytest.approx(weight)
 
 
+def test_an_adjustment_of_something_else_leaves_each_environment_the_epsilon_that_it_has_drawn() -> None:
+    network: Any = torch.nn.Linear(3, 2)
+    settings = run_spec.OneStepQSettings(target_interval=0, epsilon_anneal_steps=0)
+    learner = OneStepQ(network, settings, device=torch.device("cpu"), seed=0)
+    learner.initial_state(30)
+    drawn = learner.epsilons().tolist()
+    assert len(set(drawn)) == 3
+    learner.adjust(run_spec.OneStepQSettings(target_interval=0, epsilon_anneal_steps=0, reward_scale=0.5))
+    assert learner.epsilons().tolist() == drawn
+
+
 def test_an_adjusted_epsilon_is_that_of_every_environment_from_then_on() -> None:
     network: Any = torch.nn.Linear(3, 2)
     settings = run_spec.OneStepQSettings(epsilon_anneal_steps=100, target_interval=0)

@@ -28,7 +28,7 @@ from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.play.evaluation import evaluate
 from rl_worker.play.player import Player
 from tests.rl_worker.observation_spaces import numbers, pixels
-from tests.rl_worker.play.test_evaluation import CARTPOLE, STEP, checkpoint
+from tests.rl_worker.play.test_evaluation import ALWAYS_RIGHT, CARTPOLE, STEP, VALUES, checkpoint, weights_of
 
 BOX = BoxActions(np.float32([-1, -np.inf]), np.float32([1, np.inf]))
 
@@ -72,6 +72,13 @@ def test_a_policy_plays_as_its_checkpoint_does_and_its_receipt_verifies(
         evaluate(["--checkpoint", str(source), "--episodes", "5"])
     assert len({line for line in capsys.readouterr().out.splitlines() if "mean" in line}) == 1
     assert evaluate(["--verify", str(policy_folder / "receipt.json")]) == 0
+
+
+def test_a_loaded_method_of_action_values_explores_as_rl_eval_does_not_as_in_training(tmp_path: Path) -> None:
+    """The run is at its first steps, where training's ε is 1."""
+    policy = load_policy(checkpoint(tmp_path / "x.safetensors", VALUES, weights_of(VALUES, **ALWAYS_RIGHT), steps=0))
+    taken = [policy.act(np.zeros(4, np.float32)) for _ in range(2000)]
+    assert np.mean(np.equal(taken, 0)) == pytest.approx(0.025, abs=0.02)
 
 
 def test_a_loaded_policy_acts_as_the_agent_does_without_any_environment(policy_folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,16 @@ from common.protocol.messages import ToServer
 from common.protocol.status import Status
 from common.run_folder.checkpoint_file import write_checkpoint
 from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec
+from common.settings.run_spec import NStepQSettings, RunSpec
 from rl_worker.agent import build_agent
+from rl_worker.algorithms.n_step_q import NStepQ
 from rl_worker.environments.make import make_environments
 from rl_worker.networks.flat_network import flatten
 from rl_worker.play.evaluation import evaluate
 from rl_worker.play.games import Game as PlayedGame
 from rl_worker.play.games import play, summary
 from rl_worker.play.settings import EvaluationSettings
+from rl_worker.play.trained import trained_in
 from rl_worker.rollouts import Decision, State
 from tests.rl_worker.loopback_server import Polite, Reply, serving
 from tests.rl_worker.scripted_environments import Bandit, Game, ScriptedActor, ScriptedEnvironments
@@ -348,6 +351,33 @@ def test_action_values_are_evaluated_with_one_epsilon(
     assert content["epsilon"] == epsilon
     said = "greedy actions" if flags == ("--greedy",) else f"ε-greedy actions (ε {epsilon:g})"
     assert said in capsys.readouterr().out
+
+
+class OwnSettings(NStepQSettings, frozen=True, kw_only=True):
+    """Those of n-step Q, and one more."""
+
+    extra: float = 1.0
+
+
+class OwnQ(NStepQ):
+    """An algorithm as docs/how-to/own-algorithm.md has it."""
+
+    settings = OwnSettings
+
+
+@pytest.mark.parametrize(("given", "greedy", "epsilon"), [(None, False, 0.05), (0.5, False, 0.5), (None, True, 0.0)])
+def test_an_own_method_of_action_values_is_evaluated_with_one_epsilon_too(
+    given: float | None, greedy: bool, epsilon: float, tmp_path: Path
+) -> None:
+    algorithm = {"name": f"{__name__}:OwnQ", "unroll_length": 5, "target_interval": 0}
+    run = run_from_dict(CARTPOLE.to_dict() | {"algorithm": algorithm}, source="test")
+    trained = trained_in(checkpoint(tmp_path / "x.safetensors", run, weights_of(run, **ALWAYS_RIGHT), steps=0))
+    with closing(make_environments(run.environment, count=3)) as environments:
+        agent, share = trained.agent(environments, epsilon=given, greedy=greedy, seed=0)
+    agent.initial_state(3)
+    assert isinstance(agent, OwnQ)
+    assert agent.epsilons().tolist() == pytest.approx([epsilon] * 3)
+    assert share == epsilon
 
 
 def test_a_policy_has_no_epsilon(tmp_path: Path) -> None:
