@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import torch
 
 from common.denormals import flush_denormals
@@ -44,10 +45,20 @@ from rl_worker.shell.source_code import code_of_parts
 from rl_worker.training import train
 
 PROGRAM = "rl-worker"
-SEEDS_APART = 1000  # between the seeds of two workers
+SEED_SHIFT = 2  # of 32 bits: ALE takes 31, and the seeds of thousands of environments follow
 LEAVE_SECONDS = 2.0  # to finish an unroll and push it, when a signal asks to leave
 
 log = logging.getLogger(PROGRAM)
+
+
+def seed_of_worker(run_seed: int, number: int) -> int:
+    """
+    The seed of a worker's first environment; the others have the next ones.
+
+    Workers and runs have seeds that are far apart, also where those of the runs are neighbours: otherwise environment
+    k + 1 of one run would play as environment k of the next.
+    """
+    return int(np.random.SeedSequence([run_seed, number]).generate_state(1)[0]) >> SEED_SHIFT
 
 
 def work_for_server(flags: Parsed[WorkerSettings], name: str, arguments: Sequence[str]) -> None:
@@ -152,7 +163,7 @@ def _train(
     count = flags.run.environment.envs if "environment.envs" in flags.overrides else run.environment.envs
     seed = flags.run.seed if "seed" in flags.overrides else run.seed
     first_seed = secrets.randbelow(10**9) if seed is None else seed
-    seed = first_seed + SEEDS_APART * welcome.number
+    seed = seed_of_worker(first_seed, welcome.number)
     environments = _environments(run, count, progressed, is_shown=flags.program.render and welcome.number == 0)
     gifs = _gif_recorder(flags.program.gif_dir, run, environments, progressed, seed)
     algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)

@@ -41,7 +41,7 @@ Bias = Annotated[float, msgspec.Meta(ge=-100, le=100)]
 Score = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 # Part of a path: no slashes, and nothing hidden.
 ExperimentName = Annotated[str, msgspec.Meta(max_length=60, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?\Z")]
-Seed = Annotated[int, msgspec.Meta(ge=0, le=10**9)]  # plus a worker's own number it must fit 31 bits (ALE)
+Seed = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 NO_ENVIRONMENT = "none"  # the id in a run that trains something else than a game
 
@@ -450,7 +450,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = ""
     seed: Annotated[
         Seed | None,
-        tyro.conf.arg(help="seed of weights, environments and sampling; worker k of a run adds its own number"),
+        tyro.conf.arg(help="seed of weights, environments and sampling; each worker derives its own from it"),
     ] = None
     environment: Environment = Environment()
     algorithm: Algorithm = A3CSettings()

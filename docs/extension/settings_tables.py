@@ -12,7 +12,7 @@ HEAD = ("setting", "flag", "values", "default", "what it does")
 FIRST = {
     "preset": "the name of the preset that the run started from",
     "experiment": "name of what is tried: of the folder of its runs, and of their curve in plots",
-    "seed": "seed of weights, environments and sampling; worker k of a run adds its own number",
+    "seed": "seed of weights, environments and sampling; each worker derives its own from it",
 }
 
 

@@ -1,0 +1,17 @@
+"""How a worker joins a run, as far as that needs no server."""
+
+from rl_worker.joining import seed_of_worker
+
+MOST_ENVIRONMENTS = 4096
+
+
+def test_no_two_workers_of_neighbouring_runs_share_the_seed_of_an_environment() -> None:
+    firsts = sorted(seed_of_worker(run, number) for run in range(10) for number in range(64))
+    apart = [later - first for first, later in zip(firsts, firsts[1:], strict=False)]
+    assert min(apart) > 0
+    assert sum(distance < MOST_ENVIRONMENTS for distance in apart) <= 3, "640 of 2**30 by chance"
+
+
+def test_a_seed_fits_the_31_bits_of_ale_and_does_not_change() -> None:
+    assert all(0 <= seed_of_worker(run, 0) < 2**31 - MOST_ENVIRONMENTS for run in (0, 1, 10**9))
+    assert seed_of_worker(7, 3) == seed_of_worker(7, 3)
