@@ -31,7 +31,7 @@ class MetersRow(msgspec.Struct, frozen=True, kw_only=True):
     time: float
     global_steps: int
     alive: bool
-    meters: dict[str, float]
+    meters: dict[str, float | None]  # None: not a number
 
 
 class Position(msgspec.Struct, kw_only=True):
@@ -112,8 +112,9 @@ def _of_workers(rows: Iterable[MetersRow]) -> list[Point]:
     for (time, global_steps), together in itertools.groupby(rows, lambda row: (row.time, row.global_steps)):
         seen: dict[str, list[float]] = {}
         for row in together:
-            for name in row.meters.keys() - UNTRACKED_METERS if row.alive else ():
-                seen.setdefault(name, []).append(row.meters[name])
+            for name, value in row.meters.items() if row.alive else ():
+                if value is not None and name not in UNTRACKED_METERS:
+                    seen.setdefault(name, []).append(value)
         if seen:
             means = {f"worker_{name}": sum(values) / len(values) for name, values in sorted(seen.items())}
             points.append(Point(means, global_steps, time))

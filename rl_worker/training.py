@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from common.errors import SettingsError
 from common.protocol.messages import Episode
 from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Algorithm, Loss
@@ -83,7 +84,7 @@ def _learn(
     reporter: "Reporter",
 ) -> tuple[Newest, Loss, float]:
     """Push a gradient of each batch of an unroll. Returns the newest version, the last loss and its gradient's norm."""
-    steps = trajectory.steps
+    steps, loss, norm = trajectory.steps, None, 0.0
     for batch in algorithm.batches(trajectory):
         with reporter.time("learn"):
             loss = algorithm.loss(batch)
@@ -91,6 +92,11 @@ def _learn(
         with reporter.time("server"):
             newest = _load_newest(network, parameters.push_pull(gradient, computed_on=newest, steps=steps))
         steps = 0  # the steps of an unroll are counted once, with its first push
+    if loss is None:
+        raise SettingsError(
+            f"--algorithm: {type(algorithm).__name__}.batches gave no batch of an unroll; it needs one at least, with "
+            "whose push the steps are counted: a loss of 0 teaches nothing"
+        )
     return newest, loss, norm
 
 

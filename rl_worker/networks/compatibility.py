@@ -24,6 +24,7 @@ FRAMES: dict[str, tuple[int, int]] = {
     "universe42": (42, 42),
     "conv10": (10, 10),
 }
+OF_GRAY_FRAMES = ("ale", "doom")  # families whose images are stacked frames of one kind
 BY_SIZE: dict[tuple[int, ...], str] = {
     (84, 84): "conv84",
     (42, 42): "conv42",
@@ -40,6 +41,11 @@ def check_agent(run: RunSpec, spaces: Spaces) -> None:
 
 def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
     """Raises SettingsError if the run's algorithm does not support the action space or the network."""
+    if run.network.normalization == "random_play" and run.environment.family not in OF_GRAY_FRAMES:
+        raise SettingsError(
+            f"--normalization random_play: has one mean for all channels, which are the last frames of a game in gray; "
+            f"those of {run.environment.id} may be colours; leave it out"
+        )
     if isinstance(run.algorithm, run_spec.A3CSettings):
         check_a3c(run.algorithm, run.network, spaces)
     if isinstance(run.algorithm, run_spec.A3CSettings | run_spec.OwnAlgorithmSettings):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.errors import RunEnded
+from common.errors import RunEnded, SettingsError
 from common.protocol.messages import Episode
 from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Loss
@@ -171,6 +171,11 @@ def test_each_gradient_is_computed_on_the_newest_weights_and_names_their_version
     assert equal(trial.acted_with, parameters.returned[::batches])
     assert [computed_on for _, computed_on, _ in parameters.pushed] == [1, 2, 3, 4, 5, 6]
     assert not torch.equal(parameters.returned[0], parameters.returned[1])
+
+
+def test_an_unroll_without_a_batch_is_an_error_that_names_the_algorithm() -> None:
+    with pytest.raises(SettingsError, match=r"^--algorithm: TrialAlgorithm\.batches gave no batch of an unroll"):
+        Trial(batches_per_unroll=0).run()
 
 
 def test_an_algorithm_that_corrects_for_it_learns_with_newer_weights_than_those_that_acted() -> None:

@@ -36,7 +36,8 @@ REFUSED = [
     ("Pendulum-v1", {"algorithm.name": "n_step_q"}, "--algorithm n_step_q: needs one discrete action a step"),
     ("CartPole-v1", {"algorithm.name": "one_step_q", "network.lstm": 8}, "--algorithm one_step_q: .*--lstm"),
     ("CartPole-v1", {"network.name": "conv84"}, "--network conv84: needs frames"),
-    ("CartPole-v1", {"network.normalization": "random_play"}, "--normalization random_play: needs frames"),
+    ("CartPole-v1", {"network.normalization": "random_play"}, "--normalization random_play: has one mean for all"),
+    ("MinAtar/Breakout-v1", {"network.normalization": "random_play"}, "--normalization random_play: has one mean"),
     ("ALE/Pong-v5", {"network.normalization": "running"}, "--normalization running: needs numbers"),
 ]
 
