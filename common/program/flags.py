@@ -28,6 +28,7 @@ from common.settings.recipe import recipe_for, recipe_in_words
 from common.settings.run_files import DEFAULT_PRESET, load_config, load_preset, presets
 from common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
 from common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, RunSpec
+from common.settings.without_effect import check_effects
 
 S = TypeVar("S")
 # The settings of the own algorithm at an import path, given by name, and those of our methods that the run would have
@@ -96,11 +97,7 @@ def parse_program(settings: type[S], argv: Sequence[str] | None, *, prog: str) -
 
 
 def parse_with_run(
-    settings: type[S],
-    argv: Sequence[str] | None,
-    *,
-    prog: str,
-    own_settings: OwnSettings | None = None,
+    settings: type[S], argv: Sequence[str] | None, *, prog: str, own_settings: OwnSettings | None = None
 ) -> Parsed[S]:
     """
     A program's settings and the run specification. Exits with usage on bad flags.
@@ -131,9 +128,13 @@ def parse_with_run(
     if own is not None:
         nested["algorithm"] |= {"name": start.algorithm_name}
     run = run_from_dict(nested, source="flags")  # tyro checks types; ranges are checked here
-    overrides |= _typed_settings(typed, nested)
+    of_the_run = _typed_settings(typed, nested)
     named = [part for part in run.parts if any(part in values for values in typed.values())]
-    return Parsed(flags.program, run, overrides, remark, tuple(dict.fromkeys(map(module_of, named))))
+    modules = tuple(dict.fromkeys(map(module_of, named)))
+    parsed = Parsed(flags.program, run, overrides | of_the_run, remark, modules)
+    if parsed.names_a_run:
+        check_effects(run, of_the_run)
+    return parsed
 
 
 def typed_flags(arguments: Sequence[str]) -> Typed:

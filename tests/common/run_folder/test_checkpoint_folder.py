@@ -1,0 +1,50 @@
+"""Which files of a folder are checkpoints, and which of them is the newest."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from common.run_folder.checkpoint_folder import newer_than, newest_first, older_than
+from common.run_folder.paths import CHECKPOINTS, MILESTONES, NEWEST, checkpoint_name, milestone_name
+from common.run_folder.shard_folders import newest_set, newest_step
+
+STRAY = [
+    "checkpoint-000000100000-good.safetensors",
+    "checkpoint-000000100000-2.safetensors",
+    "checkpoint-000000100000 (copy).safetensors",
+    "checkpoint-100000.safetensors",
+    "checkpoint-0000000900000.safetensors",
+    "checkpoint-.safetensors",
+    "episodes-000000300-good.safetensors",
+    "episodes-300.safetensors",
+]
+
+
+def a_folder(run: Path, *names: str) -> Path:
+    folder = run / CHECKPOINTS
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).touch()
+    return folder
+
+
+@pytest.mark.parametrize("stray", STRAY)
+def test_a_copy_under_another_name_is_no_checkpoint_of_the_run(tmp_path: Path, stray: str) -> None:
+    """One was taken for the newest, because its name is longer, and the run went on from an old state."""
+    newest, kept = checkpoint_name(500_000), milestone_name(200)
+    folder = a_folder(tmp_path, newest, kept, stray)
+    assert newest_first(folder) == [folder / newest]
+    assert newest_first(folder, MILESTONES) == [folder / kept]
+    assert newest_step(tmp_path) == 500_000
+    assert newest_set(tmp_path) == [tmp_path]
+
+
+@pytest.mark.parametrize(("kind", "name_of"), [(NEWEST, checkpoint_name), (MILESTONES, milestone_name)])
+def test_numbers_of_more_digits_are_newer(tmp_path: Path, kind: str, name_of: Callable[[int], str]) -> None:
+    numbers = [10**13, 10**12, 10**12 - 1, 2, 1, 0]
+    folder = a_folder(tmp_path, *map(name_of, numbers))
+    paths = [folder / name_of(number) for number in numbers]
+    assert newest_first(folder, kind) == paths
+    assert newer_than(paths[2], kind) == paths[:2]
+    assert older_than(paths[2], kind) == paths[3:]

@@ -1,0 +1,61 @@
+"""Flags that would do nothing in the run that the command names."""
+
+import pytest
+
+from common.errors import SettingsError
+from common.program.flags import parse_with_run
+from common.settings.run_files import load_preset, presets
+from common.settings.run_settings import flat_settings
+from common.settings.run_spec import RunSpec
+from common.settings.without_effect import WHAT_THEY_NEED, check_effects
+from rl_worker.local.cluster import ClusterSettings
+from rl_worker.settings import WorkerSettings
+
+ALONE = [
+    ("--environment MinAtar/Breakout-v1 --frame-stack 4", "--frame-stack: .*MinAtar/Breakout-v1.* ALE game or ViZDoom"),
+    ("--environment MinAtar/Breakout-v1 --sticky-actions 0.25", "--sticky-actions: .*an ALE game"),
+    ("--environment CartPole-v1 --life-loss-ends-episode", "--life-loss-ends-episode: .*an ALE game"),
+    ("--environment ALE/Pong-v5 --start-tic 10", "--start-tic: .*ViZDoom"),
+    ("--environment ALE/Pong-v5 --surrogate none --clip-range 0.2", "--clip-range: .*--surrogate clip"),
+    ("--preset pong-a3c --final-entropy-weight -0.01", "--final-entropy-weight: .*--entropy-anneal-steps"),
+    ("--preset pong --max-staleness 3", "--max-staleness: .*--staleness bounded"),
+    ("--preset pong --slack 2", "--slack: .*--consistency ssp or paced"),
+    ("--preset cartpole --no-separate --value-hidden 8", "--value-hidden: .*--separate"),
+    ("--preset cartpole --lstm-forget-bias 1", "--lstm-forget-bias: .*--lstm"),
+    ("--preset pong-a3c --imitation-samples 16", "--imitation-samples: .*--imitation-weight"),
+]
+
+
+@pytest.mark.parametrize(("command", "sentence"), ALONE)
+def test_a_typed_flag_without_effect_is_refused(command: str, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{sentence}.*; leave it out"):
+        parse_with_run(ClusterSettings, command.split(), prog="rl-cluster")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--environment MinAtar/Breakout-v1 --frame-stack 1 --sticky-actions 0",
+        "--environment ALE/Pong-v5 --sticky-actions 0.25 --frame-skip 2",
+        "--preset pong --consistency ssp --slack 2",
+        "--preset pong-a3c --final-entropy-weight 0 --entropy-anneal-steps 9",
+    ],
+)
+def test_a_flag_that_does_something_or_asks_for_nothing_is_taken(command: str) -> None:
+    parse_with_run(ClusterSettings, command.split(), prog="rl-cluster")
+
+
+def test_a_worker_that_gets_its_run_from_the_server_may_have_typed_anything() -> None:
+    """Only the run decides whether it does something, and the server compares it."""
+    command = "--server h:5555 --clip-range 0.2 --sticky-actions 0.25"
+    assert parse_with_run(WorkerSettings, command.split(), prog="rl-worker").overrides
+
+
+def test_each_setting_of_the_table_exists() -> None:
+    known = {key for preset in presets() for key in flat_settings(load_preset(preset).to_dict())}
+    assert WHAT_THEY_NEED.keys() <= known | flat_settings(RunSpec().to_dict()).keys()
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_a_preset_may_have_any_setting(preset: str) -> None:
+    check_effects(load_preset(preset), {})
