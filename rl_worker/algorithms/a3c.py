@@ -10,8 +10,7 @@ an unroll becomes several epochs of minibatches, one push each; self-imitation (
 While a worker collects an unroll, other workers' pushes move the weights. With two workers and 48 pushes per unroll, a
 third of the steps had left the clip range before their own worker learned from them. So the ratio is taken to π₀, the
 policy of the weights at the start of learning; the values of these weights evaluate the unroll too. Each step is
-weighted by min(1, π₀/μ), where μ is the behaviour policy (Hilton, Cobbe, Schulman 2022 separate the two policies;
-Espeholt et al. 2018 truncate at 1).
+weighted by min(1, π₀/μ), where μ is the behaviour policy (Hilton et al. 2022; truncated as in Espeholt et al. 2018).
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +29,7 @@ from rl_worker.environments.spaces import Spaces, mirrored_actions
 from rl_worker.networks.compatibility import check_a3c
 from rl_worker.networks.networks import PolicyValueNetwork
 from rl_worker.networks.policies import Policy, policy_for
-from rl_worker.networks.running_statistics import return_normalization
+from rl_worker.networks.running_statistics import return_normalization, reward_unit
 from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
 
 # Observations. A batch of this size fits into the cache; in batches of a thousand each takes 2.5 times as long.
@@ -130,7 +129,7 @@ class A3C:
         """The whole unroll, or shuffled minibatches of it, for each epoch."""
         settings = self._settings
         if self._imitation is not None:
-            self._imitation.remember(trajectory, self._rewards(trajectory))
+            self._imitation.remember(trajectory, self._rewards(trajectory), unit=reward_unit(self.network.returns))
         for epoch in range(settings.epochs):
             if epoch == 0 or settings.off_policy == "vtrace":  # V-trace's weights depend on the current policy
                 whole = self._judged(trajectory)
@@ -186,7 +185,8 @@ class A3C:
 
     def _drawn(self) -> tuple[Tensor, Remembered] | None:
         """Remembered steps to imitate and their rows of the memory, if there are some."""
-        drawn = None if self._imitation is None else self._imitation.draw(self._settings.imitation_samples)
+        unit = reward_unit(self.network.returns)
+        drawn = None if self._imitation is None else self._imitation.draw(self._settings.imitation_samples, unit=unit)
         if drawn is None:
             return None
         rows, steps = drawn[0], Remembered(*(part.to(self._device) for part in vars(drawn[1]).values()))

@@ -6,6 +6,10 @@ a rare success is taken up from a few games, not from the hundreds that make it 
 return R, the discounted sum of its real rewards, has ended above its value; it is drawn the more often, the more R
 exceeds the value. A return of 0 or less is never imitated: to lose later than expected is no success. A memory belongs
 to one worker, and is lost with it.
+
+Rewards that are divided by a running deviation change their unit as that grows. Returns are remembered in the game's
+own unit and drawn in the newest one, that of the values: otherwise early mediocre games would count as successes for
+ever.
 """
 
 from collections.abc import Iterator
@@ -27,7 +31,7 @@ class Remembered:
 
     observations: Tensor  # [N, ...]
     actions: Tensor  # [N, ...]
-    returns: Tensor  # [N] R
+    returns: Tensor  # [N] R, in the game's own unit while it is remembered
     values: Tensor  # [N] V(s) when the step was taken
 
     def __getitem__(self, rows: Tensor | slice) -> "Remembered":
@@ -50,9 +54,9 @@ class SelfImitation:
         self._next = 0  # row of the next step
         self._count = 0
 
-    def remember(self, trajectory: Trajectory, rewards: Tensor) -> None:
+    def remember(self, trajectory: Trajectory, rewards: Tensor, *, unit: float = 1.0) -> None:
         """
-        Take the steps of an unroll; `rewards` [T, B] are those of the learner.
+        Take the steps of an unroll; `rewards` [T, B] are those of the learner, which were divided by `unit`.
 
         A return in progress keeps at most an environment's share of `capacity` steps, the newest. The steps of a return
         that was cut off are forgotten: it is not known.
@@ -60,22 +64,28 @@ class SelfImitation:
         count = rewards.shape[1]
         self._open = self._open or [[] for _ in range(count)]
         for environment, still_open in enumerate(self._open):
-            for ended in _ended(still_open, environment, trajectory, rewards, most=max(1, self._capacity // count)):
+            most = max(1, self._capacity // count)
+            for ended in _ended(still_open, environment, trajectory, rewards * unit, most=most):
                 steps = replace(ended, returns=_discounted_sums(ended.returns, self._discount))
-                self._keep(steps[steps.returns > steps.values.clamp(min=0)])
+                self._keep(steps[steps.returns / unit > steps.values.clamp(min=0)], unit)
 
-    def draw(self, count: int) -> tuple[Tensor, Remembered] | None:
-        """Rows of the memory and their steps, drawn with replacement; None while it has fewer than `count`."""
+    def draw(self, count: int, *, unit: float = 1.0) -> tuple[Tensor, Remembered] | None:
+        """
+        Rows of the memory and their steps, drawn with replacement; None while it has fewer than `count`.
+
+        The returns of these steps are divided by `unit`, that of the learner's rewards now.
+        """
         if self._kept is None or self._count < count:
             return None
         rows = torch.multinomial(self._priorities[: self._count], count, replacement=True, generator=self._random)
-        return rows, self._kept[rows]
+        steps = self._kept[rows]
+        return rows, replace(steps, returns=steps.returns / unit)
 
     def judge(self, rows: Tensor, advantages: Tensor) -> None:
         """Set how often these rows are drawn, by their (R − V(s))₊ [N] now."""
         self._priorities[rows] = (advantages.float() + SMALLEST_PRIORITY) ** PRIORITY_EXPONENT
 
-    def _keep(self, steps: Remembered) -> None:
+    def _keep(self, steps: Remembered, unit: float) -> None:
         if not len(steps):
             return
         if self._kept is None:
@@ -83,7 +93,7 @@ class SelfImitation:
         rows = (self._next + torch.arange(len(steps))) % self._capacity
         for kept, new in zip(vars(self._kept).values(), vars(steps).values(), strict=True):
             kept[rows] = new
-        self.judge(rows, steps.returns - steps.values)
+        self.judge(rows, steps.returns / unit - steps.values)
         self._next = (self._next + len(steps)) % self._capacity
         self._count = min(self._capacity, self._count + len(steps))
 

@@ -141,6 +141,11 @@ class ReturnNormalization(RunningStatistics):
         return returns.view(-1, 1)
 
 
+def reward_unit(returns: ReturnNormalization | None) -> float:
+    """The deviation that the learner's rewards are divided by now; 1 where they are not normalized."""
+    return 1.0 if returns is None else float(returns.mean_and_deviation()[1])
+
+
 def return_normalization(settings: A3CSettings | ActionValuesSettings) -> ReturnNormalization | None:
     """The normalization of the rewards that an agent with these settings learns from; None: they are not normalized."""
     if settings.reward_normalization == "none":

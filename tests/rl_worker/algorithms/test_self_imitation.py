@@ -29,7 +29,7 @@ class Played:
     memory: SelfImitation
     steps: int = 0
 
-    def unroll(self, *steps: tuple[float, str], value: float = LOW, environments: int = 1) -> None:
+    def unroll(self, *steps: tuple[float, str], value: float = LOW, environments: int = 1, unit: float = 1.0) -> None:
         """Each step is a reward and how it ended: "", "terminated" or "truncated". Its action is its number."""
         seen = experience(self.steps, *(ended for _, ended in steps))
         numbered = Experience(
@@ -43,7 +43,7 @@ class Played:
         trajectory = trajectory_of(
             *[numbered] * environments, recorded=lambda seen: {"values": [value] * len(seen.rewards)}
         )
-        self.memory.remember(trajectory, trajectory.rewards)
+        self.memory.remember(trajectory, trajectory.rewards, unit=unit)
         for buffer in (trajectory.observations, trajectory.actions, trajectory.rewards):
             buffer.zero_()  # as the next unroll overwrites them
 
@@ -91,6 +91,28 @@ def test_a_step_is_remembered_if_its_return_is_above_0_and_its_value(reward: flo
     run = played()
     run.unroll((reward, "terminated"), value=value)
     assert bool(run.remembered()) is kept
+
+
+def test_a_return_is_drawn_in_the_newest_unit_whatever_it_was_when_it_was_earned() -> None:
+    """Two games of the same scores: the unit of rewards grows from 2 to 10 between them, and within the second one."""
+    run = played()
+    run.unroll((3.0, "terminated"), unit=2.0)  # 6 points
+    run.unroll((1.0, ""), unit=2.0)
+    run.unroll((0.4, "terminated"), unit=10.0)  # 2 points, then 4
+    returns = {}
+    for _ in range(200):
+        drawn = run.memory.draw(1, unit=10.0)
+        assert drawn is not None
+        returns[int(drawn[1].actions)] = float(drawn[1].returns)
+        run.memory.judge(drawn[0], torch.zeros(1))
+    assert returns == pytest.approx({0: 0.6, 1: 0.2 + DISCOUNT * 0.4, 2: 0.4})
+
+
+def test_a_return_is_compared_with_a_value_of_its_own_unit() -> None:
+    run = played()
+    run.unroll((1.0, "terminated"), value=1.5, unit=10.0)  # 10 points were less than expected
+    run.unroll((1.6, "terminated"), value=1.5, unit=10.0)
+    assert set(run.remembered()) == {1}
 
 
 def test_a_return_that_was_cut_off_is_forgotten() -> None:
@@ -152,7 +174,7 @@ def test_the_loss_is_that_of_the_unroll_and_the_weighted_one_of_remembered_steps
     assert memory is not None
     rows = torch.zeros(1, dtype=torch.int64)
     steps = Remembered(*(torch.tensor(part) for part in (seen.observations[1:2], seen.actions[1:2], [50.0], [0.0])))
-    memory.draw = lambda count: (rows, steps)  # type: ignore[method-assign]
+    memory.draw = lambda count, *, unit: (rows, steps)  # type: ignore[method-assign]
     x, action, returned = seen.observations[1], int(seen.actions[1]), 50.0
     advantage = returned - MODEL.value(x)
     assert advantage > 0
@@ -175,7 +197,7 @@ def test_a_step_that_is_worth_its_return_by_now_is_no_longer_imitated() -> None:
     memory = imitating._imitation
     assert memory is not None
     low = Remembered(batch.observations[0, :1], batch.actions[0, :1], torch.tensor([-50.0]), torch.tensor([0.0]))
-    memory.draw = lambda count: (torch.zeros(1, dtype=torch.int64), low)  # type: ignore[method-assign]
+    memory.draw = lambda count, *, unit: (torch.zeros(1, dtype=torch.int64), low)  # type: ignore[method-assign]
     assert float(imitating.loss(batch).total.detach()) == pytest.approx(float(learner().loss(batch).total.detach()))
 
 
