@@ -15,6 +15,7 @@ from common.protocol.messages import StatusReply, StatusRequest
 from common.protocol.shards import WHOLE, Shard
 from common.protocol.status import Status
 from common.run_folder.checkpoint_folder import newest_first
+from common.run_folder.paths import BEST
 from common.settings.overrides import resumed_run
 from common.settings.run_settings import run_from_dict
 from common.sockets.curve import ClientKeys
@@ -153,7 +154,9 @@ def _resumed_run(
     _begin_epoch(run, storage, keys=keys, take_back=settings.take_back, draw=draw, is_begun=is_begun, shard=shard)
     if storage.store is not None and claimed is None:  # the run moves there: nothing of it is there yet
         newest, keep = newest_first(storage.checkpoints)[0], run.spec.records.keep_checkpoints
-        storage.store.put(newest, run.lineage, best=False, milestone="", keep=keep)
+        for path in (newest, storage.checkpoints / BEST):
+            if path.exists():
+                storage.store.put(path, run.lineage, best=False, milestone="", keep=keep)
     return run
 
 

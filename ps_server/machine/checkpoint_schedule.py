@@ -31,14 +31,14 @@ BEST_SHARE = 1 / 6  # of the interval has to pass before the best mean return so
 
 
 @dataclass(frozen=True)
-class _Content:
-    """Content of a checkpoint: a version, games, the ledger's accounts, a standby's updates up to this number."""
+class Content:
+    """Content of a checkpoint: a version, the ledger's accounts, games, a standby's updates up to this number."""
 
     version: int
-    episodes: int
-    settings: int
     accounts: dict[str, Any]
-    number: int
+    episodes: int = 0
+    settings: int = 0
+    number: int = 0
 
 
 class CheckpointSchedule:
@@ -60,11 +60,10 @@ class CheckpointSchedule:
         self._hurried = False  # a worker needs one before it is due
         self._hurry_due = now
         self._best_due = now
-        self._writing: _Content | None = None
+        self._writing: Content | None = None
         self._begun = now  # of the one that is being written
         self._age_seconds = self._longest_seconds = 0.0  # of it, at the last tick; of the slowest
-        self._unreleased: list[_Content] = []  # on disk, and not yet at the standby in sync
-        self._milestone = episodes  # episodes at the newest checkpoint of a milestone
+        self._unreleased: list[Content] = []  # on disk, and not yet at the standby in sync
 
     @property
     def is_writing(self) -> bool:
@@ -114,38 +113,23 @@ class CheckpointSchedule:
         else:
             self._hurried = self._hurried or kept > 0
 
-    def is_due(self, version: int, *, best: bool = False, now: float) -> bool:
-        """Whether to begin one now: on request, when it is due and the weights have changed, or early."""
+    def is_due(self, version: int, *, best: bool = False, milestone: bool = False, now: float) -> bool:
+        """Whether to begin one now: on request, when it is due and there is something new, or early."""
         if self.is_writing:
             return False
         # After a failure, perhaps of a full disk, the next is not begun early.
-        early = (self._hurried and now >= self._hurry_due) or (best and now >= self._best_due)
+        early = milestone or (self._hurried and now >= self._hurry_due) or (best and now >= self._best_due)
         if early and not self.failing:
             return True
-        return bool(self._asked) or (now >= self._due and version != self.saved_version)
+        return bool(self._asked) or (now >= self._due and (early or version != self.saved_version))
 
     def is_milestone(self, episodes: int, *, every: int) -> bool:
-        """Whether to begin one now and keep it, because another `every` episodes have been played; 0: never."""
-        return not self.is_writing and every > 0 and episodes // every > self._milestone // every
+        """Whether one that is begun now is to be kept, because another `every` episodes have been played; 0: never."""
+        return not self.is_writing and every > 0 and episodes // every > self.saved_episodes // every
 
-    def started(
-        self,
-        version: int,
-        accounts: dict[str, Any],
-        *,
-        now: float,
-        episodes: int = 0,
-        settings: int = 0,
-        milestone: int | None = None,
-        number: int = 0,
-    ) -> None:
-        """
-        A checkpoint of this version is being written, after so many episodes, perhaps for a milestone. `number` is that
-        of the newest update for a standby.
-        """
-        if milestone is not None:
-            self._milestone = milestone
-        self._writing = _Content(version, episodes, settings, accounts, number)
+    def started(self, content: Content, *, now: float) -> None:
+        """A checkpoint is being written."""
+        self._writing = content
         self._begun, self._age_seconds = now, 0.0
         self._waiting, self._asked = self._asked, {}
         self._due = now + self.every_seconds
@@ -195,12 +179,18 @@ class CheckpointSchedule:
         self.failing = True
         return self._finished()
 
+    def take_requests(self) -> list[tuple[PeerId, int]]:
+        """None can be begun. Returns the requests for it."""
+        asked, self._asked = self._asked, {}
+        return list(asked.items())
+
     def _finished(self) -> list[tuple[PeerId, int]]:
         self._writing, self.is_stalled = None, False
         waiting, self._waiting = self._waiting, {}
         return list(waiting.items())
 
 
+UNSOUND = "the weights, or what the optimizer remembers, hold NaN or Inf"
 NOTHING_TO_GO_BACK_TO = "the weights hold NaN or Inf, and there is nothing to go back to: "
 STALLED = "the disk, or the store, does not take it; training goes on, and it counts when it is written after all"
 
@@ -215,6 +205,10 @@ class Saving:
         self._soundness = soundness
         self._replication = replication
         self._refusals = refusals
+        self._best_before: float | None = None  # mean return of the best checkpoint before the newest was begun
+        self._unsound = 0  # the newest version that could not be saved
+        self._returned_to = ""  # the checkpoint that the run went back to last
+        self._first_since = 0  # version of the first checkpoint since then
 
     def tick(self, run: TrainingRun, *, now: float) -> list[Effect]:
         """Begin one if it is due."""
@@ -222,8 +216,8 @@ class Saving:
             return []
         if self._schedule.stalls(now=now):
             return self._failure_replies(STALLED, self._schedule.stalled())
-        is_due = self._schedule.is_due(run.store.version, best=run.progress.is_better_than_saved, now=now)
-        is_due = is_due or self._milestone(run) is not None
+        best, milestone = run.progress.is_better_than_saved, self._milestone(run) is not None
+        is_due = self._schedule.is_due(run.store.version, best=best, milestone=milestone, now=now)
         return self.begin(run, now=now) if is_due else []
 
     def ask(self, run: TrainingRun | None, peer: PeerId, request: int, *, now: float) -> list[Effect]:
@@ -239,20 +233,14 @@ class Saving:
         """Begin one now, unless there are no weights, or one is being written."""
         if run.store is None or self._schedule.is_writing:
             return []
-        best, milestone = run.progress.save_as_best(), self._milestone(run)
-        record = run.record(now=now)
-        number = self._replication.number
-        self._schedule.started(
-            run.store.version,
-            record["ledger"],
-            episodes=run.progress.episodes,
-            settings=run.adjustments.version,
-            milestone=milestone,
-            number=number,
-            now=now,
-        )
         if not run.store.is_sound():  # useless checkpoints must not replace sound ones
-            return [*self.failed(run, "the weights, or what the optimizer remembers, hold NaN or Inf"), Recall()]
+            return self._not_begun(run.store.version)
+        self._best_before = run.progress.best_saved
+        best, milestone = run.progress.save_as_best(), self._milestone(run)
+        record, number = run.record(now=now), self._replication.number
+        content = Content(run.store.version, record["ledger"], run.progress.episodes, run.adjustments.version, number)
+        self._first_since = self._first_since or run.store.version
+        self._schedule.started(content, now=now)
         keep, steps = run.spec.records.keep_checkpoints, run.progress.global_steps
         return [SaveCheckpoint(run.store.vectors(), record, steps, best=best, keep=keep, milestone=milestone)]
 
@@ -265,30 +253,44 @@ class Saving:
 
     def failed(self, run: TrainingRun, reason: str) -> list[Effect]:
         """The checkpoint could not be written. Training goes on; the next one is tried when it is due."""
-        run.progress.best_saved = None  # this may have been the checkpoint of the best mean return
+        run.progress.best_saved = self._best_before
         return self._failure_replies(reason, self._schedule.failed())
 
     def go_back(
         self, run: TrainingRun, checkpoint: str, vectors: dict[str, Tensor], record: dict[str, Any]
     ) -> list[Effect]:
         """The weights are lost: the run goes on from this checkpoint. Raises CheckpointError if it cannot."""
+        if run.store is not None and run.store.is_sound():
+            return []  # one loss may cause two Recalls
         lost = f"the weights hold NaN or Inf; applied since they were sound: pushes of {self._soundness.suspects()}"
-        if not self._soundness.returned(checkpoint):
-            raise CheckpointError(f"{lost}. Going back to {checkpoint} has not helped: take smaller steps")
+        is_first = record.get("version") == self._first_since  # it holds little but what the run went back to
+        origin = (is_first and self._returned_to) or checkpoint
+        if not self._soundness.returned(origin):
+            raise CheckpointError(f"{lost}. Going back to {origin} has not helped: take smaller steps")
         try:
             run.go_back(vectors, record)
         except (CheckpointError, SchemaMismatch, KeyError) as error:
             raise CheckpointError(NOTHING_TO_GO_BACK_TO + str(error)) from error
+        self._returned_to, self._first_since = origin, 0
+        self._schedule.hurry()  # a server that is resumed from an older one would apply the ruinous pushes again
         note = Note(f"{lost}. Going on from {checkpoint}, without the updates since", warning=True)
         return [note, *self._replication.begin_anew()]
 
+    def _not_begun(self, version: int) -> list[Effect]:
+        """The weights are not sound. The run goes back, or ends if it cannot: then the weights stay as they are."""
+        refusals = self._refuse(self._schedule.take_requests(), UNSOUND)
+        if version == self._unsound:
+            return refusals
+        self._unsound = version
+        return [Note(f"no checkpoint is written: {UNSOUND}", warning=True), *refusals, Recall()]
+
     def _failure_replies(self, reason: str, requests: Sequence[tuple[PeerId, int]]) -> list[Effect]:
-        effects: list[Effect] = [Note(f"checkpoint failed: {reason}", warning=True)]
         self._schedule.error = sentence = as_text(reason, LONGEST_SENTENCE)
-        for peer, request in requests:
-            self._refusals.counts["checkpoint_failed"] += 1
-            effects.append(Send(peer, Refused(request=request, code="checkpoint_failed", reason=sentence)))
-        return effects
+        return [Note(f"checkpoint failed: {reason}", warning=True), *self._refuse(requests, sentence)]
+
+    def _refuse(self, requests: Sequence[tuple[PeerId, int]], reason: str) -> list[Effect]:
+        self._refusals.counts.update({"checkpoint_failed": len(requests)} if requests else {})
+        return [Send(peer, Refused(request=one, code="checkpoint_failed", reason=reason)) for peer, one in requests]
 
     def _milestone(self, run: TrainingRun) -> int | None:
         """Episodes so far, if a checkpoint begun now would be that of a milestone."""

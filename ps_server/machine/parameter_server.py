@@ -19,7 +19,7 @@ from common.protocol.status import Status
 from common.protocol.wire import Buffer
 from ps_server.machine.admission import Admission, Undecided
 from ps_server.machine.checkpoint_schedule import NOTHING_TO_GO_BACK_TO, CheckpointSchedule, Saving
-from ps_server.machine.effects import Effect, Note, Send
+from ps_server.machine.effects import Effect, Note, Recall, Send
 from ps_server.machine.ending import Ending, is_fenced_by
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.membership import Member, Membership, PeerId
@@ -151,7 +151,9 @@ class ParameterServer:
             effects += self.pushes.settle_ready(now=now)
         effects += [*self.pushes.grant_credit(now=now), *self._end_if_over(now=now)]
         if self.run is not None and self.phase not in (Phase.HANDING_OVER, Phase.FENCED):
-            effects += [*self.pushes.watch_weights(), *self._saving.tick(self.run, now=now)]
+            effects += self.pushes.watch_weights()
+            if not any(isinstance(effect, Recall) for effect in effects):  # else there is nothing to save
+                effects += self._saving.tick(self.run, now=now)
         return effects + self.ending.tick(now=now) + self._operators.tick(now=now)
 
     def noted(self, note: Note, *, now: float) -> list[Effect]:

@@ -158,6 +158,8 @@ class Standby:
         self._last_request += 1
         if not self._has_state:
             return [SendToPrimary(messages.Follow(request=self._follow, address=self.address))]
+        # A reply to an older one would not count, and while the primary is dead there is none.
+        self._beats = {beat: sent for beat, sent in self._beats.items() if now - sent < LEASE_SECONDS}
         self._beats[self._last_request] = now
         return [self._acknowledge(request=self._last_request)]
 

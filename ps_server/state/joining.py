@@ -43,6 +43,7 @@ def record_for(records: Sequence[dict[str, Any]], shard: Shard, ledger: dict[str
         "lineage": msgspec.to_builtins(_lineage_of(lineage, shard)),
         "version": max(record["version"] for record in records),
         "target_version": max(record["target_version"] for record in records),
+        "progress": furthest["progress"] | {"best_saved": None},  # its best checkpoint is of other ranges
         "ledger": ledger,
         "standby": "",
         "primary": "",

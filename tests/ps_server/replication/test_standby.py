@@ -11,6 +11,7 @@ from ps_server.machine.effects import Exit, Reported, SaveCheckpoint, Send
 from ps_server.machine.ending import FAREWELL_SECONDS
 from ps_server.machine.phases import Phase
 from ps_server.replication.replication import LEASE_SECONDS
+from ps_server.replication.standby import BEAT_SECONDS
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.standby_transcripts import PRIMARY, STANDBY, TAKEOVER_SECONDS, WithStandby
 from tests.ps_server.transcripts import (
@@ -239,6 +240,15 @@ def test_a_standby_that_missed_a_later_epoch_does_not_take_over_in_an_earlier_on
     server.silence(2.0)
     hello = server.hello_of("a", **later(10**15))
     assert refusal([one for one in server.ask_standby(hello) if isinstance(one, Send)]).code == "lacking"
+
+
+def test_a_standby_whose_primary_is_dead_for_days_does_not_grow() -> None:
+    server = WithStandby.following()
+    server.silence(2 * LEASE_SECONDS)
+    assert len(server.standby._beats) <= LEASE_SECONDS / BEAT_SECONDS
+    server.is_cut = False
+    server.pass_time(1.0)
+    assert server.standby._confirmed > server.now - 1.0, "replies to new ones count as before"
 
 
 def test_a_claim_of_a_later_epoch_without_its_proof_keeps_no_standby_from_taking_over() -> None:

@@ -10,7 +10,17 @@ from ps_server.machine.effects import Note, Recall, SaveCheckpoint, Send
 from ps_server.machine.phases import Phase
 from ps_server.state.soundness import MOST_RETURNS
 from tests.ps_server.standby_transcripts import WithStandby
-from tests.ps_server.transcripts import Transcript, encoded, notes, only, received, sends
+from tests.ps_server.transcripts import (
+    CHECKPOINT_SECONDS,
+    EPOCH,
+    Transcript,
+    encoded,
+    notes,
+    only,
+    received,
+    restored_run,
+    sends,
+)
 
 # With an ε that is 0 in float32, a gradient of 0 is divided by 0: a sane push ruins the weights.
 FRAGILE: dict[str, Any] = {"optimizer": {"name": "rmsprop", "epsilon": 1e-300}, "schedule": {"learning_rate": 1.0}}
@@ -80,7 +90,81 @@ def test_nothing_that_is_not_finite_is_saved(is_slot: bool) -> None:
     assert not any(isinstance(effect, SaveCheckpoint) for effect in effects)
     only(Recall, effects)
     assert "hold NaN or Inf" in only(Note, effects).text
-    assert server.machine.checkpoints.failures == 1
+    assert server.machine.save(now=server.now) == [], "if there is no way back, it is not tried again"
+
+
+def test_ruined_weights_are_no_failure_of_the_disk() -> None:
+    """Workers with a full resend buffer dropped settled pushes, although the disk was fine."""
+    server, checkpoint = ruined()
+    effects = server.say("admin", messages.CheckpointRequest(request=9))
+    only(Recall, effects)
+    refused = only(Send, effects).message
+    assert isinstance(refused, messages.Refused)
+    assert (refused.code, refused.request) == ("checkpoint_failed", 9)
+    assert "hold NaN or Inf" in refused.reason
+    assert server.heartbeat("a").saving
+    assert (server.machine.checkpoints.failures, server.machine.checkpoints.error) == (0, "")
+    assert not server.machine.checkpoints.is_writing
+    go_back(server, checkpoint)
+    assert only(SaveCheckpoint, server.after(0.25)).record["ledger"]["a"]["through"] == 1
+
+
+def test_weights_that_are_ruined_when_a_checkpoint_is_due_are_told_once() -> None:
+    server, checkpoint = ruined()
+    effects = server.after(CHECKPOINT_SECONDS)
+    only(Recall, effects)
+    assert not any("checkpoint" in note for note in notes(effects))
+    go_back(server, checkpoint)
+    assert server.machine.phase is Phase.SERVING
+
+
+def test_one_event_that_shows_itself_twice_counts_as_one_return() -> None:
+    """A push that ruins the weights and ends the run shows itself at the end of the run and in the next tick."""
+    server, checkpoint = ruined()
+    for sequence in range(2, 2 + MOST_RETURNS):
+        only(Recall, server.after(0.25))
+        go_back(server, checkpoint)
+        assert go_back(server, checkpoint) == [], "the weights are sound again"
+        server.push("a", sequence, RUINOUS)
+    assert server.machine.phase is Phase.SERVING
+
+
+def test_the_checkpoints_that_are_written_after_going_back_hide_no_run_that_ruins_its_weights_for_ever() -> None:
+    server, checkpoint = ruined()
+    for sequence in range(2, 2 + MOST_RETURNS):
+        only(Recall, server.after(0.25))
+        go_back(server, checkpoint, f"checkpoint-{sequence}")
+        checkpoint = only(SaveCheckpoint, server.after(0.25))
+        server.machine.checkpoint_saved("after going back")
+        server.push("a", sequence, RUINOUS)
+    only(Recall, server.after(0.25))
+    assert "Going back to checkpoint-2 has not helped" in notes(go_back(server, checkpoint, "checkpoint-9"))[0]
+    assert server.machine.phase is Phase.DRAINING
+
+
+def test_a_run_that_trains_on_until_another_checkpoint_is_due_has_helped_itself() -> None:
+    server, checkpoint = ruined()
+    for sequence in range(2, 20, 2):
+        only(Recall, server.after(0.25))
+        go_back(server, checkpoint, f"checkpoint-{sequence}")
+        server.after(0.25)
+        server.machine.checkpoint_saved("after going back")
+        server.push("a", sequence)
+        checkpoint = server.save_and_complete()
+        server.push("a", sequence + 1)
+        server.run.weights.flat[1] = float("nan")
+    assert server.machine.phase is Phase.SERVING
+
+
+def test_after_going_back_a_checkpoint_is_written_at_once_so_that_a_restart_applies_nothing_ruinous_again() -> None:
+    server, checkpoint = ruined()
+    server.after(0.25)
+    go_back(server, checkpoint)
+    saved = only(SaveCheckpoint, server.after(0.25))
+    again = Transcript(restored_run(saved.vectors, saved.record, epoch=EPOCH + 1))
+    again.hello("a")
+    assert again.push("a", 1, RUINOUS).verdict == "duplicate"
+    assert again.run.weights.is_sound()
 
 
 def test_large_weights_do_not_count_as_ruined() -> None:

@@ -10,7 +10,7 @@ from common.errors import CheckpointError, SettingsError
 from common.program.flags import parse_with_run
 from common.protocol.shards import Shard
 from common.protocol.tensors import Schema, TensorSpec
-from common.run_folder.checkpoint_file import write_checkpoint
+from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from common.run_folder.paths import CHECKPOINTS, checkpoint_name, shard_folder
 from ps_server.settings import ServerSettings
 from ps_server.shell.lineage_file import read_lineage, write_lineage
@@ -31,7 +31,7 @@ def place_of(number: int, of: int) -> Shard:
     return Shard(number=number, addresses=tuple(f"127.0.0.1:{5000 + one}" for one in range(of)))
 
 
-def a_sharded_run(folder: Path, of: int, *, steps: int = 0) -> Path:
+def a_sharded_run(folder: Path, of: int, *, steps: int = 0, best_saved: float | None = None) -> Path:
     """A run with a checkpoint of each of its shards."""
     for number in range(1, of + 1):
         lineage = Lineage.begun(f"{number:016x}", secret="s", draw=1, shard=place_of(number, of))
@@ -40,6 +40,7 @@ def a_sharded_run(folder: Path, of: int, *, steps: int = 0) -> Path:
         schema = WHOLE.of_shard(number, of)
         run.seed(schema, torch.full((schema.size,), float(number)))
         run.progress.global_steps = steps
+        run.progress.best_mean = run.progress.best_saved = best_saved
         path = shard_folder(folder, number, of) / CHECKPOINTS / checkpoint_name(steps)
         path.parent.mkdir(parents=True)
         write_checkpoint(path, run.weights.vectors(), run.record(now=0.0))
@@ -90,6 +91,14 @@ def test_an_empty_folder_of_a_shard_begins_with_the_run_when_its_place_is_given(
         join(own, None)
     assert join(own, place_of(2, 2)) == own
     assert (own / CHECKPOINTS / checkpoint_name(100)).exists()
+
+
+def test_a_new_shard_has_no_best_checkpoint_yet(tmp_path: Path) -> None:
+    """Its folder has none: it stayed so until the mean return of the old one was beaten."""
+    run = a_sharded_run(tmp_path / "run", 2, best_saved=20.0)
+    _, record = read_checkpoint(join(run, place_of(1, 4)) / CHECKPOINTS / checkpoint_name(0))
+    assert record["progress"]["best_saved"] is None
+    assert record["progress"]["best_mean"] == 20.0
 
 
 def test_checkpoints_of_a_shard_go_below_the_run_in_a_store_however_it_is_named(tmp_path: Path) -> None:

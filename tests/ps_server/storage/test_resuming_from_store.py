@@ -5,11 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from common.errors import CheckpointError, Fenced, Replaced, SettingsError
 from common.program.flags import parse_with_run
+from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from common.run_folder.checkpoint_folder import newest_first
-from common.run_folder.paths import CHECKPOINTS
+from common.run_folder.paths import BEST, CHECKPOINTS
 from ps_server import starting
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.settings import ServerSettings
@@ -71,6 +73,19 @@ def test_a_run_of_a_folder_moves_into_an_empty_store(tmp_path: Path, url: str) -
     started(folder, url, "--resume", str(folder), "--checkpoint-dir", url)
     shutil.rmtree(folder)
     assert started(tmp_path / "elsewhere", url, "--resume", url).version == 1
+
+
+def test_a_run_that_moves_into_a_store_takes_its_best_checkpoint_along(tmp_path: Path, url: str) -> None:
+    folder = a_folder(tmp_path / "first", FIRST)
+    (newest,) = newest_first(folder / CHECKPOINTS)
+    vectors, record = read_checkpoint(newest)
+    write_checkpoint(folder / CHECKPOINTS / BEST, {**vectors, "weights": vectors["weights"] + 7}, record)
+    started(folder, url, "--resume", str(folder), "--checkpoint-dir", url)
+    shutil.rmtree(folder)
+    assert torch.equal(trained_in_store(url).weights, vectors["weights"] + 7)
+    elsewhere = started(tmp_path / "elsewhere", url, "--resume", url)
+    assert elsewhere.run is not None
+    assert torch.equal(elsewhere.run.weights.flat, vectors["weights"]), "the run goes on from the newest"
 
 
 def test_an_empty_store_is_an_error_for_an_empty_folder(tmp_path: Path, url: str) -> None:
