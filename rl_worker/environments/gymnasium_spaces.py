@@ -52,52 +52,33 @@ class ActionCodec:
     def __init__(self, settings: Environment, space: Space[Any]) -> None:
         """Raises SettingsError if the space is not supported."""
         self.environment = settings.id
-        self._space: Any = space
-        self._squashes = settings.box_actions == "squashed"
-        self.table: NDArray[np.int64] | None = None  # the environment's number of each action of a Discrete space
+        self._options = 0  # of a Discrete space
+        self._table: NDArray[np.int64] | None = None  # which of them each action is
         if isinstance(space, Discrete):
-            self.table = action_table(settings, int(space.n)) + int(space.start)
-            self.actions: ActionSpace = DiscreteActions(len(self.table))
+            self._options = int(space.n)
+            self._table = action_table(settings, self._options)
+            self.actions: ActionSpace = DiscreteActions(len(self._table), numbers=self._table + int(space.start))
             return
         if settings.actions:
             raise SettingsError(f"--actions: {settings.id} has the action space {space}; leave --actions out")
-        if isinstance(space, MultiDiscrete):
-            self.actions = MultiDiscreteActions(tuple(int(count) for count in space.nvec.ravel()))
-        elif isinstance(space, MultiBinary):
-            self.actions = MultiDiscreteActions((2,) * int(np.prod(space.shape)))
-        elif isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
-            self.actions = BoxActions(space.low.astype(np.float32).ravel(), space.high.astype(np.float32).ravel())
-            if self._squashes and not space.is_bounded():
-                raise SettingsError(f"--box-actions squashed: {settings.id} has unbounded actions {space}; use clipped")
-        else:
-            raise SettingsError(
-                f"--environment {settings.id}: its action space is {space}; supported are Discrete, MultiDiscrete, "
-                "MultiBinary and Box of floating-point numbers"
-            )
+        self.actions = _several(space) or _real(settings, space)
 
     def native(self, actions: Actions) -> Any:
         """[B, ...] as the environment takes them."""
-        if self.table is not None:
-            return self.table[actions]
-        if isinstance(self.actions, BoxActions):
-            low, high = self.actions.low, self.actions.high
-            within = low + (high - low) * (np.tanh(actions) + 1) / 2 if self._squashes else np.clip(actions, low, high)
-            return within.reshape(len(actions), *self._space.shape).astype(self._space.dtype)
-        shaped = actions.reshape(len(actions), *self._space.shape)
-        return (shaped + getattr(self._space, "start", 0)).astype(self._space.dtype)
+        return self.actions.native(actions)
 
     def mask(self, given: Any) -> NDArray[np.uint8]:
         """[M]: the environment's mask for the agent's actions."""
         parts = given if isinstance(given, tuple | list) else (given,)  # Gymnasium's MultiDiscrete has a tuple of masks
         mask = np.concatenate([np.asarray(part).ravel() for part in parts]).astype(np.bool_)
-        size = mask_size(self.actions) if self.table is None else int(self._space.n)
+        size = mask_size(self.actions) if self._table is None else self._options
         if len(mask) != size:
             raise SettingsError(
                 f"--environment {self.environment}: its action mask has {len(mask)} elements, and its actions {size}; "
                 "with --action-mask none it is ignored"
             )
-        if self.table is not None:
-            mask = mask[self.table - int(self._space.start)]
+        if self._table is not None:
+            mask = mask[self._table]
         return usable_mask(self.actions, mask).astype(np.uint8)
 
 
@@ -174,6 +155,30 @@ class ArrayObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
 def shows_masks(environment: gymnasium.Env[Any, Any]) -> bool:
     """The environment gives masks in `info`. Resets it."""
     return MASK in environment.reset(seed=0)[1]
+
+
+def _several(space: Space[Any]) -> MultiDiscreteActions | None:
+    """The actions of a space of several choices; None of another space."""
+    if isinstance(space, MultiDiscrete):
+        counts, starts = (tuple(map(int, numbers.ravel())) for numbers in (space.nvec, space.start))
+        return MultiDiscreteActions(counts, starts, space.nvec.shape, np.dtype(space.dtype))
+    if isinstance(space, MultiBinary):
+        counts = (2,) * int(np.prod(space.shape))
+        return MultiDiscreteActions(counts, shape=space.shape, dtype=np.dtype(space.dtype))
+    return None
+
+
+def _real(settings: Environment, space: Space[Any]) -> BoxActions:
+    """The actions of a Box of real numbers. Raises SettingsError for another space, and for bounds missing."""
+    if not (isinstance(space, Box) and np.issubdtype(space.dtype, np.floating)):
+        raise SettingsError(
+            f"--environment {settings.id}: its action space is {space}; supported are Discrete, MultiDiscrete, "
+            "MultiBinary and Box of floating-point numbers"
+        )
+    squashed = settings.box_actions == "squashed"
+    if squashed and not space.is_bounded():
+        raise SettingsError(f"--box-actions squashed: {settings.id} has unbounded actions {space}; use clipped")
+    return BoxActions(space.low.ravel(), space.high.ravel(), squashed=squashed, shape=space.shape)
 
 
 def _leaves(space: Space[Any], read: Read, found: list[tuple[Read, Space[Any]]]) -> None:

@@ -106,9 +106,10 @@ class VectorEnvironments:
         if AutoresetMode(self._env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)) != AutoresetMode.SAME_STEP:
             raise SettingsError(f"{flag}: {SAME_STEP}")
         self.count = count
+        self._ignores_masks = settings.action_mask == "none"
         self._space = self._env.single_observation_space
         self._codec = ActionCodec(settings, self._env.single_action_space)
-        masks = "none" if settings.action_mask == "none" or not _has_mask(self._space) else "key"
+        masks = "none" if self._ignores_masks or not _has_mask(self._space) else "key"
         self._shown = ArrayObservation(
             _Spaces(self._space, self._env.single_action_space),
             self._codec,
@@ -124,7 +125,14 @@ class VectorEnvironments:
         }
 
     def reset(self, seed: int) -> Observations:
-        return self._arrays(self._env.reset(seed=seed)[0])
+        seen, info = self._env.reset(seed=seed)
+        if MASK in info and self.observations.mask is None and not self._ignores_masks:
+            raise SettingsError(
+                f"--environment {self.description['environment']}: this vector environment gives masks in `info`, and "
+                f"there they are read of single environments alone; put {MASK} into its Dict observation, or ignore it "
+                "with --action-mask none"
+            )
+        return self._arrays(seen)
 
     def step(self, actions: Actions) -> Stepped:
         seen, rewards, terminated, truncated, info = self._env.step(self._codec.native(actions))

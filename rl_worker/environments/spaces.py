@@ -4,6 +4,9 @@ The spaces of B environments: the observation space and the action spaces, the s
 Most observations are one array. Those with several parts (images, a vector, an action mask) are packed: a row of bytes
 for each observation, so that everything between an environment and a network handles one array. Only the network reads
 the parts.
+
+An agent acts in a space of its own, so that a network needs no more than the space's size; `native` gives what the
+environment takes for its actions.
 """
 
 import re
@@ -22,6 +25,7 @@ Mask = NDArray[np.bool_]  # [B, M] True: allowed
 
 SIDE = re.compile("LEFT|RIGHT")  # in the name of an action
 ALIGNMENT = 4  # bytes: a part of float32 can be read in place
+NEARLY_ONE = 1 - 1e-7  # whose inverse tanh is finite
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ class DiscreteActions:
 
     count: int
     names: tuple[str, ...] = field(default=(), compare=False)  # of the actions, where the environment has names
+    numbers: NDArray[np.int64] | None = field(default=None, compare=False)  # [count] the environment's; None: not said
 
     def sample(self, random: np.random.Generator, size: int, mask: Mask | None = None) -> Actions:
         """`size` random actions, of those that the mask allows."""
@@ -100,12 +105,19 @@ class DiscreteActions:
         chosen: Actions = np.where(mask, random.random(mask.shape), -1.0).argmax(-1)
         return chosen
 
+    def native(self, actions: Actions) -> Any:
+        """[B] as the environment takes them, where its numbers are said; otherwise as they are."""
+        return actions if self.numbers is None else self.numbers[actions]
+
 
 @dataclass(frozen=True)
 class MultiDiscreteActions:
     """K choices at once, each of 0 … counts[k] − 1. A mask has one element for each option of each choice, in turn."""
 
     counts: tuple[int, ...]
+    starts: tuple[int, ...] = field(default=(), compare=False)  # the environment's number of each first option; (): 0
+    shape: tuple[int, ...] | None = field(default=None, compare=False)  # of the environment's; None: [K]
+    dtype: np.dtype[Any] = field(default=np.dtype(np.int64), compare=False)  # likewise
 
     def sample(self, random: np.random.Generator, size: int, mask: Mask | None = None) -> Actions:
         """`size` random actions, of those that the mask allows."""
@@ -113,20 +125,44 @@ class MultiDiscreteActions:
         choices = zip(self.counts, masks, strict=True)
         return np.stack([DiscreteActions(count).sample(random, size, part) for count, part in choices], axis=-1)
 
+    def native(self, actions: Actions) -> Any:
+        """[B, K] → [B, *shape] as the environment takes them."""
+        shifted = actions + np.array(self.starts) if self.starts else actions
+        shape = actions.shape[1:] if self.shape is None else self.shape
+        return shifted.reshape(len(actions), *shape).astype(self.dtype)
+
 
 @dataclass(frozen=True, eq=False)
 class BoxActions:
-    """A real vector between two bounds, which may be infinite. A masked element is 0 and does not count."""
+    """
+    A real vector, which the environment gets between two bounds, which may be infinite.
 
-    low: NDArray[np.float32]  # [A]
-    high: NDArray[np.float32]  # [A]
+    The agent's numbers have no bounds: theirs are clipped, or squashed by a tanh that is scaled to the bounds. A masked
+    number is 0 for the agent and does not count.
+    """
+
+    low: NDArray[np.floating[Any]]  # [A] in the environment's own type
+    high: NDArray[np.floating[Any]]  # [A]
+    squashed: bool = False
+    shape: tuple[int, ...] | None = None  # of the environment's actions; None: [A]
 
     def sample(self, random: np.random.Generator, size: int, mask: Mask | None = None) -> Actions:
-        """`size` random actions; a missing bound counts as ±1."""
-        low = np.where(np.isfinite(self.low), self.low, np.minimum(-1, self.high - 1))
-        high = np.where(np.isfinite(self.high), self.high, np.maximum(1, low + 1))
-        actions = random.uniform(low, high, (size, len(low))).astype(np.float32)
+        """`size` random actions, which the environment gets uniformly; a missing bound counts as ±1."""
+        if self.squashed:
+            actions = np.arctanh(random.uniform(-NEARLY_ONE, NEARLY_ONE, (size, len(self.low)))).astype(np.float32)
+        else:
+            low = np.where(np.isfinite(self.low), self.low, np.minimum(-1, self.high - 1))
+            high = np.where(np.isfinite(self.high), self.high, np.maximum(1, low + 1))
+            actions = random.uniform(low, high, (size, len(low))).astype(np.float32)
         return actions if mask is None else np.where(mask, actions, np.float32(0))
+
+    def native(self, actions: Actions) -> Any:
+        """[B, A] → [B, *shape] as the environment takes them, in its type and within its bounds."""
+        low, high = self.low.astype(np.float32), self.high.astype(np.float32)
+        within = low + (high - low) * (np.tanh(actions) + 1) / 2 if self.squashed else np.clip(actions, low, high)
+        # A bound may be no float32, and rounding may lead beyond one.
+        bounded = np.clip(within.astype(self.low.dtype), self.low, self.high)
+        return bounded.reshape(len(actions), *(self.low.shape if self.shape is None else self.shape))
 
 
 ActionSpace = DiscreteActions | MultiDiscreteActions | BoxActions

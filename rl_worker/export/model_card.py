@@ -40,8 +40,8 @@ A policy of the preset `{preset}` ({algorithm}), after {steps:,} steps and {minu
 from rl_worker import load_policy
 
 policy = load_policy("."{imports})
-policy.reset()
-action = policy.act(observation)  # {observations}
+policy.reset()  # before the first observation of each game
+action = policy.act(observation)  # {observations}; the action is what the environment's step takes
 ```
 
 `rl-eval --checkpoint .{flags}` plays full games with it. `settings.toml` has every setting of the run:

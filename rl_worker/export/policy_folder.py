@@ -65,7 +65,7 @@ def write_model(
     record = {
         "run": acting.to_dict(),
         "schema": Schema(spec for spec in schema.specs if spec.name in tensors).to_list(),
-        "spaces": to_record(spaces),
+        "spaces": to_record(spaces, run.environment),
         "global_steps": global_steps,
         "minutes": minutes,
     }
@@ -85,7 +85,8 @@ def read_model(path: Path) -> ExportedPolicy:
             schema = Schema.from_list(record["schema"])
             weights = flatten({spec.name: file.get_tensor(spec.name) for spec in schema.specs})
         schema.views(weights)  # raises if the lengths differ
-        run, spaces = run_from_dict(record["run"], source=str(path)), from_record(record["spaces"])
+        run = run_from_dict(record["run"], source=str(path))
+        spaces = from_record(record["spaces"], run.environment)
         return ExportedPolicy(run, schema, weights, spaces, record["global_steps"], record["minutes"])
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error

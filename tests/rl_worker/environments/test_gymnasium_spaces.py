@@ -12,7 +12,7 @@ from common.errors import SettingsError
 from common.settings.run_spec import Environment
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
-from rl_worker.environments.spaces import DiscreteActions, MultiDiscreteActions
+from rl_worker.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions
 from rl_worker.networks.packed_parts import part_of
 
 NUMBER = Box(-1, 1, (2,), np.float64)
@@ -149,6 +149,48 @@ def test_squashed_actions_stay_within_their_bounds_and_reach_both(made: Any) -> 
     environments.step(np.array([[0.0, 0.0], [-20.0, 20.0]], np.float32))
     taken = [game.unwrapped.taken[0] for game in environments._env.envs]
     np.testing.assert_allclose(taken, [[0, 2], [-1, 4]], atol=1e-6)
+
+
+@pytest.mark.parametrize("box_actions", ["clipped", "squashed"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("low", "high"), [(-0.1, 0.1), (-0.3, 0.1), (0.1, 0.7), (-3.14, 2.7)])
+def test_no_rounding_leads_real_actions_out_of_their_space(
+    made: Any, low: float, high: float, dtype: Any, box_actions: str
+) -> None:
+    space = Box(dtype(low), dtype(high), (1,), dtype)
+    environments = made(NUMBER, space, box_actions=box_actions)
+    environments.reset(0)
+    environments.step(np.array([[-1000.0], [1000.0]], np.float32))
+    taken = [game.unwrapped.taken[0] for game in environments._env.envs]
+    assert all(space.contains(action) for action in taken), taken
+    np.testing.assert_allclose(taken, [space.low, space.high], rtol=1e-6)
+
+
+@pytest.mark.parametrize("box_actions", ["clipped", "squashed"])
+def test_random_play_is_uniform_for_the_environment_however_real_actions_stay_in_their_bounds(
+    made: Any, box_actions: str
+) -> None:
+    environments = made(NUMBER, Box(np.float32([0, -2]), np.float32([100, 2])), box_actions=box_actions)
+    assert isinstance(environments.actions, BoxActions)
+    sampled = environments.actions.sample(np.random.default_rng(0), 20_000)
+    assert sampled.dtype == np.float32
+    assert np.isfinite(sampled).all()
+    found = np.quantile(environments._codec.native(sampled), [0.1, 0.25, 0.5, 0.75, 0.9], axis=0)
+    np.testing.assert_allclose(found / [100, 4] + [0, 0.5], np.repeat([[0.1, 0.25, 0.5, 0.75, 0.9]], 2, 0).T, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("box_actions", "low", "high", "expected"),
+    [("clipped", -1, 3, 0), ("clipped", 0.5, 2, 0.5), ("clipped", -2, -1, -1), ("squashed", 0.5, 2, 1.25)],
+)
+def test_a_masked_number_is_zero_or_the_bound_nearest_to_it_or_squashed_the_middle(
+    made: Any, box_actions: str, low: float, high: float, expected: float
+) -> None:
+    space = Box(np.float32(low), np.float32(high), (1,))
+    environments = made(NUMBER, space, np.zeros(1, np.int8), box_actions=box_actions)
+    forbidden = mask_of(environments, environments.reset(0))
+    environments.step(environments.actions.sample(np.random.default_rng(0), 2, np.array(forbidden, np.bool_)))
+    assert [game.unwrapped.taken[0].tolist() for game in environments._env.envs] == [[expected]] * 2
 
 
 def test_actions_without_bounds_cannot_be_squashed(made: Any) -> None:

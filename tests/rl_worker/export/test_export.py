@@ -1,5 +1,6 @@
 """A policy that is taken away: its folder, how it plays there, and the network as ONNX."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 from common.errors import CheckpointError, SettingsError
 from common.settings.run_settings import run_from_dict, with_settings
-from common.settings.run_spec import RunSpec
+from common.settings.run_spec import Environment, RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.environments.make import make_environments
 from rl_worker.environments.spaces import (
@@ -121,7 +122,9 @@ def test_the_memory_of_a_policy_is_that_of_one_game(tmp_path: Path) -> None:
     ids=["Box", "Atari", "packed"],
 )
 def test_spaces_come_back_as_they_were(tmp_path: Path, spaces: PolicySpaces) -> None:
-    assert to_record(from_record(to_record(spaces))) == to_record(spaces)
+    settings = Environment()
+    record = to_record(spaces, settings)
+    assert to_record(from_record(json.loads(json.dumps(record)), settings), settings) == record
     exported(tmp_path, a_run(), spaces)
     policy = load_policy(tmp_path)
     assert policy.observations == spaces.observations
@@ -199,7 +202,10 @@ def test_a_folder_that_exists_is_not_written_into(tmp_path: Path) -> None:
 NETWORKS = {
     "vector": (numbers(4), {"network": {"hidden": [8]}}),
     "pixels": (pixels(4, 42, 42), {"network": {"name": "conv42", "hidden": [8]}}),
-    "normalised pixels": (pixels(4, 42, 42), {"network": {"name": "conv42", "normalization": "random_play"}}),
+    "normalised pixels": (
+        pixels(4, 42, 42),
+        {"network": {"name": "conv42", "normalization": "random_play"}, "environment": {"id": "ALE/Pong-v5"}},
+    ),
     "LSTM": (numbers(4), {"network": {"hidden": [8], "lstm": 6}}),
     "separate with LSTM": (numbers(4), {"network": {"hidden": [8], "lstm": 6, "separate": True}}),
     "running scale": (numbers(4), {"network": {"hidden": [8], "normalization": "running"}}),

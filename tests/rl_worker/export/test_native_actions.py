@@ -1,0 +1,136 @@
+"""What a loaded policy returns is what the environment takes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
+from safetensors import safe_open
+
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import Environment, RunSpec
+from rl_worker.agent import build_agent
+from rl_worker.environments.gymnasium_spaces import ActionCodec
+from rl_worker.environments.spaces import ActionSpace, DiscreteActions
+from rl_worker.export.policy import Policy, load_policy
+from rl_worker.export.policy_folder import MODEL, write_model
+from rl_worker.export.spaces_record import PolicySpaces
+from rl_worker.networks.flat_network import FlatNetwork
+from tests.rl_worker.observation_spaces import numbers
+from tests.rl_worker.play.test_evaluation import checkpoint
+
+ROOT = Path(__file__).parents[3]
+SEEN = np.ones(3, np.float32)
+
+
+def a_run(**environment: Any) -> RunSpec:
+    return run_from_dict({"seed": 3, "environment": environment, "network": {"hidden": [8]}}, source="test")
+
+
+def exported(folder: Path, run: RunSpec, actions: ActionSpace) -> tuple[Policy, Any]:
+    """A fresh network, written and loaded again, and its agent."""
+    spaces = PolicySpaces(numbers(3), actions)
+    agent = build_agent(run, spaces, device=torch.device("cpu"), seed=0)
+    network = FlatNetwork(agent.network)
+    write_model(folder / MODEL, run, network.schema, network.weights, spaces, global_steps=5, minutes=0.1)
+    return load_policy(folder), agent
+
+
+def forget_native_actions(path: Path) -> None:
+    """Make a file that ps-rl wrote before it recorded them."""
+    with safe_open(path, framework="pt") as file:
+        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    record = json.loads(metadata["record"])
+    for name in ("numbers", "starts", "shape", "dtype", "squashed"):
+        record["spaces"]["actions"].pop(name, None)
+    safetensors.torch.save_file(tensors, path, metadata | {"record": json.dumps(record)})
+
+
+@pytest.mark.parametrize(
+    ("space", "settings"),
+    [
+        (Discrete(4, start=-2), {}),
+        (Discrete(4, start=10), {"actions": (3, 1)}),
+        (MultiDiscrete([[2, 2], [2, 3]], start=[[5, 0], [0, 7]]), {}),
+        (MultiBinary([2, 3]), {}),
+        (Box(-0.1, 0.1, (2, 2), np.float64), {}),
+        (Box(-0.1, 0.1, (1,), np.float64), {"box_actions": "squashed"}),
+        (Box(np.float32([-np.inf, 0]), np.float32([0.5, np.inf])), {}),
+    ],
+    ids=str,
+)
+def test_a_loaded_policy_returns_what_the_environment_gets_of_its_agent(
+    tmp_path: Path, space: Space[Any], settings: dict[str, Any]
+) -> None:
+    codec = ActionCodec(Environment(id="X-v0", **settings), space)
+    policy, agent = exported(tmp_path, a_run(id="X-v0", **settings), codec.actions)
+    for _ in range(50):
+        taken = policy.act(SEEN)
+        decision = agent.act(torch.from_numpy(SEEN[None]), (), torch.tensor([False]))
+        assert space.contains(taken)
+        assert taken.dtype == space.dtype
+        np.testing.assert_array_equal(taken, codec.native(decision.actions.numpy())[0])
+
+
+def test_an_action_can_be_given_to_step_of_a_gymnasium_environment(tmp_path: Path) -> None:
+    """Taxi looks the number up in a dictionary, which takes no array."""
+    game = gymnasium.make("Taxi-v4")
+    game.reset(seed=0)
+    actions = ActionCodec(Environment(id="Taxi-v4"), game.action_space).actions
+    game.step(exported(tmp_path, a_run(id="Taxi-v4"), actions)[0].act(SEEN))
+    game.close()
+
+
+def test_a_policy_of_an_atari_game_says_the_games_own_numbers(tmp_path: Path) -> None:
+    """ALE's actions come without numbers: they are those of --actions."""
+    run = a_run(id="ALE/Pong-v5", actions=(0, 2, 3))
+    policy, agent = exported(tmp_path, run, DiscreteActions(3, ("NOOP", "RIGHT", "LEFT")))
+    decided = [int(agent.act(torch.from_numpy(SEEN[None]), (), torch.tensor([False])).actions[0]) for _ in range(20)]
+    assert [int(policy.act(SEEN)) for _ in range(20)] == [(0, 2, 3)[action] for action in decided]
+    with safe_open(tmp_path / MODEL, framework="pt") as file:
+        assert json.loads(file.metadata()["record"])["spaces"]["actions"]["numbers"] == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("space", "settings"),
+    [
+        (Discrete(4), {"actions": (3, 1)}),
+        (Discrete(4), {}),
+        (Box(-3, 3, (2,)), {}),
+        (Box(-3, 3, (2,)), {"box_actions": "squashed"}),
+        (MultiDiscrete([2, 3]), {}),
+    ],
+    ids=str,
+)
+def test_an_older_file_takes_what_it_does_not_say_from_the_settings_of_its_run(
+    tmp_path: Path, space: Space[Any], settings: dict[str, Any]
+) -> None:
+    codec = ActionCodec(Environment(id="X-v0", **settings), space)
+    policy, _ = exported(tmp_path, a_run(id="X-v0", **settings), codec.actions)
+    forget_native_actions(tmp_path / MODEL)
+    older = load_policy(tmp_path)
+    for _ in range(50):
+        np.testing.assert_array_equal(older.act(SEEN), policy.act(SEEN))
+
+
+def test_the_policies_of_the_zoo_return_the_actions_of_their_games() -> None:
+    pong, pendulum = load_policy(ROOT / "zoo/pong"), load_policy(ROOT / "zoo/inverted-pendulum")
+    seen = np.random.default_rng(0).integers(0, 256, (200, *pong.observations.shape), np.uint8)
+    taken = {int(pong.act(one)) for one in seen}
+    assert taken <= {0, 2, 3}
+    assert 3 in taken, "LEFT, the last of three"
+    pushes = [pendulum.act(np.float32([0, 1.5, 0, 7.5])) for _ in range(1000)]
+    assert {push.shape for push in pushes} == {(1,)}
+    assert max(pushes) == 3, "its bound; some samples lie beyond it"
+
+
+def test_a_checkpoint_is_loaded_with_the_numbers_of_its_games(tmp_path: Path) -> None:
+    run = a_run(id="ALE/Pong-v5", actions=(3, 2))
+    policy = load_policy(checkpoint(tmp_path / "x.safetensors", run))
+    taken = {int(policy.act(np.zeros(policy.observations.shape, np.uint8))) for _ in range(100)}
+    assert taken == {2, 3}
