@@ -4,21 +4,19 @@ A folder of checkpoints: which is newer, and which can be read. It changes nothi
 Only names that paths.py makes count: a copy that somebody keeps beside them under another name is none.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
 from common.errors import CheckpointError
-from common.run_folder.paths import BEST, CHECKPOINTS, NEWEST
+from common.run_folder.paths import BEST, CHECKPOINTS, NEWEST, NUMBERED
 
 T = TypeVar("T")
-_NAME = re.compile(r"(checkpoint-([0-9]{12}|[1-9][0-9]{12,})|episodes-([0-9]{9}|[1-9][0-9]{9,}))\.safetensors")
 
 
 def newest_first(folder: Path, kind: str = NEWEST) -> list[Path]:
     """The checkpoints of a kind, the newest first."""
-    return sorted((path for path in folder.glob(kind) if _NAME.fullmatch(path.name)), key=_number, reverse=True)
+    return sorted((path for path in folder.glob(kind) if NUMBERED.fullmatch(path.name)), key=_number, reverse=True)
 
 
 def older_than(path: Path, kind: str = NEWEST) -> list[Path]:

@@ -28,6 +28,8 @@ TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
 BEST = "best.safetensors"
 NEWEST, MILESTONES = "checkpoint-*.safetensors", "episodes-*.safetensors"  # patterns of the names that are made below
+# The names in full: 12 and 9 digits, or more without a leading zero. A copy under another name is no checkpoint.
+NUMBERED = re.compile(r"(checkpoint-([0-9]{12}|[1-9][0-9]{12,})|episodes-([0-9]{9}|[1-9][0-9]{9,}))\.safetensors")
 WRITING = ".writing"  # the folder, beside the checkpoints, of files that are not whole yet
 ASIDE = ".aside"  # added to the name of a checkpoint that cannot be used
 GIFS = "gifs"

@@ -16,7 +16,7 @@ from pathlib import Path
 from common.errors import CheckpointError, DamagedCheckpoint
 from common.run_folder.checkpoint_file import read_checkpoint
 from common.run_folder.object_store import ObjectStore
-from common.run_folder.paths import ASIDE, BEST, LINEAGE, NEWEST, SHARD_NAME, WRITING, newest_whole
+from common.run_folder.paths import ASIDE, BEST, LINEAGE, NEWEST, NUMBERED, SHARD_NAME, WRITING, newest_whole
 
 _OBJECT = re.compile(r"lives/(\d{9})/([^/]+)")
 _OF_SHARD = re.compile(r"([^/]+)/lives/\d{9}/checkpoint-(\d+)\.safetensors")
@@ -48,7 +48,7 @@ def newest_lineage(objects: list[Stored]) -> Stored | None:
 
 def newest_first(objects: list[Stored], kind: str = NEWEST) -> list[Stored]:
     """The checkpoints of a kind: those of later lives first, in each the newest first."""
-    found = [one for one in objects if fnmatch(one.file, kind)]
+    found = [one for one in objects if fnmatch(one.file, kind) and (kind == BEST or NUMBERED.fullmatch(one.file))]
     return sorted(found, key=lambda one: (one.life, len(one.file), one.file), reverse=True)
 
 

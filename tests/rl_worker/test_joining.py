@@ -1,5 +1,7 @@
 """How a worker joins a run, as far as that needs no server."""
 
+import itertools
+
 from rl_worker.joining import seed_of_worker
 
 MOST_ENVIRONMENTS = 4096
@@ -7,7 +9,7 @@ MOST_ENVIRONMENTS = 4096
 
 def test_no_two_workers_of_neighbouring_runs_share_the_seed_of_an_environment() -> None:
     firsts = sorted(seed_of_worker(run, number) for run in range(10) for number in range(64))
-    apart = [later - first for first, later in zip(firsts, firsts[1:], strict=False)]
+    apart = [later - first for first, later in itertools.pairwise(firsts)]
     assert min(apart) > 0
     assert sum(distance < MOST_ENVIRONMENTS for distance in apart) <= 3, "640 of 2**30 by chance"
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from common.run_folder import stored_run
 from common.run_folder.checkpoint_folder import newer_than, newest_first, older_than
-from common.run_folder.paths import CHECKPOINTS, MILESTONES, NEWEST, checkpoint_name, milestone_name
+from common.run_folder.paths import BEST, CHECKPOINTS, MILESTONES, NEWEST, checkpoint_name, milestone_name
 from common.run_folder.shard_folders import newest_set, newest_step
+from common.run_folder.stored_run import Stored
 
 STRAY = [
     "checkpoint-000000100000-good.safetensors",
@@ -48,3 +50,10 @@ def test_numbers_of_more_digits_are_newer(tmp_path: Path, kind: str, name_of: Ca
     assert newest_first(folder, kind) == paths
     assert newer_than(paths[2], kind) == paths[:2]
     assert older_than(paths[2], kind) == paths[3:]
+
+
+@pytest.mark.parametrize("stray", [name for name in STRAY if name.startswith("checkpoint-")])
+def test_a_stray_name_in_an_object_store_is_no_checkpoint_either(stray: str) -> None:
+    objects = [Stored(1, name) for name in (checkpoint_name(5), stray, BEST)]
+    assert [one.file for one in stored_run.newest_first(objects)] == [checkpoint_name(5)]
+    assert [one.file for one in stored_run.best_first(objects)] == [BEST, checkpoint_name(5)]
