@@ -166,7 +166,7 @@ class ParameterServer:
         return renewed(send, self.run, target=target)
 
     def was_away(self, seconds: float, *, now: float) -> None:
-        """The process was paused, or its machine asleep: for so long, silence says nothing about the workers."""
+        """The process was paused: for so long, silence says nothing about the workers."""
         self.membership.prolong(seconds, now=now)
 
     @property
