@@ -64,6 +64,11 @@ def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
 
 def check_a3c(algorithm: run_spec.A3CSettings, network: Network, spaces: Spaces) -> None:
     """Raises SettingsError if an option of A3C, or of an algorithm derived from it, does not fit network or spaces."""
+    if algorithm.epochs > 1 and algorithm.surrogate == "none" and algorithm.off_policy == "none":
+        raise SettingsError(
+            f"--epochs {algorithm.epochs}: after the first pass the policy is not the one that played; add --surrogate "
+            "clip or --off-policy vtrace, which weigh that"
+        )
     if algorithm.imitation_weight and network.lstm:
         raise SettingsError("--imitation-weight: remembered steps have no LSTM state; leave it or --lstm out")
     if not algorithm.mirror_images:

@@ -38,6 +38,7 @@ REFUSED = [
     ("CartPole-v1", {"network.name": "conv84"}, "--network conv84: needs frames"),
     ("CartPole-v1", {"network.normalization": "random_play"}, "--normalization random_play: has one mean for all"),
     ("MinAtar/Breakout-v1", {"network.normalization": "random_play"}, "--normalization random_play: has one mean"),
+    ("CartPole-v1", {"algorithm.epochs": 2}, "--epochs 2: after the first pass .* --surrogate clip"),
     ("ALE/Pong-v5", {"network.normalization": "running"}, "--normalization running: needs numbers"),
 ]
 
