@@ -13,6 +13,12 @@ from common.settings.run_spec import NO_ENVIRONMENT, A3CSettings, RunSpec
 
 Needs = tuple[Callable[[RunSpec], bool], str]  # whether the setting does something, and what it needs for that
 
+
+def _of_a3c(has_effect: Callable[[A3CSettings], bool]) -> Callable[[RunSpec], bool]:
+    """A rule for A3C alone: only another method itself knows what its settings of the same names do."""
+    return lambda run: not isinstance(run.algorithm, A3CSettings) or has_effect(run.algorithm)
+
+
 ALE: Needs = (lambda run: run.environment.family == "ale", "an ALE game")
 FRAMES: Needs = (lambda run: run.environment.family in ("ale", "doom"), "an ALE game or ViZDoom")
 DOOM: Needs = (lambda run: run.environment.family == "doom", "ViZDoom")
@@ -20,12 +26,9 @@ SEPARATE: Needs = (lambda run: run.network.separate, "--separate")
 LSTM: Needs = (lambda run: run.network.lstm > 0, "--lstm")
 BOUNDED: Needs = (lambda run: run.staleness.rule == "bounded", "--staleness bounded")
 SLACK: Needs = (lambda run: run.consistency.rule in ("ssp", "paced"), "--consistency ssp or paced")
-CLIP: Needs = (lambda run: not isinstance(run.algorithm, A3CSettings) or run.algorithm.surrogate == "clip",
-               "--surrogate clip")  # fmt: skip
-IMITATION: Needs = (lambda run: not isinstance(run.algorithm, A3CSettings) or run.algorithm.imitation_weight > 0,
-                    "--imitation-weight")  # fmt: skip
-ANNEALING: Needs = (lambda run: not isinstance(run.algorithm, A3CSettings) or run.algorithm.entropy_anneal_steps > 0,
-                    "--entropy-anneal-steps")  # fmt: skip
+CLIP: Needs = (_of_a3c(lambda a3c: a3c.surrogate == "clip"), "--surrogate clip")
+IMITATION: Needs = (_of_a3c(lambda a3c: a3c.imitation_weight > 0), "--imitation-weight")
+ANNEALING: Needs = (_of_a3c(lambda a3c: a3c.entropy_anneal_steps > 0), "--entropy-anneal-steps")
 # Each with the values that ask for nothing.
 WHAT_THEY_NEED: Mapping[str, tuple[Needs, tuple[Any, ...]]] = {
     "environment.frame_skip": (FRAMES, (1,)),

@@ -144,7 +144,7 @@ class A3C:
     def loss(self, batch: Batch) -> Loss:
         """The loss whose gradient is pushed."""
         settings = self._settings
-        drawn = self._drawn()
+        drawn = None if self._imitation is None else self._drawn(self._imitation)
         if drawn is None:
             parameters, values, _ = self.network(batch.observations, batch.state, batch.starts)
             imitation_loss = torch.zeros(())
@@ -183,10 +183,9 @@ class A3C:
         observations, actions = self._mirror_images.of(batch.observations, batch.actions)
         return replace(batch, observations=observations, actions=actions)
 
-    def _drawn(self) -> tuple[Tensor, Remembered] | None:
+    def _drawn(self, memory: SelfImitation) -> tuple[Tensor, Remembered] | None:
         """Remembered steps to imitate and their rows of the memory, if there are some."""
-        unit = reward_unit(self.network.returns)
-        drawn = None if self._imitation is None else self._imitation.draw(self._settings.imitation_samples, unit=unit)
+        drawn = memory.draw(self._settings.imitation_samples, unit=reward_unit(self.network.returns))
         if drawn is None:
             return None
         rows, steps = drawn[0], Remembered(*(part.to(self._device) for part in vars(drawn[1]).values()))

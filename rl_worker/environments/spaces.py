@@ -12,6 +12,7 @@ environment takes for its actions.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -156,9 +157,13 @@ class BoxActions:
             actions = random.uniform(low, high, (size, len(low))).astype(np.float32)
         return actions if mask is None else np.where(mask, actions, np.float32(0))
 
+    @cached_property
+    def _rounded(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        return self.low.astype(np.float32), self.high.astype(np.float32)
+
     def native(self, actions: Actions) -> Any:
         """[B, A] → [B, *shape] as the environment takes them, in its type and within its bounds."""
-        low, high = self.low.astype(np.float32), self.high.astype(np.float32)
+        low, high = self._rounded
         within = low + (high - low) * (np.tanh(actions) + 1) / 2 if self.squashed else np.clip(actions, low, high)
         # A bound may be no float32, and rounding may lead beyond one.
         bounded = np.clip(within.astype(self.low.dtype), self.low, self.high)

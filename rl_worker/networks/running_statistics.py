@@ -118,7 +118,7 @@ class ReturnNormalization(RunningStatistics):
         self._before: Tensor | None = None  # [B]: the discounted return before the next step
 
     def forward(self, rewards: Tensor) -> Tensor:
-        return (rewards / float(self.mean_and_deviation()[1])).clamp(-REWARD_CLIP, REWARD_CLIP)
+        return (rewards / reward_unit(self)).clamp(-REWARD_CLIP, REWARD_CLIP)
 
     def measure(self, rewards: Tensor, continues: Tensor) -> None:
         """Initialize the statistics from rewards [T, B] of random play."""

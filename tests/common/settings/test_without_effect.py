@@ -7,7 +7,7 @@ from common.program.flags import parse_with_run
 from common.settings.run_files import load_preset, presets
 from common.settings.run_settings import flat_settings
 from common.settings.run_spec import RunSpec
-from common.settings.without_effect import WHAT_THEY_NEED, check_effects
+from common.settings.without_effect import WHAT_THEY_NEED
 from rl_worker.local.cluster import ClusterSettings
 from rl_worker.settings import WorkerSettings
 
@@ -42,7 +42,7 @@ def test_a_typed_flag_without_effect_is_refused(command: str, sentence: str) -> 
     ],
 )
 def test_a_flag_that_does_something_or_asks_for_nothing_is_taken(command: str) -> None:
-    parse_with_run(ClusterSettings, command.split(), prog="rl-cluster")
+    assert parse_with_run(ClusterSettings, command.split(), prog="rl-cluster").names_a_run
 
 
 def test_a_worker_that_gets_its_run_from_the_server_may_have_typed_anything() -> None:
@@ -58,4 +58,4 @@ def test_each_setting_of_the_table_exists() -> None:
 
 @pytest.mark.parametrize("preset", presets())
 def test_a_preset_may_have_any_setting(preset: str) -> None:
-    check_effects(load_preset(preset), {})
+    assert parse_with_run(ClusterSettings, ["--preset", preset], prog="rl-cluster").run == load_preset(preset)

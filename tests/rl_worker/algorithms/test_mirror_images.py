@@ -133,7 +133,8 @@ def test_remembered_steps_are_imitated_in_a_mirror_too() -> None:
     played = replace(unroll(40), rewards=torch.ones(40, 2))
     original = [bytes(image) for image in played.observations.flatten(0, 1).numpy()]
     list(mirroring.batches(played))
-    drawn = mirroring._drawn()
+    assert mirroring._imitation is not None
+    drawn = mirroring._drawn(mirroring._imitation)
     assert drawn is not None
     as_played = sum(bytes(image) in original for image in drawn[1].observations.numpy())
     turned = sum(bytes(image) in original for image in drawn[1].observations.flip(-1).numpy())

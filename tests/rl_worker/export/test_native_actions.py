@@ -41,6 +41,12 @@ def exported(folder: Path, run: RunSpec, actions: ActionSpace) -> tuple[Policy, 
     return load_policy(folder), agent
 
 
+def of_space(folder: Path, space: Space[Any], settings: dict[str, Any]) -> tuple[Policy, Any, ActionCodec]:
+    """The same for a Gymnasium space, and its codec."""
+    codec = ActionCodec(Environment(id="X-v0", **settings), space)
+    return *exported(folder, a_run(id="X-v0", **settings), codec.actions), codec
+
+
 def forget_native_actions(path: Path) -> None:
     """Make a file that ps-rl wrote before it recorded them."""
     with safe_open(path, framework="pt") as file:
@@ -67,8 +73,7 @@ def forget_native_actions(path: Path) -> None:
 def test_a_loaded_policy_returns_what_the_environment_gets_of_its_agent(
     tmp_path: Path, space: Space[Any], settings: dict[str, Any]
 ) -> None:
-    codec = ActionCodec(Environment(id="X-v0", **settings), space)
-    policy, agent = exported(tmp_path, a_run(id="X-v0", **settings), codec.actions)
+    policy, agent, codec = of_space(tmp_path, space, settings)
     for _ in range(50):
         taken = policy.act(SEEN)
         decision = agent.act(torch.from_numpy(SEEN[None]), (), torch.tensor([False]))
@@ -110,8 +115,7 @@ def test_a_policy_of_an_atari_game_says_the_games_own_numbers(tmp_path: Path) ->
 def test_an_older_file_takes_what_it_does_not_say_from_the_settings_of_its_run(
     tmp_path: Path, space: Space[Any], settings: dict[str, Any]
 ) -> None:
-    codec = ActionCodec(Environment(id="X-v0", **settings), space)
-    policy, _ = exported(tmp_path, a_run(id="X-v0", **settings), codec.actions)
+    policy, _, _ = of_space(tmp_path, space, settings)
     forget_native_actions(tmp_path / MODEL)
     older = load_policy(tmp_path)
     for _ in range(50):
