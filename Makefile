@@ -107,7 +107,7 @@ zoo-test: $(READY)  ## a hundred games of each policy in zoo/, and the network o
 scaling: $(READY)  ## scores against steps with 1 to 16 workers, MinAtar; goes on where it stopped: ARGS="--seeds 0 1 …"
 	$(BIN)/python -m benchmarks.learning.scaling $(ARGS)
 
-staleness: $(READY)  ## which staleness rule helps when gradients are late; goes on where it stopped: ARGS="--seeds 5"
+staleness: $(READY)  ## what late gradients cost; goes on where it stopped: ARGS="--seeds 5"
 	$(BIN)/python -m benchmarks.learning.staleness $(ARGS)
 
 engine-test: $(READY)  ## ps-rl on a real cluster engine of deploy/, started, scaled and hurt: ENGINE=docker|swarm|slurm|kubernetes|ray

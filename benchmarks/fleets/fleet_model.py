@@ -13,14 +13,10 @@ that one thread sends while another receives it takes both at once.
 import random
 from collections import Counter
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import simpy
-
-from common.errors import PsRlError
-from common.settings.run_spec import Staleness
-from ps_server.state.staleness import check_staleness
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -54,7 +50,6 @@ class Fleet:
     one_core: bool = False  # for all stations of a shard, and for those of a worker's process; if not, each has its own
     uneven: float = 0.2  # computing takes so much more or less, evenly distributed
     exponential: bool = False  # it takes exponentially distributed times instead
-    staleness: Staleness = field(default_factory=Staleness)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +57,6 @@ class Prediction:
     """The figures of a simulated fleet, after the start was over."""
 
     pushes_per_second: float
-    useful_pushes_per_second: float  # those that the staleness rule lets count
     mean_round_trip: float  # seconds
     round_trip_p50: float
     round_trip_p99: float
@@ -136,7 +130,6 @@ class Simulation:
         (busiest, _), seconds = max(busy.items(), key=lambda one: one[1])
         return Prediction(
             pushes_per_second=len(trips) / took,
-            useful_pushes_per_second=self._useful / fleet.shards / took,
             mean_round_trip=sum(trips) / len(trips),
             round_trip_p50=trips[len(trips) // 2],
             round_trip_p99=trips[len(trips) * 99 // 100],
@@ -152,7 +145,7 @@ class Simulation:
         self._began = self._environment.now
         self._trips: list[float] = []
         self._staleness: Counter[int] = Counter()
-        self._useful = self._computed = 0.0
+        self._computed = 0.0
         for station in self._stations.values():
             station.busy_seconds = 0.0
 
@@ -189,14 +182,8 @@ class Simulation:
         """One push to one shard, and its reply."""
         yield from self._through(self._fleet.to_shard, worker, shard)
         yield self._at(self._fleet.update, worker, shard)
-        late = self._versions[shard] - versions[shard]
-        self._staleness[late] += 1
-        try:
-            check_staleness(late, self._fleet.staleness)
-            self._useful += 1
-            self._versions[shard] += 1
-        except PsRlError:
-            pass  # discarded: too late
+        self._staleness[self._versions[shard] - versions[shard]] += 1
+        self._versions[shard] += 1
         versions[shard] = self._versions[shard]
         yield from self._through(self._fleet.from_shard, worker, shard)
 

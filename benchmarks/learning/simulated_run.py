@@ -37,7 +37,6 @@ class SimulatedRun:
     def __init__(
         self, spec: RunSpec, *, workers: int = 1, delays: Sequence[int] = (0,), on_unroll: OnUnroll | None = None
     ) -> None:
-        self.played = 0  # steps of all workers; T lacks those whose gradient was discarded
         self.run = TrainingRun(spec, Lineage.begun("1", secret="s", draw=0), now=0.0)
         self._spec = spec
         self._on_unroll = on_unroll
@@ -70,8 +69,7 @@ class SimulatedRun:
         return Newest(self.run.epoch, version, steps, store.target_version, weights)
 
     def settle(self, worker: str, push: Push, gradient: Tensor) -> None:
-        """Apply a push, or discard it as the staleness rule says."""
-        self.played += push.steps
+        """Apply a push."""
         self.run.settle([(worker, push, [gradient.numpy().data.cast("B")])])
 
     def finished(self, episodes: Sequence[Episode]) -> None:

@@ -33,7 +33,7 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
 
     Raises SettingsError that names `source` (a file, a flag, a worker) and the setting.
     """
-    settings = {section: _with_name(section, value) for section, value in settings.items()}
+    settings = {section: _with_name(section, value) for section, value in _without_staleness(settings, source).items()}
     algorithm = settings.get("algorithm")
     if isinstance(algorithm, Mapping) and is_import_path(str(algorithm["name"])):
         own = {name: value for name, value in algorithm.items() if name != "name"}
@@ -57,6 +57,16 @@ def problem_and_place(error: msgspec.ValidationError) -> tuple[str, str]:
     """The sentence, and the path at its end (".records.summaries"; "" at the top); a value may imitate such a path."""
     located = re.fullmatch(r"(.*) - at `\$([^`]*)`", str(error), re.DOTALL)
     return (located[1], located[2]) if located else (str(error), "")
+
+
+def _without_staleness(settings: Mapping[str, Any], source: str) -> Mapping[str, Any]:
+    """Checkpoints and policies of earlier versions have a section `staleness`, the rule for late gradients."""
+    section = settings.get("staleness")
+    if not isinstance(section, Mapping):
+        return settings
+    if section.get("rule", "undamped") != "undamped":
+        raise SettingsError(f"{source}: there is no staleness.rule any more; --consistency paced bounds staleness")
+    return {name: value for name, value in settings.items() if name != "staleness"}
 
 
 def _with_name(section: str, settings: Any) -> Any:

@@ -356,15 +356,6 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
 
-class Staleness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which late gradients count."""
-
-    rule: Annotated[Literal["undamped", "bounded"], tyro.conf.arg(name="staleness")] = "undamped"
-    """undamped: full learning rate; bounded: discarded beyond max_staleness"""
-    max_staleness: NotNegative = 0
-    """versions; used by the rule bounded"""
-
-
 class Consistency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far living workers may drift apart."""
 
@@ -457,7 +448,6 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     network: Network = Network()
     optimizer: Optimizer = RmsPropSettings()
     schedule: Schedule = Schedule()
-    staleness: Staleness = Staleness()
     consistency: Consistency = Consistency()
     budget: Budget = Budget()
     wire: Wire = Wire()

@@ -24,7 +24,6 @@ FRAMES: Needs = (lambda run: run.environment.family in ("ale", "doom"), "an ALE 
 DOOM: Needs = (lambda run: run.environment.family == "doom", "ViZDoom")
 SEPARATE: Needs = (lambda run: run.network.separate, "--separate")
 LSTM: Needs = (lambda run: run.network.lstm > 0, "--lstm")
-BOUNDED: Needs = (lambda run: run.staleness.rule == "bounded", "--staleness bounded")
 SLACK: Needs = (lambda run: run.consistency.rule in ("ssp", "paced"), "--consistency ssp or paced")
 CLIP: Needs = (_of_a3c(lambda a3c: a3c.surrogate == "clip"), "--surrogate clip")
 IMITATION: Needs = (_of_a3c(lambda a3c: a3c.imitation_weight > 0), "--imitation-weight")
@@ -42,7 +41,6 @@ WHAT_THEY_NEED: Mapping[str, tuple[Needs, tuple[Any, ...]]] = {
     "environment.decals_and_particles": (DOOM, (True,)),
     "network.value_hidden": (SEPARATE, ((),)),
     "network.lstm_forget_bias": (LSTM, (0.0,)),
-    "staleness.max_staleness": (BOUNDED, (0,)),
     "consistency.slack": (SLACK, ()),
     "algorithm.clip_range": (CLIP, ()),
     "algorithm.imitation_samples": (IMITATION, ()),

@@ -27,7 +27,6 @@ from ps_server.state.lineage import Lineage
 from ps_server.state.optimizers import optimizer_for
 from ps_server.state.own_code import OwnCode
 from ps_server.state.progress import Progress
-from ps_server.state.staleness import check_staleness
 from ps_server.state.weight_store import WeightStore
 
 PUSH_WINDOW = 64  # how far a push may be beyond its worker's oldest unsettled one
@@ -175,7 +174,6 @@ class TrainingRun:
             check_steps(push.steps, environments=account.environments, run=self.spec)
             account.unplayed += push.steps  # even if the push is discarded: its steps were played
             gradient, norm = gradient_of(push, vector, self.weights.schema)
-            check_staleness(staleness, self.spec.staleness)
             return Sound(staleness, push.steps, gradient, norm)
         except Denied as denied:
             return Unsound(staleness, denied)

@@ -98,8 +98,7 @@ def choice(
     """
     waiting = link.round_trip_seconds / (link.round_trip_seconds + unroll_seconds)
     ahead = max(MOST_PREFETCH if waiting > MOST_WAITING else 0, wire.prefetch)
-    # Where workers wait for each other, or late gradients are discarded, weights are pulled with every push.
-    may_be_late = run.consistency.rule == "async" and run.staleness.rule != "bounded"
+    may_be_late = run.consistency.rule == "async"  # elsewhere workers wait for each other, and each push pulls weights
     between = max(unroll_seconds, (unroll_seconds + link.round_trip_seconds) / (1 + ahead))
     shares = []
     for codecs, pull_every in _from_exact_to_small(may_be_late=may_be_late):

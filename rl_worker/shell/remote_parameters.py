@@ -177,7 +177,7 @@ class RemoteParameters:
 
     def _check(self, settled: Settlement | None) -> None:
         """Raises RequestRefused after too many discarded gradients in a row; a single one is skipped."""
-        if settled is None or settled.verdict != "discarded" or settled.code == "too_stale":
+        if settled is None or settled.verdict != "discarded":
             self._discarded = 0
             return
         self._discarded += 1

@@ -3,7 +3,6 @@
 import pytest
 
 from benchmarks.fleets.fleet_model import Fleet, Visit, predicted
-from common.settings.run_spec import Staleness
 
 
 def fleet(workers: int, compute: float, *visits: Visit, **more: object) -> Fleet:
@@ -42,13 +41,6 @@ def test_throughput_obeys_the_saturation_law(workers: int) -> None:
 
 def test_a_push_is_as_late_as_there_are_other_workers_when_the_server_is_busy() -> None:
     assert predicted(fleet(100, 0.0)).staleness_mean == pytest.approx(99, abs=0.5)
-
-
-def test_late_pushes_count_as_the_staleness_rule_says() -> None:
-    late = fleet(20, 0.0, staleness=Staleness(rule="undamped"))
-    assert predicted(late).useful_pushes_per_second == pytest.approx(1000, rel=0.05)
-    discarded = predicted(fleet(20, 0.0, staleness=Staleness(rule="bounded", max_staleness=3)))
-    assert discarded.useful_pushes_per_second < 0.3 * discarded.pushes_per_second
 
 
 def test_four_shards_with_a_quarter_of_the_work_take_four_times_as_many_pushes() -> None:

@@ -48,11 +48,8 @@ def test_a_gradient_is_as_late_as_the_workers_and_delays_make_it(
     assert set(late[2 * staleness :]) == {staleness}, "after the first pulls, when there are no older weights"
 
 
-def test_delays_are_drawn_and_a_rule_sees_them() -> None:
-    simulated = ended(delays=tuple(range(9)), staleness=run_spec.Staleness(rule="bounded", max_staleness=4))
-    late = simulated.run.progress.take_staleness()
-    assert {0, 1, 2, 3, 4} >= set(late), "later ones are discarded"
-    assert len(set(late)) == 5
+def test_delays_are_drawn() -> None:
+    assert set(ended(delays=tuple(range(5))).run.progress.take_staleness()) == {0, 1, 2, 3, 4}
 
 
 def test_the_seed_decides_a_run_bit_for_bit() -> None:

@@ -81,7 +81,7 @@ def completions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("rl-cluster --preset pong-", {"pong-a3c", "pong-a3c-paper", "pong-mlp", "pong-one-step-sarsa", "pong-sticky"}),
         ("rl-cluster --optimizer m", {"momentum"}),
         ("rl-cluster --algorithm one", {"one_step_q", "one_step_sarsa"}),
-        ("rl-cluster --max-s", {"--max-staleness", "--max-steps"}),
+        ("rl-cluster --max-s", {"--max-steps"}),
         ("rl-cluster --track w", {"wandb"}),
         ("ps-server --preset pong-o", {"pong-one-step-sarsa"}),
         ("rl-worker --patience", {"--patience-minutes"}),

@@ -31,7 +31,7 @@ WORKER = WorkerStatus(
     silent_seconds=0.25,
     pushes=120,
     discarded=2,
-    refused={"too_stale": 2, "outside_window": 1},
+    refused={"not_finite": 2, "outside_window": 1},
     steps=2400,
     staleness=1.5,
     meters={"steps_per_second": 812.4},
@@ -136,7 +136,7 @@ def test_the_status_as_json_is_the_whole_status(server: Answering, capsys: Print
     (line,) = capsys.readouterr().out.splitlines()
     status = json.loads(line)
     assert status.keys() == set(STATUS.__struct_fields__)
-    assert (status["version"], status["mean_return_100"], status["refused"]) == (341, -3.25, {"too_stale": 2})
+    assert (status["version"], status["mean_return_100"], status["refused"]) == (341, -3.25, {"not_finite": 2})
     assert status["workers"][0]["meters"] == {"steps_per_second": 812.4}
 
 
@@ -144,7 +144,7 @@ def test_the_status_as_text_names_the_run_its_numbers_and_its_workers(server: An
     server(STATUS_REPLY)
     control.control(["status", "--server", SERVER])
     printed = capsys.readouterr().out
-    for expected in ("pong is serving", "version 341", "12.3 minutes", "T 98765", "1234 steps/s", "-3.25", "too_stale"):
+    for expected in ("pong is serving", "version 341", "12.3 minutes", "T 98765", "1234 steps/s", "-3.25", "finite"):
         assert expected in printed
     (row,) = [line for line in printed.splitlines() if WORKER.worker_id in line]
     assert row.split() == [WORKER.worker_id, "3", "8", "yes", "0.2", "120", "3", "2400", "1.50", "812"]

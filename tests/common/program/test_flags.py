@@ -64,10 +64,7 @@ def config(tmp_path: Path) -> str:
         (["--hidden", "64", "32"], {"network.hidden": (64, 32)}),
         (["--hidden"], {"network.hidden": ()}),
         (["--network", "mlp"], {"network.name": "mlp"}),
-        (
-            ["--staleness", "bounded", "--max-staleness", "3"],
-            {"staleness.rule": "bounded", "staleness.max_staleness": 3},
-        ),
+        (["--consistency", "ssp", "--slack", "3"], {"consistency.rule": "ssp", "consistency.slack": 3}),
         (["--until-return", "-21"], {"budget.until_return": -21.0}),
         (["--until-return", "None"], {"budget.until_return": None}),
         (["--optimizer", "rmsprop", "--decay", "0.5"], {"optimizer.name": "rmsprop", "optimizer.decay": 0.5}),
@@ -147,7 +144,7 @@ def test_overrides_never_contradict_the_run_of_their_own_command_line(start: lis
         (["--unroll", "7"], "--unroll-length"),  # no abbreviations; it says which was meant
         (["--optimizer", "sgd", "--beta1", "0.5"], "--beta1"),
         (["--normalize-advantages=maybe"], "maybe"),
-        (["--staleness", "wild"], "--staleness"),
+        (["--consistency", "wild"], "--consistency"),
         (["--degrees"], "--degrees"),
         (["--seed", "--envs", "3"], "--seed"),
         (["--learning-rate", "--"], "--learning-rate"),

@@ -87,7 +87,7 @@ def test_a_run_survives_toml_and_dictionaries(run: RunSpec) -> None:
         ),
         ("[algorithm]\nname = 'a3c'\nloss = 'max'", "'max' for algorithm.loss (--loss); there are sum, mean"),
         ("[network]\nhidden = [64, 0]", "`int` >= 1 for network.hidden (--hidden)"),
-        ("[staleness]\nrule = 'none'", "'none' for staleness.rule (--staleness); there are undamped, bounded"),
+        ("[consistency]\nrule = 'none'", "'none' for consistency.rule (--consistency); there are async, ssp, paced"),
         ("[environment]\nid = 3", "expected `str`, got `int` for environment.id (--environment)"),
         ("algorithm = 3", "expected `object`, got `int` for algorithm"),
         ("seed = -1", "`int` >= 0 for seed (--seed)"),
@@ -175,7 +175,7 @@ def test_a_setting_has_these_bounds(key: str, good: list[Any], bad: list[Any]) -
         {"a - at `$.b.c": 1},
         {"Invalid - at `$.algorithm.x": 1, "algorithm": {"name": []}},
         {"Invalid - at `$.optimizer.rate": 1, "optimizer": {"name": "newton"}},
-        {"staleness": {"Invalid - at `$.staleness.no": 1}},
+        {"consistency": {"Invalid - at `$.consistency.no": 1}},
         {"network": {"name": "\n - at `$.network.name[0]"}},
     ],
     ids=str,
@@ -226,11 +226,21 @@ def test_a_setting_that_does_not_exist_is_refused(key: str) -> None:
         with_settings(RunSpec(), {key: 1}, source="worker a")
 
 
+def test_settings_of_an_earlier_version_are_read_where_they_ask_for_what_every_run_does() -> None:
+    earlier = {"seed": 3, "staleness": {"rule": "undamped", "max_staleness": 0}}
+    assert run_from_dict(earlier, source="settings.toml") == RunSpec(seed=3)
+    bounded = {"staleness": {"rule": "bounded", "max_staleness": 2}}
+    with pytest.raises(SettingsError, match=r"^settings.toml: there is no staleness.rule any more"):
+        run_from_dict(bounded, source="settings.toml")
+    with pytest.raises(SettingsError, match="unknown field `staleness`"):
+        run_from_dict({"staleness": 3}, source="settings.toml")
+
+
 @pytest.mark.parametrize(
     ("setting", "flag"),
     [
         ("algorithm.unroll_length", "--unroll-length"), ("environment.id", "--environment"), ("seed", "--seed"),
-        ("algorithm.name", "--algorithm"), ("staleness.rule", "--staleness"), ("network.name", "--network"),
+        ("algorithm.name", "--algorithm"), ("consistency.rule", "--consistency"), ("network.name", "--network"),
     ],
 )  # fmt: skip
 def test_the_flag_of_a_setting(setting: str, flag: str) -> None:

@@ -18,7 +18,6 @@ ALONE = [
     ("--environment ALE/Pong-v5 --start-tic 10", "--start-tic: .*ViZDoom"),
     ("--environment ALE/Pong-v5 --surrogate none --clip-range 0.2", "--clip-range: .*--surrogate clip"),
     ("--preset pong-a3c --final-entropy-weight -0.01", "--final-entropy-weight: .*--entropy-anneal-steps"),
-    ("--preset pong --max-staleness 3", "--max-staleness: .*--staleness bounded"),
     ("--preset pong --slack 2", "--slack: .*--consistency ssp or paced"),
     ("--preset cartpole --no-separate --value-hidden 8", "--value-hidden: .*--separate"),
     ("--preset cartpole --lstm-forget-bias 1", "--lstm-forget-bias: .*--lstm"),

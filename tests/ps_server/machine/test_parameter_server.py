@@ -84,12 +84,10 @@ def test_versions_of_another_epoch_do_not_compare(server: Transcript) -> None:
     assert server.push("a", 3, computed_on=1, epoch=EPOCH - 1).staleness == 0
 
 
-def test_the_rule_bounded_discards_what_is_too_old() -> None:
-    server = Transcript.seeded(staleness={"rule": "bounded", "max_staleness": 1})
-    verdicts = [server.push("a", sequence, computed_on=1) for sequence in (1, 2, 3)]
-    assert [settled.verdict for settled in verdicts] == ["applied", "applied", "discarded"]
-    assert verdicts[2].code == "too_stale"
-    assert server.weights() == [-2, -2, -2]
+def test_a_late_gradient_counts_like_any_other(server: Transcript) -> None:
+    for sequence in range(1, 101):
+        assert server.push("a", sequence, [1, 0, 0], computed_on=1).verdict == "applied"
+    assert server.weights() == [-100, 0, 0]
 
 
 def test_the_learning_rate_falls_with_the_steps_of_all_workers() -> None:

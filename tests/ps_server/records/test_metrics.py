@@ -17,7 +17,7 @@ def a_status(**fields: Any) -> Status:
     known: dict[str, Any] = {
         "phase": "serving",
         "epoch": 7,
-        "refused": {"too_stale": 2},
+        "refused": {"not_finite": 2},
         "not_modified": 0,
         "checkpoint_version": 0,
         "checkpoint_failures": 0,
@@ -68,7 +68,7 @@ def test_a_row_is_the_whole_status_without_workers_and_the_time_of_day(tmp_path:
     row = rows(tmp_path)[0]
     assert row.pop("time") == 1.5
     assert row.keys() == set(Status.__struct_fields__) - {"workers", "adjustments", "shard"}
-    assert (row["mean_return_100"], row["preset"], row["refused"]) == (-3.5, "pong", {"too_stale": 2})
+    assert (row["mean_return_100"], row["preset"], row["refused"]) == (-3.5, "pong", {"not_finite": 2})
 
 
 def test_workers_have_rows_of_their_own_once_a_minute(tmp_path: Path) -> None:

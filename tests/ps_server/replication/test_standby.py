@@ -30,7 +30,6 @@ from tests.ps_server.transcripts import (
 Q_LEARNING: dict[str, Any] = {
     "algorithm": {"name": "one_step_q", "target_interval": 100},
     "schedule": {"learning_rate": 0.1, "final_learning_rate": 0.01, "anneal_steps": 5000},
-    "staleness": {"rule": "bounded", "max_staleness": 1000},
 }
 OPTIMIZERS = ["sgd", "momentum", "rmsprop", "adam"]
 
