@@ -7,12 +7,16 @@ Training and evaluation build their agents here, so that both get the same.
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from common.errors import CheckpointError
+from common.protocol.tensors import Schema
 from common.settings import run_spec
 from common.settings.run_spec import RunSpec
 from rl_worker.algorithms.a3c import A3C
 from rl_worker.algorithms.action_values import ActionValueLearner
 from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.algorithms.exploration import EVALUATION_EPSILON
 from rl_worker.algorithms.n_step_q import NStepQ
 from rl_worker.algorithms.one_step_q import OneStepQ
 from rl_worker.algorithms.one_step_sarsa import OneStepSarsa
@@ -20,6 +24,7 @@ from rl_worker.algorithms.own_algorithm import build_own
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.spaces import Spaces
 from rl_worker.networks.compatibility import check_algorithm
+from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.rollouts import RolloutCollector, Watcher
 
 METHODS: dict[type, type[A3C] | type[ActionValueLearner]] = {
@@ -45,6 +50,25 @@ def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int
     method: Any = METHODS[type(run.algorithm)]  # which takes settings of this type
     built: Algorithm = method.build(run.algorithm, run.network, spaces, device=device, seed=seed)
     return built
+
+
+def trained_agent(
+    run: RunSpec, spaces: Spaces, schema: Schema, weights: Tensor, *, global_steps: int, seed: int, origin: str
+) -> Algorithm:
+    """
+    The agent on the CPU with these weights [P], as after `global_steps`. Methods of action values play with
+    EVALUATION_EPSILON, not with training's ε: there each environment draws its own, and some play half of their actions
+    at random. Raises CheckpointError, which names `origin`, for weights of another network.
+    """
+    agent = build_agent(run, spaces, device=torch.device("cpu"), seed=seed)
+    network = FlatNetwork(agent.network)
+    if sentence := network.schema.difference(schema):
+        raise CheckpointError(f"{origin}: its weights are of another network: {sentence}")
+    network.load(weights)
+    agent.begin_unroll(global_steps)
+    if isinstance(agent, ActionValueLearner):
+        agent.play_with(EVALUATION_EPSILON)
+    return agent
 
 
 def collector_for(

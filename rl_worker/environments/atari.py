@@ -47,16 +47,16 @@ class AtariEnvironments:
             self._twin = AtariVectorEnv(game, num_envs=1, **IN_COLOUR, **emulation)
         self.count = count
         joystick = self._env.ale.get_action_set()
-        self._table = action_table(settings, len(joystick))
-        names = tuple(joystick[action].name for action in self._table)
-        self.actions: ActionSpace = DiscreteActions(len(self._table), names)
+        table = action_table(settings, len(joystick))
+        names = tuple(joystick[action].name for action in table)
+        self.actions: ActionSpace = DiscreteActions(len(table), names, table)
         shape = self._stack.shape if self._stack else (settings.frame_stack, *scheme.shape)
         self.observations = ObservationSpace(shape, np.dtype(scheme.dtype))
         self.steps_per_second = FRAMES_PER_SECOND / settings.frame_skip
         self._counts_lives = settings.life_loss_ends_episode
         self._reward_ends_return = settings.reward_ends_episode
         self._lives = np.zeros(count, dtype=np.int64)
-        self.description = _description(settings, described(scheme, settings.frame_stack), self._table, emulation)
+        self.description = _description(settings, described(scheme, settings.frame_stack), table, emulation)
 
     def reset(self, seed: int) -> Observations:
         observations, info = self._env.reset(seed=seed)
@@ -66,10 +66,10 @@ class AtariEnvironments:
         return observations if self._stack is None else self._stack.reset(observations[:, 0])
 
     def step(self, actions: Actions) -> Stepped:
-        observations, rewards, terminated, truncated, info = self._env.step(self._table[actions])
+        observations, rewards, terminated, truncated, info = self._env.step(self.actions.native(actions))
         self._screens = observations
         if self._twin is not None:
-            self._screens, twin_rewards, *_ = self._twin.step(self._table[actions[:1]])
+            self._screens, twin_rewards, *_ = self._twin.step(self.actions.native(actions[:1]))
             assert twin_rewards[0] == rewards[0], "the rendered twin has diverged from the game"
         ended = terminated | truncated
         return_ended = None

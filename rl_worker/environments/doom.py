@@ -53,12 +53,12 @@ class DoomEnvironments:
                 f"--environment {settings.id}: its action space is {actions}; only Discrete is supported"
             )
         self.count = count
-        self._table = action_table(settings, int(actions.n))
+        table = action_table(settings, int(actions.n))
         self.steps_per_second = TICS_PER_SECOND / settings.frame_skip
         self.observations = ObservationSpace(self._stack.shape, self._stack.dtype)
         first = self._env.envs[0].unwrapped
-        names = tuple(_pressed(first, action) for action in self._table)
-        self.actions: ActionSpace = DiscreteActions(len(self._table), names)
+        names = tuple(_pressed(first, action) for action in table)
+        self.actions: ActionSpace = DiscreteActions(len(table), names, table)
         limit = self._env.get_attr("spec")[0].max_episode_steps
         self.description: dict[str, Any] = {
             "scenario": settings.id,
@@ -81,10 +81,10 @@ class DoomEnvironments:
         return self._stack.reset(frames)
 
     def step(self, actions: Actions) -> Stepped:
-        frames, rewards, terminated, truncated, info = self._env.step(self._table[actions])
+        frames, rewards, terminated, truncated, info = self._env.step(self.actions.native(actions))
         self._screens = frames
         if self._twin is not None:
-            self._screens, twin_rewards, *_ = self._twin.step(self._table[actions[:1]])
+            self._screens, twin_rewards, *_ = self._twin.step(self.actions.native(actions[:1]))
             assert twin_rewards[0] == rewards[0], "the rendered twin has diverged from the game"
         last = final_rows(frames, info) if "final_obs" in info else None
         observations, final = self._stack.step(frames, terminated | truncated, last)

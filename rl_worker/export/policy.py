@@ -22,13 +22,10 @@ from common.run_folder.checkpoint_folder import best_first
 from common.run_folder.shard_folders import newest_set
 from common.settings.import_paths import module_of
 from common.sockets.curve import ClientKeys, client_keys
-from rl_worker.agent import build_agent
-from rl_worker.algorithms.action_values import ActionValueLearner
-from rl_worker.algorithms.exploration import EVALUATION_EPSILON
+from rl_worker.agent import trained_agent
 from rl_worker.environments.spaces import ActionSpace, ObservationSpace, packed
 from rl_worker.export.policy_folder import MODEL, ExportedPolicy, read_model
-from rl_worker.export.spaces_record import with_numbers
-from rl_worker.networks.flat_network import FlatNetwork
+from rl_worker.export.spaces_record import PolicySpaces
 
 
 class Policy:
@@ -39,14 +36,15 @@ class Policy:
         self.run = exported.run
         self.global_steps = exported.global_steps
         self._spaces = exported.spaces
-        self._agent = build_agent(exported.run, exported.spaces, device=torch.device("cpu"), seed=seed)
-        network = FlatNetwork(self._agent.network)
-        if sentence := network.schema.difference(exported.schema):
-            raise CheckpointError(f"the weights are of another network than the settings: {sentence}")
-        network.load(exported.weights)
-        self._agent.begin_unroll(exported.global_steps)
-        if isinstance(self._agent, ActionValueLearner):
-            self._agent.play_with(EVALUATION_EPSILON)
+        self._agent = trained_agent(
+            exported.run,
+            exported.spaces,
+            exported.schema,
+            exported.weights,
+            global_steps=exported.global_steps,
+            seed=seed,
+            origin="the policy",
+        )
         self.reset()
 
     @property
@@ -132,7 +130,7 @@ def load_policy(
     trained = trained_in(path) if is_here else trained_at(server, _keys(server, curve_server_key, curve_secret))
     import_modules(imports, trained.run, source=trained.origin, is_trusted=False)
     environments = make_environments(trained.run.environment, count=1)
-    spaces = with_numbers(environments, trained.run.environment)
+    spaces = PolicySpaces(environments.observations, environments.actions)
     environments.close()
     steps, minutes = trained.global_steps, trained.minutes
     return Policy(ExportedPolicy(trained.run, trained.schema, trained.weights, spaces, steps, minutes), seed=seed)

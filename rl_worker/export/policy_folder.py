@@ -65,7 +65,7 @@ def write_model(
     record = {
         "run": acting.to_dict(),
         "schema": Schema(spec for spec in schema.specs if spec.name in tensors).to_list(),
-        "spaces": to_record(spaces, run.environment),
+        "spaces": to_record(spaces),
         "global_steps": global_steps,
         "minutes": minutes,
     }

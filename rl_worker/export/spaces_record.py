@@ -1,6 +1,6 @@
 """The spaces of a policy as plain values, so that an exported policy needs no environment to be built."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,28 +25,15 @@ class PolicySpaces:
     actions: ActionSpace
 
 
-def with_numbers(spaces: Spaces, settings: Environment) -> PolicySpaces:
-    """
-    The spaces, whose discrete actions have the environment's numbers.
-
-    ALE's, ViZDoom's and those of older files do not say them: they are those of --actions, or all.
-    """
-    actions = spaces.actions
-    if isinstance(actions, DiscreteActions) and actions.numbers is None:
-        numbers = settings.actions or range(actions.count)
-        actions = replace(actions, numbers=np.array(numbers, np.int64))
-    return PolicySpaces(spaces.observations, actions)
-
-
-def to_record(spaces: Spaces, settings: Environment) -> dict[str, Any]:
-    """Plain values, as JSON takes them, for the spaces of a run with these settings."""
-    observations, actions = spaces.observations, with_numbers(spaces, settings).actions
+def to_record(spaces: Spaces) -> dict[str, Any]:
+    """Plain values, as JSON takes them."""
+    observations = spaces.observations
     parts = [
         {"kind": part.kind, "shape": list(part.shape), "dtype": str(part.dtype), "offset": part.offset}
         for part in observations.parts
     ]
     seen = {"shape": list(observations.shape), "dtype": str(observations.dtype), "parts": parts}
-    return {"observations": seen, "actions": _action_record(actions)}
+    return {"observations": seen, "actions": _action_record(spaces.actions)}
 
 
 def from_record(record: dict[str, Any], settings: Environment) -> PolicySpaces:
@@ -60,15 +47,14 @@ def from_record(record: dict[str, Any], settings: Environment) -> PolicySpaces:
         Part(part["kind"], tuple(part["shape"]), np.dtype(part["dtype"]), part["offset"]) for part in seen["parts"]
     )
     observations = ObservationSpace(tuple(seen["shape"]), np.dtype(seen["dtype"]), parts)
-    return with_numbers(PolicySpaces(observations, _recorded_actions(record["actions"], settings)), settings)
+    return PolicySpaces(observations, _recorded_actions(record["actions"], settings))
 
 
 def _action_record(actions: ActionSpace) -> dict[str, Any]:
     match actions:
         case DiscreteActions():
-            assert actions.numbers is not None, "with_numbers has said them"
-            named = {"count": actions.count, "names": list(actions.names)}
-            return {"kind": "discrete", **named, "numbers": actions.numbers.tolist()}
+            numbers = range(actions.count) if actions.numbers is None else actions.numbers.tolist()
+            return {"kind": "discrete", "count": actions.count, "names": list(actions.names), "numbers": list(numbers)}
         case MultiDiscreteActions():
             size = len(actions.counts)
             choices = {"counts": list(actions.counts), "starts": list(actions.starts or (0,) * size)}
@@ -84,8 +70,8 @@ def _recorded_actions(taken: dict[str, Any], settings: Environment) -> ActionSpa
     shape = tuple(taken["shape"]) if "shape" in taken else None
     match taken["kind"]:
         case "discrete":
-            numbers = np.array(taken["numbers"], np.int64) if "numbers" in taken else None
-            return DiscreteActions(taken["count"], tuple(taken["names"]), numbers)
+            numbers = taken.get("numbers", settings.actions or range(taken["count"]))
+            return DiscreteActions(taken["count"], tuple(taken["names"]), np.array(numbers, np.int64))
         case "multi_discrete":
             dtype = np.dtype(taken.get("dtype", "int64"))
             return MultiDiscreteActions(tuple(taken["counts"]), tuple(taken.get("starts", ())), shape, dtype)

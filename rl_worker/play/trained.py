@@ -27,13 +27,12 @@ from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 from common.sockets.curve import ClientKeys
 from common.sockets.request import ask
-from rl_worker.agent import build_agent
+from rl_worker.agent import trained_agent
 from rl_worker.algorithms.action_values import ActionValueLearner
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.algorithms.exploration import EVALUATION_EPSILON
 from rl_worker.environments.interface import Environments
 from rl_worker.export.policy_folder import MODEL, read_model
-from rl_worker.networks.flat_network import FlatNetwork
 
 REPLY_TIMEOUT_SECONDS = 30.0
 
@@ -58,16 +57,18 @@ class Trained:
         """
         The agent with these weights, for evaluation, and its share of random actions; None of a method without one.
 
-        The share is `epsilon`, or 0 if greedy, or EVALUATION_EPSILON. It is not training's: there each environment
-        draws its own, and some play half of their actions at random. Raises CheckpointError for another network's
+        The share is `epsilon`, or 0 if greedy, or EVALUATION_EPSILON. Raises CheckpointError for another network's
         weights, and SettingsError for an `epsilon` that the method cannot have.
         """
-        agent = build_agent(self.run, environments, device=torch.device("cpu"), seed=seed)
-        network = FlatNetwork(agent.network)
-        if sentence := network.schema.difference(self.schema):
-            raise CheckpointError(f"{self.origin}: its weights are of another network: {sentence}")
-        network.load(self.weights)
-        agent.begin_unroll(self.global_steps)
+        agent = trained_agent(
+            self.run,
+            environments,
+            self.schema,
+            self.weights,
+            global_steps=self.global_steps,
+            seed=seed,
+            origin=self.origin,
+        )
         if isinstance(agent, ActionValueLearner):
             share = 0.0 if greedy else EVALUATION_EPSILON if epsilon is None else epsilon
             agent.play_with(share)

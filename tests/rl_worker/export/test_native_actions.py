@@ -1,6 +1,7 @@
 """What a loaded policy returns is what the environment takes."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import Environment, RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.environments.gymnasium_spaces import ActionCodec
-from rl_worker.environments.spaces import ActionSpace, DiscreteActions
+from rl_worker.environments.make import make_environments
+from rl_worker.environments.spaces import ActionSpace
 from rl_worker.export.policy import Policy, load_policy
 from rl_worker.export.policy_folder import MODEL, write_model
 from rl_worker.export.spaces_record import PolicySpaces
@@ -92,9 +94,9 @@ def test_an_action_can_be_given_to_step_of_a_gymnasium_environment(tmp_path: Pat
 
 
 def test_a_policy_of_an_atari_game_says_the_games_own_numbers(tmp_path: Path) -> None:
-    """ALE's actions come without numbers: they are those of --actions."""
     run = a_run(id="ALE/Pong-v5", actions=(0, 2, 3))
-    policy, agent = exported(tmp_path, run, DiscreteActions(3, ("NOOP", "RIGHT", "LEFT")))
+    with closing(make_environments(run.environment, count=1)) as environments:
+        policy, agent = exported(tmp_path, run, environments.actions)
     decided = [int(agent.act(torch.from_numpy(SEEN[None]), (), torch.tensor([False])).actions[0]) for _ in range(20)]
     assert [int(policy.act(SEEN)) for _ in range(20)] == [(0, 2, 3)[action] for action in decided]
     with safe_open(tmp_path / MODEL, framework="pt") as file:
