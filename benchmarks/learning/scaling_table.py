@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import pyplot
+from matplotlib import colormaps, pyplot
 from rich.table import Table
 
 GOAL_SHARE = 0.75
@@ -83,16 +83,27 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     if not rows:
         return
     games, methods = (sorted({row[name] for row in rows}) for name in ("game", "method"))
+    numbers = sorted({row["workers"] for row in rows})
+    colours = colormaps["viridis"](np.linspace(0.0, 0.9, len(numbers)))
     figure, axes = pyplot.subplots(
-        len(games), len(methods), figsize=(4 * len(methods), 3.2 * len(games)), layout="constrained", squeeze=False
+        len(games),
+        len(methods),
+        figsize=(3.6 * len(methods), 3 * len(games)),
+        layout="constrained",
+        squeeze=False,
+        sharex=True,
+        sharey="row",
     )
     for (game, method), of_method in grouped(rows, "game", "method"):
         axis = axes[games.index(game), methods.index(method)]
         for (workers,), group in grouped(of_method, "workers"):
             runs = ranked(group)[0]
-            axis.plot(np.mean([run["steps"] for run in runs], axis=0), _mean_curve(runs), label=f"{workers} workers")
-        axis.set(title=f"{method}, {game.rpartition('/')[2]}", xlabel="steps of all workers", ylabel="mean score")
-    axes[0, 0].legend()
+            thousands = np.mean([run["steps"] for run in runs], axis=0) / 1000
+            axis.plot(thousands, _mean_curve(runs), color=colours[numbers.index(workers)], label=str(workers))
+        axis.set_title(f"{method}, {game.rpartition('/')[2]}")
+    axes[0, 0].legend(title="workers")
+    figure.supxlabel("thousand steps of all workers")
+    figure.supylabel("mean score of evaluation games")
     figure.savefig(path, dpi=100)
     pyplot.close(figure)
 

@@ -3,14 +3,16 @@
 from argparse import Namespace
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from msgspec import structs
 
 from benchmarks.learning.results_file import ResultsFile
 from benchmarks.learning.scaling import Job, curve, repetitions, searches
-from benchmarks.learning.scaling_table import ranked, speed_up_in_words, steps_to, table
+from benchmarks.learning.scaling_table import plot, ranked, speed_up_in_words, steps_to, table
 from benchmarks.learning.simulated_run import SimulatedRun
 from common.settings import run_spec
 from common.settings.run_spec import RunSpec
@@ -161,3 +163,18 @@ def test_fewer_learning_rates_are_tried_with_each_seed_until_one_is_left() -> No
         (workers, 3e-3, seed) for workers in (1, 2) for seed in (2, 3)
     }
     assert list(repetitions(flags, [], rows, most=1)) == []
+
+
+def test_the_picture_has_a_panel_for_each_game_and_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[list[str]] = []
+    save = Figure.savefig
+
+    def seen(figure: Figure, path: Path, **settings: Any) -> None:
+        drawn.extend([axis.get_title(), *(str(line.get_label()) for line in axis.lines)] for axis in figure.axes)
+        save(figure, path, **settings)
+
+    monkeypatch.setattr(Figure, "savefig", seen)
+    rows = [row_of(1, [1, 2]), row_of(16, [2, 3]), row_of(1, [5, 6]) | {"game": "MinAtar/H-v1"}]
+    plot(rows, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert drawn == [["m, G", "1", "16"], ["m, H-v1", "1"]]
