@@ -4,7 +4,8 @@ The send queue: replies to peers that read slowly, or not at all.
 ZeroMQ accepts a few whole messages for each peer. Further replies wait here, in order, so that a peer that reads in
 bursts gets a reply to every push. Weights do not wait: a reply leaves with the newest weights. A status or the frame of
 a game does not wait either: the next one is newer. Of the events of a slow subscriber the oldest are dropped, and the
-next one counts them. A peer that reads nothing costs what ZeroMQ accepted and some small messages.
+next one counts them. A state for a standby replaces the former states and updates that wait for it. A peer that reads
+nothing costs what ZeroMQ accepted, one state with its updates, and some small messages.
 """
 
 from collections import deque
@@ -15,7 +16,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 import zmq
 
-from common.protocol.messages import Event, StatusReply, StatusUpdate, ToWorker, WatchedFrame
+from common.protocol.messages import Event, State, StatusReply, StatusUpdate, ToWorker, Update, WatchedFrame
 from common.protocol.wire import Buffer, Places, chunks, to_frames, with_places
 from ps_server.machine.effects import Send
 from ps_server.machine.membership import PeerId
@@ -52,6 +53,11 @@ class _Queue:
             self.events[0] = msgspec.structs.replace(self.events[0], missed=missed)
         self.events.append(event)
 
+    def drop_replication(self) -> None:
+        """Drop the states and updates of a former FOLLOW, to which the standby does not listen any more."""
+        kept = [reply for reply in self.waiting if not isinstance(reply.send.message, State | Update)]
+        self.waiting = deque(kept)
+
 
 class SendQueue:
     """The sending half of one ROUTER. `now` is seconds of any monotonic clock."""
@@ -82,6 +88,8 @@ class SendQueue:
         if isinstance(send.message, StatusReply | StatusUpdate | WatchedFrame):
             return  # too large to wait: the peer repeats its request, or gets the next one
         queue = self._queues.setdefault(send.to, _Queue(due=now + FIRST_PAUSE_SECONDS))
+        if isinstance(send.message, State):
+            queue.drop_replication()
         if isinstance(send.message, Event):
             queue.add_event(send.message)
         elif len(queue.waiting) < MOST_WAITING:

@@ -1,17 +1,38 @@
 """Messages that wait for a peer that reads slowly, and those that do not, over real sockets."""
 
-import msgspec
-import zmq
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from common.protocol.messages import Frame, Noted, ToWorker, WatchedFrame
+import msgspec
+import numpy as np
+import zmq
+from numpy.typing import NDArray
+
+from common.protocol.messages import Frame, HandedOver, Noted, State, ToWorker, Update, WatchedFrame
 from common.protocol.wire import read_to_worker
 from common.sockets.zmq_sockets import dealer
 from ps_server.machine.effects import Send
-from ps_server.shell.router_socket import router
+from ps_server.shell.router_socket import SEND_HIGH_WATER, router
 from ps_server.shell.send_queue import SendQueue
 
 FRAMES = 1000  # of 48 KiB: more than ZeroMQ and the kernel take for a connection that does not read
+FOLLOWS = 50
 SECONDS = 10_000
+
+
+@contextmanager
+def queue_to_a_peer() -> Iterator[tuple[SendQueue, bytes, zmq.Socket[bytes]]]:
+    """A send queue, the name of a peer that has connected, and the peer's socket."""
+    with zmq.Context() as context, router(context) as server, dealer(context, None) as peer:
+        port = server.bind_to_random_port("tcp://127.0.0.1")
+        peer.setsockopt(zmq.LINGER, 0)
+        server.setsockopt(zmq.LINGER, 0)
+        peer.connect(f"tcp://127.0.0.1:{port}")
+        peer.send(b"here")
+        assert server.poll(SECONDS)
+        queue = SendQueue(server, place=lambda _: None, renewed=lambda send, _: send)
+        yield queue, server.recv_multipart()[0], peer
 
 
 def received(socket: zmq.Socket[bytes]) -> ToWorker:
@@ -20,19 +41,11 @@ def received(socket: zmq.Socket[bytes]) -> ToWorker:
 
 
 def test_frames_for_a_slow_viewer_are_dropped_and_never_wait() -> None:
-    with zmq.Context() as context, router(context) as server, dealer(context, None) as viewer:
-        port = server.bind_to_random_port("tcp://127.0.0.1")
-        viewer.setsockopt(zmq.LINGER, 0)
-        server.setsockopt(zmq.LINGER, 0)
-        viewer.connect(f"tcp://127.0.0.1:{port}")
-        viewer.send(b"here")
-        assert server.poll(SECONDS)
-        peer = server.recv_multipart()[0]
-        queue = SendQueue(server, place=lambda _: None, renewed=lambda send, _: send)
+    with queue_to_a_peer() as (queue, name, viewer):
         frame = Frame(image=bytes(48 * 1024), score=0.0, value=0.0)
         for number in range(FRAMES):
             shown = msgspec.structs.replace(frame, score=float(number))
-            queue.send(Send(peer, WatchedFrame(worker_id="a", frame=shown)), now=0.0)
+            queue.send(Send(name, WatchedFrame(worker_id="a", frame=shown)), now=0.0)
             assert queue.next_due() is None, "nothing waits"
         scores = [frame.score]
         while viewer.poll(200):
@@ -41,5 +54,31 @@ def test_frames_for_a_slow_viewer_are_dropped_and_never_wait() -> None:
             scores.append(message.frame.score)
         assert scores == sorted(scores)
         assert 1 < len(scores) < FRAMES
-        queue.send(Send(peer, Noted(request=1, sequence=1)), now=0.0)
+        queue.send(Send(name, Noted(request=1, sequence=1)), now=0.0)
         assert isinstance(received(viewer), Noted), "replies go on"
+
+
+def test_a_standby_that_asks_again_and_again_and_reads_nothing_holds_few_states() -> None:
+    """The vectors that are alive are those that ZeroMQ has accepted, and those of the newest FOLLOW."""
+    alive: list[weakref.ref[NDArray[np.uint8]]] = []
+
+    def vector() -> list[memoryview]:
+        array = np.zeros(2**20, np.uint8)
+        alive.append(weakref.ref(array))
+        return [array.data]
+
+    with queue_to_a_peer() as (queue, name, standby):
+        queue.send(Send(name, Noted(request=1, sequence=1)), now=0.0)
+        for request in range(1, FOLLOWS + 1):
+            state = State(request=request, number=request, record_bytes=0, vectors=())
+            update = Update(request=request, number=request + 1, worker_id="a", message=HandedOver())
+            queue.send(Send(name, state, vector=vector()), now=0.0)
+            queue.send(Send(name, update, vector=vector()), now=0.0)
+        assert sum(array() is not None for array in alive) <= SEND_HIGH_WATER + 4
+        last: ToWorker = received(standby)
+        assert isinstance(last, Noted), "other replies are not dropped"
+        while not (isinstance(last, Update) and last.request == FOLLOWS):
+            queue.send_waiting(now=SECONDS)
+            state_before, last = last, received(standby)
+        assert isinstance(state_before, State)
+        assert state_before.request == FOLLOWS
