@@ -63,7 +63,7 @@ def trained_agent(
     agent = build_agent(run, spaces, device=torch.device("cpu"), seed=seed)
     network = FlatNetwork(agent.network)
     if sentence := network.schema.difference(schema):
-        raise CheckpointError(f"{origin}: its weights are of another network: {sentence}")
+        raise CheckpointError(f"{origin}: the weights are of another network: {sentence}")
     network.load(weights)
     agent.begin_unroll(global_steps)
     if isinstance(agent, ActionValueLearner):

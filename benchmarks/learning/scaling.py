@@ -28,13 +28,11 @@ from benchmarks.learning.results_file import ResultsFile
 from benchmarks.learning.scaling_table import Row, plot, ranked, table
 from benchmarks.learning.simulated_run import SimulatedRun
 from common.protocol.messages import Episode
+from common.protocol.tensors import Schema
 from common.settings import run_spec
 from common.settings.run_spec import ActionValuesSettings, RunSpec
-from rl_worker.agent import build_agent
-from rl_worker.algorithms.action_values import ActionValueLearner
-from rl_worker.algorithms.exploration import EVALUATION_EPSILON
+from rl_worker.agent import trained_agent
 from rl_worker.environments.make import make_environments
-from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.play.games import play
 
 FOLDER = Path(__file__).parent
@@ -141,7 +139,7 @@ def curve(job: Job) -> dict[str, Any]:
     def evaluate(episodes: Sequence[Episode], global_steps: int, weights: Tensor) -> None:
         if global_steps * EVALUATIONS >= (len(steps) + 1) * job.max_steps:
             steps.append(global_steps)
-            scores.append(round(score(run, weights), 2))
+            scores.append(round(score(run, simulated.run.weights.schema, weights), 2))
 
     simulated = SimulatedRun(run, workers=job.workers, on_unroll=evaluate)
     simulated.to_the_end()
@@ -149,14 +147,10 @@ def curve(job: Job) -> dict[str, Any]:
     return vars(job) | {"steps": steps, "scores": scores}
 
 
-def score(run: RunSpec, weights: Tensor) -> float:
+def score(run: RunSpec, schema: Schema, weights: Tensor) -> float:
     """Mean return of GAMES games: actions of a policy are sampled, action values play with the same ε in each run."""
     environments = make_environments(run.environment, count=GAMES)
-    agent = build_agent(run, environments, device=torch.device("cpu"), seed=0)
-    if isinstance(agent, ActionValueLearner):
-        agent.play_with(EVALUATION_EPSILON)
-    FlatNetwork(agent.network).load(weights)
-    agent.begin_unroll(0)
+    agent = trained_agent(run, environments, schema, weights, global_steps=0, seed=0, origin="the simulated run")
     games = list(play(agent, environments, episodes=GAMES, greedy=False, seed=EVALUATION_SEED))
     environments.close()
     return sum(game.score for game in games) / GAMES

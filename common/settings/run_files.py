@@ -11,7 +11,7 @@ from typing import Any
 
 from common.errors import SettingsError
 from common.protocol.names import as_text
-from common.settings.run_settings import run_from_dict
+from common.settings.run_settings import run_from_dict, without_staleness
 from common.settings.run_spec import RunSpec
 
 DEFAULT_PRESET = "pong"  # of a run that no flag, file or server has decided
@@ -48,13 +48,15 @@ def load_config(path: Path) -> RunSpec:
         raise SettingsError(f"--config {path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"--config {path}: not TOML: {error}") from error
+    if isinstance(section := settings.get("staleness"), dict) and section.get("rule") == "bounded":
+        raise SettingsError(f"--config {path}: the rule bounded is gone; leave the section staleness out")
     return run_from_dict({"preset": as_text(path.stem), **settings}, source=f"--config {path}")
 
 
 def settings_as_written(path: Path) -> dict[str, Any]:
     """The settings in a run.toml, unchecked, because another version may have written them; empty if unreadable."""
     with contextlib.suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return tomllib.loads(path.read_text())
+        return without_staleness(tomllib.loads(path.read_text()))
     return {}
 
 

@@ -33,7 +33,7 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
 
     Raises SettingsError that names `source` (a file, a flag, a worker) and the setting.
     """
-    settings = {section: _with_name(section, value) for section, value in _without_staleness(settings, source).items()}
+    settings = {section: _with_name(section, value) for section, value in without_staleness(settings).items()}
     algorithm = settings.get("algorithm")
     if isinstance(algorithm, Mapping) and is_import_path(str(algorithm["name"])):
         own = {name: value for name, value in algorithm.items() if name != "name"}
@@ -59,14 +59,11 @@ def problem_and_place(error: msgspec.ValidationError) -> tuple[str, str]:
     return (located[1], located[2]) if located else (str(error), "")
 
 
-def _without_staleness(settings: Mapping[str, Any], source: str) -> Mapping[str, Any]:
-    """Checkpoints and policies of earlier versions have a section `staleness`, the rule for late gradients."""
+def without_staleness(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without the section `staleness` of earlier versions: the rule for late gradients is gone."""
     section = settings.get("staleness")
-    if not isinstance(section, Mapping):
-        return settings
-    if section.get("rule", "undamped") != "undamped":
-        raise SettingsError(f"{source}: there is no staleness.rule any more; --consistency paced bounds staleness")
-    return {name: value for name, value in settings.items() if name != "staleness"}
+    is_known = isinstance(section, Mapping) and section.keys() <= {"rule", "max_staleness"}
+    return {name: value for name, value in settings.items() if name != "staleness" or not is_known}
 
 
 def _with_name(section: str, settings: Any) -> Any:
@@ -114,7 +111,7 @@ def with_settings(run: RunSpec, settings: Mapping[str, Any], *, source: str) -> 
     nested = run.to_dict()
     for key, value in sorted(settings.items(), key=lambda item: not item[0].endswith(".name")):
         section, _, name = key.rpartition(".")
-        place = nested.setdefault(section, {}) if section else nested
+        place = nested.get(section) if section else nested
         if not isinstance(place, dict):
             raise SettingsError(f"{source}: there is no section {section!r}")
         if name == "name" and section in ("algorithm", "optimizer") and place.get("name") != value:

@@ -43,7 +43,7 @@ class Policy:
             exported.weights,
             global_steps=exported.global_steps,
             seed=seed,
-            origin="the policy",
+            origin=exported.origin,
         )
         self.reset()
 
@@ -132,8 +132,9 @@ def load_policy(
     environments = make_environments(trained.run.environment, count=1)
     spaces = PolicySpaces(environments.observations, environments.actions)
     environments.close()
-    steps, minutes = trained.global_steps, trained.minutes
-    return Policy(ExportedPolicy(trained.run, trained.schema, trained.weights, spaces, steps, minutes), seed=seed)
+    steps, minutes, origin = trained.global_steps, trained.minutes, trained.origin
+    exported = ExportedPolicy(trained.run, trained.schema, trained.weights, spaces, steps, minutes, origin)
+    return Policy(exported, seed=seed)
 
 
 def _checked(exported: ExportedPolicy, path: Path, imports: Sequence[str]) -> ExportedPolicy:

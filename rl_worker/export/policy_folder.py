@@ -42,6 +42,7 @@ class ExportedPolicy:
     spaces: PolicySpaces
     global_steps: int  # of training
     minutes: float  # likewise
+    origin: str  # the file or server, for messages
 
 
 def write_model(
@@ -87,7 +88,7 @@ def read_model(path: Path) -> ExportedPolicy:
         schema.views(weights)  # raises if the lengths differ
         run = run_from_dict(record["run"], source=str(path))
         spaces = from_record(record["spaces"], run.environment)
-        return ExportedPolicy(run, schema, weights, spaces, record["global_steps"], record["minutes"])
+        return ExportedPolicy(run, schema, weights, spaces, record["global_steps"], record["minutes"], str(path))
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
     except (SafetensorError, SchemaMismatch, KeyError, TypeError, ValueError) as error:

@@ -166,15 +166,24 @@ def test_fewer_learning_rates_are_tried_with_each_seed_until_one_is_left() -> No
 
 
 def test_the_picture_has_a_panel_for_each_game_and_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[list[str]] = []
+    drawn: dict[str, dict[str, Any]] = {}
+    heights = []
     save = Figure.savefig
 
     def seen(figure: Figure, path: Path, **settings: Any) -> None:
-        drawn.extend([axis.get_title(), *(str(line.get_label()) for line in axis.lines)] for axis in figure.axes)
+        for axis in figure.axes:
+            drawn[axis.get_title()] = {str(line.get_label()): line.get_color() for line in axis.lines}
+            heights.append(axis.get_ylim())
         save(figure, path, **settings)
 
     monkeypatch.setattr(Figure, "savefig", seen)
-    rows = [row_of(1, [1, 2]), row_of(16, [2, 3]), row_of(1, [5, 6]) | {"game": "MinAtar/H-v1"}]
+    other = row_of(16, [7, 8]) | {"method": "n"}
+    rows = [row_of(1, [1, 2]), row_of(16, [2, 3]), other, row_of(1, [5, 6]) | {"game": "MinAtar/H-v1"}]
     plot(rows, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert drawn == [["m, G", "1", "16"], ["m, H-v1", "1"]]
+    assert {panel: list(lines) for panel, lines in drawn.items() if panel} == {
+        "m, G": ["1", "16"], "n, G": ["16"], "m, H-v1": ["1"]
+    }  # fmt: skip
+    assert (drawn["m, G"]["16"] == drawn["n, G"]["16"]).all(), "16 workers have the same colour in each panel"
+    assert (drawn["m, G"]["16"] != drawn["m, G"]["1"]).any()
+    assert heights[0] == heights[1], "methods are compared on one axis"

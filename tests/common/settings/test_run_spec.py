@@ -9,7 +9,7 @@ from hypothesis import given
 import common
 from common.errors import SettingsError
 from common.settings.overrides import contradiction
-from common.settings.run_files import load_config, load_preset, presets
+from common.settings.run_files import load_config, load_preset, presets, settings_as_written
 from common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
 from common.settings.run_spec import (
     ALGORITHM_SETTINGS,
@@ -219,21 +219,34 @@ def test_the_name_of_an_optimizer_comes_before_its_settings_in_any_order() -> No
 
 
 @pytest.mark.parametrize(
-    "key", ["colour", "seed.x", "preset.x", "algorithm.colour", "colour.x", "a.b.c", "", ".", "algorithm"]
+    "key",
+    ["colour", "seed.x", "preset.x", "algorithm.colour", "colour.x", "staleness.rule", "a.b.c", "", ".", "algorithm"],
 )
 def test_a_setting_that_does_not_exist_is_refused(key: str) -> None:
     with pytest.raises(SettingsError, match=r"^worker a: "):
         with_settings(RunSpec(), {key: 1}, source="worker a")
 
 
-def test_settings_of_an_earlier_version_are_read_where_they_ask_for_what_every_run_does() -> None:
-    earlier = {"seed": 3, "staleness": {"rule": "undamped", "max_staleness": 0}}
-    assert run_from_dict(earlier, source="settings.toml") == RunSpec(seed=3)
-    bounded = {"staleness": {"rule": "bounded", "max_staleness": 2}}
-    with pytest.raises(SettingsError, match=r"^settings.toml: there is no staleness.rule any more"):
-        run_from_dict(bounded, source="settings.toml")
+@pytest.mark.parametrize("rule", ["undamped", "bounded"])
+def test_the_section_staleness_of_records_of_earlier_versions_is_left_out(rule: str) -> None:
+    earlier = {"seed": 3, "staleness": {"rule": rule, "max_staleness": 0}}
+    assert run_from_dict(earlier, source="a checkpoint") == RunSpec(seed=3)
+
+
+@pytest.mark.parametrize("section", [3, {"colour": 1}])
+def test_what_no_earlier_version_wrote_is_refused(section: object) -> None:
     with pytest.raises(SettingsError, match="unknown field `staleness`"):
-        run_from_dict({"staleness": 3}, source="settings.toml")
+        run_from_dict({"staleness": section}, source="a checkpoint")
+
+
+def test_a_file_of_an_earlier_version_starts_a_run_if_every_gradient_counted(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("seed = 3\n[staleness]\nrule = 'undamped'\nmax_staleness = 0")
+    assert load_config(path) == RunSpec(preset="run", seed=3)
+    assert settings_as_written(path) == {"seed": 3}
+    path.write_text("[staleness]\nrule = 'bounded'")
+    with pytest.raises(SettingsError, match=r"run.toml: the rule bounded is gone; leave the section staleness out"):
+        load_config(path)
 
 
 @pytest.mark.parametrize(

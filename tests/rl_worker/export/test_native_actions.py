@@ -49,13 +49,14 @@ def of_space(folder: Path, space: Space[Any], settings: dict[str, Any]) -> tuple
     return *exported(folder, a_run(id="X-v0", **settings), codec.actions), codec
 
 
-def forget_native_actions(path: Path) -> None:
-    """Make a file that ps-rl wrote before it recorded them."""
+def make_older(path: Path) -> None:
+    """Make the file as ps-rl wrote it before it recorded native actions, and while it had rules for late gradients."""
     with safe_open(path, framework="pt") as file:
         metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     record = json.loads(metadata["record"])
     for name in ("numbers", "starts", "shape", "dtype", "squashed"):
         record["spaces"]["actions"].pop(name, None)
+    record["run"]["staleness"] = {"rule": "undamped", "max_staleness": 0}
     safetensors.torch.save_file(tensors, path, metadata | {"record": json.dumps(record)})
 
 
@@ -118,7 +119,7 @@ def test_an_older_file_takes_what_it_does_not_say_from_the_settings_of_its_run(
     tmp_path: Path, space: Space[Any], settings: dict[str, Any]
 ) -> None:
     policy, _, _ = of_space(tmp_path, space, settings)
-    forget_native_actions(tmp_path / MODEL)
+    make_older(tmp_path / MODEL)
     older = load_policy(tmp_path)
     for _ in range(50):
         np.testing.assert_array_equal(older.act(SEEN), policy.act(SEEN))

@@ -434,7 +434,7 @@ OTHERS = {
 @pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
 def test_the_weights_of_another_network_are_refused(others: dict[str, Tensor], tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "x.safetensors", weights=weights_of(CARTPOLE, **others))
-    with pytest.raises(CheckpointError, match="its weights are of another network") as raised:
+    with pytest.raises(CheckpointError, match="the weights are of another network") as raised:
         evaluate(["--checkpoint", str(path)])
     assert next(iter(others)) in str(raised.value)
     assert "\n" not in str(raised.value)
