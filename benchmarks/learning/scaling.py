@@ -69,7 +69,7 @@ def main() -> None:
     for stage, seeds, most in (("the best two", flags.seeds[1:2], 2), ("the best", flags.seeds[2:], 1)):
         _measure(stage, repetitions(flags, seeds, results.rows, most=most), results, flags.processes)
     rows = [row for row in results.rows if row["max_steps"] == flags.steps and row["seed"] in flags.seeds]
-    Console(width=150).print(table(rows))
+    Console(width=170).print(table(rows))
     plot(rows, flags.data.with_suffix(".png"))
 
 

@@ -23,10 +23,9 @@ Row = dict[str, Any]
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """For each (game, method, workers): learning rate, seeds, last score, steps to the goal, speed-up and interval."""
-    shown = Table(
-        "game", "method", "workers", "learning rate", "seeds", "last score", "goal", "steps to it", "speed-up"
-    )
+    """For each (game, method, workers): the best learning rate, and the figures of its runs."""
+    of_cell = ("game", "method", "workers", "learning rate", "seeds", "last score")
+    shown = Table(*of_cell, "goal", "steps to it", "speed-up", "mean score")
     for (game, method), of_method in grouped(rows, "game", "method"):
         best = {workers[0]: ranked(group)[0] for workers, group in grouped(of_method, "workers")}
         if 1 not in best:
@@ -37,7 +36,7 @@ def table(rows: Sequence[Row]) -> Table:
             last = statistics.mean(run["scores"][-1] for run in runs)
             cells = [game, method, str(workers), f"{runs[0]['learning_rate']:g}", str(len(runs)), f"{last:.1f}"]
             cells += [f"{goal:.1f}", "not reached" if steps is None else f"{steps:,.0f}"]
-            shown.add_row(*cells, speed_up_in_words(workers, best[1], runs, goal))
+            shown.add_row(*cells, speed_up_in_words(workers, best[1], runs, goal), mean_in_words(runs))
     return shown
 
 
@@ -76,6 +75,13 @@ def speed_up_in_words(workers: int, alone: Sequence[Row], together: Sequence[Row
             drawn.append(math.inf if one is None else 0.0)
     low, high = np.percentile(drawn, [2.5, 97.5], method="nearest")
     return f"{workers * first / others:.1f} ({low:.1f} to {high:.1f})".replace("inf", "∞")
+
+
+def mean_in_words(runs: Sequence[Row]) -> str:
+    """The mean score over the whole run, and its standard error over the seeds."""
+    means = [statistics.mean(run["scores"]) for run in runs]
+    error = f" ± {statistics.stdev(means) / math.sqrt(len(means)):.2f}" if len(means) > 1 else ""
+    return f"{statistics.mean(means):.2f}{error}"
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:

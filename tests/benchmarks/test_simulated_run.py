@@ -12,7 +12,7 @@ from msgspec import structs
 
 from benchmarks.learning.results_file import ResultsFile
 from benchmarks.learning.scaling import Job, curve, repetitions, searches
-from benchmarks.learning.scaling_table import plot, ranked, speed_up_in_words, steps_to, table
+from benchmarks.learning.scaling_table import mean_in_words, plot, ranked, speed_up_in_words, steps_to, table
 from benchmarks.learning.simulated_run import SimulatedRun
 from common.settings import run_spec
 from common.settings.run_spec import RunSpec
@@ -115,6 +115,11 @@ def test_the_speed_up_by_hand() -> None:
     assert steps_to(together, 6) == 150
     assert steps_to(alone, 6.1) is None
     assert speed_up_in_words(2, alone, together, 6) == "4.0 (4.0 to 4.0)"
+
+
+def test_the_mean_over_whole_runs_has_the_error_of_the_seeds() -> None:
+    assert mean_in_words([row_of(1, [2, 4])]) == "3.00"
+    assert mean_in_words([row_of(1, [2, 4]), row_of(1, [4, 6], seed=1)]) == "4.00 ± 1.00"
 
 
 def test_an_interval_is_open_where_some_seeds_alone_miss_the_goal() -> None:
