@@ -59,7 +59,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The source of a user's own module on one host."""
 
     hash: Name  # equal where the source is
-    place: Text  # of its file, for people
+    place: Text  # where it is, for people
 
 
 # -- worker to server ---------------------------------------------------------------------------------------------

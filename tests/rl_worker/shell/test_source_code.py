@@ -3,19 +3,24 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from rl_worker.shell import source_code
 from rl_worker.shell.source_code import code_of, code_of_parts
 
+BREAKS = "raise RuntimeError('this module was imported')\n"
 FILES = {
-    "my_own/__init__.py": "from my_own.torso import Torso\n",
-    "my_own/torso.py": "import torch\nfrom . import layers\nclass Torso: pass\n",
-    "my_own/layers.py": "SIZE = 3\n",
-    "my_own/unused.py": "X = 1\n",
-    "beside.py": "Y = 1\n",
-    "single.py": "def f():\n    import beside\n",
+    "my_own/__init__.py": BREAKS,
+    "my_own/torso.py": "from my_own import drawing\n" + BREAKS,
+    "my_own/drawing.py": BREAKS,
+    "my_own/layers/dense.py": BREAKS,
+    "my_own/.old/torso.py": "X = 1\n",
+    "my_own/not-a-module.py": "X = 1\n",
+    "my_own/table.csv": "1,2\n",
+    "spread/games/line.py": BREAKS,  # of a package without __init__.py
+    "beside.py": BREAKS,
+    "single.py": "import beside\n" + BREAKS,
 }
 
 
@@ -23,8 +28,10 @@ FILES = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     write(tmp_path / "here")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "here"), *sys.path])
+    before = set(sys.modules)
     yield tmp_path / "here"
-    forget()
+    sys.path_importer_cache.clear()
+    assert not {name.partition(".")[0] for name in set(sys.modules) - before} & {"my_own", "spread", "beside", "single"}
 
 
 def write(folder: Path) -> None:
@@ -33,20 +40,15 @@ def write(folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-def forget() -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("my_own", "beside", "single")]:
-        del sys.modules[name]
-    sys.path_importer_cache.clear()
-
-
 def test_the_hash_is_that_of_the_text_and_not_of_its_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = code_of_parts(["my_own:Torso", "single:f", "my_own:Torso"])
-    assert list(here) == ["my_own", "single"]
-    assert here["my_own"].place == f"{folder}/my_own/__init__.py and 2 more"
+    parts = ["my_own:Torso", "single:f", "my_own:Torso", "spread.games.line:Env"]
+    here = code_of_parts(parts)
+    assert list(here) == ["my_own", "single", "spread.games.line"]
+    assert here["my_own"].place == f"{folder}/my_own (4 files)"
+    assert here["single"].place == f"{folder}/single.py"
     write(folder.parent / "there")
-    monkeypatch.setattr(sys, "path", [str(folder.parent / "there"), *sys.path])
-    forget()
-    there = code_of_parts(["my_own:Torso", "single:f"])
+    monkeypatch.setattr(sys, "path", [str(folder.parent / "there"), *sys.path[1:]])
+    there = code_of_parts(parts)
     assert [code.hash for code in there.values()] == [code.hash for code in here.values()]
     assert there["my_own"].place.startswith(str(folder.parent / "there"))
 
@@ -56,38 +58,46 @@ def test_the_hash_is_that_of_the_text_and_not_of_its_place(folder: Path, monkeyp
     [
         ("my_own", "my_own/__init__.py", True),
         ("my_own", "my_own/torso.py", True),
-        ("my_own", "my_own/layers.py", True),  # imported by what it imports, relatively
         ("my_own.torso", "my_own/__init__.py", True),  # runs whenever the module is imported
-        ("my_own", "my_own/unused.py", False),
+        ("my_own.torso", "my_own/drawing.py", True),
+        ("my_own.torso", "my_own/layers/dense.py", True),
+        ("my_own", "my_own/.old/torso.py", False),  # of an editor
+        ("my_own", "my_own/not-a-module.py", False),
+        ("my_own", "my_own/table.csv", False),
         ("my_own", "beside.py", False),
-        ("single", "beside.py", True),  # imported inside a function, from the same folder
+        ("spread.games.line", "spread/games/line.py", True),
+        ("single", "single.py", True),
+        ("single", "beside.py", False),
         ("single", "my_own/torso.py", False),
     ],
 )
-def test_a_change_counts_where_it_is_imported(module: str, changed: str, counts: bool, folder: Path) -> None:
+def test_a_change_counts_where_it_is_of_the_same_package(module: str, changed: str, counts: bool, folder: Path) -> None:
     before = code_of(module)
     (folder / changed).write_text(FILES[changed] + "\nZ = 2\n")
-    forget()
     assert (code_of(module).hash != before.hash) == counts
+
+
+def test_a_renamed_module_is_other_code(folder: Path) -> None:
+    before = code_of("my_own")
+    (folder / "my_own" / "drawing.py").rename(folder / "my_own" / "pictures.py")
+    assert code_of("my_own").hash != before.hash
 
 
 def test_installed_modules_and_builtin_ones_have_a_code_too() -> None:
     assert code_of("sys").hash == "none"
     assert code_of("nowhere_at_all").hash == "none"
     assert code_of("json") == code_of("json")
-    assert "json/__init__.py and" in code_of("json").place
+    assert code_of("json").place.endswith("json (5 files)")
 
 
-def test_packages_of_a_virtual_environment_in_the_folder_are_neither_imported_nor_counted(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed = folder / ".venv" / "site-packages"
-    for name, text in {"beside/__init__.py": "", "beside/broken.py": "raise RuntimeError('is imported')"}.items():
-        (installed / name).parent.mkdir(parents=True, exist_ok=True)
-        (installed / name).write_text(text)
-    (folder / "beside.py").unlink()
-    (folder / "single.py").write_text("from beside.broken import anything\n")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(installed)])
-    monkeypatch.setattr(source_code, "INSTALLED", {installed})
-    assert code_of("single").place == f"{folder}/single.py"
-    assert "beside" not in sys.modules
+def test_a_module_that_was_made_by_hand_has_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ModuleType("made_by_hand")
+    monkeypatch.setitem(sys.modules, "made_by_hand", made)
+    assert made.__spec__ is None
+    assert code_of("made_by_hand").hash == "none"
+
+
+def test_the_hash_of_an_installed_package_imports_none_of_its_modules() -> None:
+    before = set(sys.modules)
+    assert code_of_parts(["gymnasium:CartPole-v1"])["gymnasium"].hash != "none"  # save_video.py needs moviepy
+    assert set(sys.modules) == before
