@@ -5,6 +5,7 @@ Prints one row for each preset. Without a GPU the CPU is compared with itself.
 """
 
 import time
+from dataclasses import replace
 
 import torch
 
@@ -42,7 +43,11 @@ def gradient_difference(run: RunSpec, device: torch.device) -> tuple[float, floa
             if agent.target_network is not None:
                 FlatNetwork(agent.target_network).load(weights)
             agent.begin_unroll(0)
-            batch = next(iter(agent.batches(trajectory)))
+            states = {
+                name: tuple(part.to(place) for part in getattr(trajectory, name))
+                for name in ("initial_state", "final_state")
+            }
+            batch = next(iter(agent.batches(replace(trajectory, **states))))
             gradients.append(network.gradient_of(agent.loss(batch).total, clip=0.0))
     finally:
         environments.close()

@@ -10,7 +10,7 @@ if [ -d .wheels ]; then
     python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$site" .wheels/*.whl || exit 1
 fi
 export PYTHONPATH=$site:$PWD PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
-cores=$(nproc)
+cores=$(env -u OMP_NUM_THREADS nproc)
 
 part() { # NAME SECONDS COMMAND…: its output goes to a log of its own, and its end to the screen
     local name=$1 limit=$2 began=$SECONDS
@@ -23,14 +23,15 @@ part() { # NAME SECONDS COMMAND…: its output goes to a log of its own, and its
 { lscpu | grep -E '^(Model name|CPU\(s\))'; nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
   python3 -c 'import sys, torch; print(sys.version, torch.__version__)'; } 2>&1 | tee "$out/machine.log"
 LINES_SHOWN=60 part cuda 120 python3 -m benchmarks.device.cuda
-part unit-tests 90 python3 -m pytest -q -n "$cores" -p no:cacheprovider -m 'not nightly' \
+part unit-tests 90 python3 -m pytest -q -n "$cores" -p no:cacheprovider -p no:benchmark -m 'not nightly' \
     tests/common tests/ps_server tests/rl_worker tests/simulation
 cluster="python3 -m rl_worker.local --no-web"
-part pong-cuda 70 $cluster --preset pong --workers 1 --envs 128 --device cuda --max-minutes 0.8 \
+part pong-cuda 90 $cluster --preset pong --workers 1 --envs 128 --device cuda --max-minutes 0.8 \
     --run-dir "$site/pong-cuda" --json "$out/pong-cuda.json"
-part cartpole-cuda 40 $cluster --preset cartpole --workers 2 --device cuda --max-minutes 0.4 \
+part cartpole-cuda 60 $cluster --preset cartpole --workers 2 --device cuda --max-minutes 0.4 \
     --run-dir "$site/cartpole-cuda" --json "$out/cartpole-cuda.json"
 for seed in ${SEEDS:-0 1 2}; do
-    part "pong-$cores-cores-seed$seed" 75 $cluster --preset pong --workers "$((cores - 1))" --seed "$seed" \
+    part "pong-$cores-cores-seed$seed" 95 $cluster --preset pong --workers "$((cores - 1))" --seed "$seed" \
         --max-minutes 1.1 --run-dir "$site/pong-$seed" --json "$out/pong-$seed.json"
 done
+tar -C "$out" --remove-files -czf "$out/logs.tar.gz" $(cd "$out" && ls ./*.log ./*.json)
