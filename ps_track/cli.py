@@ -21,7 +21,7 @@ from common.program.flags import parse_program
 from common.program.log_lines import log_as
 from common.program.run_program import run_program
 from common.program.stop_signals import Interrupted, StopSignal
-from common.run_folder.paths import METRICS, SETTINGS, tracker_position
+from common.run_folder.paths import METRICS, SETTINGS, run_name, tracker_position
 from common.run_folder.trackers import TrackerName, check_trackers
 from common.settings.run_files import settings_as_written
 from common.settings.run_settings import flat_settings
@@ -133,6 +133,6 @@ class Tracking:
         if not self._has_begun:
             settings: dict[str, Any] = flat_settings(settings_as_written(self._folder / SETTINGS))
             experiment = str(settings.get("experiment", ""))
-            self._tracker.begin(TrackedRun(run_id, self._folder.resolve().name, experiment, self._folder, settings))
+            self._tracker.begin(TrackedRun(run_id, run_name(self._folder), experiment, self._folder, settings))
             self._has_begun = True
         return self._tracker

@@ -20,7 +20,15 @@ from common.program.number_flags import MOST_PORT, check_number
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
 from common.protocol.addresses import bare_host, check_address, is_loopback, join_address
-from common.run_folder.paths import ENDPOINT, METRICS, SETTINGS, records_folder, replacement_of, run_folders_below
+from common.run_folder.paths import (
+    ENDPOINT,
+    METRICS,
+    SETTINGS,
+    records_folder,
+    replacement_of,
+    run_folders_below,
+    run_name,
+)
 from common.sockets.curve import ClientKeys, CurveFlags
 from ps_web.access import Access
 from ps_web.app import make_app
@@ -57,6 +65,8 @@ class WebSettings(CurveFlags):
     """interface to listen on; on any but the loopback interface looking takes the token, too"""
     port: int = 8265
     """0 takes a free one"""
+    wait: bool = False
+    """the run folders that are named may hold no run yet: the page shows each as soon as it does"""
     address_file: Path | None = None
     """a file that has the page's address, with its token, while the page is served; it is not printed then"""
     token: str = ""
@@ -160,16 +170,15 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
 
 
 def _runs(settings: WebSettings, viewers: Viewers, keys: ClientKeys | None) -> list[WatchedRun]:
-    folders = run_folders(settings.runs)
+    folders = list(map(records_folder, settings.runs)) if settings.wait else run_folders(settings.runs)
     if len(folders) + len(settings.server) > MOST_RUNS:
         raise SettingsError(f"{len(folders)} runs are more than one page shows ({MOST_RUNS}); name those that matter")
     runs: list[WatchedRun] = []
     # One folder and one server are the same run, seen from both sides.
     if len(folders) == 1 and len(settings.server) == 1:
-        name = folders[0].resolve().name
-        return [WatchedRun(0, name, viewers, folder=folders[0], servers=settings.server, keys=keys)]
+        return [WatchedRun(0, run_name(folders[0]), viewers, folder=folders[0], servers=settings.server, keys=keys)]
     for folder in folders:
-        runs.append(WatchedRun(len(runs), folder.resolve().name, viewers, folder=folder, servers=(), keys=keys))
+        runs.append(WatchedRun(len(runs), run_name(folder), viewers, folder=folder, servers=(), keys=keys))
     for server in settings.server:
         runs.append(WatchedRun(len(runs), server, viewers, folder=None, servers=[server], keys=keys))
     return runs

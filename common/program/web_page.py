@@ -23,7 +23,7 @@ class WebPage:
             self._file.unlink(missing_ok=True)
         except OSError as error:
             raise SettingsError(f"{self._file}: cannot be written: {error.strerror}") from error
-        arguments = [str(folder), "--port", str(port), "--address-file", str(self._file), *flags]
+        arguments = [str(folder), "--wait", "--port", str(port), "--address-file", str(self._file), *flags]
         self._child = Child("ps_web", arguments, folder / WEB_LOG)
 
     def first_line(self, *, within_seconds: float) -> str:

@@ -135,6 +135,12 @@ def records_folder(run_folder: Path) -> Path:
     return max(first, key=lambda folder: (folder / METRICS).stat().st_mtime, default=run_folder)
 
 
+def run_name(folder: Path) -> str:
+    """What a run is called: the name of its folder, also where `folder` is that of one shard."""
+    folder = folder.resolve()
+    return folder.parent.name if SHARD_NAME.fullmatch(folder.name) else folder.name
+
+
 def run_folders_below(path: Path) -> list[Path]:
     """The run folders below a folder, of shards the first. Raises SettingsError when there is none."""
     having = {metrics.parent for metrics in path.rglob(METRICS)}

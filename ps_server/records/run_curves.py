@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from common.errors import SettingsError
 from common.run_folder.jsonl import rows_in
-from common.run_folder.paths import METRICS, SETTINGS, records_folder, run_folders_below
+from common.run_folder.paths import METRICS, SETTINGS, records_folder, run_folders_below, run_name
 from common.run_folder.run_rows import EpisodeRow, scored_rows
 from common.settings.run_files import settings_as_written
 from common.settings.run_settings import flat_settings
@@ -91,7 +91,7 @@ def read_run(folder: Path) -> RunCurves:
 
     episodes = _episodes(folder)
     return RunCurves(
-        folder=folder.resolve().name,
+        folder=run_name(folder),
         preset=rows[-1].preset,
         experiment=rows[-1].experiment,
         settings=flat_settings(settings_as_written(folder / SETTINGS)),

@@ -1,65 +1,26 @@
 """The page in a real browser, beside a real run of CartPole."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page
+from playwright.sync_api import Page
 
+from tests.integration.pages import open_page, printed_address, until
 from tests.integration.processes import Program, Programs, status_of, wait_for
 
 NO_END = ("--max-steps", "1000000000", "--until-return", "None")
 
 pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens pages; a page whose console has errors fails its test."""
-    errors: list[str] = []
-    with _pages(browser, errors) as opened:
-        yield opened
-    assert errors == []
-
-
-@contextmanager
-def _pages(browser: Browser, errors: list[str]) -> Iterator[Callable[..., Page]]:
-    pages: list[Page] = []
-
-    def opened(address: str, *, width: int = 1440, dark: bool = False) -> Page:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
-        )
-        page = context.new_page()
-        page.on("console", lambda message: errors.append(message.text) if is_error(message) else None)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(address)
-        pages.append(page)
-        return page
-
-    yield opened
-    for page in pages:
-        page.context.close()
-
-
-def is_error(message: ConsoleMessage) -> bool:
-    """A refused adjustment is none: the browser names the status, and the page shows the sentence."""
-    return message.type == "error" and "409 (Conflict)" not in message.text
+__all__ = ["open_page"]  # a fixture
 
 
 def start_page(programs: Programs, *flags: object) -> str:
     """The address of a page, with its token."""
-    web = programs.start("ps-web", *map(str, flags), "--port", "0")
-    return str(wait_for(lambda: printed_address(web), program=web))
-
-
-def printed_address(web: Program) -> str:
-    return next((line[6:] for line in web.output.splitlines() if line.startswith("page: ")), "")
+    return printed_address(programs.start("ps-web", *map(str, flags), "--port", "0"))
 
 
 @dataclass
@@ -85,14 +46,6 @@ def start_cluster(programs: Programs, folder: Path) -> Cluster:
 def steps_drawn(page: Page) -> int:
     """The newest T of the curves."""
     return int(page.evaluate("last(runs.get(0)?.points.global_steps) ?? 0"))
-
-
-def until(page: Page, condition: str, seconds: float = 60.0) -> None:
-    """Wait for a JavaScript condition. (Playwright's own way to wait is kept out by the page's policy.)"""
-    deadline = time.monotonic() + seconds
-    while not page.evaluate(condition):
-        assert time.monotonic() < deadline, f"not within {seconds} s: {condition}\n{page.locator('body').inner_text()}"
-        page.wait_for_timeout(50)
 
 
 def serious_violations(page: Page) -> list[Any]:
