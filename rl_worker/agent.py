@@ -1,7 +1,8 @@
 """
 The agent of a run: the network that fits the environment, and the algorithm that acts with it.
 
-Training and evaluation build their agents here, so that both get the same.
+Training and evaluation build their agents here, so that both get the same. The networks of an agent are in evaluation
+mode, in which dropout is off; FlatNetwork.learning changes that while a loss is differentiated.
 """
 
 from typing import Any
@@ -45,10 +46,14 @@ def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int
     if run.seed is not None:
         torch.manual_seed(run.seed)
     check_algorithm(run, spaces)
+    built: Algorithm
     if isinstance(run.algorithm, run_spec.OwnAlgorithmSettings):
-        return build_own(run, run.algorithm_name, spaces, device=device, seed=seed)
-    method: Any = METHODS[type(run.algorithm)]  # which takes settings of this type
-    built: Algorithm = method.build(run.algorithm, run.network, spaces, device=device, seed=seed)
+        built = build_own(run, run.algorithm_name, spaces, device=device, seed=seed)
+    else:
+        method: Any = METHODS[type(run.algorithm)]  # which takes settings of this type
+        built = method.build(run.algorithm, run.network, spaces, device=device, seed=seed)
+    for network in filter(None, (built.network, built.target_network)):
+        network.eval()
     return built
 
 

@@ -86,7 +86,7 @@ def _learn(
     """Push a gradient of each batch of an unroll. Returns the newest version, the last loss and its gradient's norm."""
     steps, loss, norm = trajectory.steps, None, 0.0
     for batch in algorithm.batches(trajectory):
-        with reporter.time("learn"):
+        with reporter.time("learn"), network.learning():
             loss = algorithm.loss(batch)
             gradient, norm = network.gradient_of(loss.total, clip=algorithm.gradient_clip)
         with reporter.time("server"):

@@ -19,6 +19,7 @@ from common.settings.run_spec import Network, RunSpec
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.imports import own_part
 from rl_worker.environments.spaces import Spaces
+from rl_worker.networks.own_torso import check_travels
 
 NEEDED = (
     "an algorithm has `settings`, a msgspec.Struct with an unroll_length, and a class method build(settings, network, "
@@ -95,6 +96,7 @@ def build_own(run: RunSpec, path: str, spaces: Spaces, *, device: torch.device, 
             f"{flag}: {type(built).__name__} has no {', '.join(missing)}; it needs the members of "
             "rl_worker.algorithms.algorithm.Algorithm"
         )
+    check_travels(built.network, flag=flag)
     own: Algorithm = built
     return own
 

@@ -4,6 +4,8 @@ The trial of a user's own network or algorithm before anything is started for it
 Every member that training uses is used once, and errors name the return value of a wrong torso or algorithm.
 """
 
+from typing import Any
+
 import torch
 
 from common.errors import SettingsError
@@ -23,6 +25,7 @@ def check_own_agent(run: RunSpec, environments: Environments, *, flag: str) -> N
     device = torch.device("cpu")
     agent = build_agent(run, environments, device=device, seed=SEED)
     network = FlatNetwork(agent.network)
+    buffers = {name: buffer.clone() for name, buffer in agent.network.named_buffers()}
     agent.begin_unroll(0)
     collector = RolloutCollector(
         environments,
@@ -32,15 +35,25 @@ def check_own_agent(run: RunSpec, environments: Environments, *, flag: str) -> N
         seed=SEED,
         commits_next_action=agent.commits_next_action,
     )
-    loss = _first_loss(agent, collector, flag)
-    if not (isinstance(loss, Loss) and loss.total.dim() == 0 and loss.total.requires_grad):
-        raise SettingsError(f"{flag}: its loss must be a Loss whose total is one number with a gradient, not {loss}")
-    gradient, _ = network.gradient_of(loss.total, clip=agent.gradient_clip)
+    batch = _first_batch(agent, collector, flag)
+    with network.learning():
+        loss = agent.loss(batch)
+        if not (isinstance(loss, Loss) and loss.total.dim() == 0 and loss.total.requires_grad):
+            raise SettingsError(
+                f"{flag}: its loss must be a Loss whose total is one number with a gradient, not {loss}"
+            )
+        gradient, _ = network.gradient_of(loss.total, clip=agent.gradient_clip)
     if not torch.isfinite(gradient).all():
         raise SettingsError(f"{flag}: its first gradient has NaN or Inf in it")
+    for name, buffer in agent.network.named_buffers():
+        if name not in buffers or not torch.equal(buffer, buffers[name]):
+            raise SettingsError(
+                f"{flag}: its buffer {name} changes while it acts or learns, but the server changes parameters alone, "
+                "and each pull brings the buffer's first value back"
+            )
 
 
-def _first_loss(agent: Algorithm, collector: RolloutCollector, flag: str) -> Loss:
+def _first_batch(agent: Algorithm, collector: RolloutCollector, flag: str) -> Any:
     for batch in agent.batches(collector.collect()):
-        return agent.loss(batch)
+        return batch
     raise SettingsError(f"{flag}: its batches() gave no batch of an unroll; each batch becomes one push")

@@ -104,7 +104,8 @@ def steps_per_second(run: RunSpec, count: int, *, device: torch.device, clock: C
                 began = clock()  # the first unroll also loads and allocates
             trajectory = collector.collect()
             for batch in algorithm.batches(trajectory):
-                network.gradient_of(algorithm.loss(batch).total, clip=algorithm.gradient_clip)
+                with network.learning():
+                    network.gradient_of(algorithm.loss(batch).total, clip=algorithm.gradient_clip)
             steps = 0 if steps < 0 else steps + trajectory.steps
         return steps / max(clock() - began, 1e-9)
     finally:

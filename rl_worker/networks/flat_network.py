@@ -5,7 +5,8 @@ Loading weights is one copy, and the gradient is ready to be pushed when the bac
 own memory, because the resend buffer keeps a push until it is durable.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -40,6 +41,15 @@ class FlatNetwork:
     def load(self, weights: Tensor) -> None:
         """Copy weights [P] into the network."""
         self._weights.copy_(weights)
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """In this block, which computes a loss and its gradient, the network is in training mode: dropout is on."""
+        self._network.train()
+        try:
+            yield
+        finally:
+            self._network.eval()
 
     def gradient_of(self, loss: Tensor, *, clip: float) -> tuple[Tensor, float]:
         """

@@ -4,6 +4,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from common.errors import SettingsError
 from common.settings.run_spec import Network
@@ -15,6 +16,11 @@ NEEDED = (
     "output"
 )
 
+NO_BATCH_NORM = (
+    "whose statistics are those of a batch: a policy acts on one observation at a time, and workers share parameters "
+    "alone; take nn.LayerNorm or nn.GroupNorm"
+)
+
 
 class OwnTorso(Protocol):
     """
@@ -22,7 +28,9 @@ class OwnTorso(Protocol):
 
     The class is made with two arguments: `observations`, the ObservationSpace with `shape`, `dtype` and, of packed
     observations, `parts`; and `settings`, the run's section [network], of which `hidden`, `activation`, `layer_norm`
-    and `initialization` are the torso's to heed or not. All buffers and parameters are float32: both travel.
+    and `initialization` are the torso's to heed or not. All buffers and parameters are float32: both travel. Only
+    parameters change: a buffer is the same for ever. Dropout is on where a loss is computed, and off where the network
+    acts or is evaluated.
     """
 
     features: int  # F, the width of the output
@@ -51,7 +59,15 @@ def own_torso(settings: Network, observations: ObservationSpace) -> tuple[nn.Mod
     if not isinstance(features, int) or features < 1:
         what = "has no `features`" if features is None else f"has `features` {features!r}, no number above 0"
         raise SettingsError(f"{flag}: {what}; {NEEDED}")
-    for name, tensor in (*torso.named_parameters(), *torso.named_buffers()):
+    check_travels(torso, flag=flag)
+    return torso, features
+
+
+def check_travels(network: nn.Module, *, flag: str) -> None:
+    """Raises SettingsError when a server cannot hold what a user's own network, which `flag` names, learns."""
+    for name, module in network.named_modules():
+        if isinstance(module, _BatchNorm):
+            raise SettingsError(f"{flag}: its {name} is a {type(module).__name__}, {NO_BATCH_NORM}")
+    for name, tensor in (*network.named_parameters(), *network.named_buffers()):
         if tensor.dtype != torch.float32:
             raise SettingsError(f"{flag}: its {name} is {tensor.dtype}; parameters and buffers travel as float32")
-    return torso, features

@@ -76,6 +76,17 @@ REFUSED = [
      "--network own_parts_here:Torso: fails when it is tried: .*shapes cannot be multiplied"),
     (("self.features = 5", "self.features = 5; self.register_buffer('n', torch.zeros((), dtype=torch.int64))"),
      CARTPOLE, TORSO, None, "--network own_parts_here:Torso: its n is torch.int64; .* travel as float32"),
+    (("torch.nn.Linear(observations.shape[0], 5)",
+      "torch.nn.Sequential(torch.nn.Linear(observations.shape[0], 5), torch.nn.BatchNorm1d(5))"), CARTPOLE, TORSO, None,
+     "--network own_parts_here:Torso: its layer.1 is a BatchNorm1d, .*; take nn.LayerNorm or nn.GroupNorm"),
+    (("torch.nn.Linear(observations.shape[0], 5)",
+      "torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(observations.shape[0], 5))"),
+     CARTPOLE, TORSO, None, "--network own_parts_here:Torso: its buffer .*_u changes while it acts or learns, but the"),
+    (("    def loss(", "    @classmethod\n    def build(cls, *given, **named):\n"
+      "        made = super().build(*given, **named)\n"
+      "        made.network.register_buffer('n', torch.zeros((), dtype=torch.int64))\n"
+      "        return made\n    def loss("),
+     CARTPOLE, {}, METHOD, "--algorithm own_parts_here:Method: its n is torch.int64; parameters and buffers travel as"),
     (("        return self.layer(observations)", "        raise KeyError(3)"), CARTPOLE, TORSO, None,
      "--network own_parts_here:Torso: fails when it is tried: KeyError: 3 \\(own_parts_here.py, line 23\\)"),
     (("    settings = Settings\n", ""), CARTPOLE, {}, METHOD, ":Method: has no settings; an algorithm has"),
