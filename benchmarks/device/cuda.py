@@ -7,10 +7,11 @@ Prints one row for each preset. Without a GPU the CPU is compared with itself.
 import time
 from dataclasses import replace
 
+import msgspec
 import torch
 
 from common.settings.run_files import load_preset
-from common.settings.run_spec import RunSpec
+from common.settings.run_spec import A3CSettings, RunSpec
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.environments.make import make_environments
 from rl_worker.local.measuring import steps_per_second
@@ -21,7 +22,14 @@ OF_EACH_METHOD = (
     "pong", "pong-a3c", "atari", "atari-a3c-lstm", "pong-one-step-sarsa",
 )  # fmt: skip
 TIMED = ("cartpole", "pong", "atari")
-COUNTS = (16, 64, 256, 512)
+COUNTS = (16, 64, 256)
+
+
+def in_one_batch(run: RunSpec) -> RunSpec:
+    """The run with the whole unroll as one batch: a device draws the minibatches of A3C with a generator of its own."""
+    if isinstance(run.algorithm, A3CSettings):
+        return msgspec.structs.replace(run, algorithm=msgspec.structs.replace(run.algorithm, minibatches=1))
+    return run
 
 
 def gradient_difference(run: RunSpec, device: torch.device) -> tuple[float, float]:
@@ -59,7 +67,7 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     print(f"device {device}: {torch.cuda.get_device_name() if device.type == 'cuda' else 'no GPU'}")
     for name in OF_EACH_METHOD:
-        run = load_preset(name)
+        run = in_one_batch(load_preset(name))
         for is_exact in (False, True):
             torch.backends.cudnn.allow_tf32 = not is_exact
             worst, norm = gradient_difference(run, device)
