@@ -11,6 +11,7 @@ PsRlError
     RunEnded               the run is over; not a failure
     CheckpointError        a checkpoint that cannot be written or read
         DamagedCheckpoint  a file whose content is not what was written
+        OtherFormat        a file of a version of ps-rl that has another format
         StoreError         an object store that does not do what it was asked
             Replaced       another server goes on with the run of this store
     ReceiptError           a receipt that is not one, or whose games differ in a replay
@@ -61,6 +62,10 @@ class CheckpointError(PsRlError):
 
 class DamagedCheckpoint(CheckpointError):
     """A file whose content is not what was written; the file itself can be read."""
+
+
+class OtherFormat(CheckpointError):
+    """A file in a format that this version of ps-rl does not read. It is sound, so nobody goes back to an older one."""
 
 
 class StoreError(CheckpointError):

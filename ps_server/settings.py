@@ -18,11 +18,11 @@ from common.program.number_flags import (
     check_number,
 )
 from common.protocol.addresses import check_address, is_host
+from common.protocol.lineage import RUN_ID
 from common.protocol.shards import WHOLE, Shard, shard_of
 from common.run_folder.object_store import is_url
 from common.run_folder.paths import SHARD_NAME, shard_folder
 from common.run_folder.trackers import TrackerName, check_trackers
-from ps_server.state.lineage import RUN_ID
 
 
 @dataclass(frozen=True, kw_only=True)

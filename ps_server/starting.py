@@ -11,6 +11,7 @@ import msgspec
 
 from common.errors import CheckpointError, Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
 from common.program.flags import Parsed
+from common.protocol.lineage import DRAWN, MOST_LOST, RUN_ID_DIGITS, Lineage
 from common.protocol.messages import StatusReply, StatusRequest
 from common.protocol.shards import WHOLE, Shard
 from common.protocol.status import Status
@@ -26,7 +27,6 @@ from ps_server.replication.standby import STANDBY_PHASE, Standby
 from ps_server.settings import ServerSettings
 from ps_server.shell.checkpoint_writer import check_unused, newest_checkpoint
 from ps_server.shell.lineage_file import read_lineage, write_lineage
-from ps_server.state.lineage import DRAWN, RUN_ID_DIGITS, Lineage
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.resharding import join_old_shards
 from ps_server.storage.run_storage import RunStorage
@@ -36,7 +36,6 @@ from ps_server.storage.run_storage import RunStorage
 STANDBY_REPLY_SECONDS = 10.0
 PRIMARY_REPLY_SECONDS = 2.0
 SECRET_BYTES = 16
-MOST_LOST = 16  # lost runs that one lineage continues
 
 log = logging.getLogger("ps-server")
 
@@ -125,9 +124,9 @@ def _taken_over_run(
 def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: float) -> TrainingRun:
     """The run of the newest sound checkpoint, with the settings that the flags change."""
     path, vectors, record = newest_checkpoint(storage.folder, storage.checkpoints)
-    kept = run_from_dict(record["run"], source=str(path))
+    kept = run_from_dict(record.run, source=str(path))
     spec = resumed_run(kept, flags.overrides)
-    run = TrainingRun.restored(vectors, record | {"run": spec.to_dict()}, now=now)
+    run = TrainingRun.restored(vectors, msgspec.structs.replace(record, run=spec.to_dict()), now=now)
     if flags.program.new_code:
         run.code.forget()
     if flags.program.checkpoint_seconds != ServerSettings.checkpoint_seconds:

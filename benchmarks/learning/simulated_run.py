@@ -16,10 +16,10 @@ from torch import Tensor
 
 from common.denormals import flush_denormals
 from common.errors import RunEnded
+from common.protocol.lineage import Lineage
 from common.protocol.messages import Episode, Push
 from common.protocol.tensors import Schema
 from common.settings.run_spec import RunSpec
-from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.environments.make import make_environments

@@ -28,6 +28,10 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 1  # from 1 on
     addresses: tuple[Text, ...] = ()  # empty: one server holds the whole vector
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.of <= MOST_SHARDS:
+            raise ValueError(f"there is no {self}")
+
     @property
     def of(self) -> int:
         """The number of shards."""

@@ -7,34 +7,42 @@ no protection against forgery.
 """
 
 import contextlib
-import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import safetensors.torch
+import torch
 import xxhash
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from common.errors import CheckpointError, DamagedCheckpoint, SchemaMismatch
+from common.errors import CheckpointError, DamagedCheckpoint
+from common.protocol.record import (
+    FORMAT,
+    WEIGHTS,
+    Record,
+    check_format,
+    check_vectors,
+    record_from_json,
+    record_to_json,
+)
 from common.protocol.tensors import Schema
 from common.run_folder.paths import WRITING
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 
-FORMAT = "ps-rl checkpoint 2"
+KIND = "ps-rl checkpoint"
 
 
-def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: dict[str, Any]) -> None:
+def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: Record) -> None:
     """
-    Write the vectors (any shapes, float32, CPU) and the record (plain values) as `path`.
+    Write the vectors (float32, CPU) and the record as `path`.
 
     Raises CheckpointError when the disk refuses; then `path` is as it was.
     """
-    text = json.dumps(record)
-    metadata = {"format": FORMAT, "record": text, "xxh3_128": _digest(vectors, text)}
+    text = record_to_json(record)
+    metadata = {"format": f"{KIND} {FORMAT}", "record": text.decode(), "xxh3_128": _digest(vectors, text)}
     beside = path.parent / WRITING / path.name
     try:
         with contextlib.suppress(FileExistsError):
@@ -55,48 +63,47 @@ def remove_unfinished(folder: Path) -> None:
     shutil.rmtree(folder / WRITING, ignore_errors=True)  # a disk that refuses files may refuse removals too
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Record]:
     """
-    The vectors and the record.
+    The vectors and the record, each checked.
 
-    Raises DamagedCheckpoint, or another CheckpointError when the file cannot be read or is no checkpoint.
+    Raises DamagedCheckpoint, OtherFormat, or another CheckpointError when the file cannot be read or is no checkpoint.
     """
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise CheckpointError(f"{path}: is not a {FORMAT}")
+            kind, _, number = metadata.get("format", "").rpartition(" ")
+            if kind != KIND or not number.isdecimal():
+                raise CheckpointError("is not a checkpoint of ps-rl")
+            check_format(int(number[:9]), "a checkpoint")
             vectors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-            text = metadata.get("record", "")
+            text = metadata.get("record", "").encode()
             if metadata.get("xxh3_128") != _digest(vectors, text):
-                raise DamagedCheckpoint(f"{path}: is damaged: its content does not match its checksum")
-            record: dict[str, Any] = json.loads(text)
-            return vectors, record
+                raise DamagedCheckpoint("is damaged, because its content does not match its checksum")
+        record = record_from_json(text)
+        check_vectors(vectors, record)
+    except CheckpointError as error:
+        raise type(error)(f"{path}: {error}") from error
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
     except (SafetensorError, ValueError) as error:
-        raise DamagedCheckpoint(f"{path}: is damaged, cannot be read: {error}") from error
+        raise DamagedCheckpoint(f"{path}: is damaged, because it cannot be read: {error}") from error
+    return vectors, record
 
 
-def read_weights(path: Path) -> tuple[RunSpec, Schema, Tensor, dict[str, Any]]:
+def read_weights(path: Path) -> tuple[RunSpec, Schema, Tensor, Record]:
     """The run's settings, its weights [P] and their schema, and the record. Raises CheckpointError or SettingsError."""
     vectors, record = read_checkpoint(path)
-    shards = record.get("lineage", {}).get("shard", {}).get("addresses", ())
-    if len(shards) > 1:
-        raise CheckpointError(f"{path}: is of one of {len(shards)} shards alone; give the folder of their run")
-    try:
-        schema, weights = Schema.from_list(record["schema"]), vectors["weights"]
-        schema.views(weights)  # raises if the lengths differ
-        return run_from_dict(record["run"], source=str(path)), schema, weights, record
-    except (KeyError, SchemaMismatch) as error:
-        raise CheckpointError(f"{path}: was written by another version of ps-rl: {error}") from error
+    if (shards := record.lineage.shard.of) > 1:
+        raise CheckpointError(f"{path}: is of one of {shards} shards alone; give the folder of their run")
+    return run_from_dict(record.run, source=str(path)), record.own_schema(), vectors[WEIGHTS], record
 
 
-def _digest(vectors: dict[str, Tensor], record: str) -> str:
-    digest = xxhash.xxh3_128(record.encode())
+def _digest(vectors: dict[str, Tensor], record: bytes) -> str:
+    digest = xxhash.xxh3_128(record)
     for name, vector in sorted(vectors.items()):
         digest.update(f"{name} {vector.dtype} {list(vector.shape)}".encode())
-        digest.update(vector.contiguous().reshape(-1).numpy().data.cast("B"))
+        digest.update(vector.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from common.errors import CheckpointError
+from common.errors import CheckpointError, OtherFormat
 from common.run_folder.paths import BEST, CHECKPOINTS, NEWEST, NUMBERED
 
 T = TypeVar("T")
@@ -43,10 +43,16 @@ def best_first(run_folder: Path) -> list[Path]:
 def first_sound(
     paths: Iterable[Path], read: Callable[[Path], T], passed_over: Callable[[CheckpointError], None]
 ) -> tuple[Path, T] | None:
-    """The first path that can be read, with its content; None without one. `passed_over` gets the errors before it."""
+    """
+    The first path that can be read, with its content; None without one. `passed_over` gets the errors before it.
+
+    Raises OtherFormat: what another version of ps-rl wrote is sound, and nobody may go back behind it unasked.
+    """
     for path in paths:
         try:
             return path, read(path)
+        except OtherFormat:
+            raise
         except CheckpointError as error:
             passed_over(error)
     return None

@@ -7,18 +7,18 @@ Checkpoints of different shards may be of different moments. Nothing is changed 
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from common.errors import CheckpointError
+from common.protocol.record import Record
 from common.protocol.tensors import Schema
 from common.run_folder.checkpoint_file import read_checkpoint
 from common.run_folder.checkpoint_folder import checkpoints_of, first_sound
 from common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, newest_whole
 
-Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]  # vectors and record
+Checkpoint = tuple[dict[str, Tensor], Record]
 
 
 def newest_set(run_folder: Path) -> list[Path]:
@@ -57,12 +57,8 @@ def joined(checkpoints: Sequence[Checkpoint]) -> tuple[Schema, dict[str, Tensor]
     Raises CheckpointError when these are not all shards of one run, in order.
     """
     records = [record for _, record in checkpoints]
-    try:
-        places = [(shard["number"], len(shard["addresses"]) or 1) for shard in _shards(records)]
-        runs = {record["first_shard"] for record in records}
-        schemas = {Schema.from_list(record["schema"]) for record in records}
-    except KeyError as error:
-        raise CheckpointError(f"a checkpoint is of another version of ps-rl: {error!r}") from error
+    places = [(record.lineage.shard.number, record.lineage.shard.of) for record in records]
+    runs, schemas = {record.first_shard for record in records}, {Schema(record.schema) for record in records}
     if places != [(number, len(checkpoints)) for number in range(1, len(checkpoints) + 1)]:
         raise CheckpointError(f"these are no {len(checkpoints)} shards in order, but {places}")
     if len(runs) > 1 or len(schemas) > 1:
@@ -73,10 +69,6 @@ def joined(checkpoints: Sequence[Checkpoint]) -> tuple[Schema, dict[str, Tensor]
 
 def _joined(parts: list[Tensor]) -> Tensor:
     return torch.cat(parts) if parts[0].dim() else torch.stack(parts).max()
-
-
-def _shards(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [record["lineage"]["shard"] for record in records]
 
 
 def _first_sound(folder: Path, paths: Sequence[Path], warn: Callable[[CheckpointError], None]) -> Checkpoint:

@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 
 from common.errors import SettingsError
+from common.protocol.lineage import Lineage
 from common.protocol.messages import PROTOCOL_VERSION, Hello, Opened
+from common.protocol.record import Account
 from common.settings.overrides import contradiction
 from common.settings.run_settings import run_from_dict, with_settings
 from common.settings.run_spec import RunSpec
@@ -24,8 +26,6 @@ from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.machine.replies import welcome
 from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied
-from ps_server.state.ledger import Account
-from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 
 # Worker ids of one run. A checkpoint holds an account of each, about a hundred bytes, for good.

@@ -7,19 +7,19 @@ a checkpoint are durable only when the standby has them too.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
-from common.errors import CheckpointError, SchemaMismatch
+from common.errors import CheckpointError
 from common.protocol.messages import CheckpointSaved, Refused
 from common.protocol.names import LONGEST_SENTENCE, as_text
+from common.protocol.record import Account, Record
 from ps_server.machine.effects import Effect, Note, Recall, SaveCheckpoint, Send
 from ps_server.machine.membership import PeerId
 from ps_server.machine.refusals import Refusals
 from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied
-from ps_server.state.ledger import Account, Ledger
+from ps_server.state.ledger import Ledger
 from ps_server.state.soundness import Soundness
 from ps_server.state.training_run import TrainingRun
 
@@ -35,7 +35,7 @@ class Content:
     """Content of a checkpoint: a version, the ledger's accounts, games, a standby's updates up to this number."""
 
     version: int
-    accounts: dict[str, Any]
+    accounts: dict[str, Account]
     episodes: int = 0
     settings: int = 0
     number: int = 0
@@ -108,7 +108,7 @@ class CheckpointSchedule:
         """
         kept = account.through - account.durable
         if self._writing is not None and worker_id in self._writing.accounts:
-            kept_then = account.through - self._writing.accounts[worker_id]["through"]
+            kept_then = account.through - self._writing.accounts[worker_id].through
             self._hurried = self._hurried or kept_then > kept * LITTLE_SHARE
         else:
             self._hurried = self._hurried or kept > 0
@@ -238,7 +238,7 @@ class Saving:
         self._best_before = run.progress.best_saved
         best, milestone = run.progress.save_as_best(), self._milestone(run)
         record, number = run.record(now=now), self._replication.number
-        content = Content(run.store.version, record["ledger"], run.progress.episodes, run.adjustments.version, number)
+        content = Content(run.store.version, record.ledger, run.progress.episodes, run.adjustments.version, number)
         self._first_since = self._first_since or run.store.version
         self._schedule.started(content, now=now)
         keep, steps = run.spec.records.keep_checkpoints, run.progress.global_steps
@@ -256,20 +256,18 @@ class Saving:
         run.progress.best_saved = self._best_before
         return self._failure_replies(reason, self._schedule.failed())
 
-    def go_back(
-        self, run: TrainingRun, checkpoint: str, vectors: dict[str, Tensor], record: dict[str, Any]
-    ) -> list[Effect]:
+    def go_back(self, run: TrainingRun, checkpoint: str, vectors: dict[str, Tensor], record: Record) -> list[Effect]:
         """The weights are lost: the run goes on from this checkpoint. Raises CheckpointError if it cannot."""
         if run.store is not None and run.store.is_sound():
             return []  # one loss may cause two Recalls
         lost = f"the weights hold NaN or Inf; applied since they were sound: pushes of {self._soundness.suspects()}"
-        is_first = record.get("version") == self._first_since  # it holds little but what the run went back to
+        is_first = record.version == self._first_since  # it holds little but what the run went back to
         origin = (is_first and self._returned_to) or checkpoint
         if not self._soundness.returned(origin):
             raise CheckpointError(f"{lost}. Going back to {origin} has not helped: take smaller steps")
         try:
             run.go_back(vectors, record)
-        except (CheckpointError, SchemaMismatch, KeyError) as error:
+        except CheckpointError as error:
             raise CheckpointError(NOTHING_TO_GO_BACK_TO + str(error)) from error
         self._returned_to, self._first_since = origin, 0
         self._schedule.hurry()  # a server that is resumed from an older one would apply the ruinous pushes again

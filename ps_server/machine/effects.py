@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from common.protocol.messages import Episode, Event, ToServer, ToWorker
+from common.protocol.record import Record
 from common.protocol.wire import Buffer
 from ps_server.machine.membership import PeerId
 from ps_server.state.weight_store import Snapshot
@@ -27,7 +28,7 @@ class SaveCheckpoint:
     """Write this state of the run to disk, in the background; then call `checkpoint_saved` or `checkpoint_failed`."""
 
     vectors: dict[str, Tensor]  # copies that do not change any more
-    record: dict[str, Any]  # plain values
+    record: Record
     global_steps: int
     best: bool  # its mean return is the best so far: keep it when older ones are deleted
     keep: int  # how many of the newest are kept

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from common.errors import CheckpointError
 from common.protocol import messages
+from common.protocol.lineage import Lineage
 from common.protocol.messages import ToServer
+from common.protocol.record import Record
 from common.protocol.status import Status
 from common.protocol.wire import Buffer
 from ps_server.machine.admission import Admission, Undecided
@@ -31,7 +33,6 @@ from ps_server.machine.replies import renewed, status_of
 from ps_server.machine.worker_requests import WorkerRequests
 from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied
-from ps_server.state.lineage import Lineage
 from ps_server.state.soundness import Soundness
 from ps_server.state.training_run import TrainingRun
 
@@ -188,9 +189,7 @@ class ParameterServer:
         assert self.run is not None, "only a seeded run is written"
         return self._saving.failed(self.run, reason)
 
-    def recalled(
-        self, checkpoint: str, vectors: dict[str, Tensor], record: dict[str, Any], *, now: float
-    ) -> list[Effect]:
+    def recalled(self, checkpoint: str, vectors: dict[str, Tensor], record: Record, *, now: float) -> list[Effect]:
         """The newest sound checkpoint, of this name, was read: the run goes on from it."""
         assert self.run is not None, "only a seeded run is recalled"
         try:

@@ -23,11 +23,11 @@ from common.protocol.messages import (
     Weights,
     Welcome,
 )  # fmt: skip
+from common.protocol.record import Account
 from common.protocol.status import Status, WorkerStatus
 from ps_server.machine.effects import Reported, Send
 from ps_server.machine.membership import Member, PeerId
 from ps_server.state.guards import codec_for_weights
-from ps_server.state.ledger import Account
 from ps_server.state.training_run import TrainingRun
 from ps_server.state.weight_store import Snapshot, WeightStore
 

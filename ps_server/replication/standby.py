@@ -10,6 +10,7 @@ then refuses to take over, because those pushes would be lost.
 from collections.abc import Sequence
 
 from common.protocol import messages
+from common.protocol.lineage import Lineage
 from common.protocol.messages import ToServer, ToWorker
 from common.protocol.status import Status
 from common.protocol.wire import Buffer
@@ -22,7 +23,6 @@ from ps_server.machine.replies import status_of, status_reply
 from ps_server.replication.repetition import Repetition
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.replication.state_transfer import run_of
-from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 
 BEAT_SECONDS = 0.25  # between two FOLLOWED that ask for a reply

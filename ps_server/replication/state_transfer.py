@@ -4,9 +4,7 @@ The state transfer: a whole run as one message, with all that a checkpoint holds
 The record is too large for a header. It goes before the vectors, in their frames.
 """
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +12,7 @@ from torch import Tensor
 
 from common.errors import CheckpointError
 from common.protocol.messages import State
+from common.protocol.record import check_vectors, record_from_json, record_to_json
 from common.protocol.tensors import TensorSpec
 from common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
 from ps_server.state.guards import Denied
@@ -22,7 +21,7 @@ from ps_server.state.training_run import TrainingRun
 
 def state_of(run: TrainingRun, *, request: int, number: int, now: float) -> tuple[State, list[Buffer]]:
     """The state transfer and its buffers, which are copies. Raises Denied when one message cannot carry it."""
-    record = json.dumps(run.record(now=now)).encode()
+    record = record_to_json(run.record(now=now))
     vectors = run.weights.vectors()
     buffers: list[Buffer] = [record, *(vector.reshape(-1).numpy().data.cast("B") for vector in vectors.values())]
     if sum(-(-len(buffer) // CHUNK_BYTES) for buffer in buffers) > MAX_FRAMES - 2:
@@ -44,7 +43,8 @@ def run_of(state: State, buffers: Sequence[Buffer], *, now: float) -> TrainingRu
         vectors[spec.name] = torch.from_numpy(elements.astype(np.float32)).view(spec.shape)
         at += spec.bytes
     try:
-        record: dict[str, Any] = json.loads(whole[: state.record_bytes])
-    except ValueError as error:
-        raise CheckpointError(f"the primary's state cannot be read: {error}") from error
+        record = record_from_json(whole[: state.record_bytes])
+        check_vectors(vectors, record)
+    except CheckpointError as error:
+        raise type(error)(f"the primary's state {error}") from error
     return TrainingRun.restored(vectors, record, now=now)

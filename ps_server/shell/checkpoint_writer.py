@@ -17,18 +17,18 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import msgspec
 from torch import Tensor
 
 from common.errors import CheckpointError, DamagedCheckpoint, Replaced, SettingsError
+from common.protocol.lineage import Lineage
+from common.protocol.record import Record
 from common.run_folder.checkpoint_file import read_checkpoint, remove_unfinished, write_checkpoint
 from common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, older_than
 from common.run_folder.paths import ASIDE, BEST, MILESTONES, NEWEST, WRITING, checkpoint_name, milestone_name
 from common.run_folder.writer_thread import WriterThread
 from ps_server.machine.effects import SaveCheckpoint
-from ps_server.state.lineage import Lineage
 
 MOST_WAITING = 16  # checkpoints in the queue; the machine hands over one at a time
 WRITER_NICENESS = 10  # above the serving thread, yet low enough that it soon gives back the GIL
@@ -80,7 +80,7 @@ class CheckpointWriter:
         if not self._writer.do(partial(self._write_and_report, path, checkpoint)):
             self.results.put(Written(str(path), error="earlier checkpoints are not written yet"))
 
-    def newest(self) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
+    def newest(self) -> tuple[Path, dict[str, Tensor], Record]:
         """The newest sound checkpoint in the folder. Raises CheckpointError."""
         return newest_checkpoint(self._folder, self._folder)
 
@@ -99,9 +99,10 @@ class CheckpointWriter:
         self.longest_seconds = max(self.longest_seconds, time.monotonic() - begun)
 
     def _put(self, store: Store, path: Path, checkpoint: SaveCheckpoint) -> str:
-        lineage = msgspec.convert(checkpoint.record["lineage"], Lineage)
         milestone = "" if checkpoint.milestone is None else milestone_name(checkpoint.milestone)
-        return store.put(path, lineage, best=checkpoint.best, milestone=milestone, keep=checkpoint.keep)
+        return store.put(
+            path, checkpoint.record.lineage, best=checkpoint.best, milestone=milestone, keep=checkpoint.keep
+        )
 
     def _write(self, path: Path, checkpoint: SaveCheckpoint) -> None:
         write_checkpoint(path, checkpoint.vectors, checkpoint.record)
@@ -146,7 +147,7 @@ class CheckpointWriter:
 
 def newest_checkpoint(
     run_folder: Path, checkpoint_folder: Path | None = None
-) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
+) -> tuple[Path, dict[str, Tensor], Record]:
     """
     The newest sound checkpoint of a run. Newer ones that are damaged or unreadable are logged and moved aside, because
     the run goes on from the sound one and must never go back to them.

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from common.errors import SettingsError
+from common.protocol.lineage import Lineage
 from common.run_folder.paths import LINEAGE, replacement_of
-from ps_server.state.lineage import Lineage
 
 
 def read_lineage(folder: Path) -> Lineage | None:

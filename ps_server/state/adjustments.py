@@ -10,17 +10,14 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from common.errors import SettingsError
+from common.protocol.record import MOST_ADJUSTMENTS, AdjustmentsRecord
 from common.protocol.status import AdjustedValue, Adjustment
 from common.settings import adjustable
 from common.settings.run_settings import with_settings
 from common.settings.run_spec import A3CSettings, ActionValuesSettings, RunSpec
 from ps_server.state.guards import Denied
 from ps_server.state.progress import Progress
-
-MOST_ADJUSTMENTS = 100  # of the history, the newest
 
 
 class Adjustments:
@@ -68,23 +65,23 @@ class Adjustments:
         self.settings |= changes.keys()
         return with_settings(spec, changes, source="adjustment")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as a checkpoint keeps them."""
-        return {
-            "version": self.version,
-            "paused": self.paused,
-            "drained": self.drained,
-            "checkpoint_seconds": self.checkpoint_seconds,
-            "settings": sorted(self.settings),
-            "history": msgspec.to_builtins(self.history),
-        }
+    def record(self) -> AdjustmentsRecord:
+        """The adjustments as a checkpoint keeps them."""
+        return AdjustmentsRecord(
+            version=self.version,
+            paused=self.paused,
+            drained=self.drained,
+            checkpoint_seconds=self.checkpoint_seconds,
+            settings=tuple(sorted(self.settings)),
+            history=self.history,
+        )
 
-    def restore(self, kept: dict[str, Any]) -> None:
+    def restore(self, kept: AdjustmentsRecord) -> None:
         """Back to what a checkpoint kept."""
-        self.version, self.paused, self.drained = kept["version"], kept["paused"], kept["drained"]
-        self.checkpoint_seconds = kept["checkpoint_seconds"]
-        self.settings = set(kept["settings"])
-        self._history.extend(msgspec.convert(kept["history"], list[Adjustment]))
+        self.version, self.paused, self.drained = kept.version, kept.paused, kept.drained
+        self.checkpoint_seconds = kept.checkpoint_seconds
+        self.settings = set(kept.settings)
+        self._history.extend(kept.history)
 
 
 def adjustments_for(

@@ -10,11 +10,10 @@ Within these bounds the server believes a worker.
 from collections.abc import Sequence
 
 from common.protocol.messages import Episode
+from common.protocol.record import MOST_STEPS
 from common.settings.run_spec import NO_ENVIRONMENT, RunSpec
 from ps_server.state.guards import Denied
 
-# T has to stay a number that a message can carry, however long an unroll the run asks for.
-MOST_STEPS = 10**9
 # A step's share of a return. The largest rewards of the Atari games are below it.
 MOST_REWARD = 1e6
 

@@ -7,47 +7,45 @@ A push that any shard has settled counts as settled: nothing is applied twice. T
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from torch import Tensor
 
+from common.protocol.lineage import RUN_ID_DIGITS, Lineage
+from common.protocol.record import Account, Record
 from common.protocol.shards import Shard
 from common.protocol.tensors import Schema
-from ps_server.state.ledger import Account
-from ps_server.state.lineage import RUN_ID_DIGITS, Lineage
 
 
-def joined_ledgers(ledgers: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
+def joined_ledgers(ledgers: Sequence[dict[str, Account]]) -> tuple[dict[str, Account], list[int]]:
     """The ledgers of all shards as one; and, for each shard, how many settled pushes it lacks."""
-    converted = [msgspec.convert(ledger, dict[str, Account]) for ledger in ledgers]
     accounts: dict[str, Account] = {}
-    lacking = [0] * len(converted)
-    for worker in dict.fromkeys(name for ledger in converted for name in ledger):
-        everywhere = [ledger.get(worker) for ledger in converted]
+    lacking = [0] * len(ledgers)
+    for worker in dict.fromkeys(name for ledger in ledgers for name in ledger):
+        everywhere = [ledger.get(worker) for ledger in ledgers]
         newest = max(filter(None, everywhere), key=lambda account: (account.incarnation, account.through))
         # An account of an earlier process counts other pushes.
         same = [one if one is not None and one.proof == newest.proof else None for one in everywhere]
         accounts[worker] = whole = _joined_accounts(newest, [one for one in same if one is not None])
         for number, one in enumerate(same):
             lacking[number] += _settled(whole) - (_settled(one) if one is not None else 0)
-    plain: dict[str, Any] = msgspec.to_builtins(accounts)
-    return plain, lacking
+    return accounts, lacking
 
 
-def record_for(records: Sequence[dict[str, Any]], shard: Shard, ledger: dict[str, Any]) -> dict[str, Any]:
+def record_for(records: Sequence[Record], shard: Shard, ledger: dict[str, Account]) -> Record:
     """The record of a new shard; `records` are those of all old shards, in order."""
-    furthest = max(records, key=lambda record: int(record["progress"]["global_steps"]))
-    lineage = msgspec.convert(records[0]["lineage"], Lineage)
-    return furthest | {
-        "lineage": msgspec.to_builtins(_lineage_of(lineage, shard)),
-        "version": max(record["version"] for record in records),
-        "target_version": max(record["target_version"] for record in records),
-        "progress": furthest["progress"] | {"best_saved": None},  # its best checkpoint is of other ranges
-        "ledger": ledger,
-        "standby": "",
-        "primary": "",
-    }
+    furthest = max(records, key=lambda record: record.progress.global_steps)
+    return msgspec.structs.replace(
+        furthest,
+        lineage=_lineage_of(records[0].lineage, shard),
+        version=max(record.version for record in records),
+        target_version=max(record.target_version for record in records),
+        # The best checkpoint of the old shard is of other ranges.
+        progress=msgspec.structs.replace(furthest.progress, best_saved=None),
+        ledger=ledger,
+        standby="",
+        primary="",
+    )
 
 
 def cut(vectors: dict[str, Tensor], schema: Schema) -> dict[str, Tensor]:

@@ -6,26 +6,12 @@ them unsettled. So an account is one number, "everything up to here", and a smal
 admission.py decides which process owns an account.
 """
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
-import msgspec
+from common.protocol.record import Account
 
 Standing = Literal["new", "settled", "outside window"]
-
-
-class Account(msgspec.Struct, forbid_unknown_fields=True):
-    """One process's pushes. Invariant: every member of `early` is in (through + 1, through + window]."""
-
-    incarnation: int
-    proof: str  # a hash of the process's secret
-    key: str  # public key that the worker id is bound to; "" on a server without access control
-    number: int  # 0, 1, 2, … in order of joining; kept by later processes of the worker id
-    through: int = 0  # every push up to here is settled
-    early: set[int] = set()  # settled beyond a gap
-    durable: int = 0  # `through` at the newest completed checkpoint
-    reported: int = 0  # every report up to here is counted
-    environments: int = 1
-    unplayed: int = 0  # steps of settled pushes minus steps of reported games
 
 
 class Ledger:
@@ -102,14 +88,13 @@ class Ledger:
             account.through += 1
             account.early.remove(account.through)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as a checkpoint keeps them."""
-        built: dict[str, Any] = msgspec.to_builtins(self.accounts)
-        return built
+    def record(self) -> dict[str, Account]:
+        """The accounts as a checkpoint keeps them: they do not change any more."""
+        return {worker_id: account.copy() for worker_id, account in self.accounts.items()}
 
-    def restore(self, accounts: dict[str, Any]) -> None:
+    def restore(self, accounts: Mapping[str, Account]) -> None:
         """Restore the accounts of a checkpoint: all of them are durable."""
-        self.accounts = msgspec.convert(accounts, dict[str, Account])
+        self.accounts = {worker_id: account.copy() for worker_id, account in accounts.items()}
         self.mark_durable(accounts)
 
     def forget_durable(self) -> None:
@@ -117,9 +102,9 @@ class Ledger:
         for account in self.accounts.values():
             account.durable = 0
 
-    def mark_durable(self, accounts: dict[str, Any]) -> None:
-        """Note that a checkpoint with these accounts (of `to_dict`) is on disk."""
+    def mark_durable(self, accounts: Mapping[str, Account]) -> None:
+        """Note that a checkpoint with these accounts is on disk."""
         for worker_id, saved in accounts.items():
             account = self.accounts.get(worker_id)
-            if account is not None and account.proof == saved["proof"]:
-                account.durable = max(account.durable, saved["through"])
+            if account is not None and account.proof == saved.proof:
+                account.durable = max(account.durable, saved.through)

@@ -5,9 +5,6 @@ Server and standby know hashes alone, and the place of the file on the first wor
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import msgspec
 
 from common.protocol.messages import Code
 from common.settings.import_paths import module_of
@@ -37,11 +34,10 @@ class OwnCode:
         """The code was changed on purpose: the next worker states it."""
         self._first = {}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for a checkpoint."""
-        built: dict[str, Any] = msgspec.to_builtins(self._first)
-        return built
+    def record(self) -> dict[str, Code]:
+        """The code as a checkpoint keeps it."""
+        return self._first.copy()
 
-    def restore(self, record: Any) -> None:
-        """The code in a checkpoint. Raises msgspec.ValidationError."""
-        self._first = msgspec.convert(record, dict[str, Code])
+    def restore(self, kept: Mapping[str, Code]) -> None:
+        """The code in a checkpoint."""
+        self._first = dict(kept)

@@ -2,14 +2,13 @@
 
 from bisect import bisect_left
 from collections import deque
-from typing import Any
 
 from common.meters import Rate, RollingMean
 from common.protocol.messages import Episode
+from common.protocol.record import EPISODES_IN_MEAN, ProgressRecord
 from common.protocol.status import STALENESS_BOUNDS
 from common.settings.run_spec import Budget
 
-EPISODES_IN_MEAN = 100
 MOST_STALENESS = 256  # values between two reports
 
 
@@ -116,31 +115,31 @@ class Progress:
             return f"max_minutes {budget.max_minutes:g} reached"
         return ""
 
-    def to_dict(self, *, now: float) -> dict[str, Any]:
-        """Plain values, as a checkpoint keeps them."""
-        return {
-            "global_steps": self.global_steps,
-            "updates": self.updates,
-            "episodes": self.episodes,
-            "returns": list(self._returns),
-            "best_mean": self.best_mean,
-            "best_saved": self.best_saved,
-            "staleness_sum": self.staleness_sum,
-            "staleness_counts": self.staleness_counts.copy(),
-            "minutes": self.minutes(now=now),
-        }
+    def record(self, *, now: float) -> ProgressRecord:
+        """The counters as a checkpoint keeps them."""
+        return ProgressRecord(
+            global_steps=self.global_steps,
+            updates=self.updates,
+            episodes=self.episodes,
+            returns=tuple(self._returns),
+            best_mean=self.best_mean,
+            best_saved=self.best_saved,
+            staleness_sum=self.staleness_sum,
+            staleness_counts=tuple(self.staleness_counts),
+            minutes=self.minutes(now=now),
+        )
 
-    def restore(self, kept: dict[str, Any]) -> None:
+    def restore(self, kept: ProgressRecord) -> None:
         """Restore the counters of a checkpoint."""
-        self.global_steps = kept["global_steps"]
-        self.updates = kept["updates"]
-        self.episodes = kept["episodes"]
-        self._returns.extend(kept["returns"])
-        self.best_mean = kept["best_mean"]
-        self.best_saved = kept["best_saved"]
-        self.staleness_sum = kept["staleness_sum"]
-        self.staleness_counts = list(kept["staleness_counts"])
-        self._minutes_before = kept["minutes"]
+        self.global_steps = kept.global_steps
+        self.updates = kept.updates
+        self.episodes = kept.episodes
+        self._returns.extend(kept.returns)
+        self.best_mean = kept.best_mean
+        self.best_saved = kept.best_saved
+        self.staleness_sum = kept.staleness_sum
+        self.staleness_counts = list(kept.staleness_counts)
+        self._minutes_before = kept.minutes
 
     def _whole_mean(self) -> float | None:
         """The mean over a whole 100 games; None before the hundredth."""

@@ -7,11 +7,12 @@ This file decides what a push does. It knows nothing of connections and messages
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from torch import Tensor
 
-from common.errors import CheckpointError, SchemaMismatch
+from common.errors import CheckpointError
+from common.protocol.lineage import Lineage
 from common.protocol.messages import Opened, Push, Report, Settlement, Verdict
+from common.protocol.record import WEIGHTS, Account, Record
 from common.protocol.shards import Shard
 from common.protocol.status import Adjustment
 from common.protocol.tensors import Schema
@@ -22,8 +23,7 @@ from ps_server.state.adjustments import Adjustments, adjustments_for
 from ps_server.state.claims import check_games, check_steps
 from ps_server.state.guards import Denied, gradient_of
 from ps_server.state.judged_pushes import Sound, Unsound, mean
-from ps_server.state.ledger import Account, Ledger
-from ps_server.state.lineage import Lineage
+from ps_server.state.ledger import Ledger
 from ps_server.state.optimizers import optimizer_for
 from ps_server.state.own_code import OwnCode
 from ps_server.state.progress import Progress
@@ -56,45 +56,41 @@ class TrainingRun:
         self.duplicates = 0
 
     @classmethod
-    def restored(cls, vectors: dict[str, Tensor], record: dict[str, Any], *, now: float) -> "TrainingRun":
+    def restored(cls, vectors: dict[str, Tensor], record: Record, *, now: float) -> "TrainingRun":
         """
         The run of a checkpoint, in the epoch of that checkpoint.
 
-        Raises SettingsError or CheckpointError when this program cannot read its settings or its content.
+        Raises SettingsError or CheckpointError when this program cannot have these settings, or vectors.
         """
-        try:
-            lineage = msgspec.convert(record["lineage"], Lineage)
-            run = cls(run_from_dict(record["run"], source="checkpoint"), lineage, now=now)
-            run.first_shard = record["first_shard"]
-            run.seed(_schema_of(record, run.shard), vectors["weights"])
-            run.standby, run.primary = record["standby"], record["primary"]
-            run.weights.restore(vectors, version=record["version"], target_version=record["target_version"])
-            run.ledger.restore(record["ledger"])
-            run.code.restore(record["code"])
-            run.progress.restore(record["progress"])
-            run.adjustments.restore(record["adjustments"])
-            run.progress.pause(run.adjustments.stands_still, now=now)
-            run.progress.judge(run.spec.budget, now=now)  # the target may have been reached, or changed
-        except (KeyError, RuntimeError, SchemaMismatch, msgspec.ValidationError) as error:
-            raise CheckpointError(f"the checkpoint is of another version of ps-rl: {error!r}") from error
+        run = cls(run_from_dict(record.run, source="checkpoint"), record.lineage, now=now)
+        run.first_shard = record.first_shard
+        run.seed(record.own_schema(), vectors[WEIGHTS])
+        run.standby, run.primary = record.standby, record.primary
+        run.weights.restore(vectors, version=record.version, target_version=record.target_version)
+        run.ledger.restore(record.ledger)
+        run.code.restore(record.code)
+        run.progress.restore(record.progress)
+        run.adjustments.restore(record.adjustments)
+        run.progress.pause(run.adjustments.stands_still, now=now)
+        run.progress.judge(run.spec.budget, now=now)  # the target may have been reached, or changed
         return run
 
-    def record(self, *, now: float) -> dict[str, Any]:
-        """The content of a checkpoint beside the vectors, as plain values."""
-        return {
-            "lineage": msgspec.to_builtins(self.lineage),
-            "first_shard": self.first_shard,
-            "standby": self.standby,
-            "primary": self.primary,
-            "version": self.weights.version,
-            "target_version": self.weights.target_version,
-            "run": self.spec.to_dict(),
-            "schema": self.weights.schema.to_list(),
-            "ledger": self.ledger.to_dict(),
-            "progress": self.progress.to_dict(now=now),
-            "adjustments": self.adjustments.to_dict(),
-            "code": self.code.to_dict(),
-        }
+    def record(self, *, now: float) -> Record:
+        """The content of a checkpoint beside the vectors. It does not change any more."""
+        return Record(
+            lineage=self.lineage,
+            first_shard=self.first_shard,
+            standby=self.standby,
+            primary=self.primary,
+            version=self.weights.version,
+            target_version=self.weights.target_version,
+            run=self.spec.to_dict(),
+            schema=self.weights.schema.specs,
+            ledger=self.ledger.record(),
+            progress=self.progress.record(now=now),
+            adjustments=self.adjustments.record(),
+            code=self.code.record(),
+        )
 
     @property
     def epoch(self) -> int:
@@ -200,13 +196,13 @@ class TrainingRun:
         """`unsettled`: steps of pushes received and not settled. Raises Denied for a report that cannot be true."""
         check_games(report.episodes, unplayed=self.ledger.accounts[worker_id].unplayed + unsettled)
 
-    def go_back(self, vectors: dict[str, Tensor], record: dict[str, Any]) -> None:
+    def go_back(self, vectors: dict[str, Tensor], record: Record) -> None:
         """
         Restore weights and optimizer from a checkpoint of this run, as a new version. T, scores and ledger stay.
 
         Raises CheckpointError when the checkpoint is of another network.
         """
-        if _schema_of(record, self.shard) != self.weights.schema or "weights" not in vectors:
+        if record.own_schema() != self.weights.schema:
             raise CheckpointError("the newest checkpoint is of another network")
         version = self.weights.version + 1
         self.weights.restore(vectors, version=version, target_version=version)
@@ -265,7 +261,3 @@ class TrainingRun:
             code=denied.code if denied else "",
             reason=str(denied) if denied else "",
         )
-
-
-def _schema_of(record: dict[str, Any], shard: Shard) -> Schema:
-    return Schema.from_list(record["schema"], shard=shard.number, shards=shard.of)

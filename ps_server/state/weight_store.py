@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from common.buffer_pool import BufferPool
+from common.errors import CheckpointError
 from common.protocol.codecs import CODECS
 from common.protocol.deltas import DELTA, WHOLE, Base
+from common.protocol.record import SLOT, TARGET, WEIGHTS, is_finite
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
 from ps_server.state.copy_on_write import CopyOnWriteVector
@@ -184,17 +186,17 @@ class WeightStore:
 
     def is_finite(self) -> bool:
         """Whether all weights are finite."""
-        return _is_finite(self.flat)
+        return is_finite(self.flat)
 
     def is_sound(self) -> bool:
         """Whether everything that a checkpoint keeps is finite: weights and optimizer slots."""
-        return self.is_finite() and all(map(_is_finite, self._slots().values()))
+        return self.is_finite() and all(map(is_finite, self._slots().values()))
 
     def vectors(self) -> dict[str, Tensor]:
         """The vectors of a checkpoint, by name; immutable."""
-        target = {"target": self._target.share()} if self._has_target else {}
+        target = {TARGET: self._target.share()} if self._has_target else {}
         slots = {name: self._copy_of(slot) for name, slot in self._slots().items()}
-        return {"weights": self._weights.share(), **target, **slots}
+        return {WEIGHTS: self._weights.share(), **target, **slots}
 
     def _copy_of(self, slot: Tensor) -> Tensor:
         """A copy in a pooled buffer: fresh pages would cost several times the copy itself, and delay all workers."""
@@ -203,15 +205,17 @@ class WeightStore:
         return torch.from_numpy(self._pool.take())[: slot.numel()].view(slot.shape).copy_(slot)
 
     def restore(self, vectors: dict[str, Tensor], *, version: int, target_version: int) -> None:
-        """Restore the vectors of a checkpoint."""
+        """Restore the vectors of a checkpoint. Raises CheckpointError when they lack a slot of the optimizer."""
         self._snapshots.clear()
         self._encoded.clear()
         self._bases = DeltaBases(self.schema.weights)
-        self._weights.replace(vectors["weights"])
+        self._weights.replace(vectors[WEIGHTS])
         if self._has_target:
             # A checkpoint of a run without θ⁻ may be resumed with one, which then begins as θ.
-            self._target.replace(vectors.get("target", vectors["weights"]))
+            self._target.replace(vectors.get(TARGET, vectors[WEIGHTS]))
         for name, slot in self._slots().items():
+            if name not in vectors or vectors[name].shape != slot.shape:
+                raise CheckpointError(f"the checkpoint has no {name} {list(slot.shape)}: it is of another optimizer")
             slot.copy_(vectors[name])
         self.version, self._refreshed = version, target_version
 
@@ -220,9 +224,4 @@ class WeightStore:
         return self._target is not self._weights
 
     def _slots(self) -> dict[str, Tensor]:
-        return {f"optimizer.{name}": slot for name, slot in self.optimizer.slots.items()}
-
-
-def _is_finite(vector: Tensor) -> bool:
-    """In one pass: a sum is finite only if every element is. (Overflow would take elements that guards refuse.)"""
-    return bool(torch.isfinite(vector.sum()))
+        return {f"{SLOT}{name}": slot for name, slot in self.optimizer.slots.items()}

@@ -63,14 +63,14 @@ def join_old_shards(given: Path, storage: RunStorage, place: Shard | None) -> No
     checkpoints = read_newest(old, lambda error: log.warning("%s; trying the one before it", error))
     whole, vectors = joined(checkpoints)
     records = [record for _, record in checkpoints]
-    ledger, lacking = joined_ledgers([record["ledger"] for record in records])
-    _report(old, [record["progress"]["global_steps"] for record in records], lacking)
+    ledger, lacking = joined_ledgers([record.ledger for record in records])
+    _report(old, [record.progress.global_steps for record in records], lacking)
     record = record_for(records, shard, ledger)
     try:
         schema = whole.of_shard(shard.number, shard.of)
     except SchemaMismatch as error:
         raise SettingsError(f"--shard {shard.number}/{shard.of}: {error}") from error
-    path = storage.checkpoints / checkpoint_name(record["progress"]["global_steps"])
+    path = storage.checkpoints / checkpoint_name(record.progress.global_steps)
     write_checkpoint(path, cut(vectors, schema), record)
     log.info("%s begins with elements %d to %d of %s", path, schema.first, schema.range.stop - 1, given)
 

@@ -8,11 +8,11 @@ It knows nothing of the files in them.
 from pathlib import Path
 
 from common.errors import SettingsError
+from common.protocol.lineage import Lineage
 from common.run_folder.folder_lock import FolderLocks
 from common.run_folder.paths import CHECKPOINTS
 from ps_server.shell.checkpoint_writer import check_unused
 from ps_server.shell.lineage_file import write_lineage
-from ps_server.state.lineage import Lineage
 from ps_server.storage.checkpoint_store import CheckpointStore
 
 

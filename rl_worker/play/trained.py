@@ -110,15 +110,14 @@ def trained_in_store(url: str) -> Trained:
 def _trained_by(checkpoints: Sequence[Checkpoint], source: Path | str) -> Trained:
     """The whole weights of a run of whose shards these are. Raises CheckpointError."""
     schema, vectors = joined(checkpoints)
-    progress = [record["progress"] for _, record in checkpoints]
-    steps = [one["global_steps"] for one in progress]
+    first, steps = checkpoints[0][1], [record.progress.global_steps for _, record in checkpoints]
     at = f"step {steps[0]}" if len(set(steps)) == 1 else f"steps {min(steps)} to {max(steps)}"
     return Trained(
-        run_from_dict(checkpoints[0][1]["run"], source=str(source)),
+        run_from_dict(first.run, source=str(source)),
         schema,
         vectors["weights"],
         steps[0],
-        progress[0]["minutes"],
+        first.progress.minutes,
         f"{source}, {len(checkpoints)} shards, {at}",
         _sha256(vectors["weights"]),
     )
@@ -130,8 +129,8 @@ def trained_as(path: Path) -> Trained:
     run, schema, weights, record = read_weights(path)
     if _file_sha256(path) != before:
         raise CheckpointError(f"{path}: was replaced while it was being read; try again")
-    steps, minutes = record["progress"]["global_steps"], record["progress"]["minutes"]
-    return Trained(run, schema, weights, steps, minutes, f"{path}, step {steps}", before)
+    steps = record.progress.global_steps
+    return Trained(run, schema, weights, steps, record.progress.minutes, f"{path}, step {steps}", before)
 
 
 def _trained_policy(path: Path) -> Trained:

@@ -38,11 +38,10 @@ def end_of(
 def test_a_resumed_server_ends_with_the_bits_of_one_that_was_never_killed(programs: Programs, tmp_path: Path) -> None:
     calm, calm_record = end_of(programs, tmp_path / "calm", PRESET, interrupted=False)
     vectors, record = end_of(programs, tmp_path / "interrupted", PRESET, interrupted=True)
-    assert record["lineage"]["epoch"] >= 3 * 2**24, "the server was resumed twice"
+    assert record.lineage.epoch >= 3 * 2**24, "the server was resumed twice"
     assert vectors.keys() == calm.keys()
     assert len(vectors) > 2, "there are slots of the optimizer and target weights beside the weights"
     assert [name for name in calm if not torch.equal(vectors[name], calm[name])] == []
-    for what in ("version", "target_version"):
-        assert record[what] == calm_record[what]
-    for what in ("global_steps", "updates"):
-        assert record["progress"][what] == calm_record["progress"][what]
+    assert (record.version, record.target_version) == (calm_record.version, calm_record.target_version)
+    assert record.progress.global_steps == calm_record.progress.global_steps
+    assert record.progress.updates == calm_record.progress.updates

@@ -46,8 +46,8 @@ def test_shards_in_rounds_equal_one_server_bit_for_bit_and_are_played(programs: 
     assert vectors.keys() == whole.keys()
     assert [name for name in whole if not torch.equal(vectors[name], whole[name])] == []
     for _, its_record in parts:
-        assert its_record["progress"]["global_steps"] == record["progress"]["global_steps"]
-        assert its_record["version"] == record["version"]
+        assert its_record.progress.global_steps == record.progress.global_steps
+        assert its_record.version == record.version
     scores = programs.folder / "scores.json"
     evaluate(["--checkpoint", str(shards.folder), "--episodes", "2", "--json", str(scores)])
     assert "2 shards" in trained_in(shards.folder).origin

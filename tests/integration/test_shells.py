@@ -15,6 +15,7 @@ import pytest
 import torch
 import zmq
 
+from common.protocol.lineage import Lineage
 from common.protocol.tensors import Schema, TensorSpec
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import Wire
@@ -23,7 +24,6 @@ from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.shell import mapped_segments
 from ps_server.shell.checkpoint_writer import CheckpointWriter
 from ps_server.shell.zmq_server import ZmqServer
-from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 from ps_server.state.weight_store import Snapshot
 from rl_worker.machine.identity import Identity

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from common.errors import SettingsError
@@ -90,7 +91,9 @@ def test_a_run_is_restored_with_every_setting_that_may_change(algorithm: str) ->
         if not BEGUN_WITH.fullmatch(key):
             changed = resumed_run(spec, {key: another(spec, key)})
             again = Transcript(
-                restored_run(saved.vectors, saved.record | {"run": changed.to_dict()}, epoch=EPOCH + 1),
+                restored_run(
+                    saved.vectors, msgspec.structs.replace(saved.record, run=changed.to_dict()), epoch=EPOCH + 1
+                ),
                 epoch=EPOCH + 1,
             )
             assert again.run.spec == changed, key
@@ -102,6 +105,8 @@ def test_a_run_that_gets_a_target_of_its_own_begins_with_the_weights() -> None:
     server.push("a", 1, [1.0, 2.0, 3.0])
     saved = server.save()
     changed = resumed_run(server.run.spec, {"algorithm.target_interval": 10_000})
-    weights = restored_run(saved.vectors, saved.record | {"run": changed.to_dict()}, epoch=EPOCH + 1).weights
+    weights = restored_run(
+        saved.vectors, msgspec.structs.replace(saved.record, run=changed.to_dict()), epoch=EPOCH + 1
+    ).weights
     assert weights.target.tolist() == weights.flat.tolist() == server.run.weights.flat.tolist()
     assert weights.target_version == weights.version

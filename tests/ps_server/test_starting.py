@@ -7,6 +7,7 @@ import torch
 
 from common.errors import Fenced, ServerUnreachable, SettingsError
 from common.program.flags import parse_with_run
+from common.protocol.lineage import Lineage
 from common.protocol.messages import StatusReply
 from common.protocol.status import Status
 from common.protocol.tensors import Schema, TensorSpec
@@ -17,7 +18,6 @@ from ps_server.machine.parameter_server import ParameterServer
 from ps_server.replication.standby import Standby
 from ps_server.settings import ServerSettings
 from ps_server.shell.lineage_file import read_lineage, write_lineage
-from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.run_storage import RunStorage
 from tests.ps_server.records.test_metrics import a_status

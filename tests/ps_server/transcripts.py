@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from common.protocol import messages
+from common.protocol.lineage import Lineage
 from common.protocol.messages import NO_LIMIT, Episode, Message, Push, Settlement, ToServer, settlement_of
+from common.protocol.record import Record
 from common.protocol.shards import WHOLE, Shard
 from common.protocol.tensors import Schema, TensorSpec
 from common.protocol.wire import Buffer
@@ -21,7 +23,6 @@ from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 from ps_server.machine.effects import Effect, Exit, Note, SaveCheckpoint, Send
 from ps_server.machine.parameter_server import Limits, ParameterServer
-from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 
 SCHEMA = Schema([TensorSpec("policy.weight", (2, 1)), TensorSpec("policy.bias", ())])
@@ -59,7 +60,7 @@ def later(epoch: int = EPOCH + 1, run_id: str = RUN_ID) -> dict[str, Any]:
     return {"run_id": run_id, "latest_epoch": epoch, "epoch_proof": a_lineage(epoch, run_id).proof}
 
 
-def restored_run(vectors: dict[str, Tensor], record: dict[str, Any], *, epoch: int, now: float = START) -> TrainingRun:
+def restored_run(vectors: dict[str, Tensor], record: Record, *, epoch: int, now: float = START) -> TrainingRun:
     """The lineage that a checkpoint keeps, in this epoch."""
     run = TrainingRun.restored(vectors, record, now=now)
     run.lineage = a_lineage(epoch)

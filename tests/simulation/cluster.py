@@ -19,6 +19,7 @@ from common.errors import PsRlError
 from common.protocol import messages
 from common.protocol.codecs import CODECS
 from common.protocol.deltas import Base
+from common.protocol.lineage import Lineage
 from common.protocol.messages import ToServer, ToWorker
 from common.protocol.shards import WHOLE, Shard
 from common.protocol.tensors import Schema, TensorSpec
@@ -28,7 +29,6 @@ from common.settings.run_spec import RunSpec
 from ps_server.machine.admission import proof_of
 from ps_server.machine.effects import Exit, SaveCheckpoint, Send
 from ps_server.machine.parameter_server import Limits, ParameterServer
-from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.machine.identity import Identity

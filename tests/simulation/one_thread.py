@@ -16,12 +16,12 @@ from torch import Tensor
 
 from common.errors import RunEnded
 from common.protocol import messages
+from common.protocol.lineage import Lineage
 from common.protocol.wire import read_to_server, read_to_worker, to_frames
 from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from common.settings.run_spec import RunSpec
 from ps_server.machine.effects import SaveCheckpoint, Send
 from ps_server.machine.parameter_server import Limits, ParameterServer
-from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.algorithms.algorithm import Algorithm

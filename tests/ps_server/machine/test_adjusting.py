@@ -148,7 +148,7 @@ def test_pushes_wait_while_the_run_is_paused_and_are_settled_when_it_goes_on(ser
 
 def test_a_paused_run_is_saved_and_ended(server: Transcript) -> None:
     adjust(server, paused=True)
-    assert server.save_and_complete().record["adjustments"]["paused"]
+    assert server.save_and_complete().record.adjustments.paused
     server.answer(messages.Stopping, ADMIN, messages.StopRequest(request=server.next_request()))
     assert server.machine.phase.value == "draining"
 

@@ -44,7 +44,7 @@ def test_what_is_remembered_of_a_worker_does_not_grow_with_its_pushes(server: Tr
     for sequence in range(1, 2001):
         server.push("a", sequence)
         if sequence >= 1000:
-            sizes.add(len(str(server.run.ledger.to_dict())))
+            sizes.add(len(str(server.run.ledger.record())))
     assert len(sizes) == 1
 
 

@@ -41,12 +41,12 @@ def test_a_checkpoint_is_due_when_its_time_has_come_and_something_changed(plan: 
 def test_the_best_so_far_is_saved_sooner_and_not_all_the_time(plan: CheckpointSchedule, ledger: Ledger) -> None:
     assert not plan.is_due(5, now=START)
     assert plan.is_due(5, best=True, now=START)
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     assert not plan.is_due(6, best=True, now=START + 10), "one at a time"
     plan.completed(ledger)
     assert not plan.is_due(6, best=True, now=START + EVERY * BEST_SHARE - 0.1)
     assert plan.is_due(6, best=True, now=START + EVERY * BEST_SHARE)
-    plan.started(Content(6, ledger.to_dict()), now=START + 10)
+    plan.started(Content(6, ledger.record()), now=START + 10)
     plan.failed()
     assert not plan.is_due(7, best=True, now=START + 30), "a full disk is not tried more often"
 
@@ -61,7 +61,7 @@ def test_every_so_many_episodes_one_is_kept_apart(plan: CheckpointSchedule, ledg
     assert not plan.is_milestone(249, every=250)
     assert plan.is_milestone(253, every=250)
     assert not plan.is_milestone(253, every=0)
-    plan.started(Content(5, ledger.to_dict(), episodes=253), now=START)
+    plan.started(Content(5, ledger.record(), episodes=253), now=START)
     assert not plan.is_milestone(600, every=250), "one at a time"
     plan.completed(ledger)
     assert not plan.is_milestone(499, every=250)
@@ -72,7 +72,7 @@ def test_a_milestone_is_passed_when_it_is_on_disk_and_does_not_hurry_a_full_one(
     plan: CheckpointSchedule, ledger: Ledger
 ) -> None:
     assert plan.is_due(0, milestone=True, now=START)
-    plan.started(Content(5, ledger.to_dict(), episodes=253), now=START)
+    plan.started(Content(5, ledger.record(), episodes=253), now=START)
     plan.failed()
     assert plan.is_milestone(253, every=250)
     assert not plan.is_due(5, milestone=True, now=START + EVERY - 0.1)
@@ -86,7 +86,7 @@ def test_the_milestones_of_a_restored_run_are_passed() -> None:
 
 
 def test_only_one_is_written_at_a_time(plan: CheckpointSchedule, ledger: Ledger) -> None:
-    plan.started(Content(5, ledger.to_dict()), now=START + 30)
+    plan.started(Content(5, ledger.record()), now=START + 30)
     assert plan.is_writing
     assert not plan.is_due(6, now=START + 1000)
     plan.completed(ledger)
@@ -95,7 +95,7 @@ def test_only_one_is_written_at_a_time(plan: CheckpointSchedule, ledger: Ledger)
 
 
 def test_the_next_is_due_an_interval_after_the_last_was_begun(plan: CheckpointSchedule, ledger: Ledger) -> None:
-    plan.started(Content(5, ledger.to_dict()), now=START + 50)
+    plan.started(Content(5, ledger.record()), now=START + 50)
     plan.completed(ledger)
     assert not plan.is_due(6, now=START + 79)
     assert plan.is_due(6, now=START + 80)
@@ -104,7 +104,7 @@ def test_the_next_is_due_an_interval_after_the_last_was_begun(plan: CheckpointSc
 def test_a_completed_checkpoint_makes_durable_what_it_held_when_it_was_begun(
     plan: CheckpointSchedule, ledger: Ledger
 ) -> None:
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     ledger.settle("a", 4)
     assert (plan.saved_version, ledger.accounts["a"].durable) == (0, 0)
     plan.completed(ledger)
@@ -114,12 +114,12 @@ def test_a_completed_checkpoint_makes_durable_what_it_held_when_it_was_begun(
 def test_a_failed_checkpoint_makes_nothing_durable_and_is_tried_again_when_due(
     plan: CheckpointSchedule, ledger: Ledger
 ) -> None:
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     plan.failed()
     assert (plan.failures, plan.saved_version, ledger.accounts["a"].durable) == (1, 0, 0)
     assert not plan.is_due(5, now=START + 1), "a full disk is not asked again at once"
     assert plan.is_due(5, now=START + 30)
-    plan.started(Content(6, ledger.to_dict()), now=START + 30)
+    plan.started(Content(6, ledger.record()), now=START + 30)
     plan.completed(ledger)
     assert (plan.failures, plan.saved_version, ledger.accounts["a"].durable) == (1, 6, 3)
 
@@ -128,34 +128,34 @@ def test_a_request_is_answered_when_the_checkpoint_is_complete(plan: CheckpointS
     plan.ask(b"1", 10)
     plan.ask(b"2", 20)
     assert plan.is_due(0, now=START), "asked for, it is due even if nothing changed"
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     assert plan.completed(ledger) == [(b"1", 10), (b"2", 20)]
     assert not plan.is_due(5, now=START)
 
 
 def test_a_request_is_answered_when_the_checkpoint_failed(plan: CheckpointSchedule, ledger: Ledger) -> None:
     plan.ask(b"1", 10)
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     assert plan.failed() == [(b"1", 10)]
-    plan.started(Content(6, ledger.to_dict()), now=START + 30)
+    plan.started(Content(6, ledger.record()), now=START + 30)
     assert plan.completed(ledger) == [], "it was told once"
 
 
 def test_a_request_during_a_write_is_answered_by_the_next_checkpoint(plan: CheckpointSchedule, ledger: Ledger) -> None:
     """A request for a checkpoint is for the present weights; the one under way is older."""
     plan.ask(b"1", 10)
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     plan.ask(b"2", 20)
     assert plan.completed(ledger) == [(b"1", 10)]
     assert plan.is_due(7, now=START)
-    plan.started(Content(7, ledger.to_dict()), now=START)
+    plan.started(Content(7, ledger.record()), now=START)
     assert plan.completed(ledger) == [(b"2", 20)]
 
 
 def test_a_retried_request_is_answered_once(plan: CheckpointSchedule, ledger: Ledger) -> None:
     plan.ask(b"1", 10)
     plan.ask(b"1", 10)
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     plan.ask(b"1", 10)
     assert plan.completed(ledger) == [(b"1", 10)]
     assert not plan.is_due(5, now=START)
@@ -164,20 +164,20 @@ def test_a_retried_request_is_answered_once(plan: CheckpointSchedule, ledger: Le
 def test_of_one_peer_the_newest_request_alone_is_answered(plan: CheckpointSchedule, ledger: Ledger) -> None:
     for request in range(1000):
         plan.ask(b"1", request)
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     assert plan.completed(ledger) == [(b"1", 999)]
 
 
 def test_early_checkpoints_are_not_written_too_often(plan: CheckpointSchedule, ledger: Ledger) -> None:
     plan.hurry()
     assert plan.is_due(5, now=START)
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     plan.hurry()
     assert not plan.is_due(6, now=START + 10), "one is being written"
     plan.completed(ledger)
     assert not plan.is_due(6, now=START + 0.9 * HURRY_SECONDS)
     assert plan.is_due(6, now=START + HURRY_SECONDS)
-    plan.started(Content(6, ledger.to_dict()), now=START + HURRY_SECONDS)
+    plan.started(Content(6, ledger.record()), now=START + HURRY_SECONDS)
     plan.completed(ledger)
     assert not plan.is_due(7, now=START + 10), "the hurry is over"
 
@@ -197,7 +197,7 @@ def early_checkpoints(*, pushes_a_second: int, budget: int, write_seconds: float
         if hundredth % 25 == 0 and account.through - account.durable > budget / 2:
             plan.hurry_for("a", account)
         if plan.is_due(account.through, now=now):
-            plan.started(Content(account.through, ledger.to_dict()), now=now)
+            plan.started(Content(account.through, ledger.record()), now=now)
             begun, complete_at = begun + 1, now + write_seconds
         assert account.through - account.durable <= budget, "the worker would have to wait"
     return begun / (account.through / (budget / 2))
@@ -212,7 +212,7 @@ def test_repeated_hurry_during_a_write_brings_no_second_checkpoint(budget: int, 
 def test_a_resend_buffer_that_stays_full_brings_the_next_checkpoint_at_once(
     plan: CheckpointSchedule, ledger: Ledger
 ) -> None:
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     account = ledger.accounts["a"]
     for sequence in range(4, 11):
         ledger.settle("a", sequence)
@@ -225,7 +225,7 @@ def test_a_resend_buffer_that_stays_full_brings_the_next_checkpoint_at_once(
 def test_a_checkpoint_that_lacks_a_worker_does_not_count_for_its_hurry(
     plan: CheckpointSchedule, ledger: Ledger
 ) -> None:
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     newcomer = ledger.open("b", 1, proof="p")
     ledger.settle("b", 1)
     plan.hurry_for("b", newcomer)
@@ -240,14 +240,14 @@ def test_an_early_one_is_written_even_when_the_weights_are_the_saved_ones(plan: 
 
 
 def test_a_full_disk_is_not_tried_more_often_because_of_a_hurry(plan: CheckpointSchedule, ledger: Ledger) -> None:
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     assert not plan.failing
     plan.failed()
     assert plan.failing
     plan.hurry()
     assert not plan.is_due(6, now=START + 29)
     assert plan.is_due(6, now=START + 30)
-    plan.started(Content(6, ledger.to_dict()), now=START + 30)
+    plan.started(Content(6, ledger.record()), now=START + 30)
     plan.completed(ledger)
     assert not plan.failing
 
@@ -255,7 +255,7 @@ def test_a_full_disk_is_not_tried_more_often_because_of_a_hurry(plan: Checkpoint
 def test_one_that_takes_too_long_counts_as_failed_until_it_is_written(plan: CheckpointSchedule, ledger: Ledger) -> None:
     """A frozen disk refuses nothing: workers waited for a checkpoint that never came, and nobody was told."""
     plan.ask(b"1", 10)
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     plan.ask(b"2", 20)
     assert not plan.stalls(now=START + STALLED_SECONDS)
     assert (plan.failing, plan.is_stalled) == (False, False)
@@ -270,16 +270,16 @@ def test_one_that_takes_too_long_counts_as_failed_until_it_is_written(plan: Chec
 
 def test_a_disk_that_is_slow_has_as_long_as_it_took_before(plan: CheckpointSchedule, ledger: Ledger) -> None:
     usual = 20.0
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     assert not plan.stalls(now=START + usual)
     plan.completed(ledger)
-    plan.started(Content(6, ledger.to_dict()), now=START + 100)
+    plan.started(Content(6, ledger.record()), now=START + 100)
     assert not plan.stalls(now=START + 100 + SLOWER * usual)
     assert plan.stalls(now=START + 100 + SLOWER * usual + 1)
 
 
 def test_a_stalled_checkpoint_that_fails_lets_the_next_begin(plan: CheckpointSchedule, ledger: Ledger) -> None:
-    plan.started(Content(5, ledger.to_dict()), now=START)
+    plan.started(Content(5, ledger.record()), now=START)
     assert plan.stalls(now=START + 1000)
     plan.stalled()
     assert plan.failed() == []

@@ -271,8 +271,8 @@ def test_a_push_that_was_settled_is_answered_at_once(rule: str) -> None:
 @each_rule
 def test_a_waiting_push_is_in_no_checkpoint(rule: str) -> None:
     server, sequence = waiting(rule), 1 if rule == "sync" else 2
-    account = server.save().record["ledger"]["a"]
-    assert (account["through"], list(account["early"])) == (sequence - 1, [])
+    account = server.save().record.ledger["a"]
+    assert (account.through, list(account.early)) == (sequence - 1, [])
 
 
 @each_rule

@@ -45,7 +45,7 @@ def test_a_budget_of_steps_ends_the_run_with_the_push_that_reaches_it() -> None:
     server.push("b", 1, steps=20)
     assert server.machine.phase is Phase.DRAINING
     assert stops(server) == {b"a": "max_steps 60 reached", b"b": "max_steps 60 reached"}
-    assert only(SaveCheckpoint, server.effects).record["version"] == 3
+    assert only(SaveCheckpoint, server.effects).record.version == 3
     assert notes(server.effects) == ["the run is over: max_steps 60 reached"]
 
 
@@ -155,7 +155,7 @@ def test_scores_that_come_after_the_last_checkpoint_are_saved_before_the_exit(dr
     draining.report("a", 1, 21.0)
     assert draining.machine.has_unsaved
     saved = only(SaveCheckpoint, draining.machine.save(now=draining.now))
-    assert saved.record["progress"]["episodes"] == 1
+    assert saved.record.progress.episodes == 1
     draining.report("a", 2, 20.0)
     draining.machine.checkpoint_saved("last.safetensors")
     assert draining.machine.has_unsaved, "a game that ended while it was written"
@@ -171,7 +171,7 @@ def test_a_checkpoint_is_written_when_it_is_due(server: Transcript) -> None:
     checkpoint = only(SaveCheckpoint, server.after(1))
     assert checkpoint.vectors["weights"].tolist() == [-1, -2, -3]
     assert (checkpoint.global_steps, checkpoint.best) == (20, False)
-    assert checkpoint.record["version"] == 2
+    assert checkpoint.record.version == 2
 
 
 def test_the_best_hundred_games_so_far_are_saved_before_the_next_checkpoint_is_due(server: Transcript) -> None:
@@ -189,8 +189,8 @@ def test_a_checkpoint_does_not_change_while_it_is_written(server: Transcript) ->
     checkpoint = server.save()
     server.push("a", 2, [1, 2, 3])
     assert checkpoint.vectors["weights"].tolist() == [-1, -2, -3]
-    assert checkpoint.record["ledger"]["a"]["through"] == 1
-    assert checkpoint.record["progress"]["global_steps"] == 20
+    assert checkpoint.record.ledger["a"].through == 1
+    assert checkpoint.record.progress.global_steps == 20
 
 
 def test_a_push_is_durable_when_a_checkpoint_that_holds_it_is_complete(server: Transcript) -> None:
@@ -218,7 +218,7 @@ def test_a_checkpoint_request_during_a_write_is_answered_by_the_next_checkpoint(
     server.push("a", 2)
     assert server.say("admin", messages.CheckpointRequest(request=9)) == []
     assert sends(server.machine.checkpoint_saved("older.safetensors")) == []
-    assert only(SaveCheckpoint, server.after(0.25)).record["version"] == 3
+    assert only(SaveCheckpoint, server.after(0.25)).record.version == 3
     (answer,) = sends(server.machine.checkpoint_saved("newer.safetensors"))
     assert answer.message == CheckpointSaved(request=9, path="newer.safetensors", version=3)
 
@@ -240,7 +240,7 @@ def test_a_failed_checkpoint_is_reported_to_the_requester_and_training_goes_on(s
     assert refused == Send(b"admin", messages.Refused(request=9, code="checkpoint_failed", reason="no space left"))
     assert server.push("a", 2).verdict == "applied"
     assert server.machine.status(now=server.now).checkpoint_failures == 1
-    assert only(SaveCheckpoint, server.after(CHECKPOINT_SECONDS)).record["version"] == 3
+    assert only(SaveCheckpoint, server.after(CHECKPOINT_SECONDS)).record.version == 3
 
 
 def test_there_is_nothing_to_save_before_the_seed(empty: Transcript) -> None:

@@ -1,7 +1,6 @@
 """Which process may speak as a worker: nobody takes another's name, and nobody is locked out of one."""
 
 import itertools
-import json
 
 import msgspec
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from common.protocol import messages
 from common.protocol.messages import MOST, Welcome
+from common.protocol.record import record_from_json, record_to_json
 from ps_server.machine.admission import FURTHEST
 from ps_server.machine.phases import Sender
 from tests.ps_server.transcripts import (
@@ -32,7 +32,9 @@ def after_its_lease(server: Transcript) -> None:
 
 def resumed(server: Transcript) -> Transcript:
     """A server that goes on from a checkpoint of this moment, and has heard nobody yet."""
-    run = restored_run(server.run.weights.vectors(), json.loads(json.dumps(server.run.record(now=server.now))), epoch=8)
+    run = restored_run(
+        server.run.weights.vectors(), record_from_json(record_to_json(server.run.record(now=server.now))), epoch=8
+    )
     return Transcript(run, epoch=8, now=server.now)
 
 
@@ -112,7 +114,7 @@ def test_the_secret_is_in_no_checkpoint_no_status_and_no_state(server: Transcrip
     state = [send for send in sends(server.say("x", messages.Follow(request=1, address="x:1"))) if send.vector]
     kept = b"".join(
         [
-            json.dumps(server.run.record(now=server.now)).encode(),
+            record_to_json(server.run.record(now=server.now)),
             msgspec.json.encode(told),
             bytes(state[0].vector[0]),
             msgspec.json.encode(state[0].message),

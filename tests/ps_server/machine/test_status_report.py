@@ -134,7 +134,7 @@ def test_the_histogram_of_staleness_counts_each_update_once(staleness: int, plac
     assert [count for count in progress.staleness_counts if count] == [3]
     assert progress.staleness_counts[place] == 3
     again = Progress(now=0.0)
-    again.restore(progress.to_dict(now=0.0))
+    again.restore(progress.record(now=0.0))
     assert again.staleness_counts == progress.staleness_counts
 
 

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
 from common.protocol import messages
+from common.protocol.record import Record
 from ps_server.machine.effects import Exit, Reported, SaveCheckpoint, Send
 from ps_server.machine.ending import FAREWELL_SECONDS
 from ps_server.machine.phases import Phase
@@ -26,6 +28,7 @@ from tests.ps_server.transcripts import (
     only,
     restored_run,
 )
+from tests.records import LINEAGE
 
 Q_LEARNING: dict[str, Any] = {
     "algorithm": {"name": "one_step_q", "target_interval": 100},
@@ -45,14 +48,13 @@ def train(server: WithStandby, sequences: range, seed: int = 0) -> None:
                 server.report(worker, sequence, float(numbers.integers(-21, 22)))
 
 
-def state_of(run: TrainingRun, *, now: float) -> dict[str, Any]:
+def state_of(run: TrainingRun, *, now: float) -> Record:
     """All that a checkpoint would keep, but for the clock, for who follows, and for what differs by epoch."""
     record = run.record(now=now)
-    for account in record["ledger"].values():
-        del account["durable"]
-    del record["progress"]["minutes"], record["progress"]["best_saved"], record["standby"], record["primary"]
-    del record["lineage"]
-    return record
+    for account in record.ledger.values():
+        account.durable = 0
+    progress = msgspec.structs.replace(record.progress, minutes=0.0, best_saved=None)
+    return msgspec.structs.replace(record, progress=progress, standby="", primary="", lineage=LINEAGE)
 
 
 def are_alike(one: TrainingRun, other: TrainingRun, *, now: float) -> bool:
@@ -175,7 +177,7 @@ def test_it_takes_over_in_a_later_epoch_saves_at_once_and_says_what_is_settled()
     assert isinstance(welcome, messages.Welcome)
     assert welcome.epoch > EPOCH
     assert (welcome.run_id, welcome.version, welcome.settled_through) == (RUN_ID, 2, 1)
-    assert only(SaveCheckpoint, effects).record["lineage"]["epoch"] == welcome.epoch
+    assert only(SaveCheckpoint, effects).record.lineage.epoch == welcome.epoch
     assert notes(effects)[0] == f"{PRIMARY} has been silent for 2.0 s: taking over at version 2"
 
 

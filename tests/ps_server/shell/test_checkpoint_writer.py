@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,6 +19,7 @@ from common.run_folder.checkpoint_file import read_checkpoint
 from common.run_folder.paths import BEST, WRITING
 from ps_server.machine.effects import SaveCheckpoint
 from ps_server.shell.checkpoint_writer import CheckpointWriter, Written, newest_checkpoint
+from tests.records import a_record
 
 PATIENCE_SECONDS = 20.0  # for a disk that is busy with something else
 
@@ -30,13 +30,12 @@ def a_checkpoint(
     best: bool = False,
     keep: int = 5,
     milestone: int | None = None,
-    record: dict[str, Any] | None = None,
+    version: int = 1,
 ) -> SaveCheckpoint:
     """A checkpoint whose content shows its steps."""
     vectors = {"weights": torch.full((5,), float(steps)), "optimizer.step": torch.tensor(float(steps))}
-    return SaveCheckpoint(
-        vectors, record or {"version": steps}, global_steps=steps, best=best, keep=keep, milestone=milestone
-    )
+    record = a_record(5, steps=steps, version=version)
+    return SaveCheckpoint(vectors, record, global_steps=steps, best=best, keep=keep, milestone=milestone)
 
 
 def file_name(steps: int) -> str:
@@ -94,7 +93,7 @@ def test_what_is_written_can_be_read(writer: CheckpointWriter, folder: Path) -> 
     assert write(writer, a_checkpoint(40)) == [Written(str(folder / file_name(40)))]
     vectors, record = read_checkpoint(folder / file_name(40))
     assert vectors["weights"].tolist() == [40.0] * 5
-    assert record == {"version": 40}
+    assert record.progress.global_steps == 40
 
 
 @pytest.mark.parametrize("keep", [1, 5])
@@ -111,25 +110,25 @@ def test_milestones_are_kept_apart_from_the_newest_checkpoints(writer: Checkpoin
     write(writer, *[a_checkpoint(steps, keep=2, milestone=milestones.get(steps)) for steps in range(1, 9)])
     kept = ["episodes-000000501.safetensors", "episodes-000000750.safetensors"]
     assert names(folder) == [file_name(7), file_name(8), *kept]
-    assert [read_checkpoint(folder / name)[1] for name in kept] == [{"version": 3}, {"version": 4}]
+    assert [read_checkpoint(folder / name)[1].progress.global_steps for name in kept] == [3, 4]
     assert newest_checkpoint(folder)[0].name == file_name(8), "a run goes on from its newest"
 
 
 def test_the_best_is_kept_apart_however_old_it_grows(writer: CheckpointWriter, folder: Path) -> None:
     write(writer, a_checkpoint(1), a_checkpoint(2, best=True), *[a_checkpoint(steps) for steps in range(3, 10)])
     assert names(folder) == [BEST, *[file_name(steps) for steps in range(5, 10)]]
-    assert read_checkpoint(folder / BEST)[1] == {"version": 2}
+    assert read_checkpoint(folder / BEST)[1].progress.global_steps == 2
 
 
 def test_a_better_checkpoint_replaces_the_best(writer: CheckpointWriter, folder: Path) -> None:
     write(writer, a_checkpoint(1, best=True), a_checkpoint(2, best=True), a_checkpoint(3))
-    assert read_checkpoint(folder / BEST)[1] == {"version": 2}
+    assert read_checkpoint(folder / BEST)[1].progress.global_steps == 2
 
 
 def test_the_best_outlives_another_checkpoint_of_the_same_step(writer: CheckpointWriter, folder: Path) -> None:
-    write(writer, a_checkpoint(2, best=True, record={"version": 2}), a_checkpoint(2, record={"version": 3}))
-    assert read_checkpoint(folder / BEST)[1] == {"version": 2}
-    assert read_checkpoint(folder / file_name(2))[1] == {"version": 3}
+    write(writer, a_checkpoint(2, best=True), a_checkpoint(2, version=3))
+    assert read_checkpoint(folder / BEST)[1].version == 1
+    assert read_checkpoint(folder / file_name(2))[1].version == 3
 
 
 def test_the_thread_writes_every_checkpoint_before_it_ends(folder: Path) -> None:
@@ -161,12 +160,12 @@ def test_a_refused_checkpoint_leaves_the_older_ones_and_nothing_half_written(
     (failed,) = write(writer, a_checkpoint(6))
     assert failed.error != ""
     assert names(folder) == [file_name(steps) for steps in range(1, 7)]
-    assert read_checkpoint(folder / file_name(5))[1] == {"version": 5}
+    assert read_checkpoint(folder / file_name(5))[1].progress.global_steps == 5
 
 
 def test_a_checkpoint_that_cannot_be_encoded_is_reported_too(writer: CheckpointWriter, folder: Path) -> None:
     """The server waits for the outcome of each checkpoint, at the latest when it exits."""
-    (failed,) = write(writer, a_checkpoint(1, record={"version": object()}))
+    (failed,) = write(writer, a_checkpoint(1, version=object()))  # type: ignore[arg-type]
     assert "object" in failed.error
     assert write(writer, a_checkpoint(2)) == [Written(str(folder / file_name(2)))]
 
@@ -180,7 +179,7 @@ def test_the_newest_checkpoint_is_found(writer: CheckpointWriter, folder: Path, 
     path, vectors, record = newest_checkpoint((folder / inside).resolve())
     assert path.name == file_name(1000)
     assert vectors["weights"].tolist() == [1000.0] * 5
-    assert record == {"version": 1000}
+    assert record.progress.global_steps == 1000
 
 
 @pytest.mark.parametrize("how", DAMAGES)
@@ -191,7 +190,7 @@ def test_a_damaged_newest_checkpoint_is_skipped_with_a_warning_that_names_it(
     damage(folder / file_name(3), how)
     with caplog.at_level(logging.WARNING):
         path, _, record = newest_checkpoint(folder)
-    assert (path.name, record) == (file_name(2), {"version": 2})
+    assert (path.name, record.progress.global_steps) == (file_name(2), 2)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     assert f"{folder / file_name(3)}: is damaged" in caplog.text
     assert f"{folder / file_name(3)}: moved aside, to {file_name(3)}.aside" in caplog.text
@@ -267,9 +266,11 @@ KILLED_WHILE_IT_WRITES = """
 import sys, torch
 from pathlib import Path
 from common.run_folder.checkpoint_file import write_checkpoint
+from tests.records import a_record
 
+record = a_record(2**23)
 for steps in range(10**6):
-    write_checkpoint(Path(sys.argv[1]) / f"checkpoint-{steps:012d}.safetensors", {"weights": torch.ones(2**23)}, {})
+    write_checkpoint(Path(sys.argv[1]) / f"checkpoint-{steps:012d}.safetensors", {"weights": torch.ones(2**23)}, record)
 """
 
 
@@ -297,7 +298,7 @@ def test_other_hidden_files_are_not_removed(folder: Path) -> None:
 
 def test_more_steps_than_twelve_digits_are_still_the_newest(writer: CheckpointWriter, folder: Path) -> None:
     write(writer, *[a_checkpoint(10**12 + more) for more in range(-5, 2)])
-    assert newest_checkpoint(folder)[2] == {"version": 10**12 + 1}
+    assert newest_checkpoint(folder)[2].progress.global_steps == 10**12 + 1
     assert len(names(folder)) == 5
 
 

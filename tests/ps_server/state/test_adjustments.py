@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from common.protocol.messages import Episode
+from common.protocol.record import record_from_json, record_to_json
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import SCHEMA, a_lineage, a_run, vector
@@ -18,7 +18,7 @@ Q_LEARNING = {"name": "n_step_q", "final_epsilons": [0.1, 0.5], "epsilon_probabi
 def a_training_run(*, global_steps: int = 0, **sections: Any) -> TrainingRun:
     run = TrainingRun(a_run(**sections), a_lineage(), now=NOW)
     run.seed(SCHEMA, vector(0, 0, 0))
-    run.progress.global_steps = global_steps
+    run.progress.global_steps = run.progress.updates = global_steps
     return run
 
 
@@ -32,8 +32,7 @@ def adjust(run: TrainingRun, *, now: float = NOW, **settings: Any) -> list[tuple
 
 def again(run: TrainingRun, *, now: float = NOW) -> TrainingRun:
     """The run that a checkpoint of this one keeps."""
-    record = msgspec.json.decode(msgspec.json.encode(run.record(now=now)))
-    return TrainingRun.restored(run.weights.vectors(), record, now=now)
+    return TrainingRun.restored(run.weights.vectors(), record_from_json(record_to_json(run.record(now=now))), now=now)
 
 
 # -- what an adjustment does ------------------------------------------------------------------------------------------
@@ -132,7 +131,7 @@ def test_a_run_that_repeats_adjustments_is_the_same_run() -> None:
     adjust(run, schedule__learning_rate=0.4, budget__max_steps=900, paused=True)
     other.repeat_adjustments(run.adjustments.history, now=NOW + 9)
     assert other.spec == run.spec
-    assert other.adjustments.to_dict() == run.adjustments.to_dict()
+    assert other.adjustments.record() == run.adjustments.record()
 
 
 def test_the_history_is_bounded() -> None:

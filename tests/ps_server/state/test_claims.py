@@ -116,8 +116,8 @@ def test_steps_of_a_push_that_waits_for_its_turn_may_be_played() -> None:
 def test_a_server_that_comes_back_knows_what_was_not_played_yet() -> None:
     server = Transcript.seeded()
     server.push("a", 1, steps=20)
-    kept = server.save().record["ledger"]["a"]
-    assert (kept["unplayed"], kept["environments"]) == (20, 8)
+    kept = server.save().record.ledger["a"]
+    assert (kept.unplayed, kept.environments) == (20, 8)
 
 
 def test_a_worker_that_is_begun_anew_has_played_nothing() -> None:

@@ -1,15 +1,15 @@
 """Each push is settled once, in whatever order pushes arrive; and the ledger of a checkpoint."""
 
 import copy
-import json
 from dataclasses import dataclass, field
-from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_server.state.ledger import Account, Ledger
+from common.protocol.record import Account
+from ps_server.state.ledger import Ledger
 
 WINDOW = 8
 
@@ -20,7 +20,12 @@ def opened(ledger: Ledger, worker: str, incarnation: int, *, oldest: int = 1) ->
 
 
 def proof_of(incarnation: int) -> str:
-    return f"process {incarnation}"
+    return f"process-{incarnation}"
+
+
+def read_back(accounts: dict[str, Account]) -> dict[str, Account]:
+    """The accounts as a file keeps them."""
+    return msgspec.json.decode(msgspec.json.encode(accounts), type=dict[str, Account])
 
 
 def a_ledger(*settled: int, incarnation: int = 1) -> Ledger:
@@ -94,9 +99,9 @@ def test_a_newer_incarnation_starts_its_sequences_afresh() -> None:
 
 def test_the_same_process_changes_nothing() -> None:
     ledger = a_ledger(1, 2, 4)
-    before = copy.deepcopy(ledger.to_dict())
+    before = copy.deepcopy(ledger.record())
     opened(ledger, "a", 1)
-    assert ledger.to_dict() == before
+    assert ledger.record() == before
 
 
 def test_a_key_once_shown_stays_with_the_account() -> None:
@@ -130,7 +135,7 @@ def test_a_late_hello_does_not_open_again_what_is_settled() -> None:
 
 def test_only_what_a_complete_checkpoint_holds_is_durable() -> None:
     ledger = a_ledger(1, 2, 4)
-    kept = ledger.to_dict()
+    kept = ledger.record()
     ledger.settle("a", 3)
     assert ledger.accounts["a"].durable == 0
     ledger.mark_durable(kept)
@@ -139,7 +144,7 @@ def test_only_what_a_complete_checkpoint_holds_is_durable() -> None:
 
 def test_a_checkpoint_of_an_older_incarnation_makes_nothing_of_the_newer_one_durable() -> None:
     ledger = a_ledger(1, 2, 3)
-    kept = ledger.to_dict()
+    kept = ledger.record()
     opened(ledger, "a", 2)
     ledger.settle("a", 1)
     ledger.mark_durable(kept)
@@ -148,9 +153,9 @@ def test_a_checkpoint_of_an_older_incarnation_makes_nothing_of_the_newer_one_dur
 
 def test_durable_marks_never_go_back() -> None:
     ledger = a_ledger(1)
-    older = ledger.to_dict()
+    older = ledger.record()
     ledger.settle("a", 2)
-    ledger.mark_durable(ledger.to_dict())
+    ledger.mark_durable(ledger.record())
     ledger.mark_durable(older)
     assert ledger.accounts["a"].durable == 2
 
@@ -160,7 +165,7 @@ def test_a_restored_ledger_knows_what_was_settled_and_all_of_it_is_durable() -> 
     opened(original, "b", 5)
     original.accounts["b"].reported = 6
     ledger = Ledger(WINDOW)
-    ledger.restore(json.loads(json.dumps(original.to_dict())))
+    ledger.restore(read_back(original.record()))
     assert standings(ledger, 1, 2, 3, 4, 5) == ["settled", "settled", "new", "settled", "new"]
     a, b = ledger.accounts["a"], ledger.accounts["b"]
     assert (a.incarnation, a.number, a.durable) == (3, 0, 2)
@@ -170,7 +175,7 @@ def test_a_restored_ledger_knows_what_was_settled_and_all_of_it_is_durable() -> 
 
 def test_what_a_checkpoint_keeps_does_not_change_with_the_ledger() -> None:
     ledger = a_ledger(1, 3)
-    kept = ledger.to_dict()
+    kept = ledger.record()
     before = copy.deepcopy(kept)
     ledger.settle("a", 2)
     opened(ledger, "b", 1)
@@ -234,7 +239,7 @@ events = st.one_of(
 def test_through_restarts_and_crashes_the_ledger_equals_a_perfect_memory(happened: list[tuple[str, int]]) -> None:
     """The worker restarts with another incarnation; the server crashes back to its newest complete checkpoint."""
     ledger, model, durable = a_ledger(), Remembered(), 0
-    complete: tuple[dict[str, Any], Remembered] = (ledger.to_dict(), copy.deepcopy(model))
+    complete: tuple[dict[str, Account], Remembered] = (ledger.record(), copy.deepcopy(model))
     writing = complete
     for event, number in happened:
         match event:
@@ -249,7 +254,7 @@ def test_through_restarts_and_crashes_the_ledger_equals_a_perfect_memory(happene
                 if number > model.incarnation:
                     model, durable = Remembered(number), 0
             case "start saving":
-                writing = (ledger.to_dict(), copy.deepcopy(model))
+                writing = (ledger.record(), copy.deepcopy(model))
             case "saved":
                 complete = writing
                 ledger.mark_durable(complete[0])
@@ -257,7 +262,7 @@ def test_through_restarts_and_crashes_the_ledger_equals_a_perfect_memory(happene
                     durable = max(durable, complete[1].through())
             case "crash":
                 ledger = Ledger(WINDOW)
-                ledger.restore(json.loads(json.dumps(complete[0])))
+                ledger.restore(read_back(complete[0]))
                 model = copy.deepcopy(complete[1])
                 writing, durable = complete, model.through()
         assert ledger.accounts["a"].incarnation == model.incarnation

@@ -1,7 +1,5 @@
 """The progress of a run, and its end."""
 
-import json
-
 import pytest
 
 from common.protocol.messages import Episode
@@ -138,7 +136,7 @@ def test_a_restored_progress_goes_on_where_the_checkpoint_was_made(progress: Pro
     update(progress, steps=40, staleness=3)
     update(progress, steps=2, staleness=4)
     play(progress, *[0.1 * number for number in range(130)])
-    kept = json.loads(json.dumps(progress.to_dict(now=START + 90)))
+    kept = progress.record(now=START + 90)
     again = Progress(now=5.0)
     again.restore(kept)
     assert (again.global_steps, again.updates, again.episodes, again.staleness_sum) == (42, 2, 130, 7)
@@ -146,7 +144,7 @@ def test_a_restored_progress_goes_on_where_the_checkpoint_was_made(progress: Pro
     assert again.best_saved == progress.best_saved
     assert again.minutes(now=5.0) == 1.5
     assert again.minutes(now=35.0) == 2.0
-    assert again.to_dict(now=5.0) == kept
+    assert again.record(now=5.0) == kept
     for each in (progress, again):
         play(each, 7.0)
     assert again.mean_return == progress.mean_return
@@ -156,7 +154,7 @@ def test_a_target_that_was_reached_before_a_restart_is_reached_after_it_unless_i
     play(progress, *[18.0] * 100, *[-21.0] * 50, budget=Budget(until_return=18))
     for target, over in ((18, True), (19, False)):
         again, budget = Progress(now=0.0), Budget(until_return=target)
-        again.restore(progress.to_dict(now=START + 120))
+        again.restore(progress.record(now=START + 120))
         again.judge(budget, now=0.0)
         assert (again.end_of(budget, now=0.0) != "") is over
         assert again.minutes_to_target == (2.0 if over else None)
@@ -164,7 +162,7 @@ def test_a_target_that_was_reached_before_a_restart_is_reached_after_it_unless_i
 
 def test_the_minutes_of_all_epochs_count_towards_the_budget(progress: Progress) -> None:
     again = Progress(now=0.0)
-    again.restore(progress.to_dict(now=START + 120))
+    again.restore(progress.record(now=START + 120))
     budget = Budget(max_minutes=3)
     assert again.end_of(budget, now=59.0) == ""
     assert again.end_of(budget, now=60.0) == "max_minutes 3 reached"

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -56,8 +57,9 @@ def test_a_restored_run_equals_the_saved_one_bit_for_bit(optimizer: dict[str, An
     assert vectors.keys() == checkpoint.vectors.keys()
     assert all(torch.equal(vectors[name], kept) for name, kept in checkpoint.vectors.items())
     record = again.run.record(now=START)
-    durable = {name: account | {"durable": account["through"]} for name, account in checkpoint.record["ledger"].items()}
-    assert record == checkpoint.record | {"lineage": again.run.record(now=START)["lineage"], "ledger": durable}
+    for account in checkpoint.record.ledger.values():
+        account.durable = account.through
+    assert record == msgspec.structs.replace(checkpoint.record, lineage=record.lineage)
 
 
 @each_optimizer
@@ -71,7 +73,7 @@ def test_the_restored_run_trains_on_as_if_nothing_had_happened(optimizer: dict[s
     mine, theirs = again.run.weights.vectors(), original.run.weights.vectors()
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     assert again.run.learning_rate == original.run.learning_rate != 0.1
-    assert again.run.progress.to_dict(now=START) == original.run.progress.to_dict(now=START)
+    assert again.run.progress.record(now=START) == original.run.progress.record(now=START)
 
 
 def test_a_restored_server_serves_at_once_and_needs_no_seed(server: Transcript, tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """Weights with NaN or infinity: the run goes back to its newest sound checkpoint, with a warning, and goes on."""
 
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
 from common.protocol import messages
+from common.protocol.tensors import TensorSpec
 from ps_server.machine.effects import Note, Recall, SaveCheckpoint, Send
 from ps_server.machine.phases import Phase
 from ps_server.state.soundness import MOST_RETURNS
@@ -67,7 +70,7 @@ def test_versions_steps_and_ledger_go_on_so_that_nothing_is_applied_again() -> N
     assert server.run.weights.target_version == before + 1
     assert server.run.progress.global_steps == 40
     assert server.push("a", 1, RUINOUS).verdict == "duplicate"
-    assert server.save_and_complete().record["ledger"]["a"]["through"] == 1
+    assert server.save_and_complete().record.ledger["a"].through == 1
 
 
 def test_a_gradient_of_ruined_weights_shows_it_at_once() -> None:
@@ -106,7 +109,7 @@ def test_ruined_weights_are_no_failure_of_the_disk() -> None:
     assert (server.machine.checkpoints.failures, server.machine.checkpoints.error) == (0, "")
     assert not server.machine.checkpoints.is_writing
     go_back(server, checkpoint)
-    assert only(SaveCheckpoint, server.after(0.25)).record["ledger"]["a"]["through"] == 1
+    assert only(SaveCheckpoint, server.after(0.25)).record.ledger["a"].through == 1
 
 
 def test_weights_that_are_ruined_when_a_checkpoint_is_due_are_told_once() -> None:
@@ -200,7 +203,7 @@ def test_without_a_checkpoint_to_go_back_to_the_run_ends_with_the_reason() -> No
 def test_a_checkpoint_of_another_network_is_not_gone_back_to() -> None:
     server, checkpoint = ruined()
     server.after(0.25)
-    checkpoint.record["schema"] = [{"name": "w", "shape": [3]}]
+    checkpoint = replace(checkpoint, record=msgspec.structs.replace(checkpoint.record, schema=(TensorSpec("w", (3,)),)))
     assert "of another network" in notes(go_back(server, checkpoint))[0]
     assert server.machine.phase is Phase.DRAINING
 

@@ -5,19 +5,19 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 
 from common.errors import CheckpointError, Replaced, SettingsError, StoreError
+from common.protocol.lineage import Lineage
 from common.run_folder import object_store, stored_run
 from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from common.run_folder.object_store import ObjectStore
 from common.run_folder.paths import ASIDE, BEST, checkpoint_name, milestone_name
 from ps_server.machine.effects import SaveCheckpoint
 from ps_server.shell.checkpoint_writer import CheckpointWriter, Written
-from ps_server.state.lineage import Lineage
 from ps_server.storage.checkpoint_store import CheckpointStore
+from tests.records import a_record
 
 FIRST = Lineage.begun("0123456789abcdef", secret="s", draw=1)
 SECOND = FIRST.resumed(draw=2)
@@ -40,7 +40,7 @@ def objects(url: str) -> list[str]:
 def a_file(folder: Path, steps: int, *, name: str = "") -> Path:
     path = folder / (name or checkpoint_name(steps))
     folder.mkdir(exist_ok=True)
-    write_checkpoint(path, {"weights": torch.full((3,), float(steps))}, {"steps": steps})
+    write_checkpoint(path, {"weights": torch.full((3,), float(steps))}, a_record(steps=steps))
     return path
 
 
@@ -52,7 +52,7 @@ def fetched(store: CheckpointStore, folder: Path, *, is_ours: bool = False) -> l
     """The steps of the checkpoints in the folder, the newest last."""
     folder.mkdir(exist_ok=True)
     store.fetch_newest(folder, is_ours=is_ours)
-    return [read_checkpoint(path)[1]["steps"] for path in sorted(folder.glob("checkpoint-*.safetensors"))]
+    return [read_checkpoint(path)[1].progress.global_steps for path in sorted(folder.glob("checkpoint-*.safetensors"))]
 
 
 def test_of_two_servers_that_begin_the_same_life_one_does(url: str) -> None:
@@ -163,7 +163,7 @@ def test_a_failing_store_is_reported_with_its_reason_and_the_next_checkpoint_is_
     writer = CheckpointWriter(tmp_path / "checkpoints", a_store(url))
 
     def written(steps: int, lineage: Lineage = FIRST) -> Written:
-        record = {"steps": steps, "lineage": msgspec.to_builtins(lineage)}
+        record = a_record(steps=steps, lineage=lineage)
         writer.write(SaveCheckpoint({"weights": torch.zeros(3)}, record, steps, best=False, keep=5, milestone=None))
         return writer.results.get(timeout=PATIENCE_SECONDS)
 

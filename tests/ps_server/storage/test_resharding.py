@@ -8,13 +8,13 @@ import torch
 
 from common.errors import CheckpointError, SettingsError
 from common.program.flags import parse_with_run
+from common.protocol.lineage import Lineage
 from common.protocol.shards import Shard
 from common.protocol.tensors import Schema, TensorSpec
 from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from common.run_folder.paths import CHECKPOINTS, checkpoint_name, shard_folder
 from ps_server.settings import ServerSettings
 from ps_server.shell.lineage_file import read_lineage, write_lineage
-from ps_server.state.lineage import Lineage
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.resharding import folder_of_shard, join_old_shards
@@ -39,7 +39,7 @@ def a_sharded_run(folder: Path, of: int, *, steps: int = 0, best_saved: float | 
         run.first_shard = f"{1:016x}"
         schema = WHOLE.of_shard(number, of)
         run.seed(schema, torch.full((schema.size,), float(number)))
-        run.progress.global_steps = steps
+        run.progress.global_steps = run.progress.updates = steps
         run.progress.best_mean = run.progress.best_saved = best_saved
         path = shard_folder(folder, number, of) / CHECKPOINTS / checkpoint_name(steps)
         path.parent.mkdir(parents=True)
@@ -97,8 +97,8 @@ def test_a_new_shard_has_no_best_checkpoint_yet(tmp_path: Path) -> None:
     """Its folder has none: it stayed so until the mean return of the old one was beaten."""
     run = a_sharded_run(tmp_path / "run", 2, best_saved=20.0)
     _, record = read_checkpoint(join(run, place_of(1, 4)) / CHECKPOINTS / checkpoint_name(0))
-    assert record["progress"]["best_saved"] is None
-    assert record["progress"]["best_mean"] == 20.0
+    assert record.progress.best_saved is None
+    assert record.progress.best_mean == 20.0
 
 
 def test_checkpoints_of_a_shard_go_below_the_run_in_a_store_however_it_is_named(tmp_path: Path) -> None:

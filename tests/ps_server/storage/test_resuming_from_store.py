@@ -9,6 +9,7 @@ import torch
 
 from common.errors import CheckpointError, Fenced, Replaced, SettingsError
 from common.program.flags import parse_with_run
+from common.protocol.lineage import Lineage
 from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from common.run_folder.checkpoint_folder import newest_first
 from common.run_folder.paths import BEST, CHECKPOINTS
@@ -16,7 +17,6 @@ from ps_server import starting
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.settings import ServerSettings
 from ps_server.shell.lineage_file import read_lineage, write_lineage
-from ps_server.state.lineage import Lineage
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.run_storage import RunStorage
 from rl_worker.play.trained import trained_in_store

@@ -28,6 +28,7 @@ from rl_worker.play.games import play, summary
 from rl_worker.play.settings import EvaluationSettings
 from rl_worker.play.trained import trained_in
 from rl_worker.rollouts import Decision, State
+from tests.records import a_record
 from tests.rl_worker.loopback_server import Polite, Reply, serving
 from tests.rl_worker.scripted_environments import Bandit, Game, ScriptedActor, ScriptedEnvironments
 from tests.schemas import schema_of_tensors
@@ -57,11 +58,7 @@ def checkpoint(
     """As the server writes it."""
     weights = weights_of(run) if weights is None else weights
     path.parent.mkdir(parents=True, exist_ok=True)
-    record = {
-        "run": run.to_dict(),
-        "schema": schema_of_tensors(weights).to_list(),
-        "progress": {"global_steps": steps, "minutes": minutes},
-    }
+    record = a_record(run=run, schema=schema_of_tensors(weights), steps=steps, minutes=minutes)
     write_checkpoint(path, {"weights": flatten(weights)}, record)
     return path
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import SettingsError
+from common.protocol.lineage import DRAWN, Lineage
 from common.protocol.messages import MOST
 from ps_server.shell.lineage_file import read_lineage, write_lineage
-from ps_server.state.lineage import DRAWN, Lineage
 
 draws = st.integers(0, DRAWN - 1)
 RUN = "0123456789abcdef"
@@ -76,7 +76,7 @@ def test_a_server_that_was_replaced_is_taken_back_in_an_epoch_above_its_successo
 
 def test_a_folder_holds_the_lineage_that_was_written_last(tmp_path: Path) -> None:
     assert read_lineage(tmp_path) is None
-    lineage = Lineage.begun(RUN, secret="s", draw=5, continues=("a", "b"))
+    lineage = Lineage.begun(RUN, secret="s", draw=5, continues=(RUN[::-1], RUN))
     for _ in range(2):
         write_lineage(tmp_path, lineage)
         assert read_lineage(tmp_path) == lineage

@@ -14,27 +14,32 @@ later one. Workers learn the proof of an epoch from its server and show it to ot
 import hashlib
 import hmac
 import re
+from typing import Annotated
 
 import msgspec
 
+from common.protocol.names import Text
 from common.protocol.shards import WHOLE, Shard
 
 RUN_ID_DIGITS = 16
 RUN_ID = re.compile(f"[0-9a-f]{{{RUN_ID_DIGITS}}}")
+MOST_LOST = 16  # lost runs that one lineage continues
 DRAWN = 2**24  # the random part of an epoch is below this
 _RESUMED = DRAWN
 _TAKEN_OVER = 2**40
+RunId = Annotated[str, msgspec.Meta(pattern=rf"^{RUN_ID.pattern}\Z")]
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One life of a server of one run. `draw` is a random number below DRAWN."""
 
-    run_id: str
-    secret: str  # shared by the servers of this run
-    epoch: int
+    run_id: RunId
+    secret: Annotated[Text, msgspec.Meta(min_length=1)]  # shared by the servers of this run
+    epoch: Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
     shard: Shard = WHOLE  # the place of this server among the servers of the run
-    continues: tuple[str, ...] = ()  # ids of lost runs, whose workers may restore their newest weights
-    replaced_by: str | None = None  # HOST:PORT of the server of this epoch; "" where only the epoch is known
+    # ids of lost runs, whose workers may restore their newest weights
+    continues: Annotated[tuple[RunId, ...], msgspec.Meta(max_length=MOST_LOST)] = ()
+    replaced_by: Text | None = None  # HOST:PORT of the server of this epoch; "" where only the epoch is known
 
     @classmethod
     def begun(

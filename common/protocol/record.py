@@ -1,0 +1,195 @@
+"""
+The record of a run: what a checkpoint, and the state transfer to a standby, hold beside the vectors. JSON outside.
+
+Everything is typed and has bounds, and is checked here alone: whoever holds a Record need not ask what is in it. A
+record has the number of its format; those of earlier formats are brought up to date by a pure function each.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from torch import Tensor
+
+from common.errors import DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
+from common.protocol.addresses import check_address
+from common.protocol.lineage import Lineage
+from common.protocol.messages import MOST, MOST_ENVIRONMENTS, Code, Count, Run, Sequence
+from common.protocol.names import Name, Text
+from common.protocol.status import STALENESS_BOUNDS, Adjustment
+from common.protocol.tensors import Schema, TensorSpec
+
+FORMAT, OLDEST = 3, 2
+MOST_BYTES = 2**26  # of a record: 200,000 workers
+MOST_ADJUSTMENTS = 100  # of the history, the newest
+EPISODES_IN_MEAN = 100
+MOST_STEPS = 10**9  # of one push, however long an unroll: T has to stay a number that a message can carry
+WEIGHTS, TARGET, SLOT = "weights", "target", "optimizer."  # names of vectors; each slot has its own after the dot
+
+Minutes = Annotated[float, msgspec.Meta(ge=0, le=MOST)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=MOST)]
+
+
+class Account(msgspec.Struct, forbid_unknown_fields=True):
+    """One process's pushes. Invariant: every member of `early` is in (through + 1, through + window]."""
+
+    incarnation: Count
+    proof: Name  # a hash of the process's secret
+    key: Text  # public key that the worker id is bound to; "" on a server without access control
+    number: Count  # 0, 1, 2, … in order of joining; kept by later processes of the worker id
+    through: Count = 0  # every push up to here is settled
+    early: set[Sequence] = set()  # settled beyond a gap
+    durable: Count = 0  # `through` at the newest completed checkpoint
+    reported: Count = 0  # every report up to here is counted
+    environments: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENVIRONMENTS)] = 1
+    unplayed: Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)] = 0  # steps of settled pushes minus those of games
+
+    def copy(self) -> "Account":
+        """An account that does not change with this one."""
+        return msgspec.structs.replace(self, early=set(self.early))
+
+
+class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The counters of a run, through all its epochs."""
+
+    global_steps: Count  # T
+    updates: Count
+    episodes: Count
+    returns: Annotated[tuple[float, ...], msgspec.Meta(max_length=EPISODES_IN_MEAN)]  # of the newest games
+    best_mean: float | None
+    best_saved: float | None
+    staleness_sum: Count
+    staleness_counts: Annotated[
+        tuple[Count, ...], msgspec.Meta(min_length=len(STALENESS_BOUNDS) + 1, max_length=len(STALENESS_BOUNDS) + 1)
+    ]
+    minutes: Minutes
+
+
+class AdjustmentsRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The adjustments of a run, and what of them is no part of its specification."""
+
+    version: Count
+    paused: bool
+    drained: bool
+    checkpoint_seconds: Seconds | None
+    settings: tuple[Name, ...]  # those of the specification that were changed, sorted
+    history: Annotated[tuple[Adjustment, ...], msgspec.Meta(max_length=MOST_ADJUSTMENTS)]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One run at one moment. `run` is checked by run_from_dict, which knows the settings."""
+
+    format: int = FORMAT
+    lineage: Lineage
+    first_shard: Text
+    standby: Text  # HOST:PORT of the newest standby of this server, or ""
+    primary: Text  # HOST:PORT of the server that this one took over from, or ""
+    version: Sequence
+    target_version: Sequence
+    run: Run
+    schema: tuple[TensorSpec, ...]  # of the whole vector
+    ledger: dict[Name, Account]
+    progress: ProgressRecord
+    adjustments: AdjustmentsRecord
+    code: dict[Text, Code]
+
+    def own_schema(self) -> Schema:
+        """The schema of the range that the server of this record holds. Raises SchemaMismatch."""
+        return Schema(self.schema, shard=self.lineage.shard.number, shards=self.lineage.shard.of)
+
+    def check(self) -> None:
+        """Raises SchemaMismatch, SettingsError or ValueError for values that cannot stand beside each other."""
+        shards = [part for address in self.lineage.shard.addresses for part in address.split(",")]
+        for address in (*shards, self.standby, self.primary, self.lineage.replaced_by):
+            if address:
+                check_address("the address", address)
+        self.own_schema()
+        if self.target_version > self.version:
+            raise ValueError(f"its target is of version {self.target_version}, and its weights of {self.version}")
+        most = self.progress.updates * MOST_STEPS * max(1, len(self.ledger))
+        if self.progress.global_steps > most:
+            raise ValueError(f"{self.progress.updates} updates cannot count {self.progress.global_steps} steps")
+
+
+def record_to_json(record: Record) -> bytes:
+    """The record as JSON."""
+    return msgspec.json.encode(record)
+
+
+def record_from_json(content: bytes) -> Record:
+    """The record in JSON of any known format. Raises DamagedCheckpoint or OtherFormat, which say why."""
+    if len(content) > MOST_BYTES:
+        raise DamagedCheckpoint(f"is damaged, because its record takes more than {MOST_BYTES} bytes")
+    try:
+        number = msgspec.json.decode(content, type=_Numbered).format
+        check_format(number, "a checkpoint")
+        if number == FORMAT:
+            record = msgspec.json.decode(content, type=Record)
+        else:
+            plain = msgspec.json.decode(content, type=dict[str, Any])
+            for older in range(number, FORMAT):
+                plain = MIGRATIONS[older](plain)
+            record = msgspec.convert(plain, Record)
+        record.check()
+    except KeyError as error:
+        raise DamagedCheckpoint(f"is damaged, because its record has no {error}") from error
+    except (ValueError, TypeError, AttributeError, RecursionError, SchemaMismatch, SettingsError) as error:
+        raise DamagedCheckpoint(f"is damaged, because its record cannot be read: {error}") from error
+    return record
+
+
+def check_format(number: int, what: str, *, newest: int = FORMAT, oldest: int = OLDEST) -> None:
+    """Raises OtherFormat when this version of ps-rl does not read `what` of this format."""
+    if not oldest <= number <= newest:
+        whose = "a later" if number > newest else "an earlier"
+        known = f"{oldest} to {newest}" if oldest < newest else f"{newest} alone"
+        raise OtherFormat(f"is {what} of format {number}, of {whose} version of ps-rl; this one reads {known}")
+
+
+def check_vectors(vectors: Mapping[str, Tensor], record: Record) -> None:
+    """
+    Raises DamagedCheckpoint unless these may be the vectors of this record: finite float32, of its schema's size.
+
+    An optimizer's slots are single numbers, or as long as the weights without statistics.
+    """
+    schema = record.own_schema()
+    for name in {WEIGHTS, *vectors}:
+        if name not in vectors:
+            raise DamagedCheckpoint(f"is damaged, because it has no {name}")
+        vector, is_slot = vectors[name], name.startswith(SLOT)
+        shape, wanted = list(vector.shape), [schema.weights if is_slot else schema.size]
+        if not is_slot and name not in (WEIGHTS, TARGET):
+            raise DamagedCheckpoint(f"is damaged, because no checkpoint has a tensor {name!r}")
+        if shape != wanted and not (is_slot and shape == []):
+            raise DamagedCheckpoint(f"is damaged, because its {name} have the shape {shape}, not {wanted}")
+        if vector.dtype.itemsize != 4 or not vector.dtype.is_floating_point:
+            raise DamagedCheckpoint(f"is damaged, because its {name} are {vector.dtype}, not float32")
+        if not is_finite(vector):
+            raise DamagedCheckpoint(f"is damaged, because its {name} hold NaN or Inf")
+
+
+def is_finite(vector: Tensor) -> bool:
+    """In one pass: a sum is finite only if every element is. (Overflow would take elements that guards refuse.)"""
+    return bool(vector.sum().isfinite())
+
+
+class _Numbered(msgspec.Struct):
+    """The number of the format alone; records of format 2 do not say theirs."""
+
+    format: int = 2
+
+
+def _from_2(plain: dict[str, Any]) -> dict[str, Any]:
+    """Format 2 had no bounds, was written with fewer fields at first, and had a rule for late gradients."""
+    run = {name: section for name, section in plain["run"].items() if name != "staleness"}
+    counts = [0] * (len(STALENESS_BOUNDS) + 1)
+    lineage = plain["lineage"]
+    return {"first_shard": [lineage["run_id"], *lineage.get("continues", ())][-1], "code": {}} | plain | {
+        "format": 3,
+        "run": run,
+        "progress": {"staleness_counts": counts} | plain["progress"],
+        "adjustments": {"drained": False} | plain["adjustments"],
+    }  # fmt: skip
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {2: _from_2}  # from this format to the next
