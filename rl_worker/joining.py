@@ -22,9 +22,8 @@ from common.sockets.zmq_sockets import why_no_address
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.imports import check_modules, import_modules
-from rl_worker.environments.interface import Environments
+from rl_worker.environments.interface import Environments, StepCallback
 from rl_worker.environments.make import make_environments
-from rl_worker.environments.step_callback import StepCallback
 from rl_worker.hooks.hooks import Hooks
 from rl_worker.local.cores import usable_cores
 from rl_worker.local.many_workers import without, work_on_many

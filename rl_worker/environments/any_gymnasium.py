@@ -1,27 +1,35 @@
 """
-Any registered Gymnasium id, or a user's own function: copies in one process, stepped one after another.
+Any registered Gymnasium id, or a user's own function: copies in one process.
 
-gymnasium_spaces.py makes one array of each observation, and the environment's actions of the agent's.
+gymnasium_spaces.py makes one array of each observation, and the environment's actions of the agent's. step_loop.py
+steps them one after another.
 """
 
-from typing import Any
+from contextlib import ExitStack, closing
+from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from common.errors import SettingsError
 from common.settings.import_paths import is_import_path
 from common.settings.run_spec import Environment
-from rl_worker.environments.gymnasium_spaces import ActionCodec, ArrayObservation, shows_masks
+from rl_worker.environments.gymnasium_spaces import ActionCodec, ObservationReader, shows_masks
 from rl_worker.environments.ids import not_installed, spec_of
 from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped
 from rl_worker.environments.own_environment import own_spec, wrapped
 from rl_worker.environments.process_guard import guard_children
 from rl_worker.environments.spaces import Actions, Observations
+from rl_worker.environments.step_loop import StepLoop
 
 WITHOUT_CHILDREN = ("gymnasium.", "minatar.")  # entry points of environments that start no processes
 SMALLEST_SCREEN = 200  # rows; smaller screens, such as MinAtar's 10, are enlarged
+
+
+class _Game(NamedTuple):
+    environment: gymnasium.Env[Any, Any]
+    codec: ActionCodec
+    reader: ObservationReader
 
 
 class GymnasiumEnvironments:
@@ -30,33 +38,30 @@ class GymnasiumEnvironments:
     def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
         if settings.preprocessing not in ("auto", "none"):
             raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
-        self._env = _vector_environment(settings, count, with_screen)
+        games = _games(settings, count, with_screen)
+        self._first, self._codec, reader = games[0]
         self.count = count
-        first: Any = self._env.envs[0]
-        assert isinstance(first, ArrayObservation), "_vector_environment makes them"
-        self._codec = first.codec
-        self.actions = self._codec.actions
-        self.observations = first.array_space
-        self.steps_per_second = float(self._env.get_attr("metadata")[0].get("render_fps") or DEFAULT_STEPS_PER_SECOND)
+        self.actions, self.observations = self._codec.actions, reader.array_space
+        read = [(game.environment, game.reader.array) for game in games]
+        self._loop = StepLoop(read, self.observations.shape, self.observations.dtype)
+        self.steps_per_second = float(self._first.metadata.get("render_fps") or DEFAULT_STEPS_PER_SECOND)
         self.description: dict[str, Any] = {
             "environment": settings.id,
             **({"wrappers": ", ".join(settings.wrapper)} if settings.wrapper else {}),
             "observation": str(self.observations),
-            "actions": str(first.action_space) + (f", of these {list(settings.actions)}" if settings.actions else ""),
-            "time limit": first.spec.max_episode_steps if first.spec else None,
+            "actions": str(self._first.action_space)
+            + (f", of these {list(settings.actions)}" if settings.actions else ""),
+            "time limit": self._first.spec.max_episode_steps if self._first.spec else None,
         }
 
     def reset(self, seed: int) -> Observations:
-        observations: Observations = self._env.reset(seed=seed)[0]
-        return observations
+        return self._loop.reset(seed)
 
     def step(self, actions: Actions) -> Stepped:
-        observations, rewards, terminated, truncated, info = self._env.step(self._codec.native(actions))
-        final = final_rows(observations, info) if "final_obs" in info else None
-        return Stepped(observations, rewards.astype(np.float32), terminated, truncated, final)
+        return self._loop.step(self._codec.native(actions))
 
     def screen(self) -> Screen:
-        first = self._env.envs[0]
+        first = self._first
         if first.render_mode is None and "rgb_array" in first.metadata.get("render_modes", ()):
             # Environments read it when they render. Made with it, some would prepare what nobody may ever look at.
             first.unwrapped.render_mode = "rgb_array"
@@ -69,7 +74,7 @@ class GymnasiumEnvironments:
         return screen.repeat(larger, axis=0).repeat(larger, axis=1)
 
     def close(self) -> None:
-        self._env.close()
+        self._loop.close()
 
 
 def made_environment(settings: Environment, *, with_screen: bool = False) -> gymnasium.Env[Any, Any]:
@@ -91,29 +96,33 @@ def made_environment(settings: Environment, *, with_screen: bool = False) -> gym
         raise SettingsError(f"--environment {settings.id}: cannot render (render_mode): {error}") from error
 
 
-def _vector_environment(settings: Environment, count: int, with_screen: bool) -> SyncVectorEnv:
-    known: list[bool] = []  # whether masks come in `info`: asked once, since it takes a reset
-
-    def make_one() -> ArrayObservation:
-        environment = made_environment(settings, with_screen=with_screen)
-        try:
-            environment = wrapped(environment, settings.wrapper)
+def _games(settings: Environment, count: int, with_screen: bool) -> list[_Game]:
+    """So many environments that are alike. Raises SettingsError; those that were made are closed then."""
+    games: list[_Game] = []
+    masks: Literal["none", "key", "info"] = "none"
+    with ExitStack() as opened:
+        for _ in range(count):
+            made = opened.enter_context(closing(made_environment(settings, with_screen=with_screen)))
+            environment = wrapped(made, settings.wrapper)
             codec = ActionCodec(settings, environment.action_space)
-            if settings.action_mask == "none":
-                return ArrayObservation(environment, codec, masks="none")
-            if not known:
-                known.append(shows_masks(environment))
-            return ArrayObservation(environment, codec, masks="info" if known[0] else "key")
-        except SettingsError:
-            environment.close()
-            raise
-
-    return SyncVectorEnv([make_one] * count, autoreset_mode=AutoresetMode.SAME_STEP)
+            if not games and settings.action_mask == "auto":
+                masks = "info" if shows_masks(environment) else "key"  # asked once, since it takes a reset
+            games.append(
+                _Game(environment, codec, ObservationReader(environment.observation_space, codec, masks=masks))
+            )
+            _check_alike(settings, games[0], games[-1])
+        opened.pop_all()
+    return games
 
 
-def final_rows(observations: Observations, info: dict[str, Any]) -> Observations:
-    """A copy of the observations; rows of ended episodes hold the final observation, from SyncVectorEnv's `info`."""
-    final = observations.copy()
-    for row in np.flatnonzero(info["_final_obs"]):
-        final[row] = info["final_obs"][row]
-    return final
+def _check_alike(settings: Environment, first: _Game, other: _Game) -> None:
+    """Raises SettingsError if one network cannot play both."""
+    for what, one, another in (
+        ("observations", first.reader.array_space, other.reader.array_space),
+        ("actions", first.environment.action_space, other.environment.action_space),
+    ):
+        if one != another:
+            raise SettingsError(
+                f"--environment {settings.id}: of two environments one has the {what} {one}, the other {another}; "
+                "one network plays all environments of a run, so make them alike"
+            )

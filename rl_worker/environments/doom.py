@@ -9,22 +9,23 @@ process.
 import math
 import os
 from contextlib import chdir
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import TimeLimit, TransformObservation
+from gymnasium.spaces import Discrete
+from gymnasium.wrappers import TimeLimit
+from numpy.typing import NDArray
 
 from common.errors import SettingsError
 from common.settings.run_spec import Environment
-from rl_worker.environments.any_gymnasium import final_rows
 from rl_worker.environments.ids import action_table, spec_of
 from rl_worker.environments.interface import Screen, Stepped
 from rl_worker.environments.preprocessing import FrameStack, described, scheme_for
-from rl_worker.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace
+from rl_worker.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace, fitted
+from rl_worker.environments.step_loop import StepLoop
 
 TICS_PER_SECOND = 35
 RESOLUTION = "RES_160X120"
@@ -37,16 +38,11 @@ class DoomEnvironments:
     def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
         scheme = scheme_for(settings)
         self._stack = FrameStack(scheme, settings.frame_stack)
-        self._env = SyncVectorEnv(
-            [lambda: _game(settings, RESOLUTION, "GRAY8")] * count, autoreset_mode=AutoresetMode.SAME_STEP
-        )
+        self._loop = _games(settings, count, RESOLUTION, "GRAY8")
         # The agent's frames are small and gray. A twin with the same seed and actions renders the same game in colour.
-        self._twin: SyncVectorEnv | None = None
-        if with_screen:
-            self._twin = SyncVectorEnv(
-                [lambda: _game(settings, SCREEN_RESOLUTION, "RGB24")], autoreset_mode=AutoresetMode.SAME_STEP
-            )
-        actions = self._env.single_action_space
+        self._twin = _games(settings, 1, SCREEN_RESOLUTION, "RGB24") if with_screen else None
+        first = self._loop.games[0][0]
+        actions = first.action_space
         if not isinstance(actions, Discrete):
             self.close()
             raise SettingsError(
@@ -56,52 +52,61 @@ class DoomEnvironments:
         table = action_table(settings, int(actions.n))
         self.steps_per_second = TICS_PER_SECOND / settings.frame_skip
         self.observations = ObservationSpace(self._stack.shape, self._stack.dtype)
-        first = self._env.envs[0].unwrapped
-        names = tuple(_pressed(first, action) for action in table)
+        names = tuple(_pressed(first.unwrapped, action) for action in table)
         self.actions: ActionSpace = DiscreteActions(len(table), names, table)
-        limit = self._env.get_attr("spec")[0].max_episode_steps
+        limit = first.spec.max_episode_steps if first.spec else None
         self.description: dict[str, Any] = {
             "scenario": settings.id,
             "observation": described(scheme, settings.frame_stack),
             "actions": ", ".join(names),
             "frame skip": f"{settings.frame_skip} tics",
             "time limit": limit or "none",
-            "first tic": self._env.envs[0].get_wrapper_attr("game").get_episode_start_time(),
+            "first tic": first.get_wrapper_attr("game").get_episode_start_time(),
             "decals and particles": "the scenario's own" if settings.decals_and_particles else "none",
         }
 
     def reset(self, seed: int) -> Observations:
         # The first reset starts the games. ViZDoom writes into its working folder and exits if it cannot.
         with TemporaryDirectory(prefix="ps-rl-doom-", ignore_cleanup_errors=True) as folder, chdir(folder):
-            frames, _ = self._env.reset(seed=seed)
-            if self._twin is not None:
-                self._screens = self._twin.reset(seed=seed)[0]
-            else:
-                self._screens = frames
+            frames = self._loop.reset(seed)
+            self._screens = frames if self._twin is None else self._twin.reset(seed)
         return self._stack.reset(frames)
 
     def step(self, actions: Actions) -> Stepped:
-        frames, rewards, terminated, truncated, info = self._env.step(self.actions.native(actions))
-        self._screens = frames
+        stepped = self._loop.step(self.actions.native(actions))
+        self._screens = stepped.observations
         if self._twin is not None:
-            self._screens, twin_rewards, *_ = self._twin.step(self.actions.native(actions[:1]))
-            assert twin_rewards[0] == rewards[0], "the rendered twin has diverged from the game"
-        last = final_rows(frames, info) if "final_obs" in info else None
-        observations, final = self._stack.step(frames, terminated | truncated, last)
-        return Stepped(observations, rewards.astype(np.float32), terminated, truncated, final)
+            shown = self._twin.step(self.actions.native(actions[:1]))
+            assert shown.rewards[0] == stepped.rewards[0], "the rendered twin has diverged from the game"
+            self._screens = shown.observations
+        ended = stepped.terminated | stepped.truncated
+        observations, final = self._stack.step(stepped.observations, ended, stepped.final_observations)
+        return replace(stepped, observations=observations, final_observations=final)
 
     def screen(self) -> Screen:
         screen: Screen = self._screens[0]
         return screen
 
     def close(self) -> None:
-        self._env.close()
+        self._loop.close()
         if self._twin is not None:
             self._twin.close()
 
 
+def _games(settings: Environment, count: int, resolution: str, screen_format: str) -> StepLoop:
+    """Games whose observation is the screen alone."""
+    made = [_game(settings, resolution, screen_format) for _ in range(count)]
+    game = made[0].get_wrapper_attr("game")
+    shape = (game.get_screen_height(), game.get_screen_width(), *((3,) if screen_format == "RGB24" else ()))
+
+    def screen(observation: Any, info: Any, *, is_last: bool = False) -> NDArray[np.uint8]:
+        return fitted(observation["screen"], shape, np.dtype(np.uint8))
+
+    return StepLoop([(environment, screen) for environment in made], shape, np.dtype(np.uint8))
+
+
 def _game(settings: Environment, resolution: str, screen_format: str) -> gymnasium.Env[Any, Any]:
-    """One game whose observation is the screen alone; TimeLimit truncates it where ViZDoom would time out."""
+    """One game; TimeLimit truncates it where ViZDoom would time out."""
     environment = gymnasium.make(
         spec_of(settings.id),
         disable_env_checker=True,  # the checker warns about the wrapper's observations
@@ -118,11 +123,7 @@ def _game(settings: Environment, resolution: str, screen_format: str) -> gymnasi
     if not settings.decals_and_particles:
         game.set_render_decals(False)
         game.set_render_particles(False)
-    gray = screen_format == "GRAY8"
-    size = (game.get_screen_height(), game.get_screen_width())
-    screen: Box[Any] = Box(0, 255, size if gray else (*size, 3), np.uint8)
-    screens = TransformObservation(environment, lambda observed: observed["screen"].reshape(screen.shape), screen)
-    return TimeLimit(screens, limit) if limit else screens
+    return TimeLimit(environment, limit) if limit else environment
 
 
 def _pressed(game: Any, action: int) -> str:

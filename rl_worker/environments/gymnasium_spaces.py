@@ -11,13 +11,13 @@ Gymnasium's Taxi).
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
 from common.errors import SettingsError
@@ -30,6 +30,7 @@ from rl_worker.environments.spaces import (
     DiscreteActions,
     MultiDiscreteActions,
     ObservationSpace,
+    fitted,
     mask_size,
     packed,
     packed_space,
@@ -38,12 +39,14 @@ from rl_worker.environments.spaces import (
 
 MASK = "action_mask"
 BYTES = (np.uint8, np.bool_)
+FLOAT = np.dtype(np.float32)
+MISFITS = (ValueError, TypeError, LookupError, RuntimeError)  # what numpy and torch raise for what is not of a space
 FEWEST_ROWS = 8  # of an image of bytes of rank 2; smaller arrays are numbers
 FEWEST_FLOAT_ROWS = 16  # likewise of floats, which more often are tables, say of a few neighbours
 MOST_CHANNELS = 4  # in the last of four axes: gray, RGB, RGBA
 
 Array = NDArray[Any]
-Read = Callable[[Any], Any]  # a leaf of an observation, from the whole
+Read = Callable[[Any], Any]  # of a part, from the whole observation
 
 
 class ActionCodec:
@@ -68,10 +71,12 @@ class ActionCodec:
         return self.actions.native(actions)
 
     def mask(self, given: Any) -> NDArray[np.uint8]:
-        """[M]: the environment's mask for the agent's actions."""
+        """[M]: the environment's mask for the agent's actions; None allows all."""
+        size = mask_size(self.actions) if self._table is None else self._options
+        if given is None:
+            given = np.ones(size)
         parts = given if isinstance(given, tuple | list) else (given,)  # Gymnasium's MultiDiscrete has a tuple of masks
         mask = np.concatenate([np.asarray(part).ravel() for part in parts]).astype(np.bool_)
-        size = mask_size(self.actions) if self._table is None else self._options
         if len(mask) != size:
             raise SettingsError(
                 f"--environment {self.environment}: its action mask has {len(mask)} elements, and its actions {size}; "
@@ -82,45 +87,63 @@ class ActionCodec:
         return usable_mask(self.actions, mask).astype(np.uint8)
 
 
-class ArrayObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Shows each observation as one array; `array_space` describes it."""
+class ObservationReader:
+    """Reads each observation of one environment as one array; `array_space` describes the array."""
 
-    def __init__(
-        self, env: gymnasium.Env[Any, Any], codec: ActionCodec, *, masks: Literal["none", "key", "info"]
-    ) -> None:
+    def __init__(self, space: Space[Any], codec: ActionCodec, *, masks: Literal["none", "key", "info"]) -> None:
         """`masks`: the place of action masks. Raises SettingsError if the observation space is not supported."""
-        super().__init__(env)
-        self.codec = codec
-        seen: list[tuple[Read, Space[Any]]] = []
-        _leaves(env.observation_space, lambda observation: observation, seen)
-        if not env.observation_space.is_np_flattenable:
-            space = env.observation_space
+        found = leaves(space)
+        if not space.is_np_flattenable:
             raise SettingsError(f"--environment {codec.environment}: its observation space {space} fits no array")
-        key = env.observation_space.spaces.get(MASK) if isinstance(env.observation_space, Dict) else None
-        if key is not None:
-            seen = [(read, space) for read, space in seen if space is not key]
-        self._images = [(read, _image(space)) for read, space in seen if _is_image(space)]
-        self._numbers = [(read, _flat(space)) for read, space in seen if not _is_image(space)]
+        key = space.spaces.get(MASK) if isinstance(space, Dict) else None
+        self._codec, self._space = codec, space
         self._masks = masks if masks != "key" or key is not None else "none"
-        numbers = sum(spaces.flatdim(space) for _, space in seen if not _is_image(space))
-        self.array_space = self._space(numbers)
-        # Most environments show a vector as it is: then nothing is done in their steps.
-        is_vector = isinstance(env.observation_space, Box) and env.observation_space.shape == (numbers,)
-        self.is_shown_as_it_is = is_vector and not self.array_space.parts
-        high = 255 if self.array_space.dtype == np.uint8 else np.inf
-        low = 0 if self.array_space.dtype == np.uint8 else -np.inf
-        self.observation_space = Box(low, high, self.array_space.shape, self.array_space.dtype.type)
+        seen = [(read, leaf) for read, leaf in found if leaf is not key]
+        images = [(read, _image(leaf), leaf) for read, leaf in seen if _is_image(leaf)]
+        vectors = [(read, leaf) for read, leaf in seen if not _is_image(leaf)]
+        numbers = sum(spaces.flatdim(leaf) for _, leaf in vectors)
+        if not numbers and not images:
+            raise SettingsError(
+                f"--environment {codec.environment}: its observation space {space} has no numbers in it; "
+                "show one at least, such as a constant 0"
+            )
+        self.array_space = self._described(numbers, [(shape, dtype) for _, (_, shape, dtype), _ in images])
+        self._is_vector = isinstance(space, Box) and space.shape == self.array_space.shape == (numbers,)
+        self._reads = [_joined([_vector(read, leaf) for read, leaf in vectors])] if numbers else []
+        self._reads += [_picture(read, leaf, turned, dtype) for read, (turned, _, dtype), leaf in images]
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        observation, info = self.env.reset(seed=seed, options=options)
-        return self.array(observation, info), info
+    def array(self, observation: Any, info: Any, *, is_last: bool = False) -> Array:
+        """
+        The array of one observation, which may be the environment's own. `info` is read for a mask alone.
 
-    def step(self, action: Any) -> tuple[Array, Any, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return self.array(observation, info), reward, terminated, truncated, info
+        The last observation of a game needs no mask. Raises SettingsError for what is not of the space.
+        """
+        try:
+            arrays: list[Array] = [read(observation) for read in self._reads]
+            if not self.array_space.parts:
+                return arrays[0]
+            if self._masks != "none":
+                arrays.append(self._codec.mask(observation[MASK] if self._masks == "key" else _mask(info, is_last)))
+            return packed(self.array_space, arrays)
+        except MISFITS as error:
+            raise self._misfit(error) from error
 
-    def _space(self, numbers: int) -> ObservationSpace:
-        images = [(shape, dtype) for _, (_, shape, dtype) in self._images]
+    def arrays(self, space: Space[Any], observations: Any) -> Array:
+        """[B, ...] copies of the observations of a vector environment in its space of B. Raises SettingsError."""
+        try:
+            if self._is_vector:
+                return np.array(fitted(observations, tuple(space.shape or ()), FLOAT))
+            return np.stack([self.array(one, {}) for one in iterate(space, observations)])
+        except MISFITS as error:
+            raise self._misfit(error) from error
+
+    def _misfit(self, error: Exception) -> SettingsError:
+        why = f"KeyError: {error}" if isinstance(error, KeyError) else error
+        return SettingsError(
+            f"--environment {self._codec.environment}: an observation does not fit its space {self._space}: {why}"
+        )
+
+    def _described(self, numbers: int, images: list[tuple[tuple[int, ...], type]]) -> ObservationSpace:
         if self._masks == "none" and not (images and (numbers or len(images) > 1)):
             shape, dtype = images[0] if images else ((numbers,), np.float32)
             return ObservationSpace(shape, np.dtype(dtype))
@@ -129,27 +152,16 @@ class ArrayObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
             parts.append(("vector", (numbers,), np.float32))
         parts += [("image", shape, dtype) for shape, dtype in images]
         if self._masks != "none":
-            parts.append(("mask", (mask_size(self.codec.actions),), np.uint8))
+            parts.append(("mask", (mask_size(self._codec.actions),), np.uint8))
         return packed_space(parts)
 
-    def array(self, observation: Any, info: dict[str, Any]) -> Array:
-        """The array of one observation."""
-        if self.is_shown_as_it_is:
-            shown: Array = observation  # the vector environment's float32 array takes any type of numbers
-            return shown
-        space = self.array_space
-        arrays: list[Array] = [
-            turned(read(observation)).astype(dtype, copy=False) for read, (turned, _, dtype) in self._images
-        ]
-        if self._numbers:
-            flat = [flatten(read(observation)) for read, flatten in self._numbers]
-            numbers = flat[0] if len(flat) == 1 else np.concatenate(flat)
-            arrays.insert(0, numbers.astype(np.float32, copy=False))
-        if not space.parts:
-            return arrays[0]
-        if self._masks != "none":
-            arrays.append(self.codec.mask(observation[MASK] if self._masks == "key" else info[MASK]))
-        return packed(space, arrays)
+
+def leaves(space: Space[Any]) -> list[tuple[Read, Space[Any]]]:
+    """The parts of a space that are no Dict or Tuple, each with how it is read from the whole observation."""
+    if not isinstance(space, Dict | Tuple):
+        return [(lambda observation: observation, space)]
+    named = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+    return [(_then(name, read), leaf) for name, part in named for read, leaf in leaves(part)]
 
 
 def shows_masks(environment: gymnasium.Env[Any, Any]) -> bool:
@@ -181,26 +193,36 @@ def _real(settings: Environment, space: Space[Any]) -> BoxActions:
     return BoxActions(space.low.ravel(), space.high.ravel(), squashed=squashed, shape=space.shape)
 
 
-def _leaves(space: Space[Any], read: Read, found: list[tuple[Read, Space[Any]]]) -> None:
-    """Append each part of a space that is no Dict or Tuple, with how it is read from the whole observation."""
-    if isinstance(space, Dict | Tuple):
-        named = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
-        for name, part in named:
-            _leaves(part, _then(read, name), found)
-        return
-    found.append((read, space))
+def _mask(info: Any, is_last: bool) -> Any:
+    """The mask that stands in `info`. The last observation of a game may have None."""
+    mask = info.get(MASK)
+    if mask is None and not is_last:
+        raise ValueError(f"info has no {MASK}, as it had after the first reset; --action-mask none ignores masks")
+    return mask
 
 
-def _then(read: Read, name: Any) -> Read:
-    return lambda observation: read(observation)[name]
+def _then(name: Any, read: Read) -> Read:
+    return lambda observation: read(observation[name])
 
 
-def _flat(space: Space[Any]) -> Callable[[Any], Array]:
-    """An observation of the space as a vector."""
+def _vector(read: Read, space: Space[Any]) -> Read:
+    """How a part becomes a vector of float32."""
     if isinstance(space, Box):
-        return np.ravel
-    flatten: Callable[[Any], Any] = partial(spaces.flatten, space)
-    return flatten
+        shape = space.shape
+        return lambda observation: fitted(read(observation), shape, FLOAT).ravel()
+    return lambda observation: np.asarray(spaces.flatten(space, read(observation)), np.float32)
+
+
+def _joined(vectors: list[Read]) -> Read:
+    if len(vectors) == 1:
+        return vectors[0]
+    return lambda observation: np.concatenate([read(observation) for read in vectors])
+
+
+def _picture(read: Read, space: Space[Any], turned: Callable[[Array], Array], dtype: type) -> Read:
+    """How a part becomes an image of this type."""
+    shape, target = tuple(space.shape or ()), np.dtype(dtype)
+    return lambda observation: turned(fitted(read(observation), shape, target))
 
 
 def _is_image(space: Space[Any]) -> bool:

@@ -23,6 +23,7 @@ EXTRAS = {
     "gymnasium.envs.box2d": "box2d",
     "envpool/": "envpool",
 }
+OLD_ATARI = re.compile(r"(?:ALE/)?(\w+?)(?:-ram)?(?:NoFrameskip|Deterministic)?(?:-v\d+)?")
 YOURS = "one of your own is MODULE:NAME, where NAME is the function or class that makes it"
 
 
@@ -43,8 +44,18 @@ def spec_of(environment: str) -> EnvSpec:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
         why = (shadowed_module(module) if module else "") or str(error).rstrip(". ")
-        hint = f"; {YOURS}" if re.fullmatch(r"[\w.]+", environment) else ""
+        hint = _of_ale(name) or (f"; {YOURS}" if re.fullmatch(r"[\w.]+", environment) else "")
         raise SettingsError(f"--environment {environment}: {why}{hint}") from error
+
+
+def _of_ale(name: str) -> str:
+    """A hint if this is an id of an Atari game in an older form, as PongNoFrameskip-v4; otherwise ""."""
+    game = OLD_ATARI.fullmatch(name)
+    register_family("ALE/")
+    now = f"ALE/{game[1]}-v5" if game else ""
+    return (
+        f"; this Atari game is {now} now, with --frame-skip and --sticky-actions" if now in gymnasium.registry else ""
+    )
 
 
 def not_installed(environment: str, origin: str, error: Exception) -> SettingsError:

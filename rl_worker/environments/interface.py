@@ -4,6 +4,7 @@ The interface of B environments in lockstep, the same for every family.
 An environment whose episode ends is reset in the same step (SAME_STEP), so the policy can act on every row.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -55,3 +56,28 @@ class Environments(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class StepCallback:
+    """
+    A wrapper that calls `stepped` after each reset and each step; everything else is passed through.
+
+    A watchdog learns from it that the trainer makes progress.
+    """
+
+    def __init__(self, environments: Environments, stepped: Callable[[], None]) -> None:
+        self._environments = environments
+        self._stepped = stepped
+
+    def reset(self, seed: int) -> Observations:
+        observations = self._environments.reset(seed)
+        self._stepped()
+        return observations
+
+    def step(self, actions: Actions) -> Stepped:
+        stepped = self._environments.step(actions)
+        self._stepped()
+        return stepped
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._environments, name)

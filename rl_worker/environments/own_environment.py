@@ -9,17 +9,16 @@ vector environment, which is stepped as it is.
 import functools
 import inspect
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import iterate
 
 from common.errors import SettingsError
 from common.settings.run_spec import Environment
-from rl_worker.environments.gymnasium_spaces import MASK, ActionCodec, ArrayObservation
+from rl_worker.environments.gymnasium_spaces import MASK, ActionCodec, ObservationReader
 from rl_worker.environments.imports import own_part
 from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped
 from rl_worker.environments.process_guard import guard_children
@@ -107,15 +106,10 @@ class VectorEnvironments:
             raise SettingsError(f"{flag}: {SAME_STEP}")
         self.count = count
         self._ignores_masks = settings.action_mask == "none"
-        self._space = self._env.single_observation_space
         self._codec = ActionCodec(settings, self._env.single_action_space)
-        masks = "none" if self._ignores_masks or not _has_mask(self._space) else "key"
-        self._shown = ArrayObservation(
-            _Spaces(self._space, self._env.single_action_space),
-            self._codec,
-            masks=masks,  # type: ignore[arg-type]
-        )
-        self.observations, self.actions = self._shown.array_space, self._codec.actions
+        masks: Literal["none", "key"] = "none" if self._ignores_masks else "key"
+        self._reader = ObservationReader(self._env.single_observation_space, self._codec, masks=masks)
+        self.observations, self.actions = self._reader.array_space, self._codec.actions
         self.steps_per_second = float(self._env.metadata.get("render_fps") or DEFAULT_STEPS_PER_SECOND)
         self.description: dict[str, Any] = {
             "environment": settings.id,
@@ -132,48 +126,40 @@ class VectorEnvironments:
                 f"there they are read of single environments alone; put {MASK} into its Dict observation, or ignore it "
                 "with --action-mask none"
             )
-        return self._arrays(seen)
+        return self._reader.arrays(self._env.observation_space, seen)
 
     def step(self, actions: Actions) -> Stepped:
         seen, rewards, terminated, truncated, info = self._env.step(self._codec.native(actions))
-        observations, final = self._arrays(seen), None
-        if "final_obs" in info:
-            final = observations.copy()
-            for row in np.flatnonzero(info["_final_obs"]):
-                final[row] = self._shown.array(info["final_obs"][row], {})
-        elif truncated.any():
-            raise SettingsError("--environment: a truncated game of a vector environment needs info['final_obs']")
-        return Stepped(observations, np.asarray(rewards, np.float32), terminated, truncated, final)
+        # `astype` copies: the environment may write the next step into the same arrays.
+        rewards = np.asarray(rewards).reshape(self.count).astype(np.float32)
+        terminated = np.asarray(terminated).reshape(self.count).astype(np.bool_)
+        truncated = np.asarray(truncated).reshape(self.count).astype(np.bool_)
+        observations, final = self._reader.arrays(self._env.observation_space, seen), None
+        last = info.get("final_obs", [None] * self.count)
+        for row in np.flatnonzero(terminated | truncated):
+            final = observations.copy() if final is None else final
+            if last[row] is not None:
+                final[row] = self._reader.array(last[row], {})
+            elif truncated[row]:
+                raise SettingsError(
+                    f"--environment {self.description['environment']}: a game was truncated, and its last observation "
+                    "is missing in info['final_obs'] (one for each environment, None where no game ended)"
+                )
+        return Stepped(observations, rewards, terminated, truncated, final)
 
     def screen(self) -> Screen:
         frames = self._env.render()
         assert frames is not None, "this vector environment renders no rgb_array"
-        return np.asarray(frames[0], np.uint8)
+        return np.array(frames[0], np.uint8)
 
     def close(self) -> None:
         self._env.close()
-
-    def _arrays(self, seen: Any) -> Observations:
-        if self._shown.is_shown_as_it_is:
-            return np.asarray(seen, np.float32)
-        return np.stack([self._shown.array(one, {}) for one in iterate(self._env.observation_space, seen)])
-
-
-class _Spaces(gymnasium.Env[Any, Any]):
-    """One environment of a vector as its spaces alone."""
-
-    def __init__(self, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> None:
-        self.observation_space, self.action_space = observations, actions
 
 
 def _maker(path: str) -> Any:
     module, _, name = path.rpartition(":")
     of_id = f"an id that {module} registers has its version here, as in {module}:{name}-v0"
     return own_part(path, flag="--environment", kind=f"{NEEDED}; {of_id}")
-
-
-def _has_mask(space: gymnasium.Space[Any]) -> bool:
-    return isinstance(space, gymnasium.spaces.Dict) and MASK in space.spaces
 
 
 def _checked(made: Any, kind: type, *, flag: str, needed: str) -> Any:

@@ -27,6 +27,8 @@ Mask = NDArray[np.bool_]  # [B, M] True: allowed
 SIDE = re.compile("LEFT|RIGHT")  # in the name of an action
 ALIGNMENT = 4  # bytes: a part of float32 can be read in place
 NEARLY_ONE = 1 - 1e-7  # whose inverse tanh is finite
+MOST_BYTE = 255
+BYTES_WANTED = "; show bytes from 0 to 255 (astype(numpy.uint8)), or declare floats: Box(0, 1, shape, numpy.float32)"
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,26 @@ def packed(space: ObservationSpace, arrays: Sequence[NDArray[Any]]) -> NDArray[n
     for part, array in zip(space.parts, arrays, strict=True):
         part.of(row)[...] = array
     return row
+
+
+def fitted(seen: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """
+    What is shown, as an array of this shape and type, uint8 or float32. It may be the same array.
+
+    Axes of length 1 may differ. Raises ValueError for another shape, and for values that are no numbers, or no bytes
+    where dtype is uint8.
+    """
+    array = np.asarray(seen)
+    if array.dtype == dtype and array.shape == shape:
+        return array
+    if [size for size in array.shape if size != 1] != [size for size in shape if size != 1]:
+        raise ValueError(f"it has shape {array.shape}, and {shape} is expected")
+    if array.dtype.kind not in ("bui" if dtype == np.uint8 else "buif"):
+        bounds = f" from {array.min():g} to {array.max():g}" if array.dtype.kind == "f" else ""
+        raise ValueError(f"it is {array.dtype}{bounds}, and {dtype} is expected{BYTES_WANTED if bounds else ''}")
+    if dtype == np.uint8 and ((array < 0) | (array > MOST_BYTE)).any():
+        raise ValueError(f"it has values from {array.min()} to {array.max()}, and bytes from 0 to 255 are expected")
+    return array.reshape(shape).astype(dtype, copy=False)
 
 
 @dataclass(frozen=True)

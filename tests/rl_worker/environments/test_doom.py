@@ -183,7 +183,7 @@ def test_a_game_begins_at_the_given_tic(changes: dict[str, Any], first_tic: int)
     environments = make_environments(msgspec.structs.replace(BASIC, **changes), count=1)
     try:
         environments.reset(0)
-        game = environments._env.envs[0].get_wrapper_attr("game")  # type: ignore[attr-defined]
+        game = environments._loop.games[0][0].get_wrapper_attr("game")  # type: ignore[attr-defined]
         assert game.get_episode_time() == first_tic
         assert environments.description["first tic"] == first_tic
     finally:

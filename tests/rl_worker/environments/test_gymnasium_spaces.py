@@ -137,7 +137,7 @@ def test_several_choices_reach_the_environment_in_its_own_form(
     assert isinstance(environments.actions, MultiDiscreteActions)
     environments.reset(0)
     environments.step(np.array(actions))
-    for game, expected in zip(environments._env.envs, native, strict=True):
+    for (game, _), expected in zip(environments._loop.games, native, strict=True):
         taken = game.unwrapped.taken[0]
         assert space.contains(taken)
         np.testing.assert_array_equal(taken, expected)
@@ -147,7 +147,7 @@ def test_squashed_actions_stay_within_their_bounds_and_reach_both(made: Any) -> 
     environments = made(NUMBER, Box(np.float32([-1, 0]), np.float32([1, 4])), box_actions="squashed")
     environments.reset(0)
     environments.step(np.array([[0.0, 0.0], [-20.0, 20.0]], np.float32))
-    taken = [game.unwrapped.taken[0] for game in environments._env.envs]
+    taken = [game.unwrapped.taken[0] for game, _ in environments._loop.games]
     np.testing.assert_allclose(taken, [[0, 2], [-1, 4]], atol=1e-6)
 
 
@@ -161,7 +161,7 @@ def test_no_rounding_leads_real_actions_out_of_their_space(
     environments = made(NUMBER, space, box_actions=box_actions)
     environments.reset(0)
     environments.step(np.array([[-1000.0], [1000.0]], np.float32))
-    taken = [game.unwrapped.taken[0] for game in environments._env.envs]
+    taken = [game.unwrapped.taken[0] for game, _ in environments._loop.games]
     assert all(space.contains(action) for action in taken), taken
     np.testing.assert_allclose(taken, [space.low, space.high], rtol=1e-6)
 
@@ -190,7 +190,7 @@ def test_a_masked_number_is_zero_or_the_bound_nearest_to_it_or_squashed_the_midd
     environments = made(NUMBER, space, np.zeros(1, np.int8), box_actions=box_actions)
     forbidden = mask_of(environments, environments.reset(0))
     environments.step(environments.actions.sample(np.random.default_rng(0), 2, np.array(forbidden, np.bool_)))
-    assert [game.unwrapped.taken[0].tolist() for game in environments._env.envs] == [[expected]] * 2
+    assert [game.unwrapped.taken[0].tolist() for game, _ in environments._loop.games] == [[expected]] * 2
 
 
 def test_actions_without_bounds_cannot_be_squashed(made: Any) -> None:

@@ -18,6 +18,16 @@ PONG = Environment(id="ALE/Pong-v5", preprocessing="atari42", noop_max=0)
 BOTH = pytest.mark.parametrize("settings", [CARTPOLE, PONG], ids=["gymnasium", "ale"])
 
 
+OLD_ATARI_IDS = {
+    "PongDeterministic-v4": "ALE/Pong-v5",
+    "BreakoutDeterministic-v0": "ALE/Breakout-v5",
+    "Pong-v5": "ALE/Pong-v5",
+    "Pong-ram-v0": "ALE/Pong-v5",
+    "ALE/PongNoFrameskip-v4": "ALE/Pong-v5",
+    "MontezumaRevenge-ramDeterministic-v4": "ALE/MontezumaRevenge-v5",
+}
+
+
 def changed(settings: Environment, **changes: object) -> Environment:
     values = {name: getattr(settings, name) for name in Environment.__struct_fields__}
     return Environment(**values | changes)
@@ -215,6 +225,10 @@ def test_environment_k_has_the_seed_plus_k(settings: Environment) -> None:
         (Environment(id="no id"), "--environment no id: "),
         (Environment(id="ALE/Nope-v5"), "--environment ALE/Nope-v5: "),
         (Environment(id="ALE/Pong-v4"), "--environment ALE/Pong-v4: .*ALE/Pong-v5"),
+        *[
+            (Environment(id=old), f"--environment {old}: .*; this Atari game is {now} now, with --frame-skip and")
+            for old, now in OLD_ATARI_IDS.items()
+        ],
         (Environment(id="tabular/CliffWalking-v0"), "--environment tabular/CliffWalking-v0: .*jax"),
         (Environment(id="no.module:Name-v0"), "--environment no.module:Name-v0: no.module cannot be imported here"),
         (Environment(id="Pendulum-v1", actions=(0,)), "--actions: Pendulum-v1 has the action space Box"),

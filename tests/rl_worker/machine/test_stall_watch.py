@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rl_worker.environments.step_callback import StepCallback
+from rl_worker.environments.interface import StepCallback
 from rl_worker.machine.stall_watch import FIRST_TIMES_LONGER, TIMES_LONGER, Stall, StallWatch
 from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments
 

@@ -1,0 +1,59 @@
+"""
+B single environments in one process, stepped one after another.
+
+The loop takes the observation, the reward, the two flags and the action mask, and copies them at once. An environment
+may reuse its arrays, and its `info` may hold anything.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_worker.environments.interface import Stepped
+from rl_worker.environments.spaces import Observations
+
+
+class Read(Protocol):
+    """The array of an observation; it may be a view of what the environment shows."""
+
+    def __call__(self, observation: Any, info: Any, *, is_last: bool = False) -> NDArray[Any]: ...
+
+
+class StepLoop:
+    """Environments, each with how its observations are read, which are arrays of one shape and type."""
+
+    def __init__(
+        self, games: Sequence[tuple[gymnasium.Env[Any, Any], Read]], shape: Sequence[int], dtype: np.dtype[Any]
+    ) -> None:
+        self.games = games
+        self._shape, self._dtype = (len(games), *shape), dtype
+
+    def reset(self, seed: int) -> Observations:
+        """Environment k is seeded with seed + k."""
+        observations = np.empty(self._shape, self._dtype)
+        for row, (environment, read) in enumerate(self.games):
+            observations[row] = read(*environment.reset(seed=seed + row))
+        return observations
+
+    def step(self, actions: Iterable[Any]) -> Stepped:
+        """Step each environment with its action, and reset those whose game ends."""
+        count = len(self.games)
+        observations, final = np.empty(self._shape, self._dtype), None
+        rewards, (terminated, truncated) = np.empty(count, np.float32), np.empty((2, count), np.bool_)
+        for row, ((environment, read), action) in enumerate(zip(self.games, actions, strict=True)):
+            # An ellipsis lets an array that holds one number pass for the number.
+            seen, rewards[row, ...], terminated[row, ...], truncated[row, ...], info = environment.step(action)
+            if terminated[row] or truncated[row]:
+                final = np.zeros_like(observations) if final is None else final
+                final[row] = read(seen, info, is_last=True)
+                seen, info = environment.reset()
+            observations[row] = read(seen, info)
+        return Stepped(observations, rewards, terminated, truncated, final)
+
+    def close(self) -> None:
+        """Close each environment."""
+        for environment, _ in self.games:
+            environment.close()

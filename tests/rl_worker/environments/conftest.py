@@ -1,0 +1,30 @@
+"""Environments of a test's own class or function."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from gymnasium.vector import VectorEnv
+
+from common.settings.run_spec import Environment
+from rl_worker.environments import own_environment
+from rl_worker.environments.interface import Environments
+from rl_worker.environments.make import make_environments
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes environments of a function that gets the number of each."""
+    opened: list[Environments] = []
+
+    def make(one: Callable[..., Any], *, count: int = 2, **settings: Any) -> Environments:
+        numbers = iter(range(count))
+        is_vector = isinstance(one, type) and issubclass(one, VectorEnv)
+        maker = one if is_vector else lambda: one(next(numbers))
+        monkeypatch.setattr(own_environment, "_maker", lambda path: maker)
+        opened.append(make_environments(Environment(id="mine:Game", **settings), count=count))
+        return opened[-1]
+
+    yield make
+    for environments in opened:
+        environments.close()

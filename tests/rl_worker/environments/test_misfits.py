@@ -1,0 +1,141 @@
+"""Observations that are not of their space are refused with what was seen; so are environments that are not alike."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, Space
+
+from common.errors import SettingsError
+from tests.rl_worker.environments.counting_environments import (
+    NUMBERS,
+    PICTURE,
+    STEPS,
+    Counts,
+    Reuses,
+    steps,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*WARN")  # Gymnasium's checker warns of most of these environments
+
+MISFITS: list[tuple[Space[Any], Callable[[int], Any], str]] = [
+    (
+        PICTURE,
+        lambda t: np.full((9, 8, 3), t / 10),
+        "it is float64 from 0.1 to 0.1, and uint8 is expected; show",
+    ),
+    (PICTURE, lambda t: np.full((9, 8, 3), 300 * t), "it has values from 300 to 300, and bytes from 0 to 255"),
+    (PICTURE, lambda t: np.full((9, 8, 3), -t), "it has values from -1 to -1"),
+    (PICTURE, lambda t: np.zeros((3, 9, 8), np.uint8), r"it has shape \(3, 9, 8\), and \(9, 8, 3\) is expected"),
+    (PICTURE, lambda t: np.zeros((9, 8, 1), np.uint8), r"it has shape \(9, 8, 1\)"),
+    (NUMBERS, lambda t: np.zeros(1, np.float32), r"it has shape \((2, )?1,?\), and \((2, )?3,?\) is expected"),
+    (NUMBERS, lambda t: np.zeros(4, np.float32), r"it has shape \((2, )?4,?\)"),
+    (NUMBERS, lambda t: [1, None, 2], "it is object, and float32 is expected"),
+    (NUMBERS, lambda t: [[1], [2, 3]], "inhomogeneous"),
+    (NUMBERS, lambda t: torch.zeros(3, requires_grad=True), "requires grad"),
+    (Dict(a=NUMBERS, b=NUMBERS), lambda t: {"a": np.zeros(3, np.float32)}, "KeyError: 'b'"),
+    (Dict(a=NUMBERS, b=PICTURE), lambda t: {"a": np.zeros(3), "b": np.zeros((9, 8, 3))}, "it is float64 from 0 to 0"),
+    (Discrete(4), lambda t: 4, "out of bounds"),
+]
+
+
+@pytest.mark.parametrize(("space", "shown", "sentence"), MISFITS, ids=[sentence for *_, sentence in MISFITS])
+@pytest.mark.parametrize("is_vector", [False, True], ids=["", "vector"])
+def test_what_is_not_of_the_space_is_refused_with_what_was_seen(
+    made: Any, space: Space[Any], shown: Callable[[int], Any], sentence: str, is_vector: bool
+) -> None:
+    class Game(Counts):
+        def shown(self) -> Any:
+            return shown(1) if self.t == 2 else super().shown()
+
+    class Vectors(Reuses):
+        def step(self, actions: Any) -> Any:
+            one = shown(1)
+            seen: Any = {name: np.stack([part] * 2) for name, part in one.items()} if isinstance(one, dict) else None
+            if seen is None:
+                seen = torch.stack([one] * 2) if isinstance(one, torch.Tensor) else [one] * 2
+            return seen, *super().step(actions)[1:]
+
+    Vectors.space = space
+    environments = made(Vectors if is_vector else lambda number: Game(space, number))
+    environments.reset(0)
+    with pytest.raises(
+        SettingsError, match=f"^--environment mine:Game: an observation does not fit its .*({sentence})"
+    ):
+        steps(environments, 2)
+
+
+def test_an_observation_of_no_numbers_is_refused(made: Any) -> None:
+    with pytest.raises(SettingsError, match=r"Box\(.*\(0,\), .* has no numbers in it; show one at least"):
+        made(lambda number: Counts(Box(0, 1, (0,)), number))
+
+
+def test_a_part_without_numbers_is_left_out(made: Any) -> None:
+    environments = made(lambda number: Counts(Dict(a=Box(0, 1, (0,)), b=PICTURE), number))
+    assert environments.observations.shape == (3, 9, 8)
+
+
+class Masked(Counts):
+    """Gives masks in `info`, except after the steps of `forgets`."""
+
+    forgets: tuple[int, ...] = ()
+
+    def info(self) -> Any:
+        return {} if self.t in self.forgets else {"action_mask": np.array([1, 0], np.int8)}
+
+
+def test_a_mask_that_is_missing_is_refused(made: Any) -> None:
+    class Forgets(Masked):
+        forgets = (2,)
+
+    environments = made(lambda number: Forgets(NUMBERS, number))
+    environments.reset(0)
+    with pytest.raises(SettingsError, match=r"^--environment mine:Game: .*info has no action_mask, as it had"):
+        steps(environments, 2)
+
+
+def test_the_last_observation_of_a_game_needs_no_mask(made: Any) -> None:
+    class Forgets(Masked):
+        forgets = (STEPS,)
+
+    environments = made(lambda number: Forgets(NUMBERS, number))
+    environments.reset(0)
+    stepped = steps(environments, STEPS)
+    mask = environments.observations.mask
+    assert mask.of(stepped.final_observations).tolist() == [[1, 1]] * 2
+    assert mask.of(stepped.observations).tolist() == [[1, 0]] * 2
+
+
+def test_a_mask_that_is_missing_does_not_matter_where_masks_are_ignored(made: Any) -> None:
+    class Forgets(Masked):
+        forgets = (2,)
+
+    environments = made(lambda number: Forgets(NUMBERS, number), action_mask="none")
+    environments.reset(0)
+    assert steps(environments, STEPS).truncated.all()
+
+
+def test_bounds_may_differ_between_environments(made: Any) -> None:
+    environments = made(lambda number: Counts(Box(-number, 200 + number, (3,), np.float32), number))
+    assert environments.reset(0)[:, 0].tolist() == [0, 50]
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [({"space": PICTURE}, "observations float32 .*uint8"), ({"actions": Discrete(3)}, "actions Disc")],
+)
+def test_environments_that_one_network_cannot_play_are_refused_and_closed(
+    made: Any, other: dict[str, Any], what: str
+) -> None:
+    opened: list[Counts] = []
+
+    def make(number: int) -> Counts:
+        opened.append(Counts(other.get("space", NUMBERS) if number else NUMBERS, number))
+        opened[-1].action_space = other.get("actions", Discrete(2)) if number else Discrete(2)
+        return opened[-1]
+
+    with pytest.raises(SettingsError, match=f"^--environment mine:Game: of two environments one has the {what}"):
+        made(make, count=3)
+    assert [game.is_open for game in opened] == [False, False]
