@@ -28,5 +28,7 @@ def serve(argv: Sequence[str] | None = None) -> int:
         log.info(flags.remark)
     with quick_imports():  # torch, which --help and mistakes in flags need not wait for
         from ps_server.serving import serve_run
-    serve_run(flags)
+    follower = serve_run(flags)
+    while follower is not None:
+        follower = serve_run(follower)
     return 0

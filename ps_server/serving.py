@@ -12,7 +12,7 @@ from common.program.flags import Parsed
 from common.program.stop_signals import StopSignal
 from common.program.web_page import web_page
 from common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
-from common.run_folder.paths import folder_from_store, make_run_folder, standby_folder
+from common.run_folder.paths import LINEAGE, folder_from_store, make_run_folder, standby_folder
 from common.run_folder.trackers import trackers
 from common.settings.run_settings import flag_of
 from common.sockets.curve import ClientKeys, read_pair
@@ -43,8 +43,13 @@ UNLOCKED = (
 log = logging.getLogger(PROGRAM)
 
 
-def serve_run(flags: Parsed[ServerSettings]) -> None:
-    """Serve until the run ends or a signal comes. Raises PsRlError for errors that the user can fix."""
+def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
+    """
+    Serve until the run ends or a signal comes. Raises PsRlError for errors that the user can fix.
+
+    Returns the flags with which this program goes on, as the standby of a server that has taken over the run of its
+    address; else None.
+    """
     settings = flags.program
     flush_denormals()
     torch.set_num_threads(settings.threads)
@@ -62,9 +67,10 @@ def serve_run(flags: Parsed[ServerSettings]) -> None:
                 if page is not None:
                     print(page.first_line(within_seconds=PAGE_SECONDS), flush=True)
                 with stop.postponed():  # from here on the server itself leaves in order
-                    _serve(machine, storage, settings, access_control, stop)
+                    follower = _serve(machine, storage, settings, access_control, stop)
         finally:
             storage.close()
+    return None if follower is None else Parsed(follower, flags.run, overrides={})
 
 
 def _serve(
@@ -73,8 +79,8 @@ def _serve(
     settings: ServerSettings,
     access_control: AccessControl | None,
     stop: StopSignal,
-) -> None:
-    """Serve until the run ends or a signal comes, then save the run."""
+) -> ServerSettings | None:
+    """Serve until the run ends or a signal comes, then save the run. Returns settings to follow another server with."""
     shell = _shell(machine, storage, settings, access_control)
     host = settings.advertise or own_host(settings.host, shell.host)
     address = join_address(host, shell.port)
@@ -92,8 +98,12 @@ def _serve(
             is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
         if not is_written:
             storage.keep()
+    if shell.served is not None and (primary := shell.served.ending.gives_way_to):
+        (storage.folder / LINEAGE).unlink()  # of the run that is not begun
+        return settings.following(primary, storage.folder, port=shell.port)
     if shell.served is not None:
         _check_saved(shell.served, storage.folder)
+    return None
 
 
 def _shell(

@@ -1,8 +1,8 @@
 """The flags of ps-server that are not settings of the run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import UseAppendAction
 
@@ -125,6 +125,11 @@ class ServerSettings(NoticeFlags):
             raise SettingsError("--new-code goes with --resume RUN_DIR: a new run takes the code of its first worker")
         if self.resume is not None:
             self._check_resume(self.resume)
+
+    def following(self, primary: str, folder: Path, *, port: int) -> "ServerSettings":
+        """These flags for a standby, which learns its shard from the primary, on the port of this server."""
+        anew: dict[str, Any] = {"shard": None, "shards": (), "rescue": None}
+        return replace(self, standby_of=primary, run_dir=folder, port=port, **anew)
 
     @property
     def resumed_folder(self) -> Path | None:

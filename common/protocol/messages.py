@@ -255,6 +255,7 @@ class Follow(Struct, frozen=True, kw_only=True, tag="FOLLOW"):
 
     request: Count  # grows with each new state that is asked for; the same in a repetition
     address: Address  # HOST:PORT where the standby listens
+    run_id: Text = ""  # of the run that it holds; a server of another one refuses
 
 
 class Followed(Struct, frozen=True, kw_only=True, tag="FOLLOWED"):

@@ -30,6 +30,7 @@ class Ending:
 
     def __init__(self, membership: Membership, pushes: PushPipeline, replication: Replication) -> None:
         self.fenced = ""  # why this server has ended, though the run goes on elsewhere
+        self.gives_way_to = ""  # HOST:PORT of a server that has taken over what was served here before this one
         self.handed_over_to = ""  # HOST:PORT of the standby that has confirmed the handover
         self.reason = ""  # why the run is over
         self._phase: Phase | None = None
@@ -72,10 +73,16 @@ class Ending:
         address = address or run.standby
         run.lineage = run.lineage.replaced(address, epoch=epoch)
         self.handed_over_to = address if self._phase is Phase.HANDING_OVER else ""
-        self._phase, self.fenced, self._exit_due = Phase.FENCED, advice(address), now + FAREWELL_SECONDS
-        self._pushes.gate.drop_all()
-        refusal = Refused(request=0, code="fenced", reason=self.fenced)
-        return [Send(member.peer, refusal) for member in self._membership.alive()]
+        return self._refuse_all(advice(address), now=now)
+
+    def give_way(self, fence: Fence, *, now: float) -> list[Effect]:
+        """
+        The sender has taken over a run that was served at this address. This server, which was started anew and has no
+        weights yet, begins no second run beside it.
+        """
+        self.gives_way_to = fence.address
+        why = f"{fence.address} has taken over run {fence.run_id}, which was served here before: no other is begun"
+        return [Note(why, warning=True), *self._refuse_all(why, now=now)]
 
     def tick(self, *, now: float) -> list[Effect]:
         """Time has passed."""
@@ -88,6 +95,12 @@ class Ending:
             return [Exit(self.fenced or self.reason)]
         slow = f"{self._replication.address or 'the standby'} has not confirmed within {HANDOVER_SECONDS:g} s"
         return [Note(f"{slow} that it takes over; it may do so yet", warning=True), Exit("asked to leave")]
+
+    def _refuse_all(self, why: str, *, now: float) -> list[Effect]:
+        self._phase, self.fenced, self._exit_due = Phase.FENCED, why, now + FAREWELL_SECONDS
+        self._pushes.gate.drop_all()
+        refusal = Refused(request=0, code="fenced", reason=why)
+        return [Send(member.peer, refusal) for member in self._membership.alive()]
 
 
 def is_fenced_by(message: ToServer, run: TrainingRun | None) -> TypeGuard[Hello | Fence]:

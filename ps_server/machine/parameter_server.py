@@ -117,6 +117,9 @@ class ParameterServer:
             if not legal and self.phase is Phase.DRAINING:
                 return [Send(peer, messages.Stop(reason=self.ending.reason, request=message.request))]
             check_sender(message, sender, is_member=member is not None)
+            if isinstance(message, messages.Fence) and self.phase is Phase.EMPTY:
+                refusal = self.refusals.refuse(peer, "fenced", "no run is begun here", message.request, now=now)
+                return [*refusal, *self.ending.give_way(message, now=now)]
             if is_fenced_by(message, self.run):
                 later = "the run is served in a later epoch"
                 refusal = self.refusals.refuse(peer, "fenced", later, message.request, now=now)
@@ -237,6 +240,9 @@ class ParameterServer:
         return self._admission.join(run, peer, hello, key=key, now=now)
 
     def _follow(self, run: TrainingRun, peer: PeerId, follow: messages.Follow, *, now: float) -> list[Effect]:
+        if not run.lineage.is_of(follow.run_id):
+            held = f"the standby {follow.address} holds run {follow.run_id}"
+            raise Denied("other_run", f"this server has run {run.lineage.run_id}, and {held}")
         effects = self.replication.follow(peer, follow, run, now=now)
         if run.standby != follow.address:
             run.standby = follow.address

@@ -29,6 +29,7 @@ BEAT_SECONDS = 0.25  # between two FOLLOWED that ask for a reply
 STANDBY_PHASE = "standby"  # in its status, until it has taken over
 MOST_WARNINGS = 20
 FENCE_SECONDS = 1.0  # between two FENCE to the replaced primary, which may live
+WITHOUT_THE_RUN = {"no_weights", "other_run"}  # refusals by a server that was started anew where the primary was
 
 
 class Standby:
@@ -100,7 +101,7 @@ class Standby:
                 "start the primary again: ps-server --resume RUN_DIR"
             )
             return [_refused(peer, message.request, "lacking", reason), *self._warn(reason)]
-        silent = f"{self.primary} has been silent for {now - self._primary_heard:.1f} s"
+        silent = f"{self.primary} has not served the run for {now - self._primary_heard:.1f} s"
         effects = self._take_over(run, lineage, silent, now=now)
         assert self.server is not None, "it has taken over"
         return effects + self.server.receive(peer, message, vector, now=now, sender=sender)
@@ -121,7 +122,8 @@ class Standby:
         """
         if self.server is not None:
             return self._receive_from_replaced(self.server, message, now=now)
-        self._primary_heard = now
+        if not isinstance(message, messages.Refused) or message.code not in WITHOUT_THE_RUN:
+            self._primary_heard = now
         match message:
             case messages.State() if message.request == self._follow and not self._has_state:
                 return self._adopt(message, vector, now=now)
@@ -157,7 +159,8 @@ class Standby:
         self._due = now + BEAT_SECONDS
         self._last_request += 1
         if not self._has_state:
-            return [SendToPrimary(messages.Follow(request=self._follow, address=self.address))]
+            held = self.run.lineage.run_id if self.run is not None else ""
+            return [SendToPrimary(messages.Follow(request=self._follow, address=self.address, run_id=held))]
         # A reply to an older one would not count, and while the primary is dead there is none.
         self._beats = {beat: sent for beat, sent in self._beats.items() if now - sent < LEASE_SECONDS}
         self._beats[self._last_request] = now
@@ -287,12 +290,9 @@ class Standby:
         if isinstance(message, messages.Update):
             self._due = now  # FENCE was lost
             return self._fence(server, now=now)
-        if not isinstance(message, messages.Leading):
+        if not isinstance(message, messages.Leading) or message.run_id != server.lineage.run_id:
             return []
-        is_ours = message.run_id == server.lineage.run_id
-        if not is_ours or message.epoch <= server.epoch:
-            return []
-        return server.fence(self.primary, epoch=message.epoch, now=now)
+        return server.fence(self.primary, epoch=message.epoch, now=now) if message.epoch > server.epoch else []
 
 
 def _refused(peer: PeerId, request: int, code: str, reason: str) -> Send:

@@ -4,6 +4,9 @@ The timing of HELLO: when it is sent, and what a refusal leads to.
 HELLO is sent at growing intervals, because a message may be lost before its connection is up. Some refusals are
 temporary: a standby has not taken over yet, a server belongs to another run, the name is taken by a process that has
 just died. The worker then sends HELLO again, and goes to the next address if it has several.
+
+A server without weights may have been started anew beside a standby that holds the run, so a worker with several
+addresses begins no run before it has tried the others.
 """
 
 from dataclasses import dataclass
@@ -31,11 +34,11 @@ class Consequence:
 class Handshake:
     """The HELLOs of one worker, from one WELCOME to the next."""
 
-    def __init__(self, *, has_standby: bool, now: float) -> None:
-        """`has_standby`: there is another address."""
+    def __init__(self, *, addresses: int, now: float) -> None:
         self.due = now  # when HELLO is to be sent
         self.refusal = ""  # why HELLO was refused last, since the server last served this worker
-        self._has_standby = has_standby
+        self._addresses = addresses
+        self._untried: int | None = None  # other addresses, since a server without weights; None before there was one
         self._interval = FIRST_HELLO_SECONDS
         self._first_request = self._last_request = 0  # numbers of HELLOs since the worker has had to join
         self._refused_since: float | None = None  # on this connection
@@ -49,6 +52,7 @@ class Handshake:
     def begin_on_new_connection(self, *, now: float) -> None:
         """The worker has to join on another connection, which will take a moment to be up."""
         self._refused_since = None
+        self._untried = self._untried and self._untried - 1
         self._send_often_from(now)
 
     def sent(self, request: int, *, now: float) -> None:
@@ -61,13 +65,19 @@ class Handshake:
         """Whether this WELCOME is a reply to a HELLO since `begin`."""
         return welcome.request >= self._first_request
 
+    def is_premature(self, welcome: Welcome) -> bool:
+        """Whether the server has no weights, and another address may have the run."""
+        if not welcome.schema and self._untried is None:
+            self._untried = self._addresses - 1
+        return not welcome.schema and self._untried != 0
+
     def is_refusal(self, message: Refused) -> bool:
         """Whether this refusal is of the newest HELLO."""
         return message.request == self._last_request
 
     def completed(self) -> None:
         """The worker has joined."""
-        self._refused_since = self._name_taken_since = None
+        self._refused_since = self._name_taken_since = self._untried = None
 
     def refused(self, code: str, why: str, *, now: float) -> Consequence:
         """HELLO was refused with a temporary code."""
@@ -82,7 +92,7 @@ class Handshake:
         is_news = code not in BRIEF and why != self.refusal
         self.refusal = why
         is_enough = code == "fenced" or now - self._refused_since > REFUSED_SECONDS
-        return Consequence(is_final, is_news, is_next_address=is_enough and self._has_standby)
+        return Consequence(is_final, is_news, is_next_address=is_enough and self._addresses > 1)
 
     def _send_often_from(self, due: float) -> None:
         self._interval, self.due = FIRST_HELLO_SECONDS, due

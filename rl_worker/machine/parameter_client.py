@@ -47,7 +47,7 @@ class ParameterClient:
         self.is_drained = False  # whether this worker is to leave when its pushes are settled; likewise
         self.adjusted_run: Run | None = None  # when its settings have changed since the first WELCOME; likewise
         self._identity = identity
-        self._handshake = Handshake(has_standby=addresses > 1, now=now)
+        self._handshake = Handshake(addresses=addresses, now=now)
         self._heartbeats = Heartbeats(now=now)
         self._link_timeout = LinkTimeout(has_standby=addresses > 1, now=now)
         self._patience = Patience(patience_seconds, now=now)
@@ -200,6 +200,8 @@ class ParameterClient:
         """Joined (again): weights for a server that was restored without any, then all requests without a reply."""
         if self.phase is not Phase.JOINING or not self._handshake.completes(welcome):
             return []
+        if self._handshake.is_premature(welcome):
+            return self.reconnect(now=now)
         before, self._welcome = self._welcome, welcome
         if why := self._identity.mismatch(welcome, self._schema):
             return self._end(SchemaMismatch(why))

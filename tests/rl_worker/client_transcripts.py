@@ -93,8 +93,12 @@ def welcome(request: int, **changes: Any) -> Welcome:
 
 
 def join(client: ParameterClient, *, now: float = 0.0, **changes: Any) -> list[Effect]:
-    """HELLO and WELCOME; the effects of the latter."""
-    return client.receive(welcome(hello_of(client.tick(now=now)).request, **changes), now=now)
+    """HELLO and WELCOME; the effects of the latter. A server without weights is joined when no other has the run."""
+    while kinds(effects := client.receive(welcome(hello_of(client.tick(now=now)).request, **changes), now=now)) == [
+        Reconnect
+    ]:
+        pass
+    return effects
 
 
 def joined_client(

@@ -24,7 +24,7 @@ def leave(pair: SimulatedPair) -> None:
     if not pair.server.ending.fenced:
         pair.save()
         pair.run_until(lambda: not pair.server.has_unsaved, within_seconds=2)
-    pair.server_up = False
+    pair.kill_server()  # what it still writes is older
 
 
 def all_have_left(pair: SimulatedPair) -> bool:

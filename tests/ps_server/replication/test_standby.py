@@ -11,7 +11,7 @@ from common.protocol import messages
 from common.protocol.record import Record
 from ps_server.machine.effects import Exit, Reported, SaveCheckpoint, Send
 from ps_server.machine.ending import FAREWELL_SECONDS
-from ps_server.machine.phases import Phase
+from ps_server.machine.phases import Phase, Sender
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.replication.standby import BEAT_SECONDS
 from ps_server.state.training_run import TrainingRun
@@ -19,6 +19,7 @@ from tests.ps_server.standby_transcripts import PRIMARY, STANDBY, TAKEOVER_SECON
 from tests.ps_server.transcripts import (
     EPOCH,
     RUN_ID,
+    SCHEMA,
     START,
     a_lineage,
     a_run,
@@ -178,7 +179,7 @@ def test_it_takes_over_in_a_later_epoch_saves_at_once_and_says_what_is_settled()
     assert welcome.epoch > EPOCH
     assert (welcome.run_id, welcome.version, welcome.settled_through) == (RUN_ID, 2, 1)
     assert only(SaveCheckpoint, effects).record.lineage.epoch == welcome.epoch
-    assert notes(effects)[0] == f"{PRIMARY} has been silent for 2.0 s: taking over at version 2"
+    assert notes(effects)[0] == f"{PRIMARY} has not served the run for 2.0 s: taking over at version 2"
 
 
 def test_nothing_is_durable_at_the_new_server_before_its_own_first_checkpoint() -> None:
@@ -369,3 +370,61 @@ def test_a_server_of_another_run_is_left_in_peace() -> None:
     assert other.machine.phase is Phase.SERVING
     assert server.standby.server is not None
     assert server.standby.server.phase is Phase.SERVING
+
+
+# -- a server that was started anew where the primary was -------------------------------------------------------------
+
+
+def started_anew(server: WithStandby, *, is_seeded: bool) -> WithStandby:
+    """The primary was killed, and the same command has begun another run at its address."""
+    anew = WithStandby(run_id="another", now=server.now)
+    anew.standby = server.standby
+    if is_seeded:
+        anew.hello("stranger")
+        anew.seed("stranger")
+    return anew
+
+
+@pytest.mark.parametrize("is_seeded", [False, True])
+def test_a_server_of_another_run_is_no_life_sign_of_the_primary(is_seeded: bool) -> None:
+    server = WithStandby.following()
+    server.push("a", 1)
+    anew = started_anew(server, is_seeded=is_seeded)
+    anew.pass_time(2.0)
+    assert the_run(anew).lineage.run_id == RUN_ID, "the run that it holds may be the only one"
+    anew.ask_standby(server.hello_of("newcomer"), peer="newcomer")
+    assert anew.standby.server is not None
+    assert (anew.standby.server.lineage.run_id, anew.standby.version) == (RUN_ID, 2)
+
+
+def test_a_server_gives_no_state_to_a_standby_that_holds_another_run() -> None:
+    server = WithStandby.seeded()
+    told = server.refusal("x", messages.Follow(request=1, address="x:1", run_id="another"))
+    assert told.code == "other_run"
+    assert "x:1" in told.reason
+    assert "another" in told.reason
+
+
+def test_a_server_without_weights_begins_no_run_beside_that_of_the_standby_that_took_over() -> None:
+    anew = started_anew(taken_over(), is_seeded=False)
+    anew.hello("stranger")
+    anew.from_standby(anew.standby.tick(now=anew.now + 1.0))
+    assert anew.machine.ending.gives_way_to == STANDBY
+    seed = messages.Seed(request=anew.next_request(), schema=SCHEMA.specs)
+    assert anew.refusal("stranger", seed, encoded([0, 0, 0])).code == "fenced"
+    assert [effect for effect in anew.after(FAREWELL_SECONDS) if isinstance(effect, Exit)]
+
+
+def test_a_run_that_was_begun_is_not_ended_by_the_successor_of_another() -> None:
+    anew = started_anew(taken_over(), is_seeded=True)
+    anew.from_standby(anew.standby.tick(now=anew.now + 1.0))
+    assert anew.machine.phase is Phase.SERVING
+    assert anew.push("stranger", 1).verdict == "applied"
+
+
+def test_without_an_admins_key_nobody_makes_a_server_give_way() -> None:
+    server = WithStandby()
+    fence = messages.Fence(request=1, address="x:1", **later(run_id="another"))
+    effects = server.machine.receive(b"x", fence, now=server.now, sender=Sender(key="k", is_admin=False))
+    assert refusal(effects).code == "not_admin"
+    assert server.machine.phase is Phase.EMPTY

@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import ServerUnreachable
 from common.protocol import messages
-from rl_worker.machine.effects import Effect, Fail, Note, Reconnect
+from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect
 from rl_worker.machine.handshake import REFUSED_SECONDS
 from rl_worker.machine.link_timeout import TIMEOUT_WITH_STANDBY_SECONDS
 from rl_worker.machine.parameter_client import ParameterClient
@@ -173,3 +173,29 @@ def test_a_late_refusal_of_a_standby_does_no_harm_to_a_member() -> None:
     again: Any = join(client, now=0.3, schema=SCHEMA.specs)
     assert again == [pushed]
     assert client.receive(alive(99), now=0.4) == []
+
+
+def meets_a_server_without_weights(client: ParameterClient, *, now: float) -> list[Effect]:
+    return client.receive(welcome(hello_of(client.tick(now=now)).request), now=now)
+
+
+def test_a_new_worker_begins_no_run_before_it_has_tried_the_other_address() -> None:
+    """The primary may have been started anew, beside the standby that has the run."""
+    client = new_client(addresses=2, now=1.0)
+    assert kinds(meets_a_server_without_weights(client, now=1.0)) == [Reconnect]
+    assert client.phase is Phase.JOINING
+    join(client, now=1.1, schema=SCHEMA.specs)
+    assert client.phase is Phase.JOINED
+
+
+@pytest.mark.parametrize("code", ["standby", ""])
+def test_it_begins_the_run_when_the_other_server_has_none(code: str) -> None:
+    client = new_client(addresses=2, now=1.0)
+    meets_a_server_without_weights(client, now=1.0)
+    done = turned_away(client, code, seconds=2.0) if code else [effect for _, effect in later(client, 1.0, 6.0)]
+    assert Reconnect in kinds(done)
+    assert kinds(meets_a_server_without_weights(client, now=9.0)) == [Joined]
+
+
+def test_with_one_address_it_begins_the_run_at_once() -> None:
+    assert kinds(meets_a_server_without_weights(new_client(now=1.0), now=1.0)) == [Joined]
