@@ -81,7 +81,7 @@ class Tracking:
         self._feed = Feed(folder, tracker_position(folder, name))
         self._tracker: Tracker | None = None
         self._has_begun = False
-        self._pending: list[Batch] = []  # read, and not sent
+        self._unsent: Batch | None = None  # of the rows that were read; the others wait in the files
 
     def serve(self) -> None:
         """Send what is new, again and again, until a signal comes."""
@@ -100,19 +100,16 @@ class Tracking:
 
     def send(self) -> None:
         """Send the rows that are new. Raises what the tracker raises; the rows are sent with the next call then."""
-        batch = self._feed.read()
-        if batch.points or batch.events:
-            self._pending.append(batch)
-        if self._feed.newest is None:
-            return  # the run has no id yet
-        tracker = self._begun(self._feed.newest.run_id)
-        while self._pending:
-            oldest = self._pending[0]
-            tracker.add(oldest.points, oldest.events, first=self._feed.position.points)
-            self._feed.position.points += len(oldest.points)
-            del self._pending[0]
-            if not self._pending:
-                self._feed.save_position()
+        while True:
+            batch = self._unsent = self._unsent or self._feed.read()
+            if self._feed.newest is None or not (batch.points or batch.events):
+                self._unsent = None
+                return
+            tracker = self._begun(self._feed.newest.run_id)
+            tracker.add(batch.points, batch.events, first=self._feed.position.points)
+            self._feed.position.points += len(batch.points)
+            self._unsent = None
+            self._feed.save_position()
 
     def finish(self) -> str:
         """Send the last rows and the result; where they are. Raises PsRlError."""

@@ -75,10 +75,12 @@ class Feed:
         self.newest: MetricsRow | None = None  # row of metrics
 
     def read(self) -> Batch:
-        """The points and events since the last call."""
+        """The points and events since the last call; none before the run has an id."""
         at = self.position
         metrics = [row for row in self._metrics.read()[0] if row.run_id and row.phase != "standby"]
         self.newest = metrics[-1] if metrics else self.newest
+        if self.newest is None:
+            return Batch((), ())
         metrics = [row for row in metrics if row.time > at.time]
         meters = [row for row in self._workers.read()[0] if row.time > at.meters_time]
         games = [row for row in self._episodes.read()[0] if row.episode > at.episode]

@@ -32,7 +32,7 @@ MOST_ENVIRONMENTS = 4096  # of one worker: they bound the steps that its pushes 
 MOST_EPISODES = 500  # in one report
 MOST_OWN_MODULES = 32
 MOST_ADJUSTED = 16  # settings in one message
-MOST_IMAGE_BYTES = 48 * 1024  # of a frame; a header to the server has 64 KiB
+MOST_IMAGE_BYTES = 48 * 1024  # of a frame of the game, which goes to every watcher
 MOST_ACTIONS = 32  # in a frame
 PROTOCOL_VERSION = 1  # of the messages; the framing has a version of its own in wire.py
 

@@ -2,7 +2,7 @@
 A message and the bytes of its vector, to frames and back. PROTOCOL.md, section 2.
 
 frame 0    PROTOCOL_TAG
-frame 1    the header: a msgpack map of up to 64 KiB (from the server 1 MiB)
+frame 1    the header: a msgpack map of up to 384 KiB (from the server 1 MiB)
 frame 2…   the vector's bytes, cut into chunks
 
 With a mapped segment frame 0 may be MEMORY_TAG; then frame 2 names places in the segment, and the vector follows it.
@@ -24,7 +24,7 @@ Buffer = bytes | bytearray | memoryview
 
 PROTOCOL_TAG = b"ps-rl/1"
 MEMORY_TAG = b"ps-rl/1 memory"
-MAX_HEADER_BYTES = 64 * 1024  # to the server, from peers that may be strangers
+MAX_HEADER_BYTES = 384 * 1024  # to the server, from peers that may be strangers; SEED names up to 1,024 tensors
 MAX_REPLY_HEADER_BYTES = 1024 * 1024  # from the server: a status names many workers
 CHUNK_BYTES = 8 * 1024 * 1024  # one frame of 40 MB is two to three times slower than five of 8 MiB
 MAX_FRAME_BYTES = 16 * 1024 * 1024

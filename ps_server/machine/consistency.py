@@ -20,7 +20,7 @@ from common.protocol.messages import Push
 from common.protocol.tensors import vector_bytes
 from common.protocol.wire import Buffer
 from common.settings.run_spec import Consistency
-from ps_server.machine.membership import Member, PeerId
+from ps_server.machine.membership import Member, Membership, PeerId
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +44,9 @@ class ConsistencyGate:
 
     Invariants: a push waits once, however often it was sent; those of one worker are settled in order of sequence. All
     waiting pushes but one of each living worker are within the budget.
+
+    While the push that all others wait for has not come, a push that arrives costs the same with ten workers and with
+    a thousand.
     """
 
     def __init__(self, settings: Consistency, through: Callable[[str], int], *, budget_bytes: int) -> None:
@@ -52,14 +55,12 @@ class ConsistencyGate:
         self._settings = settings
         self._through = through
         self._waiting: dict[str, dict[int, WaitingPush]] = {}  # by worker id and sequence; no inner dictionary is empty
+        self.waiting_bytes = 0  # of all waiting vectors
+        self._awaited = ""  # a worker whose next push is needed before any other is settled; "" if that is not known
+        self._slowest = ""  # under ssp a worker with the least clock; "" if that is not known
         self._clocks: dict[str, int] = {}  # pushes settled since it joined, plus the slowest clock then; of the living
         self._has: dict[str, int] = {}  # the version that each of the living computes on, or an older one
         self._began = settings.quorum == 0  # whether the quorum was reached once
-
-    @property
-    def waiting_bytes(self) -> int:
-        """The bytes of all waiting vectors."""
-        return sum(push.size for pushes in self._waiting.values() for push in pushes.values())
 
     def admit(self, push: WaitingPush, *, is_alive: Callable[[str], bool]) -> bool:
         """
@@ -71,11 +72,15 @@ class ConsistencyGate:
         """
         worker = push.member.worker_id
         if self.waiting_bytes + push.size > self._budget_bytes:
-            self._waiting = {one: pushes for one, pushes in self._waiting.items() if is_alive(one)}
+            for one in [one for one in self._waiting if not is_alive(one)]:
+                self.drop(one)
             is_too_much = self.waiting_bytes + push.size > self._budget_bytes
             if is_too_much and not self._is_next(worker, push.message.sequence):
                 return False
+        if push.message.sequence in self._waiting.get(worker, {}):
+            self._remove(worker, push.message.sequence)
         self._waiting.setdefault(worker, {})[push.message.sequence] = push
+        self.waiting_bytes += push.size
         return True
 
     def pulled(self, worker_id: str, version: int) -> None:
@@ -102,59 +107,74 @@ class ConsistencyGate:
 
     def drop(self, worker_id: str) -> None:
         """The worker joins anew, and sends again what is not settled."""
-        self._waiting.pop(worker_id, None)
+        for sequence in list(self._waiting.get(worker_id, ())):
+            self._remove(worker_id, sequence)
 
     def drop_all(self) -> None:
         """The run is over."""
         self._waiting.clear()
+        self.waiting_bytes = 0
 
-    def next(self, alive: Callable[[], Sequence[Member]], *, epoch: int, version: int) -> list[WaitingPush]:
+    def next(self, members: Membership, *, epoch: int, version: int) -> list[WaitingPush]:
         """
         The pushes to settle now, as one update, in order of their workers' numbers; [] when all must wait.
 
         `version` of `epoch` is that of the weights.
         """
-        if not self._waiting:
+        if not self._waiting or (members.is_moving(self._awaited) and not self.waits(self._awaited)):
             return []
-        self._began = self._began or len(alive()) >= self._settings.quorum
+        self._awaited = ""
+        self._began = self._began or len(members.moving()) >= self._settings.quorum
         if not self._began:
             return []
         if self._settings.rule == "async":
             return [self._take(next(iter(self._waiting)))]
-        living = {member.worker_id for member in alive()}
         if self._settings.rule == "ssp":
-            return self._next_of_ssp(living)
+            return self._next_of_ssp(members)
         if self._settings.rule == "paced":
-            return self._next_of_paced(living, epoch, version)
-        return self._next_of_sync(living)
+            return self._next_of_paced(members, epoch, version)
+        return self._next_of_sync(members)
 
-    def _next_of_sync(self, living: set[str]) -> list[WaitingPush]:
-        ready = {worker for worker in self._waiting if self.waits(worker)}
-        if not living <= ready:
+    def _next_of_sync(self, members: Membership) -> list[WaitingPush]:
+        for member in members.moving():
+            if not self.waits(member.worker_id):
+                self._awaited = member.worker_id  # the last one, which joined last
+        if self._awaited:
             return []
         # A dead worker's push that is not the next of its sequence is dropped: a worker that comes back sends it again.
         # So is a push that its worker has given up.
-        self._waiting = {worker: self._from(self._through(worker) + 1, self._waiting[worker]) for worker in ready}
-        return self._together(ready)
+        for worker, pushes in list(self._waiting.items()):
+            for sequence in [one for one in pushes if one <= self._through(worker) or not self.waits(worker)]:
+                self._remove(worker, sequence)
+        return self._together(set(self._waiting))
 
-    def _next_of_ssp(self, living: set[str]) -> list[WaitingPush]:
-        slowest = min((clock for worker, clock in self._clocks.items() if worker in living), default=0)
-        self._clocks = {worker: self._clocks.get(worker, slowest) for worker in living}
+    def _next_of_ssp(self, members: Membership) -> list[WaitingPush]:
+        if not members.is_moving(self._slowest):
+            living = [member.worker_id for member in reversed(members.moving())]
+            clock = min((self._clocks[worker] for worker in living if worker in self._clocks), default=0)
+            self._clocks = {worker: self._clocks.get(worker, clock) for worker in living}
+            self._slowest = min(living, key=self._clocks.__getitem__, default="")
+        slowest = self._clocks.get(self._slowest, 0)
         for worker in self._waiting:
-            if worker not in living:
+            if not members.is_moving(worker):
                 return [self._take(worker)]
-            if self._clocks[worker] < slowest + self._settings.slack:
-                self._clocks[worker] += 1
+            clock = self._clocks.setdefault(worker, slowest)
+            if clock < slowest + self._settings.slack:
+                self._clocks[worker] = clock + 1
+                self._slowest = "" if worker == self._slowest else self._slowest
                 return [self._take(worker)]
         return []
 
-    def _next_of_paced(self, living: set[str], epoch: int, version: int) -> list[WaitingPush]:
+    def _next_of_paced(self, members: Membership, epoch: int, version: int) -> list[WaitingPush]:
+        living = {member.worker_id for member in members.moving()}
         self._has = {worker: has for worker, has in self._has.items() if worker in living}
         computed_on = self._has | {worker: self._computed_on(worker, epoch, version) for worker in self._waiting}
         # After one more update these would be more than `slack` late: so they are that update.
         late = {worker for worker, base in computed_on.items() if version + 1 - base > self._settings.slack}
-        due = late or {min(self._waiting, key=computed_on.__getitem__)}
-        return self._together(due) if due <= self._waiting.keys() else []
+        self._awaited = max(late - self._waiting.keys(), default="")
+        if self._awaited:
+            return []
+        return self._together(late or {min(self._waiting, key=computed_on.__getitem__)})
 
     def _computed_on(self, worker_id: str, epoch: int, version: int) -> int:
         oldest = self._oldest(worker_id).message
@@ -173,14 +193,14 @@ class ConsistencyGate:
         waiting = self._waiting[worker_id]
         return waiting[min(waiting)]
 
-    @staticmethod
-    def _from(sequence: int, pushes: dict[int, WaitingPush]) -> dict[int, WaitingPush]:
-        return {one: push for one, push in pushes.items() if one >= sequence}
-
     def _take(self, worker_id: str) -> WaitingPush:
         """Remove the oldest push of a worker."""
-        waiting = self._waiting[worker_id]
-        oldest = waiting.pop(min(waiting))
-        if not waiting:
+        return self._remove(worker_id, min(self._waiting[worker_id]))
+
+    def _remove(self, worker_id: str, sequence: int) -> WaitingPush:
+        pushes = self._waiting[worker_id]
+        push = pushes.pop(sequence)
+        if not pushes:
             del self._waiting[worker_id]
-        return oldest
+        self.waiting_bytes -= push.size
+        return push

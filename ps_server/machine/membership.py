@@ -146,6 +146,11 @@ class Membership:
         """Whether this worker's lease runs."""
         return worker_id in self._living
 
+    def is_moving(self, worker_id: str) -> bool:
+        """Whether this worker is one of `moving`."""
+        member = self._living.get(worker_id)
+        return member is not None and not member.stalled
+
     def all(self) -> list[Member]:
         """Every member, the living first, each part in order of joining."""
         return sorted(self._by_id.values(), key=lambda member: (not member.alive, member.number))

@@ -118,7 +118,7 @@ class PushPipeline:
         run = self._run
         if run is None or run.store is None or run.adjustments.holds_pushes:
             return effects
-        while together := self.gate.next(self._membership.moving, epoch=run.epoch, version=run.store.version):
+        while together := self.gate.next(self._membership, epoch=run.epoch, version=run.store.version):
             effects += self._settle(run, together, now=now)
             if run.end_reason(now=now):
                 break

@@ -102,7 +102,7 @@ class ParameterServerClient:
         self._welcome = self._joined()
         self._run = run_from_dict(self._welcome.run, source=f"the server at {server}")
         self._wire = wire_of(self._run, overrides)
-        self._tensors: dict[str, Tensor] = {}
+        self._weights: Tensor | None = None  # [P] of the last reply that had any; no caller gets this memory
 
     def _joined(self) -> Welcome:
         try:
@@ -155,10 +155,12 @@ class ParameterServerClient:
         """
         The newest weights by name, float32 tensors of the shapes that they were seeded with.
 
-        The tensors are the caller's. Before `seed`, those of a run that has weights; else raises SettingsError.
+        The tensors are copies, which the caller may change. Before `seed`, those of a run that has weights; else raises
+        SettingsError.
         """
         _, parameters = self._in_use()
-        return self._received(parameters.pull(self._newest))
+        self._note(parameters.pull(self._newest))
+        return self._copies()
 
     def push_pull(self, gradients: Mapping[str, Any], *, steps: int = 1) -> dict[str, Tensor]:
         """
@@ -168,7 +170,8 @@ class ParameterServerClient:
         the examples in the batch, are added to the run's count. A gradient that is not finite is discarded, and so
         says `settlement`; after twenty in a row RequestRefused is raised. Raises SchemaMismatch for other tensors.
         """
-        return self._push(gradients, steps, pulls=True)
+        self._push(gradients, steps, pulls=True)
+        return self._copies()
 
     def push(self, gradients: Mapping[str, Any], *, steps: int = 1) -> Settlement | None:
         """
@@ -224,22 +227,26 @@ class ParameterServerClient:
         assert self._parameters is not None, "set above"
         return self._schema, self._parameters
 
-    def _push(self, gradients: Mapping[str, Any], steps: int, *, pulls: bool) -> dict[str, Tensor]:
+    def _push(self, gradients: Mapping[str, Any], steps: int, *, pulls: bool) -> None:
         schema, parameters = self._in_use()
         if self._newest is None:
             raise SettingsError("a gradient is computed on weights: call seed or pull first")
         parameters.adjusted_algorithm()  # raises RunEnded when the run is drained
         gradient = _flat(schema, gradients)
-        return self._received(parameters.push_pull(gradient, computed_on=self._newest, steps=steps, pulls=pulls))
+        self._note(parameters.push_pull(gradient, computed_on=self._newest, steps=steps, pulls=pulls))
 
-    def _received(self, newest: Newest) -> dict[str, Tensor]:
-        """Note a reply, and return the weights after it."""
-        schema, _ = self._in_use()
+    def _note(self, newest: Newest) -> None:
+        """Keep what a reply brought."""
         if newest.weights is not None:
-            self._tensors = schema.views(newest.weights.clone())
+            self._weights = newest.weights.clone()
         self._settlement = newest.settled or self._settlement
         self._newest = replace(newest, weights=None, settled=None)
-        return self._tensors
+
+    def _copies(self) -> dict[str, Tensor]:
+        """The weights of the last reply that had any, for the caller."""
+        schema, _ = self._in_use()
+        assert self._weights is not None, "the first reply has weights"
+        return schema.views(self._weights.clone())
 
 
 def _check(server: str, name: str, *, patience_seconds: float, resend_mib: float) -> None:

@@ -1,7 +1,9 @@
 """The run's parameters as the trainer sees them: vectors in and out, one call at a time, wherever the server is."""
 
+import logging
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,6 +24,8 @@ from rl_worker.shell.zmq_client import Reply, ZmqClient
 
 SEED_CODEC = "float32"  # of the first weights
 MOST_DISCARDED = 20  # gradients in a row: training is broken, and the worker gives up
+
+log = logging.getLogger("rl-worker")
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class RemoteParameters:
         # Of pushes, the oldest first; and what each was computed on.
         self._in_flight: deque[tuple[ReplyFuture[Reply], Newest]] = deque()
         self._reported: ReplyFuture[Reply] | None = None  # the last report
+        self._refused_reports: set[str] = set()  # the codes that were logged
         self._discarded = 0
         self._adjusted_run: Run | None = None
 
@@ -154,13 +159,21 @@ class RemoteParameters:
         for at in range(0, max(1, len(episodes)), MOST_EPISODES):
             part = episodes[at : at + MOST_EPISODES]
             self._reported = self._client.call(partial(self._machine.report, part, meters))
+            self._reported.add_done_callback(self._log_refused)
 
     def finish(self) -> None:
         """Wait until every push is settled and every report has its reply."""
         while self._in_flight:
             self._check(settlement_of(self._in_flight.popleft()[0].result()[0]))
         if self._reported is not None:
-            self._reported.exception()  # a refused report does not count, as before
+            self._reported.exception()
+
+    def _log_refused(self, report: Future[Reply]) -> None:
+        """A refused report does not count. One warning for each reason is enough."""
+        error = report.exception(0)
+        if isinstance(error, RequestRefused) and error.code not in self._refused_reports:
+            self._refused_reports.add(error.code)
+            log.warning("%s: these games and meters do not count", error)
 
     def newest(self, received: Reply, have: Newest | None) -> Newest:
         """The second half of `pull`: what a reply brings to a worker that has `have`."""

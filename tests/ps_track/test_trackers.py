@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -21,10 +22,13 @@ from common.errors import SettingsError
 from common.program.flags import parse_with_run
 from common.protocol.messages import Episode
 from common.run_folder import trackers as tracking
+from common.run_folder.paths import tracker_position
 from common.run_folder.trackers import trackers
 from common.settings.run_spec import RunSpec
 from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings
+from ps_track.cli import Tracking
+from ps_track.feed import Feed
 from rl_worker.local.cluster import ClusterSettings
 from tests.integration.processes import programs_in, wait_for
 from tests.ps_server.records.test_episodes import a_report
@@ -197,6 +201,24 @@ def test_a_service_that_never_replies_holds_nothing_up_and_gets_the_rows_later(
     assert f"python -m ps_track {tmp_path} --track wandb" in lines[0]
     monkeypatch.delenv("WANDB_BASE_URL")
     assert "6 points sent" in sent(tmp_path, "wandb", WANDB_MODE="offline")
+
+
+def test_while_a_tracker_fails_the_rows_wait_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent_points: list[int] = []
+    tracker = Mock(add=Mock(side_effect=ConnectionError))
+    monkeypatch.setattr(Tracking, "_begun", lambda *_: tracker)
+    a_run(tmp_path, part=0)
+    sending = Tracking(tmp_path, "wandb")
+    for part in (0, 1):
+        with pytest.raises(ConnectionError):
+            sending.send()
+        if not part:
+            a_run(tmp_path, part=1)
+        assert [len(points) for (points, _), _ in tracker.add.call_args_list] == [3] * (1 + part)
+    tracker.add = lambda points, events, *, first: sent_points.append(first + len(points))
+    sending.send()
+    assert sent_points == [3, 6]
+    assert Feed(tmp_path, tracker_position(tmp_path, "wandb")).position.points == 6
 
 
 def test_a_tracker_that_is_not_installed_is_an_error_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

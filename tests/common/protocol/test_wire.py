@@ -6,7 +6,8 @@ import pytest
 
 from common.errors import WireError
 from common.protocol import wire
-from common.protocol.messages import Goodbye, Heartbeat, Hello, Message, Pull, Push, Weights
+from common.protocol.messages import Goodbye, Heartbeat, Hello, Message, Pull, Push, Seed, Weights
+from common.protocol.tensors import MAX_AXES, MAX_TENSORS, Schema, TensorSpec
 from common.protocol.wire import MAX_FRAMES, PROTOCOL_TAG, Buffer, chunks, read_to_server, read_to_worker, to_frames
 
 Read = Callable[[Sequence[Buffer]], tuple[Message, Sequence[Buffer]]]
@@ -88,10 +89,19 @@ def test_header_bytes_that_are_no_proper_map_are_refused(header: bytes) -> None:
         read_to_server([PROTOCOL_TAG, header])
 
 
+def test_the_largest_schema_fits_into_a_header() -> None:
+    shape = (1,) * (MAX_AXES - 1) + (2**10,)
+    statistics = [TensorSpec(f"a{number:_>199}", shape, role="statistic") for number in range(MAX_TENSORS - 1)]
+    schema = Schema([TensorSpec("w" * 200, shape), *statistics])
+    message, _ = read_to_server(to_frames(Seed(request=2**53 - 1, schema=schema.specs), [b"vector"]))
+    assert isinstance(message, Seed)
+    assert Schema(message.schema) == schema
+
+
 @pytest.mark.parametrize(
     ("read", "header", "limit"),
     [
-        (read_to_server, PUSH | {"inline": b""}, 65_536),
+        (read_to_server, PUSH | {"inline": b""}, 393_216),
         (read_to_worker, WEIGHTS | {"inline": b""}, 1_048_576),
     ],
 )

@@ -1,5 +1,6 @@
 """Which pushes wait for which: bounded lead, bounded lateness, rounds. The weights are sums of integers and exact."""
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from common.protocol import messages
 from common.protocol.messages import Settlement, settlement_of
 from ps_server.machine.effects import Effect, Note
+from ps_server.machine.membership import Membership
 from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, encoded, sends
 
 Answers = list[tuple[str, int, str]]  # worker, sequence, verdict
@@ -45,6 +47,23 @@ def silent(server: Transcript, *talkative: str) -> Answers:
         for worker in talkative:
             server.heartbeat(worker)
     return said
+
+
+# -- cost -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["ssp", "sync"])
+def test_a_push_looks_at_all_workers_only_now_and_then(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = [f"worker-{number}" for number in range(200)]
+    server = a_server(rule, workers, **({} if rule == "sync" else {"slack": 1}))
+    for worker in workers:
+        push(server, worker, 1)
+    looks, moving = [], Membership.moving
+    monkeypatch.setattr(Membership, "moving", lambda members: looks.append(1) or moving(members))
+    arrival = random.Random(0).sample(workers, len(workers))
+    settled = [one for worker in arrival for one in push(server, worker, 2, computed_on=0)]
+    assert len(settled) == len(workers)
+    assert len(looks) < 40, "about the logarithm of the number of workers, not that number"
 
 
 # -- stale synchronous parallel ---------------------------------------------------------------------------------------

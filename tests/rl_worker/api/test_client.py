@@ -45,6 +45,13 @@ def test_weights_and_gradients_travel_by_name(server: LoopbackServer) -> None:
     assert server.received_of(messages.Goodbye)
 
 
+def test_edits_of_the_caller_do_not_come_back_as_weights(server: LoopbackServer) -> None:
+    with ParameterServerClient(server.address) as client:
+        client.seed(ZEROS)["w"].zero_()
+        client.pull()["w"].numpy()[:] = 0
+        assert client.pull()["w"].tolist() == [1, 2], "nothing is new at the server"
+
+
 def test_a_push_alone_asks_for_no_weights(server: LoopbackServer) -> None:
     with ParameterServerClient(server.address) as client:
         client.seed(ZEROS)

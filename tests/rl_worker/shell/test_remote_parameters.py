@@ -280,6 +280,17 @@ def test_a_report_without_games_still_has_the_meters() -> None:
     assert wire.received == [(messages.Report(request=3, sequence=1, meters={"entropy": 1.0}), b"")]
 
 
+def test_a_refused_report_is_logged_once_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:
+    codes = iter(["absurd_steps", "absurd_steps", "absurd_score"])
+    parameters, _ = remote(
+        lambda message, _: (messages.Refused(request=message.request, code=next(codes), reason="no such game"), b"")
+    )
+    for _ in range(3):
+        parameters.report([Episode(2.0, 5)], {})
+    refused = "the server refused ({}): no such game: these games and meters do not count"
+    assert caplog.messages == [refused.format("absurd_steps"), refused.format("absurd_score")]
+
+
 def test_a_report_of_very_many_games_is_cut_so_that_each_part_can_be_sent() -> None:
     parameters, wire = remote(lambda message, _: (messages.Noted(request=0, sequence=1), b""))
     games = [Episode(-1e300 / (1 + number), 2**40 + number) for number in range(5000)]
