@@ -188,6 +188,11 @@ class SimulatedWorker:
         return "float32"
 
 
+def run_id_of(life: int) -> str:
+    """The id of the run that the server begins in one of its lives."""
+    return f"{life:016x}"
+
+
 class SimulatedCluster:
     """One server and some workers. `settings` is the run, as nested dictionaries."""
 
@@ -214,7 +219,7 @@ class SimulatedCluster:
         self._code = code or {}  # of the run's own parts, that workers state, by worker id
         self._worker = worker
         self.now = 100.0
-        self.lineage = Lineage.begun("run-1", secret="s", draw=0, shard=shard)  # what the run's folder remembers
+        self.lineage = Lineage.begun(run_id_of(1), secret="s", draw=0, shard=shard)  # what the run's folder remembers
         self.lives = 1  # of the server
         self.run: RunSpec = run_from_dict(
             settings or {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 0.05}}, source="test"
@@ -276,7 +281,7 @@ class SimulatedCluster:
             run = TrainingRun.restored(self.checkpoint.vectors, self.checkpoint.record, now=self.now)
             run.lineage = self.lineage
         else:
-            self.lineage = Lineage.begun(f"run-{self.lives}", secret="s", draw=0, continues=(self.lineage.run_id,))
+            self.lineage = Lineage.begun(run_id_of(self.lives), secret="s", draw=0, continues=(self.lineage.run_id,))
             run = None
         self.server = self._new_server(run)
         self.server_up = True
@@ -285,7 +290,7 @@ class SimulatedCluster:
         """Start a server in another folder, at the same address."""
         self.lives += 1
         self.checkpoint = None
-        self.lineage = Lineage.begun(f"run-{self.lives}", secret="s", draw=0, continues=rescued)
+        self.lineage = Lineage.begun(run_id_of(self.lives), secret="s", draw=0, continues=rescued)
         self.server = self._new_server(None)
         self.server_up = True
 
@@ -347,7 +352,7 @@ class SimulatedCluster:
     def _welcome_of_shard_1(self, worker_id: str) -> Any:
         """The other shards are told this of it: there worker wK has the number K."""
         is_other = self.lineage.shard.number > 1
-        return SimpleNamespace(first_shard="run-1", number=int(worker_id[1:])) if is_other else None
+        return SimpleNamespace(first_shard=run_id_of(1), number=int(worker_id[1:])) if is_other else None
 
     def _do_server(self, effects: list[Any]) -> None:
         for effect in effects:

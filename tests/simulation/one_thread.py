@@ -52,7 +52,7 @@ class OneThread:
     folder: Path | None = None
     restarts_before: Collection[int] = ()
     now: float = 100.0
-    lineage: Lineage = field(default_factory=lambda: Lineage.begun("1", secret="s", draw=0))
+    lineage: Lineage = field(default_factory=lambda: Lineage.begun(16 * "1", secret="s", draw=0))
     lives: int = 1  # of the server
     history: list[Tensor] = field(default_factory=list)  # the weights as seeded, and after each push
     _futures: dict[int, Future[Any]] = field(default_factory=dict)
