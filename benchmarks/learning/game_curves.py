@@ -13,7 +13,7 @@ from common.run_folder.paths import METRICS, run_folders_below
 from common.run_folder.run_rows import MetricsRow
 
 COLUMNS = 4
-OF_AGENTS = ("tab:orange", "tab:red")
+OF_AGENTS = ("tab:orange", "tab:green", "tab:red")
 
 
 class Learned(Protocol):
@@ -47,7 +47,7 @@ def draw(folder: Path, games: Sequence[Learned], picture: Path) -> None:
             panel.axhline(held[1], color="gray", linestyle="--", label=f"always {held[0]}")
         for agent, colour in zip(AGENTS, OF_AGENTS, strict=True):
             if (score := published(learned.game, agent, max(learned.frames))) is not None:
-                panel.axhline(score[1], color=colour, linestyle="-.", label=f"{agent}, {score[0]} M frames")
+                panel.axhline(score.mean, color=colour, linestyle="-.", label=f"{agent}, million {score.million}")
         panel.set(title=learned.game, xlabel="million frames")
         panel.legend(fontsize="x-small")
     figure.supylabel("mean of 100 training games")

@@ -2,8 +2,8 @@
 `make games`: one recipe, the preset `atari`, on many games, one after another; a table and curves.
 
 Every run gets the same settings and the same minutes. Its best checkpoint plays full games with sampled actions, beside
-random play and constant actions in the same protocol, and beside what others published for about as many frames. A game
-is measured whole before the next one begins, and the table is written anew after each.
+random play and constant actions in the same protocol, and beside what others published for as many frames. A game is
+measured whole before the next one begins, and the table is written anew after each.
 """
 
 import json
@@ -119,7 +119,7 @@ def row_of(game: str, runs: Sequence[tuple[Trained, dict[str, Any]]], baselines:
 def table(rows: Sequence[Row], *, minutes: float) -> str:
     """Markdown: a row for each game; with several seeds their median, and all of them behind it."""
     head = ["game", "million frames", "last 100 training games", "best checkpoint, sampled (95 %)", "random play"]
-    head += ["best constant action", *(f"{agent} at about as many frames" for agent in AGENTS)]
+    head += ["best constant action", *(f"{agent}, the same million (five seeds)" for agent in AGENTS)]
     lines = [f"`{PRESET}`, {minutes:g} minutes a game. Published scores: {SOURCE}, sticky actions 0.25.", ""]
     lines += [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     return "\n".join([*lines, *(f"| {' | '.join(_cells(row))} |" for row in rows)]) + "\n"
@@ -137,7 +137,7 @@ def _cells(row: Row) -> list[str]:
         _scores(row.scores),
         f"{row.random:.1f}",
         f"{row.constant[1]:.1f} ({row.constant[0]})",
-        *(NO_SCORE if other is None else f"{other[1]:,.1f} ({other[0]} M)" for other in others),
+        *(NO_SCORE if one is None else f"{one.mean:,.1f} ({one.low:,.1f} to {one.high:,.1f})" for one in others),
     ]
 
 
