@@ -11,7 +11,7 @@ Gymnasium's Taxi).
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import gymnasium
 import numpy as np
@@ -40,6 +40,7 @@ from rl_worker.environments.spaces import (
 MASK = "action_mask"
 BYTES = (np.uint8, np.bool_)
 FLOAT = np.dtype(np.float32)
+REMEDY = "return what the space says, or declare the space of what is returned"
 MISFITS = (ValueError, TypeError, LookupError, RuntimeError)  # what numpy and torch raise for what is not of a space
 FEWEST_ROWS = 8  # of an image of bytes of rank 2; smaller arrays are numbers
 FEWEST_FLOAT_ROWS = 16  # likewise of floats, which more often are tables, say of a few neighbours
@@ -99,18 +100,18 @@ class ObservationReader:
         self._codec, self._space = codec, space
         self._masks = masks if masks != "key" or key is not None else "none"
         seen = [(read, leaf) for read, leaf in found if leaf is not key]
-        images = [(read, _image(leaf), leaf) for read, leaf in seen if _is_image(leaf)]
         vectors = [(read, leaf) for read, leaf in seen if not _is_image(leaf)]
+        images = [(read, leaf, *_image(leaf)) for read, leaf in seen if _is_image(leaf)]
         numbers = sum(spaces.flatdim(leaf) for _, leaf in vectors)
         if not numbers and not images:
             raise SettingsError(
                 f"--environment {codec.environment}: its observation space {space} has no numbers in it; "
                 "show one at least, such as a constant 0"
             )
-        self.array_space = self._described(numbers, [(shape, dtype) for _, (_, shape, dtype), _ in images])
+        self.array_space = self._described(numbers, [(shape, kept_type(leaf)) for _, leaf, _, shape in images])
         self._is_vector = isinstance(space, Box) and space.shape == self.array_space.shape == (numbers,)
         self._reads = [_joined([_vector(read, leaf) for read, leaf in vectors])] if numbers else []
-        self._reads += [_picture(read, leaf, turned, dtype) for read, (turned, _, dtype), leaf in images]
+        self._reads += [_picture(read, leaf, turned) for read, leaf, turned, _ in images]
 
     def array(self, observation: Any, info: Any, *, is_last: bool = False) -> Array:
         """
@@ -132,7 +133,8 @@ class ObservationReader:
         """[B, ...] copies of the observations of a vector environment in its space of B. Raises SettingsError."""
         try:
             if self._is_vector:
-                return np.array(fitted(observations, tuple(space.shape or ()), FLOAT))
+                assert isinstance(space, Box), "a vector of such"
+                return fitted(observations, space.shape, kept_type(space)).astype(np.float32)
             return np.stack([self.array(one, {}) for one in iterate(space, observations)])
         except MISFITS as error:
             raise self._misfit(error) from error
@@ -140,13 +142,13 @@ class ObservationReader:
     def _misfit(self, error: Exception) -> SettingsError:
         why = f"KeyError: {error}" if isinstance(error, KeyError) else error
         return SettingsError(
-            f"--environment {self._codec.environment}: an observation does not fit its space {self._space}: {why}"
+            f"--environment {self._codec.environment}: an observation does not fit its space {self._space}: {why}; "
+            f"{REMEDY}"
         )
 
-    def _described(self, numbers: int, images: list[tuple[tuple[int, ...], type]]) -> ObservationSpace:
+    def _described(self, numbers: int, images: list[tuple[tuple[int, ...], np.dtype[Any]]]) -> ObservationSpace:
         if self._masks == "none" and not (images and (numbers or len(images) > 1)):
-            shape, dtype = images[0] if images else ((numbers,), np.float32)
-            return ObservationSpace(shape, np.dtype(dtype))
+            return ObservationSpace(*(images[0] if images else ((numbers,), FLOAT)))
         parts: list[tuple[Literal["image", "vector", "mask"], tuple[int, ...], Any]] = []
         if numbers:
             parts.append(("vector", (numbers,), np.float32))
@@ -208,8 +210,8 @@ def _then(name: Any, read: Read) -> Read:
 def _vector(read: Read, space: Space[Any]) -> Read:
     """How a part becomes a vector of float32."""
     if isinstance(space, Box):
-        shape = space.shape
-        return lambda observation: fitted(read(observation), shape, FLOAT).ravel()
+        shape, dtype = space.shape, kept_type(space)
+        return lambda observation: fitted(read(observation), shape, dtype).ravel().astype(np.float32, copy=False)
     return lambda observation: np.asarray(spaces.flatten(space, read(observation)), np.float32)
 
 
@@ -219,13 +221,18 @@ def _joined(vectors: list[Read]) -> Read:
     return lambda observation: np.concatenate([read(observation) for read in vectors])
 
 
-def _picture(read: Read, space: Space[Any], turned: Callable[[Array], Array], dtype: type) -> Read:
-    """How a part becomes an image of this type."""
-    shape, target = tuple(space.shape or ()), np.dtype(dtype)
-    return lambda observation: turned(fitted(read(observation), shape, target))
+def _picture(read: Read, space: Box[Any], turned: Callable[[Array], Array]) -> Read:
+    """How a part becomes an image with its channels first."""
+    shape, dtype = space.shape, kept_type(space)
+    return lambda observation: turned(fitted(read(observation), shape, dtype))
 
 
-def _is_image(space: Space[Any]) -> bool:
+def kept_type(space: Box[Any]) -> np.dtype[Any]:
+    """Bytes stay bytes, in an image to the network; everything else is float32."""
+    return np.dtype(np.uint8) if space.dtype == np.uint8 else FLOAT
+
+
+def _is_image(space: Space[Any]) -> TypeGuard[Box[Any]]:
     if not isinstance(space, Box):
         return False
     match len(space.shape):
@@ -237,17 +244,15 @@ def _is_image(space: Space[Any]) -> bool:
             return rank == 3
 
 
-def _image(space: Space[Any]) -> tuple[Callable[[Array], Array], tuple[int, ...], type]:
-    """How an image gets its channels first, its shape then, and its type."""
-    assert space.shape is not None, "of a Box"
-    dtype = np.uint8 if space.dtype == np.uint8 else np.float32
+def _image(space: Box[Any]) -> tuple[Callable[[Array], Array], tuple[int, ...]]:
+    """How an image gets its channels first, and its shape then."""
     shape = space.shape
     if len(shape) == 2:
-        return (lambda image: image[None]), (1, *shape), dtype
+        return (lambda image: image[None]), (1, *shape)
     if len(shape) == 4:
         frames, rows, columns, channels = shape
         turned = (frames * channels, rows, columns)
-        return (lambda image: image.transpose(0, 3, 1, 2).reshape(turned)), turned, dtype
+        return (lambda image: image.transpose(0, 3, 1, 2).reshape(turned)), turned
     if shape[2] <= min(shape[:2]):
-        return (lambda image: image.transpose(2, 0, 1)), (shape[2], shape[0], shape[1]), dtype
-    return (lambda image: image), shape, dtype
+        return (lambda image: image.transpose(2, 0, 1)), (shape[2], shape[0], shape[1])
+    return (lambda image: image), shape

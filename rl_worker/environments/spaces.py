@@ -27,8 +27,6 @@ Mask = NDArray[np.bool_]  # [B, M] True: allowed
 SIDE = re.compile("LEFT|RIGHT")  # in the name of an action
 ALIGNMENT = 4  # bytes: a part of float32 can be read in place
 NEARLY_ONE = 1 - 1e-7  # whose inverse tanh is finite
-MOST_BYTE = 255
-BYTES_WANTED = "; show bytes from 0 to 255 (astype(numpy.uint8)), or declare floats: Box(0, 1, shape, numpy.float32)"
 
 
 @dataclass(frozen=True)
@@ -105,11 +103,11 @@ def fitted(seen: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[A
         return array
     if [size for size in array.shape if size != 1] != [size for size in shape if size != 1]:
         raise ValueError(f"it has shape {array.shape}, and {shape} is expected")
-    if array.dtype.kind not in ("bui" if dtype == np.uint8 else "buif"):
-        bounds = f" from {array.min():g} to {array.max():g}" if array.dtype.kind == "f" else ""
-        raise ValueError(f"it is {array.dtype}{bounds}, and {dtype} is expected{BYTES_WANTED if bounds else ''}")
-    if dtype == np.uint8 and ((array < 0) | (array > MOST_BYTE)).any():
-        raise ValueError(f"it has values from {array.min()} to {array.max()}, and bytes from 0 to 255 are expected")
+    is_bytes = dtype == np.uint8
+    if array.dtype.kind not in ("bui" if is_bytes else "buif") or (is_bytes and ((array < 0) | (array > 255)).any()):
+        seen_bounds = f" from {array.min():g} to {array.max():g}" if array.dtype.kind in "buif" else ""
+        wanted = "bytes from 0 to 255 (uint8)" if is_bytes else "numbers"
+        raise ValueError(f"it is {array.dtype}{seen_bounds}, and {wanted} are expected")
     return array.reshape(shape).astype(dtype, copy=False)
 
 

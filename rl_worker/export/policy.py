@@ -23,7 +23,7 @@ from common.run_folder.shard_folders import newest_set
 from common.settings.import_paths import module_of
 from common.sockets.curve import ClientKeys, client_keys
 from rl_worker.agent import trained_agent
-from rl_worker.environments.spaces import ActionSpace, ObservationSpace, packed
+from rl_worker.environments.spaces import ActionSpace, ObservationSpace, fitted, packed
 from rl_worker.export.policy_folder import MODEL, ExportedPolicy, read_model
 from rl_worker.export.spaces_record import PolicySpaces
 
@@ -71,9 +71,10 @@ class Policy:
         An observation of several parts (of a Dict, or with a mask) is a list of arrays, one for each of
         `observations.parts` in their order: all numbers as one vector, images with their channels first, the mask. The
         action is sampled from the policy, or the most probable one if `greedy`. A method of action values takes the
-        best one, and a random one with probability 0.05 unless `greedy`. Raises ValueError for other shapes.
+        best one, and a random one with probability 0.05 unless `greedy`. Raises ValueError for other shapes, and for
+        floats where the policy sees bytes.
         """
-        batch = torch.from_numpy(self._array(observation)[None].astype(self.observations.dtype, copy=True))
+        batch = torch.from_numpy(np.array(self._array(observation)[None]))
         starts = torch.tensor([self._is_first])
         decision = self._agent.act(batch, self._state, starts, greedy=greedy)
         self._state, self._is_first = decision.state, False
@@ -81,21 +82,24 @@ class Policy:
 
     def _array(self, observation: Any) -> NDArray[Any]:
         """One array, as the network sees it. Raises ValueError."""
-        parts = self.observations.parts
-        if parts and isinstance(observation, list | tuple):
-            arrays = [np.asarray(part) for part in observation]
-            if [array.shape for array in arrays] != [part.shape for part in parts]:
-                raise ValueError(
-                    f"an observation has the parts {self.observations}; these have the shapes "
-                    f"{', '.join(str(list(array.shape)) for array in arrays)}"
-                )
-            return packed(self.observations, arrays)
-        seen = np.asarray(observation)
-        if seen.shape == self.observations.shape:
-            return seen
-        if parts:
-            raise ValueError(f"an observation is a list of its parts: {self.observations}")
-        raise ValueError(f"an observation has shape {self.observations.shape}, and this one {seen.shape}")
+        space, parts = self.observations, self.observations.parts
+        if not parts or (not isinstance(observation, list | tuple) and np.shape(observation) == space.shape):
+            return _fitted(observation, space.shape, space.dtype, "an observation")
+        if not isinstance(observation, list | tuple) or len(observation) != len(parts):
+            raise ValueError(f"an observation is a list of its parts: {space}")
+        arrays = [
+            # A mask of any numbers allows what is not 0.
+            _fitted(np.not_equal(seen, 0) if part.kind == "mask" else seen, part.shape, part.dtype, f"the {part.kind}")
+            for seen, part in zip(observation, parts, strict=True)
+        ]
+        return packed(space, arrays)
+
+
+def _fitted(seen: Any, shape: tuple[int, ...], dtype: np.dtype[Any], what: str) -> NDArray[Any]:
+    try:
+        return fitted(seen, shape, dtype)
+    except ValueError as error:
+        raise ValueError(f"{what} does not fit this policy: {error}") from error
 
 
 def load_policy(

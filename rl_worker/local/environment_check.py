@@ -1,10 +1,13 @@
 """
-The trial of a user's own environment and wrappers before anything is started: a reset and a step of each part in turn.
+The trial of an environment and its wrappers before anything is started: one game of each part in turn.
 
-Errors name the part by its flag. A wrapper is tried around parts that have passed, so the fault is its own. Gymnasium
-itself checks environments without their wrappers, and of most faults it only warns.
+Errors name the part by its flag. A wrapper is tried around parts that have passed, so the fault is its own. Everything
+that is shown is compared with the part's spaces. Gymnasium itself checks environments without their wrappers, for one
+step, and of most faults it only warns.
 """
 
+import time
+import warnings
 from typing import Any
 
 import gymnasium
@@ -16,22 +19,26 @@ from common.errors import SettingsError
 from common.settings.import_paths import is_import_path
 from common.settings.run_spec import Environment
 from rl_worker.environments.any_gymnasium import made_environment
-from rl_worker.environments.gymnasium_spaces import ActionCodec
+from rl_worker.environments.gymnasium_spaces import MASK, REMEDY, ActionCodec, kept_type, leaves
+from rl_worker.environments.interface import Environments
 from rl_worker.environments.own_environment import made_vectors, makes_vectors, wrapped
+from rl_worker.environments.spaces import fitted
 from rl_worker.local.own_errors import tried
 
 SEED = 0
+MOST_STEPS = 1000  # of a game that is tried
+MOST_SECONDS = 1.0
 RESET = "reset(*, seed=None, options=None) must return (observation, info)"
 STEP = "step(action) must return (observation, reward, terminated, truncated, info)"
 
 
-def check_own_environment(settings: Environment) -> None:
-    """Raises SettingsError that names the first part that cannot be reset and stepped."""
+def check_environment(settings: Environment) -> None:
+    """Raises SettingsError that names the first part that cannot be played; warns of values beyond their bounds."""
     flag = f"--environment {settings.id}"
     is_vector = is_import_path(settings.id) and makes_vectors(settings.id)
     kind: type = VectorEnv if is_vector else gymnasium.Env
     with tried(flag):
-        environment: Any = made_vectors(settings.id, 1) if is_vector else made_environment(settings)
+        environment: Any = made_vectors(settings.id, min(2, settings.envs)) if is_vector else made_environment(settings)
     parts = [(flag, environment)]
     try:
         for path in settings.wrapper:
@@ -41,20 +48,109 @@ def check_own_environment(settings: Environment) -> None:
             parts.append((flag, environment))
         ActionCodec(settings, environment.single_action_space if is_vector else environment.action_space)
         for flag, part in parts:
-            _check(part, flag)
+            with tried(flag):
+                _Trial(settings, part, flag).play()
     finally:
         environment.close()
 
 
-def _check(environment: Any, flag: str) -> None:
-    with tried(flag):
-        seen, _ = _results(environment.reset(seed=SEED), 2, f"{flag}: its {RESET}")
-        _check_observation(environment, seen, f"{flag}: its reset()")
-        results = _results(environment.step(environment.action_space.sample()), 5, f"{flag}: its {STEP}")
-        _check_observation(environment, results[0], f"{flag}: its step()")
-        rewards = np.asarray(results[1], np.float32)  # None becomes NaN
-        if rewards.size != getattr(environment, "num_envs", 1) or not np.isfinite(rewards).all():
-            raise SettingsError(f"{flag}: its step() returned the reward {results[1]!r}, which is no finite number")
+class _Trial:
+    """A game with random actions in one part."""
+
+    def __init__(self, settings: Environment, environment: Any, flag: str) -> None:
+        self._environment, self._flag = environment, flag
+        self._count = environment.num_envs if isinstance(environment, VectorEnv) else None
+        self._random = np.random.default_rng(SEED)
+        self._ignores_masks = settings.action_mask == "none"
+        self._has_warned = False
+        space = environment.action_space if self._count is None else environment.single_action_space
+        self._codec: ActionCodec | None = None
+        try:
+            self._codec = ActionCodec(settings, space)
+        except SettingsError:
+            environment.action_space.seed(SEED)  # of a part whose actions a wrapper turns into others
+
+    def play(self) -> None:
+        """Until a game ends or time is up. Raises SettingsError."""
+        seen, info = _results(self._environment.reset(seed=SEED), 2, f"{self._flag}: its {RESET}")
+        self._check_observation(seen, "reset()", is_first=True)
+        end = time.monotonic() + MOST_SECONDS
+        for step in range(MOST_STEPS):
+            returned = self._environment.step(self._action(seen, info))
+            seen, reward, *ends, info = _results(returned, 5, f"{self._flag}: its {STEP}")
+            self._check_observation(seen, "step()", is_first=step == 0)
+            self._check_reward(reward, is_first=step == 0)
+            has_ended = [self._check_flags(*named) for named in zip(("terminated", "truncated"), ends, strict=True)]
+            if any(has_ended) or time.monotonic() > end:
+                return
+
+    def _action(self, seen: Any, info: dict[str, Any]) -> Any:
+        """An action of the agent, one that the mask allows if there is one."""
+        if self._codec is None:
+            return self._environment.action_space.sample()
+        mask = info.get(MASK, seen.get(MASK) if isinstance(seen, dict) else None)
+        allowed = None
+        if mask is not None and not self._ignores_masks:
+            masks = [mask] if self._count is None else mask
+            allowed = np.array([self._codec.mask(row) for row in masks], np.bool_)
+        actions = self._codec.native(self._codec.actions.sample(self._random, self._count or 1, allowed))
+        return actions[0] if self._count is None else actions
+
+    def _check_observation(self, seen: Any, method: str, *, is_first: bool) -> None:
+        returned = f"{self._flag}: its {method} returned an observation"
+        misfit = f"{returned} that does not fit its space {self._environment.observation_space}"
+        for read, part in leaves(self._environment.observation_space):
+            values = np.asarray(read(seen))
+            if not isinstance(part, Box):
+                if not part.contains(values.astype(np.int64) if values.dtype == np.bool_ else values):
+                    raise SettingsError(f"{misfit}: {values!r} is not in {part}; {REMEDY}")
+                continue
+            try:
+                kept = fitted(values, part.shape, kept_type(part))
+            except ValueError as error:
+                raise SettingsError(f"{misfit}: {error}; {REMEDY}") from error
+            if is_first and not np.isfinite(kept).all():
+                raise SettingsError(f"{returned} with NaN or infinity in it: {seen!r}")
+            values = values.reshape(part.shape).astype(np.result_type(kept, part.dtype))
+            beyond = values[(values < part.low) | (values > part.high)]
+            if len(beyond) and not self._has_warned:
+                self._has_warned = True
+                # A warning in the form of Gymnasium's own.
+                warnings.warn(f"WARN: {returned} with {beyond[0]:g} in it, beyond the bounds of {part}", stacklevel=2)
+
+    def _check_reward(self, reward: Any, *, is_first: bool) -> None:
+        rewards = np.asarray(reward)
+        is_number = rewards.dtype.kind in "buif" and rewards.size == (self._count or 1)
+        if not is_number or (is_first and not np.isfinite(rewards).all()):
+            raise SettingsError(
+                f"{self._flag}: its step() returned the reward {reward!r}, which is no finite number{self._for_each()}"
+            )
+
+    def _check_flags(self, name: str, flags: Any) -> bool:
+        """Whether one is set."""
+        values = np.asarray(flags)
+        if values.size != (self._count or 1) or values.dtype.kind not in "biu" or not np.isin(values, (0, 1)).all():
+            raise SettingsError(
+                f"{self._flag}: its step() returned {flags!r} as {name}, which is neither True nor "
+                f"False{self._for_each()}"
+            )
+        return bool(values.any())
+
+    def _for_each(self) -> str:
+        return "" if self._count is None else f" for each of {self._count} environments"
+
+
+def play(environments: Environments, *, most_steps: int) -> None:
+    """As in training, but at random: until a game ends or time is up."""
+    random, mask = np.random.default_rng(SEED), environments.observations.mask
+    observations = environments.reset(SEED)
+    end = time.monotonic() + MOST_SECONDS
+    for _ in range(most_steps):
+        allowed = None if mask is None else mask.of(observations).astype(np.bool_)
+        stepped = environments.step(environments.actions.sample(random, environments.count, allowed))
+        observations = stepped.observations
+        if stepped.terminated.any() or stepped.truncated.any() or time.monotonic() > end:
+            return
 
 
 def _results(returned: Any, count: int, needed: str) -> tuple[Any, ...]:
@@ -65,11 +161,3 @@ def _results(returned: Any, count: int, needed: str) -> tuple[Any, ...]:
     if not isinstance(returned[-1], dict):
         raise SettingsError(f"{needed}, where info is a dict, not {type(returned[-1]).__name__}")
     return returned
-
-
-def _check_observation(environment: Any, seen: Any, what: str) -> None:
-    space = environment.observation_space
-    if isinstance(space, Box) and np.size(seen) != np.prod(space.shape):
-        raise SettingsError(
-            f"{what} returned an observation of shape {np.shape(seen)}, and its space has {space.shape}"
-        )

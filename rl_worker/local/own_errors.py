@@ -4,7 +4,7 @@ import os
 import re
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,8 +23,11 @@ COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
 @contextmanager
-def tried(flag: str) -> Iterator[None]:
-    """Any error of the block becomes a SettingsError that names the flag; those of ps-rl stay as they are."""
+def tried(flag: str, *, hint: str = "") -> Iterator[None]:
+    """
+    Any error of the block becomes a SettingsError that names the flag and gives the hint; those of ps-rl stay as they
+    are. Warnings of a block that passes are given once it is over.
+    """
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
@@ -33,9 +36,16 @@ def tried(flag: str) -> Iterator[None]:
             raise
         except Exception as error:
             why = traceback.format_exception_only(error)[-1].strip() + place_of(error)
-            # Gymnasium has often warned of the cause.
-            hints = [COLOUR.sub("", str(one.message)) for one in warned if "WARN: " in str(one.message)]
-            raise SettingsError("; ".join([f"{flag}: fails when it is tried: {why}", *hints[-1:]])) from error
+            hints = [*filter(None, [hint]), *gymnasium_warnings(warned)[-1:]]  # which often say the cause
+            raise SettingsError("; ".join([f"{flag}: fails when it is tried: {why}", *hints])) from error
+    for one in warned:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+
+
+def gymnasium_warnings(warned: Sequence[warnings.WarningMessage]) -> list[str]:
+    """Each text of Gymnasium's own warnings among these, once."""
+    texts = [" ".join(COLOUR.sub("", str(one.message)).split()) for one in warned]
+    return list(dict.fromkeys(text.removeprefix("WARN: ") for text in texts if text.startswith("WARN: ")))
 
 
 def place_of(error: BaseException) -> str:

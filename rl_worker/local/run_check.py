@@ -1,7 +1,7 @@
 """
 Whether a run can be trained on this machine, checked before anything is started for it.
 
-The check makes one environment as a worker would, and takes one step. rl-cluster checks in a separate process: an
+The check makes two environments as a worker would, and plays a game. rl-cluster checks in a separate process: an
 environment that crashes ends that process alone, and its memory is freed. Torch takes seconds to load, so it is loaded
 only to look for a GPU.
 """
@@ -12,12 +12,13 @@ import socket
 import subprocess
 import sys
 import tomllib
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
-import numpy as np
 
 from common.errors import PsRlError, SettingsError
 from common.program.child_processes import die_with_parent, how_it_ended
@@ -27,11 +28,11 @@ from common.settings.run_spec import RunSpec
 from rl_worker.environments.imports import import_named
 from rl_worker.environments.interface import Environments
 from rl_worker.hooks.hooks import Hooks
-from rl_worker.local.own_errors import tried
+from rl_worker.local.own_errors import gymnasium_warnings, tried
+from rl_worker.local.start_card import card_line, start_card
 
 REFUSED_STATUS = 3  # exit status of the checking process when it has printed why
 CARD_BEGINS = "--- start card ---"  # environments may print, too
-FIRST_SEED = 0
 # A machine with a GPU driver has one of these.
 NVIDIA_LIBRARY = "libcuda.so.1"
 AMD_DEVICE = Path("/dev/kfd")
@@ -99,12 +100,15 @@ def main() -> NoReturn:
 
 def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool) -> list[str]:
     """
-    The lines of the start card.
+    The lines of the start card, and of warnings.
 
     Raises SettingsError when a worker could not make, step or show the run's environment, or learn in it.
     """
-    with tried(f"--environment {run.environment.id}"):
-        return _try(run, imports, with_screen)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with tried(f"--environment {run.environment.id}"):
+            card = _try(run, imports, with_screen)
+    return [*card, *(card_line("warning", text) for text in gymnasium_warnings(warned))]
 
 
 def own_settings(path: str, given: Mapping[str, Any], without_it: Sequence[msgspec.Struct]) -> msgspec.Struct:
@@ -153,26 +157,27 @@ def check_device(device: str) -> None:
 def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> list[str]:
     # These load Gymnasium, which takes a second.
     from rl_worker.environments.make import make_environments
-    from rl_worker.local.environment_check import check_own_environment
-    from rl_worker.local.start_card import start_card
+    from rl_worker.local.environment_check import MOST_STEPS, check_environment, play
     from rl_worker.networks.compatibility import check_agent
 
     for module in imports:
         import_named(module, flag=f"--import {module}")
-    if run.environment.family == "gymnasium" and run.environment.parts:
-        check_own_environment(run.environment)
-    environments = make_environments(run.environment, count=1, with_screen=with_screen)
-    try:
-        check_agent(run, environments)
-        environments.reset(FIRST_SEED)
-        environments.step(environments.actions.sample(np.random.default_rng(FIRST_SEED), 1))
+    count, steps, hint = 1, 1, ""
+    if run.environment.family == "gymnasium":
+        check_environment(run.environment)
+        count, steps = min(2, run.environment.envs), MOST_STEPS
+        hint = "two were made in this process, as --envs 2 or more does; --envs 1 makes one" if count > 1 else ""
+    with ExitStack() as opened:
+        with tried(f"--environment {run.environment.id}", hint=hint):
+            environments = make_environments(run.environment, count=count, with_screen=with_screen)
+            opened.callback(environments.close)
+            check_agent(run, environments)
+            play(environments, most_steps=steps)
         if with_screen:
             environments.screen()
         if run.agent_parts:
             _try_agent(run, environments)
         return start_card(run, environments)
-    finally:
-        environments.close()
 
 
 def _try_agent(run: RunSpec, environments: Environments) -> None:

@@ -23,7 +23,12 @@ def start_card(run: RunSpec, spaces: Spaces) -> list[str]:
         "method": _method(run),
         "optimizer": _optimizer(run),
     }
-    return [f"  {label:<{LABEL_COLUMNS}}{value}" for label, value in card.items()]
+    return [card_line(label, value) for label, value in card.items()]
+
+
+def card_line(label: str, value: str) -> str:
+    """One line of the card."""
+    return f"  {label:<{LABEL_COLUMNS}}{value}"
 
 
 def _normalization(run: RunSpec, observations: ObservationSpace) -> str:

@@ -9,6 +9,8 @@ import torch
 from gymnasium.spaces import Space
 
 from common.errors import SettingsError
+from rl_worker.play.games import play
+from rl_worker.scores.baselines import RandomPlay
 from tests.rl_worker.environments.counting_environments import (
     NUMBERS,
     PICTURE,
@@ -153,3 +155,19 @@ def test_a_vector_environment_may_show_tensors(made: Any, space: Space[Any]) -> 
     environments.reset(0)
     stepped = steps(environments, 3)
     assert (values_of(environments, stepped.observations), stepped.rewards.tolist()) == ([[3]] * 2, [3, 3])
+
+
+@EACH_SPACE
+def test_games_are_evaluated_alike_whether_arrays_are_used_again_or_not(made: Any, space: Space[Any]) -> None:
+    shared = filled(space, 0)
+
+    class Game(Counts):
+        def shown(self) -> Any:
+            return written(shared, self.number * 50 + self.t)
+
+    def played(game: type[Counts]) -> list[str]:
+        environments = made(lambda number: game(space, number))
+        actor = RandomPlay(environments, seed=0)
+        return [one.trace for one in play(actor, environments, episodes=6, greedy=False, seed=0)]
+
+    assert played(Game) == played(Counts)

@@ -105,7 +105,9 @@ def test_the_memory_of_a_policy_is_that_of_one_game(tmp_path: Path) -> None:
     assert (policy.act(seen, greedy=True) != first).any(), "the second decision remembers the first"
     policy.reset()
     np.testing.assert_array_equal(policy.act(seen, greedy=True), first)
-    with pytest.raises(ValueError, match=r"has shape \(3,\), and this one \(4,\)"):
+    with pytest.raises(
+        ValueError, match=r"an observation does not fit .*: it has shape \(4,\), and \(3,\) is expected"
+    ):
         policy.act(np.ones(4))
 
 
@@ -160,10 +162,34 @@ def test_an_observation_of_several_parts_is_a_list_of_them(tmp_path: Path) -> No
     assert [policy.act([np.array([0.5, 1]), image, np.array([0, 0, 1])]) for _ in range(9)] == [2] * 9, (
         "the mask counts"
     )
-    with pytest.raises(ValueError, match=r"has the parts vector float32 \[2\], .*; these have the shapes \[3\], "):
+    with pytest.raises(ValueError, match=r"the vector does not fit this policy: it has shape \(3,\), and \(2,\) is"):
         policy.act([np.ones(3), image, np.ones(3)])
     with pytest.raises(ValueError, match="is a list of its parts: vector"):
         policy.act({"position": np.ones(2)})  # type: ignore[arg-type]
+
+
+OF_IMAGES = [pixels(3, 9, 9), packed_space([("vector", (2,), np.float32), ("image", (3, 9, 9), np.uint8)])]
+
+
+@pytest.mark.parametrize("space", OF_IMAGES, ids=["an image", "parts"])
+@pytest.mark.parametrize(("image", "seen"), [
+    (np.full((3, 9, 9), 0.5), "it is float64 from 0.5 to 0.5"),
+    (np.zeros((3, 9, 9), np.float32), "it is float32 from 0 to 0"),
+    (np.full((3, 9, 9), 300), "it is int64 from 300 to 300"),
+])  # fmt: skip
+def test_a_policy_that_sees_bytes_refuses_other_numbers(tmp_path: Path, space: Any, image: Any, seen: str) -> None:
+    exported(tmp_path, a_run(), PolicySpaces(space, DiscreteActions(3)))
+    policy = load_policy(tmp_path)
+
+    def shown(image: Any) -> Any:
+        return [np.zeros(2), image] if space.parts else image
+
+    with pytest.raises(ValueError, match=rf"does not fit this policy: {seen}, and bytes from 0 to 255 \(uint8\) are"):
+        policy.act(shown(image))
+    taken = [
+        policy.act(shown(whole), greedy=True) for whole in (np.ones((3, 9, 9), np.int64), torch.ones(3, 9, 9).byte())
+    ]
+    assert taken[0] == taken[1]
 
 
 @pytest.mark.parametrize("damage", ["cut", "another format", "no file"])

@@ -32,14 +32,14 @@ RESETS = {
     "return {seen}": r"its reset\(.*, not ndarray",
     "return {seen}, {}, 3": r"its reset\(.*, not 3 values",
     "return {seen}, None": "reset.*(info is a dict|dictionary).*NoneType",
-    "return {seen}[..., :1], {}": r"its reset\(\) returned an observation of shape .*, and its space has",
+    "return {seen}[..., :1], {}": r"its reset\(\) returned an observation that does not fit its space .*: it has shape",
 }
 STEPS = {
     "return self.nothing": r"fails when it is tried: AttributeError: .*nothing.* \(own_line.py, line \d+\)",
     "return None": "step.*NoneType",
     "return {seen}, 1.0, False, {}": r"its step\(action\) must return .*, not 4 values|expected 5, got 4",
     "return {seen}, {reward}, {end}, {end}, None": "step.*(info is a dict|dictionary).*NoneType",
-    "return {seen}[..., :1], {reward}, {end}, {end}, {}": r"its step\(\) returned an observation of shape ",
+    "return {seen}[..., :1], {reward}, {end}, {end}, {}": r"its step\(\) returned an observation that does not ",
     "return {seen}, None, {end}, {end}, {}": r"its step\(\) returned the reward None, which is no finite number",
     "return {seen}, {reward} / 0, {end}, {end}, {}": r"its step\(\) returned the reward \S*(inf|nan)|ZeroDivisionError",
 }
@@ -58,10 +58,10 @@ KINDS = {  # the class that has the bug, the run, and the flag of the error
 def test_the_part_with_the_bug_is_named(kind: str, method: str, bug: str, sentence: str, folder: Path) -> None:
     owner, environment, wrappers, flag = KINDS[kind]
     is_vector = owner == "Changed"
-    seen = "numpy.zeros((1, 2) if is_vector else self.observation_space.shape, numpy.float32)"
-    values = {"seen": seen, "reward": "numpy.ones(1)" if is_vector else "1.0", "end": "numpy.array([False])[0]"}
+    seen = "numpy.zeros((2, 2) if is_vector else self.observation_space.shape, numpy.float32)"
+    values = {"seen": seen, "reward": "numpy.ones(2)" if is_vector else "1.0", "end": "numpy.array([False])[0]"}
     if is_vector:
-        values["end"] = "numpy.array([False])"
+        values["end"] = "numpy.array([False] * 2)"
     for name, value in values.items():
         bug = bug.replace(f"{{{name}}}", value)
     arguments = "*, seed=None, options=None" if method == "reset" else "action"

@@ -59,7 +59,7 @@ REFUSED = [
     (('return gymnasium.make("CartPole-v1"', 'return dict(a="b"'), ENVIRONMENT, {}, None,
      "--environment .*: returned dict, which is no Env; an environment is a function"),
     (("SyncVectorEnv([make_env] * num_envs", "SyncVectorEnv([make_env] * 7"), VECTOR, {}, None,
-     "returned 7 environments for num_envs=1"),
+     "returned 7 environments for num_envs=2"),
     ((", autoreset_mode=AutoresetMode.SAME_STEP", ""), VECTOR, {}, None, "must have autoreset_mode SAME_STEP"),
     (("return gymnasium.wrappers", "return None and gymnasium.wrappers"), CARTPOLE, WRAPPED, None,
      "--wrapper own_parts_here:shift: returned NoneType, which is no Env; a wrapper takes a gymnasium.Env"),

@@ -1,0 +1,248 @@
+"""The trial of an environment plays a game, and compares what is shown with the spaces."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import SettingsError
+from common.settings.run_settings import with_settings
+from common.settings.run_spec import RunSpec
+from rl_worker.local import environment_check
+from rl_worker.local.run_check import check_apart, check_run
+
+GAME = '''
+import gymnasium, numpy, torch
+from gymnasium.spaces import *
+
+class Game(gymnasium.Env):
+    """Games of eight steps."""
+
+    observation_space = {space}
+    action_space = Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return self.shown(), self.info()
+
+    {methods}
+
+    def step(self, action):
+        self.t += 1
+        ends = self.t == 8
+        {before}
+        return self.shown(), {reward}, {terminated}, {truncated}, self.info()
+
+    def shown(self):
+        return {shown}
+
+    def info(self):
+        return {info}
+
+class Wrapper(gymnasium.Wrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        if hasattr(self, "space"):
+            self.observation_space = self.space
+
+    {wrapped}
+
+class Vectors(gymnasium.vector.SyncVectorEnv):
+    def __init__(self, num_envs):
+        super().__init__([Game] * num_envs, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP)
+
+    {vectors}
+'''
+SOUND = {
+    "space": "Box(0, 255, (16, 16, 3), numpy.uint8)",
+    "shown": "numpy.full((16, 16, 3), self.t, numpy.uint8)",
+    "before": "pass",
+    "reward": "1.0",
+    "terminated": "ends",
+    "truncated": "False",
+    "info": "{}",
+    "wrapped": "pass",
+    "vectors": "pass",
+    "methods": "pass",
+}
+VECTOR = {"space": "Box(-1, 1, (3,), numpy.float32)", "shown": "numpy.zeros(3, numpy.float32)"}
+
+
+def run_of(folder: Path, *, name: str = "Game", settings: dict[str, Any] | None = None, **changes: str) -> RunSpec:
+    """A run with the game so changed."""
+    for module in [module for module in sys.modules if module == "own_game"]:
+        del sys.modules[module]
+    (folder / "own_game.py").write_text(GAME.format(**SOUND | changes))
+    importlib.invalidate_caches()
+    return with_settings(RunSpec(), {"environment.id": f"own_game:{name}"} | (settings or {}), source="test")
+
+
+def card_of(folder: Path, **changes: Any) -> list[str]:
+    """The start card of such a run."""
+    return check_run(run_of(folder, **changes), imports=(), with_screen=False)
+
+
+def warnings_in(card: list[str]) -> list[str]:
+    return [line.split(maxsplit=1)[1] for line in card if line.startswith("  warning")]
+
+
+def test_a_sound_game_passes_without_a_warning(folder: Path) -> None:
+    assert warnings_in(card_of(folder)) == []
+    assert warnings_in(card_of(folder, **VECTOR)) == []
+
+
+LATE = [
+    ({"shown": "numpy.random.rand(16, 16, 3) if self.t == 7 else numpy.zeros((16, 16, 3), numpy.uint8)"},
+     r"its step\(\) returned an observation that .*, uint8\): it is float64 from 0.* to 0.*, and bytes from 0"),
+    ({"shown": "numpy.full((16, 16, 3), 40 * self.t)"}, r"it is int64 from 280 to 280, and bytes from 0 to 255"),
+    ({"shown": "numpy.zeros((16, 16, 3 - self.t // 7), numpy.uint8)"}, r"it has shape \(16, 16, 2\), and \(16, 16,"),
+    ({"space": "Discrete(7)", "shown": "min(self.t, 7)"}, r"array\(7\) is not in Discrete\(7\)"),
+    ({"space": "Discrete(7)", "shown": "5 - self.t"}, r"array\(-1\) is not in Discrete\(7\)"),
+    ({"space": "Dict(a=MultiBinary(2))", "shown": "dict(a=numpy.full(2, self.t // 4))"}, r"array\(\[2, 2\]\) is not"),
+    ({"reward": "None if ends else 1.0"}, r"its step\(\) returned the reward None, which is no finite number"),
+    ({"reward": "numpy.ones(1 + self.t // 7)"}, r"its step\(\) returned the reward array\(\[1., 1.\]\), which"),
+    ({"reward": "'1' if ends else 1"}, "its step.* returned the reward '1', which is no finite number"),
+    ({"truncated": "None if ends else False"}, r"its step\(\) returned None as truncated, which is neither"),
+    ({"terminated": "'no' if self.t == 7 else ends"}, r"returned 'no' as terminated"),
+    ({"terminated": "numpy.zeros(1 + self.t // 7, bool)"}, r"returned array\(\[False, False\]\) as terminated"),
+    ({"info": "None if self.t == 7 else {}"}, "where info is a dict, not NoneType"),
+    ({"before": "if self.t == 7: return 3"}, r"its step\(action\) must return .*, not int"),
+    ({"before": "if self.t == 7: raise OSError('no track')"}, r"fails when it is tried: OSError: no track \(own_game"),
+]  # fmt: skip
+LATE_IDS = [str(changes) for changes, _ in LATE]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), LATE, ids=LATE_IDS)
+def test_what_is_wrong_late_in_a_game_is_found(folder: Path, changes: dict[str, str], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=f"^--environment own_game:Game: .*({sentence})"):
+        card_of(folder, **changes)
+
+
+@pytest.mark.parametrize(("changes", "sentence"), [
+    ({"seen": "seen / 300"}, r"observation that .*\(2, 16, 16, 3\), uint8\): it is float64 from 0.* to 0.*, and bytes"),
+    ({"seen": "seen[..., :1]"}, r"it has shape \(2, 16, 16, 1\), and \(2, 16, 16, 3\)"),
+    ({"rewards": "1.0"}, "the reward 1.0, which is no finite number for each of 2 environments"),
+    ({"rewards": "[None, 1.0]"}, r"the reward \[None, 1.0\], which"),
+    ({"truncated": "False"}, "False as truncated, which is neither True nor False for each of 2"),
+    ({"info": "None"}, "where info is a dict, not NoneType"),
+])  # fmt: skip
+def test_what_is_wrong_late_in_a_game_of_a_vector_environment_is_found(
+    folder: Path, changes: dict[str, str], sentence: str
+) -> None:
+    names = ("seen", "rewards", "terminated", "truncated", "info")
+    returned = ", ".join(changes.get(name, name) for name in names)
+    step = f"{', '.join(names)} = super().step(actions)\n        late = terminated.any() or seen.max() == 7"
+    vectors = f"def step(self, actions):\n        {step}\n        return ({returned}) if late else ({', '.join(names)})"
+    with pytest.raises(SettingsError, match=f"^--environment own_game:Vectors: its step.*({sentence})"):
+        card_of(folder, name="Vectors", vectors=vectors)
+    card_of(folder, name="Vectors")
+
+
+def test_what_only_a_wrapper_does_wrong_is_its_own_fault(folder: Path) -> None:
+    halves = "def step(self, action):\n        seen, *rest = self.env.step(action)\n        return seen / 255, *rest"
+    with pytest.raises(SettingsError, match=r"^--wrapper own_game:Wrapper: its step\(\) .* it is float64 from 0"):
+        card_of(folder, wrapped=halves, settings={"environment.wrapper": ["own_game:Wrapper"]})
+
+
+def test_values_beyond_their_bounds_are_a_warning_once_and_no_error(folder: Path) -> None:
+    card = card_of(folder, space=VECTOR["space"], shown="numpy.full(3, max(0, self.t - 5), numpy.float32)")
+    assert warnings_in(card) == [
+        "--environment own_game:Game: its step() returned an observation with 2 in it, beyond the bounds of "
+        "Box(-1.0, 1.0, (3,), float32)"
+    ]
+
+
+def test_bounds_that_are_no_float32_are_kept_in_spite_of_rounding(folder: Path) -> None:
+    space = "Box(-0.1, 0.7, (3,), numpy.float64)"
+    for shown in ("numpy.full(3, 0.7)", "numpy.full(3, -0.1)"):
+        assert warnings_in(card_of(folder, space=space, shown=shown)) == []
+    for shown in ("numpy.full(3, 0.7)", "torch.full((3,), 0.7)"):
+        card = card_of(folder, space="Box(-0.1, 0.7, (3,), numpy.float32)", shown=shown)
+        assert not any("beyond" in warning for warning in warnings_in(card))
+
+
+def test_the_warnings_of_gymnasium_are_on_the_card_once_each(folder: Path) -> None:
+    card = card_of(folder, **VECTOR | {"shown": "numpy.zeros(3)"})
+    assert card[0].startswith("  observations")
+    assert warnings_in(card) == [
+        f"The obs returned by the `{method}()` method {what}"
+        for method in ("reset", "step")
+        for what in (
+            "was expecting numpy array dtype to be float32, actual type: float64",
+            "is not within the observation space.",
+        )
+    ]
+    again = run_of(folder, **VECTOR | {"shown": "numpy.zeros(3)"})
+    assert check_apart(again, imports=(), device="cpu", render=False) == card
+
+
+@pytest.mark.parametrize("info", [
+    "{'winner': None if self.t % 2 else 1}",
+    "{'path': numpy.zeros((self.t, 2))}",
+    "{'state': {'t': self.t} if self.t % 2 else 3}",
+])  # fmt: skip
+@pytest.mark.parametrize("shown", ["numpy.zeros(3, numpy.float32)", "torch.zeros(3)", "[0, 0.5, 1]"])
+@pytest.mark.filterwarnings("error")
+def test_what_training_does_not_read_does_not_matter(folder: Path, info: str, shown: str) -> None:
+    card_of(folder, **VECTOR | {"shown": shown, "info": info})
+
+
+def test_numbers_and_flags_of_other_types_pass(folder: Path) -> None:
+    ends = {"terminated": "torch.tensor(ends)", "truncated": "numpy.array([0])"}
+    card_of(folder, reward="torch.tensor([2.0])", **ends)
+    card_of(folder, reward="numpy.float64(2)", terminated="int(ends)")
+
+
+def test_a_number_that_is_not_finite_is_refused_at_the_start_alone(folder: Path) -> None:
+    """What training meets later, it drops."""
+    card_of(folder, reward="numpy.nan if self.t == 5 else 1.0")
+    with pytest.raises(SettingsError, match=r"its step\(\) returned the reward nan"):
+        card_of(folder, reward="numpy.nan if self.t == 1 else 1.0")
+
+
+STRICT = "if action in (0, self.t % 2 + 1): raise ValueError(f'{action} is forbidden')"
+MASK = "{'action_mask': numpy.eye(3, dtype=numpy.int8)[2 - (self.t + 1) % 2]}"
+
+
+def test_a_game_that_forbids_actions_is_tried_with_those_that_its_mask_allows(folder: Path) -> None:
+    card_of(folder, before=STRICT, info=MASK)
+    spaces = {"space": "Dict(seen=Discrete(9), action_mask=MultiBinary(3))"}
+    card_of(folder, before=STRICT, shown="{'seen': self.t, **" + MASK + "}", **spaces)
+    with pytest.raises(SettingsError, match="is forbidden"):
+        card_of(folder, before=STRICT, info=MASK, settings={"environment.action_mask": "none"})
+
+
+def test_a_game_is_tried_with_the_actions_of_the_run(folder: Path) -> None:
+    before = "assert action == 2"
+    card_of(folder, before=before, settings={"environment.actions": [2]})
+    with pytest.raises(SettingsError, match="AssertionError"):
+        card_of(folder, before=before)
+
+
+ALONE = """alive = 0
+
+    def __init__(self):
+        Game.alive += 1
+        assert Game.alive == 1, "there is one arena"
+
+    def close(self):
+        Game.alive -= 1
+"""
+
+
+def test_a_game_that_can_be_made_once_in_a_process_needs_envs_1(folder: Path) -> None:
+    card_of(folder, methods=ALONE, settings={"environment.envs": 1})
+    with pytest.raises(SettingsError, match=r"^--environment own_game:Game: .*one arena.*; --envs 1 makes one"):
+        card_of(folder, methods=ALONE)
+
+
+@pytest.mark.parametrize(("bound", "value", "steps"), [("MOST_STEPS", 5, 5), ("MOST_SECONDS", -1.0, 1)])
+def test_the_trial_of_a_game_that_never_ends_is_bounded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: Any, steps: int
+) -> None:
+    monkeypatch.setattr(environment_check, bound, value)
+    card_of(folder, terminated="False", before=f"assert self.t <= {steps}")
+    with pytest.raises(SettingsError, match="AssertionError"):
+        card_of(folder, terminated="False", before=f"assert self.t < {steps}")
