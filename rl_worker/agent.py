@@ -5,6 +5,7 @@ Training and evaluation build their agents here, so that both get the same. The 
 mode, in which dropout is off; FlatNetwork.learning changes that while a loss is differentiated.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -77,7 +78,12 @@ def trained_agent(
 
 
 def collector_for(
-    algorithm: Algorithm, environments: Environments, *, seed: int, watcher: Watcher | None = None
+    algorithm: Algorithm,
+    environments: Environments,
+    *,
+    seed: int,
+    watcher: Watcher | None = None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> RolloutCollector:
     """A collector of unrolls for the algorithm, which also acts; the environments are reset with `seed`."""
     return RolloutCollector(
@@ -88,4 +94,5 @@ def collector_for(
         seed=seed,
         commits_next_action=algorithm.commits_next_action,
         watcher=watcher,
+        warn=warn,
     )

@@ -100,8 +100,13 @@ def _work_for(flags: Parsed[WorkerSettings], name: str, stop: StopSignal) -> Non
     watch = StallWatch(flags.program.stall_seconds, now=time.monotonic())
     connections = _connections(flags, name, stop, watch)
     reason = "interrupted"
+
+    def progressed() -> None:
+        watch.progressed(now=time.monotonic())
+        connections.check()
+
     try:
-        _join_and_train(flags, connections, stop, lambda: watch.progressed(now=time.monotonic()))
+        _join_and_train(flags, connections, stop, progressed)
         log.info("asked to leave: everything is pushed")
     except RunEnded as ended:
         reason = str(ended)
@@ -133,7 +138,11 @@ def _named_modules(flags: Parsed[WorkerSettings]) -> list[str]:
 def _join_and_train(
     flags: Parsed[WorkerSettings], connections: Connections, stop: StopSignal, progressed: Callable[[], None]
 ) -> None:
-    """Train until something is raised or a signal comes. `progressed` is called after each step of the environments."""
+    """
+    Train until something is raised or a signal comes.
+
+    `progressed` is called after each step of the environments, and raises RunEnded when the run is over.
+    """
     settings = flags.program
     hooks = Hooks(settings.hook)
     log.info("joining %s", settings.server)
@@ -167,7 +176,9 @@ def _train(
     gifs = _gif_recorder(flags.program.gif_dir, run, environments, progressed, seed)
     algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
     if not welcome.schema:
-        measure_normalization(algorithm.network, environments, seed=first_seed)  # the same, whichever worker is first
+        measured = cast(Environments, StepCallback(environments, connections.check_drain))
+        # The seed is that of the run, so that the statistics are the same whichever worker is the first.
+        measure_normalization(algorithm.network, measured, seed=first_seed, say=log.info)
     network = FlatNetwork(algorithm.network, connections.shared_array)
     wire = wire_of(run, flags.overrides)
     parameters = connections.parameters(network.schema, wire)
@@ -176,7 +187,7 @@ def _train(
     if trained is parameters:
         parameters.seed(network.weights)
     live = LiveGame(algorithm, environments, is_watched=lambda: connections.is_watched, send=connections.show)
-    collector = collector_for(algorithm, environments, seed=seed, watcher=live.decided)
+    collector = collector_for(algorithm, environments, seed=seed, watcher=live.decided, warn=log.warning)
 
     def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
         hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)

@@ -1,7 +1,8 @@
 """
 Experience: unrolls of B environments over T steps, and the unclipped returns of their episodes.
 
-The collector steps environments with any actor; it knows no algorithm and no server.
+The collector steps environments with any actor; it knows no algorithm and no server. An unroll with a number that
+nothing can be learned from is dropped: nothing of it counts, neither its steps nor a game that has a part in it.
 """
 
 from collections.abc import Callable
@@ -10,12 +11,18 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from msgspec.structs import replace
+from numpy.typing import NDArray
 from torch import Tensor
 
+from common.errors import PsRlError
 from common.protocol.messages import Episode
 from rl_worker.environments.interface import Environments, Stepped
-from rl_worker.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions
+from rl_worker.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, Observations
+from rl_worker.unsound_numbers import Unsound, finite, made_sound, unsound_observation, unsound_step
 
+MOST_DROPPED = 20  # unrolls in a row; the environment has no sound game any more
+LOGGED = {10**power for power in range(12)}  # which of the dropped unrolls are in the log
 State = tuple[Tensor, ...]  # of a recurrent network, each [B, ...]; () of a feed-forward one
 
 
@@ -67,6 +74,7 @@ class Trajectory:
     initial_state: State  # before the first observation
     final_state: State  # before the last observation
     cut_offs: tuple[CutOff, ...]
+    follows_dropped: bool = False  # the unroll before it was dropped: no return reaches across
 
     @property
     def steps(self) -> int:
@@ -95,22 +103,25 @@ class RolloutCollector:
         seed: int,
         commits_next_action: bool = False,
         watcher: Watcher | None = None,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         """
         With one environment an unroll ends early with the episode, as in the paper; with several it goes on.
 
         `watcher` gets each decision with what it was made from, and the score of the first environment so far.
         `commits_next_action`: the action after the last step is chosen in this unroll and taken in the next (Sarsa).
+        `warn` gets a sentence for the log about dropped unrolls.
         """
+        self.dropped = 0  # unrolls
         self._environments = environments
         self._actor = actor
         self._discount = discount
         self._commits = commits_next_action
         self._watcher = watcher
+        self._warn = warn
+        self._fault = ""  # the first number of this unroll that is not sound, in words
         T, B = unroll_length, environments.count
-        space = environments.observations
-        dtype = torch.uint8 if space.dtype == np.uint8 else torch.float32
-        self._observations = torch.empty(T + 1, B, *space.shape, dtype=dtype)
+        self._observations = _empty_observations(environments, T + 1)
         self._starts = torch.ones(T + 1, B, dtype=torch.bool)
         self._actions = _empty_actions(environments, T + 1)
         self._rewards = torch.empty(T, B)
@@ -118,15 +129,31 @@ class RolloutCollector:
         self._continues = torch.empty(T, B)
         self._recorded: dict[str, Tensor] = {}
         self._ended_at = T  # the row where the last unroll ended and the next one begins
-        self._observations[T] = torch.from_numpy(environments.reset(seed))
         self._state = actor.initial_state(B)
         self._committed: Decision | None = None
-        self._returns = np.zeros(B)  # of the episodes in progress
-        self._lengths = np.zeros(B, dtype=np.int64)
-        self._episodes: list[Episode] = []
+        self._games = _Games(B)
+        self._observations[T] = torch.from_numpy(self._first(seed))
 
     def collect(self) -> Trajectory:
-        """The next T steps of each environment."""
+        """
+        The next T steps of each environment, all of whose numbers are sound.
+
+        Raises PsRlError that names the environment when MOST_DROPPED unrolls in a row had to be dropped.
+        """
+        for dropped in range(MOST_DROPPED):
+            self._games.begin_unroll()
+            trajectory = self._unroll(follows_dropped=dropped > 0)
+            if not self._fault:
+                return trajectory
+            fault, self._fault = self._fault, ""
+            self._games.drop_unroll()
+            self.dropped += 1
+            if self.dropped in LOGGED:
+                lost = "its steps and the games that have a part in it do not count"
+                self._warn(f"{fault}: the unroll is dropped, {lost} ({self.dropped} dropped so far)")
+        raise PsRlError(f"{fault}: each of the last {MOST_DROPPED} unrolls had such a number; mend the environment")
+
+    def _unroll(self, *, follows_dropped: bool) -> Trajectory:
         self._observations[0] = self._observations[self._ended_at]
         self._starts[0] = self._starts[self._ended_at]
         initial_state = self._state
@@ -136,7 +163,7 @@ class RolloutCollector:
             decision = self._committed or self._decide(t)
             self._committed = None
             self._record(t, decision)
-            stepped = self._environments.step(self._actions[t].numpy())
+            stepped = self._step(t)
             self._observations[t + 1] = torch.from_numpy(stepped.observations)
             rewards = stepped.rewards if stepped.learner_rewards is None else stepped.learner_rewards
             self._rewards[t] = torch.from_numpy(rewards)
@@ -164,18 +191,46 @@ class RolloutCollector:
             initial_state=initial_state,
             final_state=self._state,
             cut_offs=tuple(cut_offs),
+            follows_dropped=follows_dropped,
         )
 
-    def take_episodes(self) -> list[Episode]:
-        """The episodes that ended since the last call, with their unclipped returns."""
-        episodes, self._episodes = self._episodes, []
-        return episodes
+    def take_episodes(self, *, span: tuple[int, int] | None = None) -> list[Episode]:
+        """
+        The episodes that ended since the last call, with their unclipped returns.
+
+        `span`: T before and after the last unroll; an episode is stamped with its place between them.
+        """
+        episodes = self._games.take()
+        if span is None:
+            return [episode for _, episode in episodes]
+        began, steps = span[0], span[1] - span[0]
+        return [replace(episode, global_steps=began + round(steps * t / self._ended_at)) for t, episode in episodes]
+
+    def _first(self, seed: int) -> Observations:
+        """The observations after a reset, with 0 for numbers that are not sound."""
+        observations = self._environments.reset(seed)
+        if (unsound := unsound_observation(observations)) is None:
+            return observations
+        self._note(unsound, "when it was reset")
+        return finite(observations)
+
+    def _step(self, t: int) -> Stepped:
+        """A step of all environments, with 0 for numbers that are not sound."""
+        stepped = self._environments.step(self._actions[t].numpy())
+        if (unsound := unsound_step(stepped)) is None:
+            return stepped
+        self._note(unsound, f"in step {self._games.lengths[unsound.row] + 1} of its game")
+        return made_sound(stepped)
+
+    def _note(self, unsound: Unsound, when: str) -> None:
+        name = self._environments.description.get("environment", "the environment")
+        self._fault = self._fault or f"{name}: environment {unsound.row} of this worker returned {unsound.what} {when}"
 
     def _decide(self, t: int) -> Decision:
         made_from = (self._observations[t], self._state, self._starts[t])
         decision = self._actor.act(*made_from)
         if self._watcher is not None:
-            self._watcher(*made_from, decision, float(self._returns[0]))
+            self._watcher(*made_from, decision, float(self._games.returns[0]))
         return decision
 
     def _record(self, t: int, decision: Decision) -> None:
@@ -192,12 +247,46 @@ class RolloutCollector:
         self._starts[t + 1] = torch.from_numpy(ended)
         self._discounts[t] = torch.from_numpy(np.where(stops, 0.0, self._discount))
         self._continues[t] = torch.from_numpy(np.where(stops | ended, 0.0, 1.0))
-        self._returns += stepped.rewards
-        self._lengths += 1
+        self._games.stepped(t, stepped.rewards, ended)
+
+
+class _Games:
+    """The games of B environments: those in progress, and those that ended since they were taken."""
+
+    def __init__(self, count: int) -> None:
+        self.returns = np.zeros(count)  # of the games in progress
+        self.lengths = np.zeros(count, dtype=np.int64)
+        self._counts = np.ones(count, dtype=np.bool_)  # no step of the game in progress was dropped
+        self._ended: list[tuple[int, Episode]] = []  # after so many steps of each environment in their unroll
+        self._before = 0  # games that ended before this unroll
+
+    def begin_unroll(self) -> None:
+        self._before = len(self._ended)
+
+    def stepped(self, t: int, rewards: NDArray[np.float32], ended: NDArray[np.bool_]) -> None:
+        """Step `t` of the unroll."""
+        self.returns += rewards
+        self.lengths += 1
         for row in np.flatnonzero(ended):
-            self._episodes.append(Episode(float(self._returns[row]), int(self._lengths[row])))
-            self._returns[row] = 0.0
-            self._lengths[row] = 0
+            if self._counts[row]:
+                self._ended.append((t + 1, Episode(float(self.returns[row]), int(self.lengths[row]))))
+            self.returns[row], self.lengths[row], self._counts[row] = 0.0, 0, True
+
+    def drop_unroll(self) -> None:
+        """Games that ended in this unroll, or go on after it, do not count: a part of them was dropped."""
+        del self._ended[self._before :]
+        self._counts[:] = False
+
+    def take(self) -> list[tuple[int, Episode]]:
+        """The games that ended since the last call."""
+        ended, self._ended, self._before = self._ended, [], 0
+        return ended
+
+
+def _empty_observations(environments: Environments, steps: int) -> Tensor:
+    space = environments.observations
+    dtype = torch.uint8 if space.dtype == np.uint8 else torch.float32
+    return torch.empty(steps, environments.count, *space.shape, dtype=dtype)
 
 
 def _empty_actions(environments: Environments, steps: int) -> Tensor:

@@ -2,18 +2,20 @@
 The worker's loop: pull, collect, differentiate, push. All its parts are passed in.
 
 The loop ends when a call raises: RunEnded when the run is over, another PsRlError when the worker cannot go on. It also
-ends when the worker is asked to leave: after the unroll in progress is pushed and its games are reported.
+ends when the worker is asked to leave: after the unroll in progress is pushed. Either way the games are reported whose
+steps were pushed.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from common.errors import SettingsError
+from common.errors import RunEnded, SettingsError
 from common.protocol.messages import Episode
 from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Algorithm, Loss
@@ -48,31 +50,67 @@ def train(
     """
     Train until a call raises, or until `is_leaving` is true after an unroll.
 
-    `on_episodes` gets the episodes that ended in each unroll, and the newest version. `adjusted` returns the settings
-    of the algorithm if they were adjusted since its last call.
+    `on_episodes` gets the episodes that ended in each unroll once its steps are pushed, and the newest version.
+    `adjusted` returns the settings of the algorithm if they were adjusted since its last call.
     """
     target = None if algorithm.target_network is None else Target(parameters, algorithm.target_network)
     newest = _load_newest(network, parameters.pull())
     reporter = Reporter(parameters, clock)
-    while not is_leaving():
-        settings = adjusted()
-        if settings is not None and not isinstance(settings, run_spec.OwnAlgorithmSettings):  # none is adjustable
-            algorithm.adjust(settings)
-        algorithm.begin_unroll(newest.global_steps)
-        with reporter.time("collect"):
-            trajectory = collector.collect()
-        if algorithm.learns_with_newest:
-            with reporter.time("server"):
-                newest = _load_newest(network, parameters.pull(newest))
-        observe(algorithm.network, trajectory.observations[:-1], trajectory.rewards, trajectory.continues)
-        if target is not None:
-            target.refresh(newest)
-        newest, loss, norm = _learn(parameters, network, algorithm, trajectory, newest, reporter)
-        episodes = collector.take_episodes()
-        reporter.report(episodes, loss, network, gradient_norm=norm, steps=trajectory.steps)
-        on_episodes(episodes, newest)
+    try:
+        while not is_leaving():
+            _adjust(algorithm, adjusted())
+            began = newest.global_steps
+            trajectory, newest = _collect(parameters, network, collector, algorithm, newest, reporter)
+            if target is not None:
+                target.refresh(newest)
+            for pushed in _learn(parameters, network, algorithm, trajectory, newest, reporter):
+                newest = pushed.newest
+                if pushed.steps:
+                    span = (began, max(newest.global_steps, began + pushed.steps))
+                    episodes = collector.take_episodes(span=span)
+                    reporter.played(episodes, steps=pushed.steps)
+                    on_episodes(episodes, newest)
+            reporter.report(pushed.loss, network, gradient_norm=pushed.norm, dropped=collector.dropped)
+    except RunEnded:
+        reporter.report_rest()
+        raise
     reporter.report_rest()
     parameters.finish()
+
+
+def _adjust(algorithm: Algorithm, settings: run_spec.Algorithm | None) -> None:
+    if settings is not None and not isinstance(settings, run_spec.OwnAlgorithmSettings):  # none is adjustable
+        algorithm.adjust(settings)
+
+
+def _collect(
+    parameters: Parameters,
+    network: FlatNetwork,
+    collector: RolloutCollector,
+    algorithm: Algorithm,
+    newest: Newest,
+    reporter: "Reporter",
+) -> tuple[Trajectory, Newest]:
+    """The next unroll, and the version to learn with."""
+    algorithm.begin_unroll(newest.global_steps)
+    with reporter.time("collect"):
+        trajectory = collector.collect()
+    if algorithm.learns_with_newest:
+        with reporter.time("server"):
+            newest = _load_newest(network, parameters.pull(newest))
+    observed = (trajectory.observations[:-1], trajectory.rewards, trajectory.continues)
+    observe(algorithm.network, *observed, follows=not trajectory.follows_dropped)
+    return trajectory, newest
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """One gradient of an unroll was pushed."""
+
+    newest: Newest
+    steps: int  # that it has added to T: those of the unroll with its first push, then 0
+    loss: Loss
+    norm: float  # of the gradient
 
 
 def _learn(
@@ -82,22 +120,22 @@ def _learn(
     trajectory: Trajectory,
     newest: Newest,
     reporter: "Reporter",
-) -> tuple[Newest, Loss, float]:
-    """Push a gradient of each batch of an unroll. Returns the newest version, the last loss and its gradient's norm."""
-    steps, loss, norm = trajectory.steps, None, 0.0
+) -> Iterator[Pushed]:
+    """Push a gradient of each batch of an unroll."""
+    steps = trajectory.steps
     for batch in algorithm.batches(trajectory):
         with reporter.time("learn"), network.learning():
             loss = algorithm.loss(batch)
             gradient, norm = network.gradient_of(loss.total, clip=algorithm.gradient_clip)
         with reporter.time("server"):
             newest = _load_newest(network, parameters.push_pull(gradient, computed_on=newest, steps=steps))
-        steps = 0  # the steps of an unroll are counted once, with its first push
-    if loss is None:
+        yield Pushed(newest, steps, loss, norm)
+        steps = 0
+    if steps:
         raise SettingsError(
             f"--algorithm: {type(algorithm).__name__}.batches gave no batch of an unroll; it needs one at least, with "
             "whose push the steps are counted: a loss of 0 teaches nothing"
         )
-    return newest, loss, norm
 
 
 class Target:
@@ -133,12 +171,13 @@ class Reporter:
         yield
         self._seconds[part] += self._clock() - start
 
-    def report(
-        self, episodes: Sequence[Episode], loss: Loss, network: FlatNetwork, *, gradient_norm: float, steps: int
-    ) -> None:
-        """After each unroll. Shares are of the time since the last report; they need not add up to 1."""
+    def played(self, episodes: Sequence[Episode], *, steps: int) -> None:
+        """The steps of an unroll were pushed, and these episodes ended in it."""
         self._episodes += episodes
         self._steps += steps
+
+    def report(self, loss: Loss, network: FlatNetwork, *, gradient_norm: float, dropped: int) -> None:
+        """After each unroll. Shares are of the time since the last report; they need not add up to 1."""
         elapsed = self._clock() - self._since
         if elapsed < REPORT_SECONDS:
             return
@@ -147,6 +186,8 @@ class Reporter:
         meters["gradient_norm"] = gradient_norm
         meters["weight_norm"] = float(torch.linalg.vector_norm(network.weights[: network.schema.weights]))
         meters["steps_per_second"] = self._steps / elapsed
+        if dropped:
+            meters["dropped_unrolls"] = dropped
         meters |= {f"{part}_share": seconds / elapsed for part, seconds in self._seconds.items()}
         self._parameters.report(self._episodes, meters)
         self._since += elapsed

@@ -135,10 +135,11 @@ class Push(Struct, frozen=True, kw_only=True, tag="PUSH"):
 
 
 class Episode(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One finished full game: the true, unclipped score, and its length in steps."""
+    """One finished full game: the true, unclipped score, its length in steps, and T when it ended, if known."""
 
     episode_return: float
     length: Count
+    global_steps: Count | None = None
 
 
 class Report(Struct, frozen=True, kw_only=True, tag="REPORT"):

@@ -71,13 +71,14 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     One full game, or consecutive games as their mean: long runs keep older games so.
 
-    A worker reports at most twice a second, and games of one report share T and minutes. A row of several games has the
-    number, T and minutes of the last.
+    Games are numbered as they are reported, and each worker reports at most twice a second: T of a game may lie before
+    that of another worker's game with a lower number. Games of one report share their minutes. A row of several games
+    has the number, T and minutes of the last.
     """
 
     episode: int  # 1, 2, 3, … in the run
-    global_steps: int  # T when it was reported
-    minutes: float
+    global_steps: int  # T when it ended
+    minutes: float  # when it was reported
     worker: str  # "" for games of several workers
     episode_return: float  # true, unclipped
     length: float  # steps

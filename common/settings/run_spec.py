@@ -160,7 +160,8 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """minibatches in a pass, each one push and pull; whole environments where the network has a memory"""
     imitation_weight: Amount = 0.0
     """weight of self-imitation: steps whose return was above 0 and better than expected are learned again (Oh et al.
-    2018); 0: none; not with an LSTM"""
+    2018); returns are in the unit of the value, that of clipped, normalized and scaled rewards; it multiplies the mean
+    loss of these steps; 0: none; not with an LSTM"""
     imitation_samples: Passes = 32
     """remembered steps that each batch imitates"""
     imitation_capacity: Passes = 8192

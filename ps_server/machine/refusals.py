@@ -1,10 +1,11 @@
 """
 Refusals: how often which peer was refused and why, and the quarantine of peers that offend again and again.
 
-An offence is a request that no sound program sends: bytes that are no message, a gradient that is not finite. A push
-that is late, early, sent twice or meant for another run is none. A peer with many offences in a short time is in
-quarantine: its messages are refused unread, each time for longer. Offences count by worker id, on whatever connection,
-or by connection while the peer is no member.
+An offence is a request that no sound program sends: bytes that are no message, a vector of another size. A push that is
+late, early, sent twice or meant for another run is none. Neither is a gradient that is not finite: a sound program
+computes one from bad input or with too large a step, and it costs no more than a good one. A peer with many offences in
+a short time is in quarantine: its messages are refused unread, each time for longer. Offences count by worker id, on
+whatever connection, or by connection while the peer is no member.
 """
 
 from collections import Counter, OrderedDict
@@ -65,9 +66,7 @@ class Refusals:
         return peer if member is None else member.worker_id
 
 
-OFFENCES = {
-    "bad_message", "unknown_codec", "wrong_size", "not_finite", "absurd_norm", "absurd_steps", "bad_schema",
-}  # fmt: skip
+OFFENCES = {"bad_message", "unknown_codec", "wrong_size", "absurd_steps", "bad_schema"}
 STRIKES = 10  # offences in a short time
 FORGIVEN_SECONDS = 10.0  # after which one offence less counts
 FIRST_SECONDS = 1.0  # of quarantine; doubles each time

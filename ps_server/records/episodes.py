@@ -23,7 +23,8 @@ class EpisodesFile:
         rows = [
             EpisodeRow(
                 episode=number,
-                global_steps=report.global_steps,
+                # A worker that names no T has its games where the report is; none has ended after that.
+                global_steps=min(report.global_steps, episode.global_steps or report.global_steps),
                 minutes=report.minutes,
                 worker=report.worker_id,
                 episode_return=episode.episode_return,

@@ -7,9 +7,9 @@ return R, the discounted sum of its real rewards, has ended above its value; it 
 exceeds the value. A return of 0 or less is never imitated: to lose later than expected is no success. A memory belongs
 to one worker, and is lost with it.
 
-Rewards that are divided by a running deviation change their unit as that grows. Returns are remembered in the game's
-own unit and drawn in the newest one, that of the values: otherwise early mediocre games would count as successes for
-ever.
+The unit of a return is that of the learner's rewards, in which values are: clipped, divided by a running deviation, and
+scaled. The deviation changes as training goes on. So returns are remembered in the unit before the division, and drawn
+in the newest one: otherwise early mediocre games would count as successes for ever.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class Remembered:
 
     observations: Tensor  # [N, ...]
     actions: Tensor  # [N, ...]
-    returns: Tensor  # [N] R, in the game's own unit while it is remembered
+    returns: Tensor  # [N] R, before the division by the deviation of rewards while it is remembered
     values: Tensor  # [N] V(s) when the step was taken
 
     def __getitem__(self, rows: Tensor | slice) -> "Remembered":
@@ -59,10 +59,11 @@ class SelfImitation:
         Take the steps of an unroll; `rewards` [T, B] are those of the learner, which were divided by `unit`.
 
         A return in progress keeps at most an environment's share of `capacity` steps, the newest. The steps of a return
-        that was cut off are forgotten: it is not known.
+        that was cut off are forgotten, and so are those before a dropped unroll: their returns are not known.
         """
         count = rewards.shape[1]
-        self._open = self._open or [[] for _ in range(count)]
+        if trajectory.follows_dropped or not self._open:
+            self._open = [[] for _ in range(count)]
         for environment, still_open in enumerate(self._open):
             most = max(1, self._capacity // count)
             for ended in _ended(still_open, environment, trajectory, rewards * unit, most=most):

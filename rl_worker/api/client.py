@@ -168,7 +168,8 @@ class ParameterServerClient:
 
         `gradients` are tensors or arrays of the parameters' names and shapes; None counts as zeros. `steps`, such as
         the examples in the batch, are added to the run's count. A gradient that is not finite is discarded, and so
-        says `settlement`; after twenty in a row RequestRefused is raised. Raises SchemaMismatch for other tensors.
+        says `settlement`; after twenty in a row that count steps RequestRefused is raised. Raises SchemaMismatch for
+        other tensors.
         """
         self._push(gradients, steps, pulls=True)
         return self._copies()

@@ -111,11 +111,12 @@ class ParameterClient:
         return self._request(push, weight_codec, vector=vector, now=now)
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float], *, now: float) -> Call:
-        """Report episodes and meters; the reply is Noted."""
+        """Report episodes and meters, even when the run is over; the reply is Noted."""
         self._reports += 1
         ticket, games = self._requests.next_ticket(), tuple(episodes)
         report = messages.Report(request=ticket, sequence=self._reports, episodes=games, meters=meters)
-        return self._request(report, now=now)
+        is_over = isinstance(self.error, RunEnded)
+        return (ticket, [self._requests.send_now(report)]) if is_over else self._request(report, now=now)
 
     def leave(self, reason: str, *, now: float) -> Call:
         """Send GOODBYE, even when the run is over; the reply is Farewell."""

@@ -6,17 +6,22 @@ Means and scales are statistics of the schema, so all workers, checkpoints and e
 that seeds the run measures them in random play. Statistics that grow with every push are in running_statistics.py.
 """
 
-import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from common.errors import PsRlError
 from rl_worker.environments.interface import Environments
 from rl_worker.networks.running_statistics import CLIP, ReturnNormalization, RunningNormalization
+from rl_worker.unsound_numbers import finite, unsound_step
 
 SAMPLES = 3200  # observations of random play
+MOST_SECONDS = 30.0  # of random play: where steps are slow, fewer observations have to do
+SAID_SECONDS = 5.0  # between two lines of the log about its progress
 SMALLEST_DEVIATION = 16.0  # of a pixel, in 0 … 255: noise in a pixel that hardly ever changes must not be amplified
 LARGE_BATCH = 64  # observations; for smaller batches, as in acting, converting to channels last does not pay
 
@@ -60,11 +65,22 @@ def _float32(pixels: Tensor) -> Tensor:
     return pixels.to(torch.float32)
 
 
-def measure_normalization(network: nn.Module, environments: Environments, *, seed: int) -> None:
-    """Initialize a network's statistics, if it has any, from random play. The environments need a reset afterwards."""
+def measure_normalization(
+    network: nn.Module,
+    environments: Environments,
+    *,
+    seed: int,
+    say: Callable[[str], None] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """
+    Initialize a network's statistics, if it has any, from random play. The environments need a reset afterwards.
+
+    `say` gets lines for the log. Steps with unsound numbers are left out; raises PsRlError when there are no others.
+    """
     modules = [module for module in network.modules() if isinstance(module, NORMALIZATIONS)]
     if modules:
-        played = _random_play(environments, seed)
+        played = _random_play(environments, seed, say, clock)
         for module in modules:
             if isinstance(module, ReturnNormalization):
                 module.measure(played.rewards, played.continues)
@@ -74,25 +90,40 @@ def measure_normalization(network: nn.Module, environments: Environments, *, see
 
 @dataclass(frozen=True)
 class Played:
-    """SAMPLES steps of B environments."""
+    """SAMPLES steps of B environments, or those of MOST_SECONDS."""
 
     observations: Tensor  # [T · B, ...]
     rewards: Tensor  # [T, B]
     continues: Tensor  # [T, B] 0 where the step was the last of its episode, else 1
 
 
-def _random_play(environments: Environments, seed: int) -> Played:
+def _random_play(
+    environments: Environments, seed: int, say: Callable[[str], None], clock: Callable[[], float]
+) -> Played:
     random = np.random.default_rng(seed)
-    observations = environments.reset(seed)
+    began = said = clock()
+    say(f"random play measures what is normalized: {SAMPLES:,} steps, or those of {MOST_SECONDS:.0f} s")
+    observations = finite(environments.reset(seed))
     count, mask = environments.count, environments.observations.mask
     seen, rewards, continues = [], [], []
-    for _ in range(math.ceil(SAMPLES / count)):
+    for played in range(count, SAMPLES + count, count):
         allowed = None if mask is None else mask.of(observations).astype(np.bool_)
         stepped = environments.step(environments.actions.sample(random, count, allowed))
-        observations = stepped.observations
-        seen.append(observations.copy())
-        rewards.append(stepped.rewards if stepped.learner_rewards is None else stepped.learner_rewards)
-        continues.append(np.where(stepped.terminated | stepped.truncated, np.float32(0), np.float32(1)))
+        if (unsound := unsound_step(stepped)) is None:
+            seen.append(stepped.observations.copy())
+            rewards.append(stepped.rewards if stepped.learner_rewards is None else stepped.learner_rewards)
+            continues.append(np.where(stepped.terminated | stepped.truncated, np.float32(0), np.float32(1)))
+        observations = finite(stepped.observations)
+        now = clock()
+        if now - began >= MOST_SECONDS:
+            say(f"random play ends after {now - began:.0f} s: {played:,} steps have to do")
+            break
+        if now - said >= SAID_SECONDS:
+            said = now
+            say(f"random play: {played:,} of {SAMPLES:,} steps after {now - began:.0f} s")
+    if not seen:
+        assert unsound is not None, "a step is left out for nothing else"
+        raise PsRlError(f"random play has no sound step: environment {unsound.row} always returns {unsound.what}")
     return Played(
         torch.from_numpy(np.concatenate(seen)),
         torch.from_numpy(np.stack(rewards)),

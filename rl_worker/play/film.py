@@ -94,6 +94,7 @@ def _minutes_at(steps: Sequence[int], episodes: Path) -> list[float]:
         known = np.array([])
     if not known.size:
         return [math.nan] * len(steps)
+    known = known[known[:, 0].argsort(kind="stable")]  # games of several workers are reported out of order
     minutes: list[float] = np.interp(np.array(steps), known[:, 0], known[:, 1]).tolist()
     return minutes
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import SettingsError
+from common.errors import RunEnded, SettingsError
 from common.protocol.messages import Code, Frame, Run, Welcome
 from common.protocol.names import as_name, as_text
 from common.protocol.tensors import Schema
@@ -26,7 +26,7 @@ from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.machine.shard_agreement import disagreement
 from rl_worker.machine.stall_watch import StallWatch
-from rl_worker.shell.remote_parameters import RemoteParameters
+from rl_worker.shell.remote_parameters import DRAINED, RemoteParameters
 from rl_worker.shell.sharded_parameters import ShardedParameters
 from rl_worker.shell.zmq_client import ZmqClient
 
@@ -107,6 +107,17 @@ class Connections:
     def is_watched(self) -> bool:
         """Whether somebody watches this worker's game, at whichever shard."""
         return any(one.machine.is_watched for one in self._all)
+
+    def check_drain(self) -> None:
+        """Raises RunEnded when this worker is asked to leave; for one that has pushed nothing yet."""
+        if self._all[0].machine.is_drained:
+            raise RunEnded(DRAINED)
+
+    def check(self) -> None:
+        """Raises the error that ended a conversation: RunEnded when the run is over."""
+        for one in self._all:
+            if one.machine.error is not None:
+                raise one.machine.error
 
     def show(self, frame: Frame) -> None:
         """Send a frame of the game to those who watch it."""

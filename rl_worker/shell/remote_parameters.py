@@ -23,7 +23,8 @@ from rl_worker.shell.reply_future import ReplyFuture
 from rl_worker.shell.zmq_client import Reply, ZmqClient
 
 SEED_CODEC = "float32"  # of the first weights
-MOST_DISCARDED = 20  # gradients in a row: training is broken, and the worker gives up
+DRAINED = "its workers were asked to leave (ps-ctl drain)"
+MOST_DISCARDED = 20  # unrolls in a row without a gradient that is applied: training is broken
 
 log = logging.getLogger("rl-worker")
 
@@ -53,8 +54,8 @@ class RemoteParameters:
         self._wire = wire
         self._gradients = GradientEncoder(wire.gradient_codec, schema)
         self._pushes = 0
-        # Of pushes, the oldest first; and what each was computed on.
-        self._in_flight: deque[tuple[ReplyFuture[Reply], Newest]] = deque()
+        # Pushes, the oldest first: what each was computed on, and whether it counts steps, as one of each unroll does.
+        self._in_flight: deque[tuple[ReplyFuture[Reply], Newest, bool]] = deque()
         self._reported: ReplyFuture[Reply] | None = None  # the last report
         self._refused_reports: set[str] = set()  # the codes that were logged
         self._discarded = 0
@@ -117,20 +118,20 @@ class RemoteParameters:
             steps=steps,
             weight_codec=self._weight_codec(computed_on.base) if is_pull else None,
         )
-        self._in_flight.append((self._client.call(call), computed_on))
+        self._in_flight.append((self._client.call(call), computed_on, steps > 0))
 
     def awaited(self) -> Sequence[ReplyFuture[Reply]]:
         """The replies that `replied` will wait for."""
         pushes = list(self._in_flight)[: max(0, len(self._in_flight) - self._wire.prefetch)]
-        return [reply for reply, _ in pushes]
+        return [reply for reply, _, _ in pushes]
 
     def replied(self, computed_on: Newest) -> Newest:
         """The second half of `push_pull`."""
         newest = replace(computed_on, weights=None, settled=None)
         while len(self._in_flight) > self._wire.prefetch:
-            reply, have = self._in_flight.popleft()
+            reply, have, counts_steps = self._in_flight.popleft()
             received = reply.result()
-            self._check(settlement_of(received[0]))
+            self._check(settlement_of(received[0]), counts_steps=counts_steps)
             if isinstance(received[0], messages.Settled):
                 newest = replace(newest, settled=received[0].settlement, global_steps=received[0].global_steps)
                 continue
@@ -148,7 +149,7 @@ class RemoteParameters:
         if self._machine.is_drained:
             while self._in_flight:
                 self._in_flight.popleft()[0].result()
-            raise RunEnded("its workers were asked to leave (ps-ctl drain)")
+            raise RunEnded(DRAINED)
         if (run := self._machine.adjusted_run) is self._adjusted_run or run is None:
             return None
         self._adjusted_run = run
@@ -164,7 +165,8 @@ class RemoteParameters:
     def finish(self) -> None:
         """Wait until every push is settled and every report has its reply."""
         while self._in_flight:
-            self._check(settlement_of(self._in_flight.popleft()[0].result()[0]))
+            reply, _, counts_steps = self._in_flight.popleft()
+            self._check(settlement_of(reply.result()[0]), counts_steps=counts_steps)
         if self._reported is not None:
             self._reported.exception()
 
@@ -188,11 +190,11 @@ class RemoteParameters:
             reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled, base=base
         )
 
-    def _check(self, settled: Settlement | None) -> None:
-        """Raises RequestRefused after too many discarded gradients in a row; a single one is skipped."""
+    def _check(self, settled: Settlement | None, *, counts_steps: bool) -> None:
+        """Raises RequestRefused when too many unrolls in a row are discarded; a single one is skipped."""
         if settled is None or settled.verdict != "discarded":
             self._discarded = 0
             return
-        self._discarded += 1
+        self._discarded += counts_steps
         if self._discarded >= MOST_DISCARDED or settled.code == "schema_mismatch":
-            raise RequestRefused(settled.code, f"{settled.reason} ({self._discarded} pushes in a row were discarded)")
+            raise RequestRefused(settled.code, f"{settled.reason} ({self._discarded} unrolls in a row were discarded)")

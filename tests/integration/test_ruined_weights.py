@@ -128,7 +128,7 @@ def test_what_is_flipped_in_shared_memory_while_it_is_judged_is_not_applied(prog
             verdicts = set()
             try:
                 for name in range(NAMES):
-                    neighbour.join(f"n{name}")  # one name would be in quarantine soon
+                    neighbour.join(f"n{name}")
                     verdicts |= {neighbour.push(sequence).verdict for sequence in range(1, PUSHES)}
             finally:
                 flipper.kill()

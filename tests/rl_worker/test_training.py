@@ -208,7 +208,7 @@ def test_a_report_has_scores_losses_and_shares_of_time() -> None:
     parameters = Trial(updates=2).run()
     # An unroll takes 2 · 0.1875 s of acting, 0.25 s of learning, 0.375 s of pushing: one second.
     episodes, meters = parameters.reports[0]
-    assert episodes == [Episode(3.0, 2)] * 3
+    assert episodes == [Episode(3.0, 2, global_steps=6)] * 3
     observed = torch.tensor([6.0, 0.0, 3.0])
     assert meters == {
         "sum": pytest.approx(float(observed @ torch.tensor([1.0, 2.0, 3.0]))),
@@ -238,6 +238,31 @@ def test_the_games_that_end_in_each_unroll_are_passed_on_with_the_steps_of_the_r
     trial = Trial(updates=3, speed=64.0)
     trial.run()
     assert trial.ended == [(3, 6), (3, 12)]
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_the_games_whose_steps_were_pushed_are_reported_when_the_run_ends(batches: int) -> None:
+    """They came too soon after a report for another one. The push that ends the run is the last or the first of one."""
+    trial = Trial(updates=2 + batches, batches_per_unroll=batches, speed=100.0)
+    (only,) = trial.run().reports
+    assert only == ([Episode(3.0, 2, global_steps=6 * (1 + at // 3)) for at in range(3 * len(trial.ended))], {})
+    assert len(trial.ended) == {1: 2, 3: 2}[batches]
+
+
+def test_a_run_shorter_than_an_unroll_reports_its_games() -> None:
+    (only,) = Trial(updates=2, batches_per_unroll=3).run().reports
+    assert only == ([Episode(3.0, 2, global_steps=6)] * 3, {})
+
+
+def test_games_are_stamped_with_their_place_between_the_steps_of_the_run_before_and_after_the_unroll() -> None:
+    """Other workers have counted steps meanwhile."""
+    games = [Game((1.0,), "terminated")]
+    collector = RolloutCollector(
+        ScriptedEnvironments(games, games), ScriptedActor(), unroll_length=4, discount=0.9, seed=0
+    )
+    collector.collect()
+    stamps = [episode.global_steps for episode in collector.take_episodes(span=(1000, 1080))]
+    assert stamps == [1020, 1020, 1040, 1040, 1060, 1060, 1080, 1080]
 
 
 def test_the_time_of_several_batches_adds_up() -> None:

@@ -16,7 +16,7 @@ from ps_server.machine.refusals import (
 )
 from tests.ps_server.transcripts import Transcript, encoded, notes, sends
 
-NAN = [math.nan, 0, 0]
+TOO_SHORT = [1, 1]
 
 
 def offended(times: int, *, now: float = 0.0) -> Quarantine:
@@ -62,28 +62,36 @@ def test_strangers_in_great_numbers_cost_little_memory() -> None:
     assert len(quarantine._records) == MOST_RECORDS
 
 
-def test_a_worker_with_broken_gradients_is_quarantined_and_the_others_go_on(server: Transcript) -> None:
+@pytest.mark.parametrize("gradient", [[math.nan, 0, 0], [math.inf, 0, 0], [3e38, 0, 0]])
+def test_numbers_that_cannot_be_applied_are_no_offence(server: Transcript, gradient: list[float]) -> None:
+    """A bad number of an environment, or a step size that is too large: the worker's next gradient may be good."""
+    for sequence in range(1, 5 * STRIKES + 1):
+        assert server.push("a", sequence, gradient).verdict == "discarded"
+    assert server.push("a", 5 * STRIKES + 1).verdict == "applied"
+
+
+def test_a_worker_with_broken_vectors_is_quarantined_and_the_others_go_on(server: Transcript) -> None:
     for sequence in range(1, STRIKES + 1):
-        assert server.push("a", sequence, NAN).code == "not_finite"
+        assert server.push("a", sequence, TOO_SHORT).code == "wrong_size"
     refused = server.refusal("a", server.push_of(STRIKES + 1), encoded([1, 1, 1]))
     assert refused.code == "quarantined"
     assert server.push("b", 1).verdict == "applied"
     workers = {one.worker_id: one.refused for one in server.machine.status(now=server.now).workers}
-    assert workers == {"a": {"not_finite": STRIKES, "quarantined": 1}, "b": {}}
+    assert workers == {"a": {"wrong_size": STRIKES, "quarantined": 1}, "b": {}}
     server.after(FIRST_SECONDS)
     assert server.push("a", STRIKES + 1).verdict == "applied", "the push was not settled while nobody listened"
 
 
 def test_another_connection_does_not_help(server: Transcript) -> None:
     for sequence in range(1, STRIKES + 1):
-        server.push("a", sequence, NAN)
+        server.push("a", sequence, TOO_SHORT)
     server.machine.receive(b"elsewhere", server.hello_of("a"), now=server.now)
     assert server.refusal("elsewhere", server.push_of(11), encoded([1, 1, 1])).code == "quarantined"
 
 
 def test_the_lease_of_a_quarantined_worker_is_not_renewed(server: Transcript) -> None:
     for sequence in range(1, STRIKES + 1):
-        server.push("a", sequence, NAN)
+        server.push("a", sequence, TOO_SHORT)
     before = server.machine.membership.known_at(b"a")
     assert before is not None
     heard = before.last_heard

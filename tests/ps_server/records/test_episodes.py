@@ -44,6 +44,14 @@ def test_each_game_is_a_line_that_can_be_read_at_once(tmp_path: Path) -> None:
     episodes.close()
 
 
+def test_a_game_stands_at_the_step_where_it_ended_and_never_beyond_its_report(tmp_path: Path) -> None:
+    episodes = EpisodesFile(tmp_path)
+    games = (Episode(1.0, 8, 8), Episode(2.0, 8, 640), Episode(3.0, 8, 10**9), Episode(4.0, 8))
+    episodes.add(a_report(episodes=games, global_steps=640))
+    episodes.close()
+    assert [row.global_steps for row in read_episodes(tmp_path)] == [8, 640, 640, 640]
+
+
 def test_a_report_without_games_leaves_no_line(tmp_path: Path) -> None:
     episodes = EpisodesFile(tmp_path)
     episodes.add(a_report())

@@ -182,6 +182,19 @@ def test_the_mean_of_the_last_hundred_is_drawn_by_episode(run_folder: Path, tmp_
     assert means[-2:] == pytest.approx([495.0, 500.0])
 
 
+def test_the_curve_over_steps_has_a_point_for_each_game_where_it_ended(
+    run_folder: Path, tmp_path: Path, drawn: list[Any]
+) -> None:
+    """In the order of steps, which is not that of the reports of several workers."""
+    episodes = EpisodesFile(run_folder)
+    episodes.add(a_report(episodes=(Episode(10.0, 5, 40), Episode(40.0, 5, 80)), first_episode=1))
+    episodes.add(a_report(episodes=(Episode(20.0, 5, 60),), first_episode=3))
+    episodes.close()
+    plot_runs([run_folder], tmp_path / "curve.png")
+    assert drawn[0] == ("pong (pong-1)", [40, 60, 80], pytest.approx([10, 15, 70 / 3]))
+    assert drawn[2] == ("pong (pong-1)", [1, 2, 3], pytest.approx([10, 25, 70 / 3]))
+
+
 def test_games_that_are_kept_as_their_mean_count_as_so_many(run_folder: Path, tmp_path: Path, drawn: list[Any]) -> None:
     known: dict[str, Any] = {"global_steps": 1, "minutes": 0.1, "worker": "w", "length": 9}
     rows = [

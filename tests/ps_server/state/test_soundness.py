@@ -74,7 +74,7 @@ def test_versions_steps_and_ledger_go_on_so_that_nothing_is_applied_again() -> N
 
 
 def test_a_gradient_of_ruined_weights_shows_it_at_once() -> None:
-    """Honest workers would be quarantined for theirs before the next check."""
+    """Otherwise the work of honest workers is discarded until the next check."""
     server, checkpoint = ruined()
     assert server.push("a", 2, [float("nan")] * 3).code == "not_finite"
     only(Recall, server.effects)

@@ -33,6 +33,7 @@ RESETS = {
     "return {seen}, {}, 3": r"its reset\(.*, not 3 values",
     "return {seen}, None": "reset.*(info is a dict|dictionary).*NoneType",
     "return {seen}[..., :1], {}": r"its reset\(\) returned an observation that does not fit its space .*: it has shape",
+    "return {seen} + numpy.nan, {}": r"its reset\(\) returned an observation with NaN or infinity in it: array",
 }
 STEPS = {
     "return self.nothing": r"fails when it is tried: AttributeError: .*nothing.* \(own_line.py, line \d+\)",
@@ -40,6 +41,7 @@ STEPS = {
     "return {seen}, 1.0, False, {}": r"its step\(action\) must return .*, not 4 values|expected 5, got 4",
     "return {seen}, {reward}, {end}, {end}, None": "step.*(info is a dict|dictionary).*NoneType",
     "return {seen}[..., :1], {reward}, {end}, {end}, {}": r"its step\(\) returned an observation that does not ",
+    "return {seen} - numpy.inf, {reward}, {end}, {end}, {}": r"its step\(\) returned an observation with NaN or inf",
     "return {seen}, None, {end}, {end}, {}": r"its step\(\) returned the reward None, which is no finite number",
     "return {seen}, {reward} / 0, {end}, {end}, {}": r"its step\(\) returned the reward \S*(inf|nan)|ZeroDivisionError",
 }
@@ -70,6 +72,16 @@ def test_the_part_with_the_bug_is_named(kind: str, method: str, bug: str, senten
     settings = {"environment.id": environment, "environment.wrapper": wrappers}
     with pytest.raises(SettingsError, match=f"^{flag}.*({sentence})"):
         check_run(with_settings(RunSpec(), settings, source="test"), imports=(), with_screen=False)
+
+
+def test_a_number_that_is_not_finite_is_found_inside_of_a_dict(folder: Path) -> None:
+    space = "gymnasium.spaces.Dict(a=gymnasium.spaces.Tuple([gymnasium.spaces.Box(0, 1, (1,))]), n=Discrete(2))"
+    reset = "lambda self, **_: ({'a': (numpy.full(1, numpy.nan, numpy.float32),), 'n': 1}, {})"
+    text = f"{LINE}\nfrom gymnasium.spaces import Discrete\nLine.observation_space = {space}\nLine.reset = {reset}\n"
+    (folder / "own_line.py").write_text(text)
+    run = with_settings(RunSpec(), {"environment.id": "own_line:Line"}, source="test")
+    with pytest.raises(SettingsError, match=r"its reset\(\) returned an observation with NaN or infinity in it: \{'a'"):
+        check_run(run, imports=(), with_screen=False)
 
 
 def test_parts_without_a_bug_pass(folder: Path) -> None:

@@ -225,8 +225,9 @@ def test_stop_ends_every_call_now_and_later() -> None:
     assert isinstance(fail.error, RunEnded)
     assert str(fail.error) == "the target is reached"
     assert client.phase is Phase.OVER
-    for ticket, effects in every_call(client, now=2.0):
-        assert effects == [Fail(ticket, fail.error)]
+    *others, (_, report) = every_call(client, now=2.0)
+    assert [effects for _, effects in others] == [[Fail(ticket, fail.error)] for ticket, _ in others]
+    assert kinds(report) == [messages.Report]
     assert client.receive(messages.Stop(reason="again"), now=2.0) == []
     assert client.receive(welcome(1), now=2.0) == []
     assert client.tick(now=30.0) == client.tick(now=1000.0) == []
@@ -239,6 +240,18 @@ def test_goodbye_is_sent_even_when_the_run_is_over() -> None:
     ticket, effects = client.leave("done", now=2.0)
     assert sent(effects) == [messages.Goodbye(request=ticket, reason="done")]
     assert resolved(client.receive(messages.Farewell(request=ticket), now=2.1)) == [ticket]
+
+
+def test_the_last_games_are_reported_even_when_the_run_is_over_and_never_when_the_worker_was_refused() -> None:
+    games = [Episode(3.0, 9, global_steps=90)]
+    client = joined_client()
+    client.receive(messages.Stop(reason="over"), now=1.0)
+    ticket, effects = client.report(games, {}, now=2.0)
+    assert sent(effects) == [messages.Report(request=ticket, sequence=1, episodes=tuple(games))]
+    assert resolved(client.receive(messages.Noted(request=ticket, sequence=1), now=2.1)) == [ticket]
+    refused = joined_client()
+    refused.receive(messages.Refused(request=0, code="bad_message", reason="no"), now=1.0)
+    assert isinstance(failure(refused.report(games, {}, now=2.0)[1]).error, RequestRefused)
 
 
 def test_its_repr_shows_phase_pushes_and_outstanding_requests() -> None:

@@ -317,8 +317,8 @@ class Verdicts:
         self._verdicts = list(verdicts)
         self.parameters, _ = remote(self._reply)
 
-    def push(self) -> None:
-        self.parameters.push_pull(torch.zeros(2), computed_on=newest(), steps=1)
+    def push(self, *, steps: int = 1) -> None:
+        self.parameters.push_pull(torch.zeros(2), computed_on=newest(), steps=steps)
 
     def _reply(self, message: ToServer, vector: bytes) -> tuple[ToWorker, bytes]:
         code = self._verdicts.pop(0) if len(self._verdicts) > 1 else self._verdicts[0]
@@ -332,10 +332,20 @@ def test_a_worker_gives_up_when_no_gradient_is_accepted_any_more() -> None:
     for _ in range(MOST_DISCARDED - 1):
         server.push()
     with pytest.raises(
-        RequestRefused, match=rf"because \({MOST_DISCARDED} pushes in a row were discarded\)"
+        RequestRefused, match=rf"because \({MOST_DISCARDED} unrolls in a row were discarded\)"
     ) as refused:
         server.push()
     assert refused.value.code == "not_finite"
+
+
+def test_one_bad_unroll_of_many_minibatches_ends_nobody() -> None:
+    """Its steps are counted with its first push."""
+    server = Verdicts("not_finite")
+    for _ in range(MOST_DISCARDED - 1):
+        for minibatch in range(MOST_DISCARDED + 1):
+            server.push(steps=0 if minibatch else 64)
+    with pytest.raises(RequestRefused):
+        server.push(steps=64)
 
 
 @pytest.mark.parametrize("verdict", ["applied", "duplicate"])

@@ -1,0 +1,103 @@
+"""Environments that return a number that nothing can be learned from, and what a run makes of them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from common.run_folder.jsonl import last_row
+from common.run_folder.paths import EPISODES, METRICS
+from common.run_folder.run_rows import MetricsRow
+from tests.integration.processes import Program, Programs, status_of, wait_for
+
+# Games of five steps; `BAD` says which of its rewards an environment returns instead of the true one.
+ENVIRONMENT = """
+import gymnasium, numpy, threading
+from gymnasium.spaces import Box, Discrete
+
+class Env(gymnasium.Env):
+    observation_space, action_space = Box(0, 1, (2,), numpy.float32), Discrete(2)
+    made = 0
+
+    def __init__(self):
+        self.number, self.steps = Env.made, 0
+        Env.made += 1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.np_random.random(2, numpy.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        self.steps += 1
+        reward = BAD(self) or float(action)
+        return self.np_random.random(2, numpy.float32), reward, self.t == 5, False, {}
+"""
+
+
+def begun(programs: Programs, folder: Path, bad: str, *flags: str) -> Program:
+    (folder / "games.py").write_text(ENVIRONMENT + f"\ndef BAD(env):\n    {bad}\n")
+    common = ("--workers", "1", "--no-web", "--run-dir", "run", "--seed", "1")
+    return programs.start("rl-cluster", "--environment", "games:Env", *common, *flags, folder=folder)
+
+
+def log_of_worker(folder: Path) -> str:
+    return (folder / "run" / "worker-0.log").read_text()
+
+
+@pytest.mark.parametrize("number", ["nan", "-inf", "1e30"])
+def test_one_bad_reward_costs_one_unroll_and_the_run_completes(programs: Programs, tmp_path: Path, number: str) -> None:
+    """The 501st step of an environment comes after random play, which takes 400 steps of each."""
+    once = f"return float('{number}') if env.steps == 501 and env.number == 2 else None"
+    cluster = begun(programs, tmp_path, once, "--max-steps", "4000")
+    assert cluster.wait() == 0, cluster.output
+    log = log_of_worker(tmp_path)
+    said = re.findall(r"games:Env: environment 2 of this worker returned the reward (\S+) in step \d of its game", log)
+    assert list(map(float, said)) == pytest.approx([float(number)], nan_ok=True)
+    status = last_row(tmp_path / "run" / METRICS, MetricsRow)
+    assert status is not None
+    assert (status.refused, status.ending) == ({}, "max_steps 4000 reached")
+    assert status.global_steps >= 4000
+    assert "died" not in cluster.output
+
+
+def test_a_run_in_which_no_unroll_is_sound_fails_and_names_the_environment(programs: Programs, tmp_path: Path) -> None:
+    cluster = begun(programs, tmp_path, "return float('nan') if env.steps > 1 else None", "--max-steps", "100000")
+    assert cluster.wait(within_seconds=180) not in (0, -6, -11), cluster.output
+    assert "games:Env: environment 0 of this worker returned the reward nan" in cluster.output
+
+
+def test_a_run_shorter_than_an_unroll_has_its_games_and_they_stand_where_they_ended(
+    programs: Programs, tmp_path: Path
+) -> None:
+    """One unroll of eight environments is 512 steps, and each 40 of them end eight games."""
+    cluster = begun(programs, tmp_path, "return None", "--max-steps", "100")
+    assert cluster.wait() == 0, cluster.output
+    games = [json.loads(line) for line in (tmp_path / "run" / EPISODES).read_text().splitlines()]
+    assert [game["global_steps"] for game in games] == [40 * (1 + number // 8) for number in range(96)]
+    status = last_row(tmp_path / "run" / METRICS, MetricsRow)
+    assert status is not None
+    assert (status.global_steps, status.episodes) == (512, 96)
+
+
+@pytest.mark.parametrize("asked", ["stop", "drain", "SIGTERM"])
+def test_a_worker_leaves_at_once_in_random_play_which_its_log_announces(
+    programs: Programs, tmp_path: Path, asked: str
+) -> None:
+    """Random play of these eight environments would take half an hour."""
+    (tmp_path / "games.py").write_text(
+        ENVIRONMENT + "\ndef BAD(env):\n    env.steps > 1 and threading.Event().wait(0.5)\n"
+    )
+    _, endpoint = programs.start_server("--environment", "games:Env")
+    worker = programs.start("rl-worker", "--server", endpoint, "--import", "games", "--name", "slow", folder=tmp_path)
+    wait_for(lambda: "random play measures what is normalized: 3,200 steps" in worker.output, program=worker)
+    if asked == "SIGTERM":
+        worker.process.terminate()
+    else:
+        programs.start("ps-ctl", asked, "--server", endpoint).wait()
+    assert worker.wait(within_seconds=15) == 0, worker.output
+    assert "random play ends" not in worker.output
+    if asked != "stop":
+        assert not any(one.alive for one in status_of(endpoint).workers)

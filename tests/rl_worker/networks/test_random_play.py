@@ -1,0 +1,50 @@
+"""Random play, which normalization begins with: announced, bounded in time, and without numbers that are not sound."""
+
+import math
+
+import pytest
+
+from common.errors import PsRlError
+from rl_worker.networks.normalization import SAMPLES, measure_normalization
+from rl_worker.networks.running_statistics import ReturnNormalization
+from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments
+
+
+def one_after_another(*rewards: float) -> ScriptedEnvironments:
+    return ScriptedEnvironments([Game(rewards, "terminated")])
+
+
+class Slow:
+    """A clock on which each look takes so long."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self._seconds = 0.0, seconds
+
+    def __call__(self) -> float:
+        self.now += self._seconds
+        return self.now
+
+
+def test_random_play_says_how_far_it_is_and_ends_in_time() -> None:
+    said: list[str] = []
+    returns = ReturnNormalization(discount=0.9, clip=0.0)
+    measure_normalization(returns, one_after_another(2.0), seed=0, say=said.append, clock=Slow(1.0))
+    assert said == [
+        "random play measures what is normalized: 3,200 steps, or those of 30 s",
+        *[f"random play: {seconds} of 3,200 steps after {seconds} s" for seconds in (5, 10, 15, 20, 25)],
+        "random play ends after 30 s: 30 steps have to do",
+    ]
+    assert float(returns.count) == 30
+
+
+def test_random_play_leaves_out_steps_that_are_not_sound() -> None:
+    returns = ReturnNormalization(discount=0.9, clip=0.0)
+    measure_normalization(returns, one_after_another(2.0, math.nan, math.inf, 2.0), seed=0)
+    assert float(returns.count) == SAMPLES / 2
+    assert all(buffer.isfinite().all() for buffer in returns.buffers())
+
+
+def test_an_environment_without_a_sound_step_is_named_by_random_play() -> None:
+    returns = ReturnNormalization(discount=0.9, clip=0.0)
+    with pytest.raises(PsRlError, match="random play has no sound step: environment 0 always returns the reward nan"):
+        measure_normalization(returns, one_after_another(math.nan), seed=0)

@@ -1,0 +1,186 @@
+"""An unroll with a number that nothing can be learned from is dropped, whole, and hurts nothing after it."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from common.errors import PsRlError
+from common.protocol.messages import Episode
+from rl_worker.algorithms.self_imitation import SelfImitation
+from rl_worker.environments.interface import Stepped
+from rl_worker.environments.lost_games import LostGames
+from rl_worker.environments.spaces import ObservationSpace
+from rl_worker.networks.running_statistics import ReturnNormalization, observe
+from rl_worker.rollouts import MOST_DROPPED, RolloutCollector
+from rl_worker.unsound_numbers import MOST_REWARD, unsound_observation, unsound_step
+from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
+
+NAN, INF = math.nan, math.inf
+
+
+def rewards(*of_game: float, end: str = "terminated") -> Game:
+    return Game(of_game, end)  # type: ignore[arg-type]
+
+
+class Blinking(ScriptedEnvironments):
+    """Shows this number, once, in row 1 after so many steps of all rows; 0: when they are reset."""
+
+    def __init__(self, *scripts: list[Game], number: float, step: int, is_final: bool = False) -> None:
+        super().__init__(*scripts)
+        self.description = {"environment": "my_pkg:Blinking"}
+        self._number, self._step, self._is_final, self._steps = number, step, is_final, 0
+
+    def reset(self, seed: int) -> NDArray[Any]:
+        return self._shown(super().reset(seed))
+
+    def step(self, actions: NDArray[Any]) -> Stepped:
+        self._steps += 1
+        stepped = super().step(actions)
+        self._shown(stepped.final_observations if self._is_final else stepped.observations)
+        return stepped
+
+    def _shown(self, seen: Any) -> Any:
+        if self._steps == self._step:
+            seen[1, 2] = self._number
+        return seen
+
+
+class Watched:
+    """A collector, and what it warned of."""
+
+    def __init__(self, environments: ScriptedEnvironments | LostGames, unroll_length: int = 3) -> None:
+        self.warnings: list[str] = []
+        self.actor = ScriptedActor()
+        self.collector = RolloutCollector(
+            environments, self.actor, unroll_length=unroll_length, discount=0.9, seed=0, warn=self.warnings.append
+        )
+
+
+def one_bad_reward(number: float) -> ScriptedEnvironments:
+    """Two rows of games of four steps; the second reward of the second row's second game is this number."""
+    good = rewards(1, 2, 3, 4)
+    environments = ScriptedEnvironments([good], [good, rewards(1, number, 3, 4), good, good, good])
+    environments.description = {"environment": "my_pkg:Bad"}
+    return environments
+
+
+@pytest.mark.parametrize("number", [NAN, INF, -INF, 10 * MOST_REWARD])
+def test_an_unroll_with_such_a_reward_is_dropped_and_the_sentence_says_where_it_was(number: float) -> None:
+    watched = Watched(one_bad_reward(number))
+    first = watched.collector.collect().observations[:, 0, 1:].tolist()
+    second = watched.collector.collect()
+    assert first == [[0, 0], [0, 1], [0, 2], [0, 3]]
+    assert second.observations[:, 0, 1:].tolist() == [[1, 2], [1, 3], [2, 0], [2, 1]], "steps 4 to 6 are missing"
+    assert second.rewards.isfinite().all()
+    assert watched.collector.dropped == 1
+    (warning,) = watched.warnings
+    assert warning.startswith(
+        f"my_pkg:Bad: environment 1 of this worker returned the reward {number:g} in step 2 of its game: the unroll"
+    )
+    assert warning.endswith("(1 dropped so far)")
+
+
+@pytest.mark.parametrize("number", [NAN, INF])
+@pytest.mark.parametrize("step", [0, 2])
+def test_an_observation_that_is_not_finite_reaches_no_actor(number: float, step: int) -> None:
+    endless = [rewards(*[0.0] * 100)]
+    watched = Watched(Blinking(endless, endless, number=number, step=step))
+    unroll = watched.collector.collect()
+    assert unroll.observations[:, 1, 2].tolist() == [3, 4, 5, 6]
+    assert torch.cat(watched.actor.looks).isfinite().all()
+    when = "in step 2 of its game" if step else "when it was reset"
+    (warning,) = watched.warnings
+    assert warning.startswith(
+        f"my_pkg:Blinking: environment 1 of this worker returned an observation that holds {number:g} {when}: "
+    )
+
+
+def test_the_last_observation_of_a_game_that_was_cut_off_counts_too() -> None:
+    cut = [rewards(0, 0, end="truncated")]
+    watched = Watched(Blinking([rewards(*[0.0] * 100)], cut, number=NAN, step=2, is_final=True))
+    unroll = watched.collector.collect()
+    assert watched.collector.dropped == 1
+    assert all(cut_off.observations.isfinite().all() for cut_off in unroll.cut_offs)
+
+
+def test_the_last_observation_of_a_game_that_goes_on_is_not_looked_at() -> None:
+    nothing = np.zeros(2, dtype=np.bool_)
+    seen = np.zeros((2, 3), np.float32)
+    assert unsound_step(Stepped(seen, np.zeros(2, np.float32), ~nothing, nothing, np.full_like(seen, NAN))) is None
+
+
+def test_bytes_are_always_sound() -> None:
+    assert unsound_observation(np.zeros((2, 3), np.uint8)) is None
+
+
+def test_games_with_a_part_in_a_dropped_unroll_are_not_reported_and_later_ones_are() -> None:
+    """
+    Unrolls are steps 1 to 3, 4 to 6 (dropped) and so on; games are steps 1 to 4, 5 to 8, 9 to 12. The server has
+    counted no steps of the first two games of both rows that it could ascribe to them.
+    """
+    watched = Watched(one_bad_reward(NAN))
+    reported: list[Episode] = []
+    for _ in range(3):  # steps 1 to 3, 7 to 9, 10 to 12
+        watched.collector.collect()
+        reported += watched.collector.take_episodes()
+    assert reported == [Episode(10.0, 4)] * 2
+
+
+def test_a_lost_game_with_such_a_reward_is_dropped_as_well() -> None:
+    lost = [rewards(-1, NAN), rewards(-1, -1)]
+    watched = Watched(LostGames(ScriptedEnvironments(lost, lost), reward=-7.0), unroll_length=2)
+    assert watched.collector.collect().rewards.tolist() == [[-1, -1], [-7, -7]]
+    assert watched.collector.dropped == 1
+
+
+def test_an_environment_without_a_sound_game_ends_the_worker_and_is_named() -> None:
+    broken = ScriptedEnvironments([rewards(0, NAN)], [rewards(0, 0)])
+    broken.description = {"environment": "my_pkg:Broken"}
+    watched = Watched(broken)
+    with pytest.raises(PsRlError, match=r"^my_pkg:Broken: environment 0 .* reward nan in step 2 .* last 20 unrolls"):
+        watched.collector.collect()
+    assert watched.collector.dropped == MOST_DROPPED
+    assert len(watched.warnings) == 2, "the 1st and the 10th"
+
+
+def test_the_statistics_of_rewards_begin_anew_behind_the_gap() -> None:
+    watched = Watched(one_bad_reward(NAN))
+    returns = ReturnNormalization(discount=0.5, clip=0.0)
+    counted = []
+    for _ in range(2):
+        unroll = watched.collector.collect()
+        observe(returns, unroll.observations[:-1], unroll.rewards, unroll.continues, follows=not unroll.follows_dropped)
+        counted.append(float(returns.take_added()["total"]))
+    # The rewards of each row are 1 2 3, and behind the gap 3 4 of one game and 1 of the next.
+    assert counted == [2 * (1 + 2.5 + 4.25), 2 * (3 + 5.5 + 1)]
+
+
+def test_self_imitation_forgets_what_lies_before_the_gap() -> None:
+    """Otherwise the end of the second game would be that of the first one's steps."""
+    watched = Watched(one_bad_reward(NAN))
+    memory = SelfImitation(64, discount=1.0, seed=0)
+    for _ in range(2):
+        unroll = watched.collector.collect()
+        unroll.recorded["values"].zero_()
+        memory.remember(unroll, unroll.rewards)
+    drawn = memory.draw(1)
+    assert drawn is not None
+    found = {memory.draw(1)[1].returns.item() for _ in range(200)}  # type: ignore[index]
+    assert found == {7.0, 4.0}
+
+
+class Pixels(ScriptedEnvironments):
+    observations = ObservationSpace((3,), np.dtype(np.uint8))
+
+    def _observations(self) -> NDArray[Any]:
+        return super()._observations().astype(np.uint8)
+
+
+def test_a_bad_reward_beside_bytes_is_found() -> None:
+    watched = Watched(Pixels([rewards(0, NAN, 0, 0, 0, 0)]))
+    assert watched.collector.collect().observations.dtype == torch.uint8
+    assert watched.collector.dropped == 1
