@@ -19,7 +19,7 @@ from common.errors import PsRlError
 from common.protocol.messages import Episode
 from rl_worker.environments.interface import Environments, Stepped
 from rl_worker.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, Observations
-from rl_worker.unsound_numbers import Unsound, finite, made_sound, unsound_observation, unsound_step
+from rl_worker.unsound_numbers import finite, made_sound, unsound_observation, unsound_step
 
 MOST_DROPPED = 20  # unrolls in a row; the environment has no sound game any more
 LOGGED = {10**power for power in range(12)}  # which of the dropped unrolls are in the log
@@ -211,7 +211,7 @@ class RolloutCollector:
         observations = self._environments.reset(seed)
         if (unsound := unsound_observation(observations)) is None:
             return observations
-        self._note(unsound, "when it was reset")
+        self._fault = unsound.sentence(self._environments, steps=-1)
         return finite(observations)
 
     def _step(self, t: int) -> Stepped:
@@ -219,12 +219,9 @@ class RolloutCollector:
         stepped = self._environments.step(self._actions[t].numpy())
         if (unsound := unsound_step(stepped)) is None:
             return stepped
-        self._note(unsound, f"in step {self._games.lengths[unsound.row] + 1} of its game")
+        steps = self._games.lengths[unsound.row]
+        self._fault = self._fault or unsound.sentence(self._environments, steps=steps)
         return made_sound(stepped)
-
-    def _note(self, unsound: Unsound, when: str) -> None:
-        name = self._environments.description.get("environment", "the environment")
-        self._fault = self._fault or f"{name}: environment {unsound.row} of this worker returned {unsound.what} {when}"
 
     def _decide(self, t: int) -> Decision:
         made_from = (self._observations[t], self._state, self._starts[t])

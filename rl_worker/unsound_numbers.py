@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rl_worker.environments.interface import Stepped
+from rl_worker.environments.interface import Environments, Stepped
 from rl_worker.environments.spaces import Observations
 
 MOST_REWARD = 1e10  # either way; float32 holds no sums of the squares of returns far above it
@@ -21,6 +21,12 @@ class Unsound:
 
     row: int  # of the environment
     what: str  # "the reward nan", "an observation that holds inf"
+
+    def sentence(self, environments: Environments, *, steps: int) -> str:
+        """`steps`: of the game, before this one; -1 when it was reset."""
+        name = environments.description.get("environment", "the environment")
+        when = "when it was reset" if steps < 0 else f"in step {steps + 1} of its game"
+        return f"{name}: environment {self.row} returned {self.what} {when}"
 
 
 def unsound_step(stepped: Stepped) -> Unsound | None:

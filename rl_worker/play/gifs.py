@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from common.errors import PsRlError
 from common.protocol.messages import Episode
 from common.run_folder.paths import gif_name
 from rl_worker.algorithms.algorithm import Algorithm
@@ -39,7 +40,7 @@ class GifRecorder:
         """
         Count ended episodes; after each `every_episodes` of them record a game with weights [P] to FOLDER/game-T.gif.
 
-        If the file cannot be written, a warning is logged and training continues.
+        If the file cannot be written, or the game has a bad number, a warning is logged and training continues.
         """
         before, self._episodes = self._episodes, self._episodes + len(episodes)
         if self._episodes // self._every_episodes == before // self._every_episodes:
@@ -53,3 +54,5 @@ class GifRecorder:
             record_gif(agent, environments, path, greedy=False, seed=self._seed + self._episodes)
         except OSError as error:
             log.warning("%s: cannot be written, training continues without it: %s", path, error.strerror or error)
+        except PsRlError as error:
+            log.warning("%s: no game was recorded, training continues without it: %s", path, error)

@@ -6,8 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common.errors import PsRlError
 from rl_worker.environments.interface import Environments, Stepped
 from rl_worker.rollouts import Decision, State
+from rl_worker.unsound_numbers import unsound_observation, unsound_step
 
 
 class Plays(Protocol):
@@ -25,7 +27,11 @@ class Player:
         self._actor = actor
         self._environments = environments
         self._greedy = greedy
-        self._observations = torch.from_numpy(environments.reset(seed))
+        self._steps = np.zeros(environments.count, np.int64)  # of the games in progress
+        first = environments.reset(seed)
+        if (unsound := unsound_observation(first)) is not None:
+            raise PsRlError(f"{unsound.sentence(environments, steps=-1)}: it cannot be played")
+        self._observations = torch.from_numpy(first)
         self._state = actor.initial_state(environments.count)
         self._starts = torch.ones(environments.count, dtype=torch.bool)
 
@@ -39,8 +45,13 @@ class Player:
         return self._actor.act(*self.grounds, greedy=self._greedy)
 
     def take(self, decision: Decision) -> Stepped:
-        """Step every environment once."""
+        """Step every environment once. Raises PsRlError for a number without which no game has a score."""
         stepped = self._environments.step(decision.actions.cpu().numpy())
+        if (unsound := unsound_step(stepped)) is not None:
+            sentence = unsound.sentence(self._environments, steps=self._steps[unsound.row])
+            raise PsRlError(f"{sentence}: the game has no score")
+        ended = np.logical_or(stepped.terminated, stepped.truncated)
+        self._steps = np.where(ended, 0, self._steps + 1)
         self._observations, self._state = torch.from_numpy(stepped.observations), decision.state
-        self._starts = torch.from_numpy(np.logical_or(stepped.terminated, stepped.truncated))
+        self._starts = torch.from_numpy(ended)
         return stepped

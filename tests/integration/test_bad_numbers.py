@@ -54,7 +54,7 @@ def test_one_bad_reward_costs_one_unroll_and_the_run_completes(programs: Program
     cluster = begun(programs, tmp_path, once, "--max-steps", "4000")
     assert cluster.wait() == 0, cluster.output
     log = log_of_worker(tmp_path)
-    said = re.findall(r"games:Env: environment 2 of this worker returned the reward (\S+) in step \d of its game", log)
+    said = re.findall(r"games:Env: environment 2 returned the reward (\S+) in step \d of its game", log)
     assert list(map(float, said)) == pytest.approx([float(number)], nan_ok=True)
     status = last_row(tmp_path / "run" / METRICS, MetricsRow)
     assert status is not None
@@ -66,7 +66,7 @@ def test_one_bad_reward_costs_one_unroll_and_the_run_completes(programs: Program
 def test_a_run_in_which_no_unroll_is_sound_fails_and_names_the_environment(programs: Programs, tmp_path: Path) -> None:
     cluster = begun(programs, tmp_path, "return float('nan') if env.steps > 1 else None", "--max-steps", "100000")
     assert cluster.wait(within_seconds=180) not in (0, -6, -11), cluster.output
-    assert "games:Env: environment 0 of this worker returned the reward nan" in cluster.output
+    assert "games:Env: environment 0 returned the reward nan" in cluster.output
 
 
 def test_a_run_shorter_than_an_unroll_has_its_games_and_they_stand_where_they_ended(

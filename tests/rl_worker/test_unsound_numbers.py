@@ -79,7 +79,7 @@ def test_an_unroll_with_such_a_reward_is_dropped_and_the_sentence_says_where_it_
     assert watched.collector.dropped == 1
     (warning,) = watched.warnings
     assert warning.startswith(
-        f"my_pkg:Bad: environment 1 of this worker returned the reward {number:g} in step 2 of its game: the unroll"
+        f"my_pkg:Bad: environment 1 returned the reward {number:g} in step 2 of its game: the unroll"
     )
     assert warning.endswith("(1 dropped so far)")
 
@@ -94,9 +94,7 @@ def test_an_observation_that_is_not_finite_reaches_no_actor(number: float, step:
     assert torch.cat(watched.actor.looks).isfinite().all()
     when = "in step 2 of its game" if step else "when it was reset"
     (warning,) = watched.warnings
-    assert warning.startswith(
-        f"my_pkg:Blinking: environment 1 of this worker returned an observation that holds {number:g} {when}: "
-    )
+    assert warning.startswith(f"my_pkg:Blinking: environment 1 returned an observation that holds {number:g} {when}: ")
 
 
 def test_the_last_observation_of_a_game_that_was_cut_off_counts_too() -> None:
