@@ -5,6 +5,7 @@ first peer is served.
 
 import logging
 import secrets
+import shlex
 from typing import Any
 
 import msgspec
@@ -110,7 +111,8 @@ def _taken_over_run(
     if served is not None and served.run_id not in ("", run.lineage.run_id):
         raise SettingsError(
             f"{storage.folder}: holds run {run.lineage.run_id}, but {run.primary} now serves run {served.run_id}: to "
-            f"follow it, take another --run-dir; to continue the run held here: ps-server --resume {storage.folder}"
+            "follow it, take another --run-dir; to continue the run held here: "
+            f"ps-server --resume {shlex.quote(str(storage.folder))}"
         )
     log.warning(
         "run %s was taken over from %s and continues here; to follow a new run there, give another --run-dir",

@@ -87,7 +87,7 @@ class Page:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def index(self, _: web.Request) -> web.Response:
-        return web.Response(text=(static_folder() / "index.html").read_text(), content_type="text/html")
+        return web.Response(text=(static_folder() / "index.html").read_text(encoding="utf-8"), content_type="text/html")
 
     async def static(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]

@@ -145,7 +145,7 @@ def write_address(path: Path, address: str) -> None:
     """For the owner alone: the address has the token in it. Whole, or not at all."""
     unfinished = replacement_of(path)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(address)
     unfinished.replace(path)
 

@@ -39,7 +39,7 @@ def bytes_in_use() -> int:
 def memory_of_this_process() -> dict[str, int]:
     """Resident bytes now and at most so far, by field of the server's status; {} on other systems."""
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:
         return {}
     values = dict(line.split(":", 1) for line in lines)

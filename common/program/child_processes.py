@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from common.errors import SettingsError
+from common.program.start import places_beside_installed
 
 PR_SET_PDEATHSIG = 1
 KILLED_SECONDS = 5.0  # for a killed child to be gone
@@ -138,6 +139,12 @@ def end_all(children: Sequence[Child], *, within_seconds: float) -> None:
         child.end(within_seconds=max(0.0, end - time.monotonic()))
 
 
+def child_environment() -> dict[str, str]:
+    """Environment variables of a Python child: it finds the modules that this process finds, and speaks UTF-8."""
+    places = [*places_beside_installed(), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(places), "PYTHONIOENCODING": "utf-8:backslashreplace"}
+
+
 def rl_eval_command(flags: Sequence[str]) -> list[str]:
     """The words that start the `rl-eval` beside this program, which no program but rl-worker's may import."""
     return [sys.executable, "-P", "-c", RL_EVAL, *flags]  # -P: no imports from the working folder
@@ -149,7 +156,7 @@ def _start(module: str, arguments: Sequence[str], output: IO[bytes] | int) -> su
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        env=child_environment() | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         start_new_session=True,  # the terminal sends Ctrl-C to the parent alone, which ends the run in order
         preexec_fn=die_with_parent,
     )

@@ -1,12 +1,14 @@
 """
 Standard output and standard error that cannot be written: a pipe whose reader has left, or a full disk.
 
-Such output is dropped and counted. It never ends a program, nor leaves a traceback. A program that serves others does
-not wait for output either, say for a reader that has stopped or a disk that hangs.
+Such output is dropped and counted. It never ends a program, nor leaves a traceback. A character that the terminal's
+encoding lacks is written as its number. A program that serves others does not wait for output either, say for a reader
+that has stopped or a disk that hangs.
 """
 
 import contextlib
 import errno
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -148,4 +150,6 @@ def never_wait_for_output() -> None:
 
 def _lenient(stream: TextIO | None) -> Any:
     """None stays None: a program may be started without the stream."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
     return stream if stream is None or isinstance(stream, LenientStream) else LenientStream(stream)

@@ -9,6 +9,7 @@ import gc
 import importlib
 import os
 import sys
+import sysconfig
 from typing import NoReturn
 
 
@@ -43,6 +44,21 @@ def working_folder_last() -> None:
     elsewhere = [place for place in sys.path if os.path.realpath(place) != here] if here else sys.path
     if len(elsewhere) < len(sys.path):
         sys.path[:] = [*elsewhere, here]
+
+
+def places_beside_installed() -> list[str]:
+    """
+    The places that this process imports from, without Python's own, installed packages and the working folder.
+
+    Among them is the folder of a script, and what a program has added to sys.path.
+    """
+    installed = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts"))
+    here = working_folder()
+    return [
+        place
+        for place in sys.path
+        if os.path.exists(place) and not place.startswith(installed) and os.path.realpath(place) != here
+    ]
 
 
 def find_in_working_folder() -> None:

@@ -35,7 +35,7 @@ class WebPage:
             if time.monotonic() > deadline:
                 return f"page: its address will be in {self._file}"
             self._child.wait(within_seconds=POLL_SECONDS)
-        return f"page: {self._file.read_text()}"
+        return "page: " + self._file.read_text(encoding="utf-8")
 
     def end(self) -> None:
         """Send SIGTERM, and SIGKILL if it has not left soon."""

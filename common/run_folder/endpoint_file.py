@@ -15,14 +15,14 @@ from common.run_folder.paths import replacement_of
 def write_endpoint(path: Path, address: str) -> None:
     """Raises OSError."""
     beside = replacement_of(path)
-    beside.write_text(address + "\n")
+    beside.write_text(address + "\n", encoding="utf-8")
     beside.replace(path)
 
 
 def read_endpoint(path: Path) -> str:
     """HOST:PORT; "" while no server serves, or the file cannot be read, or is another one."""
     try:
-        address = path.read_text().strip()
+        address = path.read_text(encoding="utf-8").strip()
         check_address(str(path), address)
     except (OSError, UnicodeDecodeError, SettingsError):
         return ""

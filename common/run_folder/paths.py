@@ -7,6 +7,7 @@ even if they start in the same second.
 
 import itertools
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -166,7 +167,8 @@ def claim_run_folder(folder: Path) -> None:
         (folder / SETTINGS).touch(exist_ok=False)
     except FileExistsError:
         raise SettingsError(
-            f"--run-dir {folder}: holds a run already; take another, or continue it: rl-cluster --resume {folder}"
+            f"--run-dir {folder}: holds a run already; take another, or continue it: "
+            f"rl-cluster --resume {shlex.quote(str(folder))}"
         ) from None
     except OSError as error:
         raise SettingsError(f"--run-dir {folder}: cannot be written to: {error.strerror}") from error

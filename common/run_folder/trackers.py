@@ -6,6 +6,7 @@ The files of the run are the queue. A tracker that fails, hangs or cannot be rea
 rows later. Which rows those are, ps_track decides.
 """
 
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -69,4 +70,5 @@ def _ending(name: TrackerName, child: Child, folder: Path, *, is_done: bool) -> 
     if is_done and child.exit_status == 0:
         return f"{name}: {child.last_line()}"
     why = child.cause_of_death() if is_done else f"its last rows were not sent in time (its log: {child.log})"
-    return f"{name}: {why}. The rest of the run is sent by: python -m ps_track {folder} --track {name}"
+    where = shlex.quote(str(folder))
+    return f"{name}: {why}. The rest of the run is sent by: python -m ps_track {where} --track {name}"

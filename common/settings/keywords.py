@@ -6,7 +6,10 @@ The name of an argument is that of the flag, with underscores. run_settings.py c
 
 import difflib
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
+
+import msgspec
 
 from common.errors import SettingsError
 from common.protocol.names import as_text
@@ -24,12 +27,39 @@ def keywords_of(run: RunSpec) -> dict[str, Any]:
     return {keyword_of(setting): value for setting, value in flat_settings(run.to_dict()).items()}
 
 
+def plain(keywords: Mapping[str, Any], *, source: str) -> dict[str, Any]:
+    """
+    The keywords with values as a file has them: numbers of numpy and torch, arrays, paths and enums become plain ones.
+
+    Raises SettingsError that names `source` and the first keyword whose value is an object of another kind.
+    """
+    values: dict[str, Any] = {}
+    for keyword, value in keywords.items():
+        try:
+            values[keyword] = msgspec.to_builtins(value, enc_hook=_plain)
+        except (NotImplementedError, TypeError) as error:
+            raise SettingsError(
+                f"{source}: {as_text(keyword)} is {as_text(repr(value))}; a setting is a number, a text or a list of "
+                "these, and a part of your own its import path, such as my_env:Env"
+            ) from error
+    return values
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    if hasattr(value, "tolist") and not isinstance(value, type):
+        return value.tolist()
+    raise NotImplementedError
+
+
 def with_keywords(run: RunSpec, keywords: Mapping[str, Any], *, source: str) -> tuple[RunSpec, dict[str, Any]]:
     """
     The run with these settings, and the settings alone, flat.
 
     `algorithm` and `optimizer` decide which other keywords there are. Raises SettingsError that names `source`.
     """
+    keywords = plain(keywords, source=source)
     sections = {f"{section}.name": keywords[section] for section in NAMED_SECTIONS if section in keywords}
     settings = {keyword_of(key): key for key in flat_settings(with_settings(run, sections, source=source).to_dict())}
     for keyword in keywords:

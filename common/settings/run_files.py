@@ -24,7 +24,7 @@ def presets() -> list[str]:
 
 def what_preset_is(name: str) -> str:
     """The first sentence of its file."""
-    lines = (_preset_folder() / f"{name}.toml").read_text().splitlines()
+    lines = (_preset_folder() / f"{name}.toml").read_text(encoding="utf-8").splitlines()
     comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
     sentences = re.split(r"(?<=\.) (?=[A-Z])", " ".join(line.removeprefix("#").strip() for line in comment))
     return sentences[0]
@@ -36,14 +36,14 @@ def load_preset(name: str) -> RunSpec:
         near = difflib.get_close_matches(name, presets(), n=1, cutoff=0.5)
         meant = f"did you mean {near[0]}? There are" if near else "there are"
         raise SettingsError(f"--preset {name}: no such preset; {meant} {', '.join(presets())}")
-    settings = tomllib.loads((_preset_folder() / f"{name}.toml").read_text())
+    settings = tomllib.loads((_preset_folder() / f"{name}.toml").read_text(encoding="utf-8"))
     return run_from_dict({"preset": name, **settings}, source=f"preset {name}")
 
 
 def load_config(path: Path) -> RunSpec:
     """The run specification in a TOML file. Raises SettingsError that names the file."""
     try:
-        settings = tomllib.loads(path.read_text())
+        settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SettingsError(f"--config {path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -56,7 +56,7 @@ def load_config(path: Path) -> RunSpec:
 def settings_as_written(path: Path) -> dict[str, Any]:
     """The settings in a run.toml, unchecked, because another version may have written them; empty if unreadable."""
     with contextlib.suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return without_staleness(tomllib.loads(path.read_text()))
+        return without_staleness(tomllib.loads(path.read_text(encoding="utf-8-sig")))
     return {}
 
 

@@ -111,7 +111,7 @@ class _RecordFiles:
     def note_spec(self, spec: RunSpec) -> None:
         try:
             beside = self._folder / f".{SETTINGS}.tmp"  # a reader finds the old file or the new one
-            beside.write_text(spec.to_toml())
+            beside.write_text(spec.to_toml(), encoding="utf-8")
             beside.replace(self._folder / SETTINGS)
             self._begin_summaries(spec)
         except OSError as error:

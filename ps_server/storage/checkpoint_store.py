@@ -8,6 +8,7 @@ either seen by the next life, or durable for nobody; and a server that was repla
 """
 
 import logging
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -37,7 +38,7 @@ class CheckpointStore:
     def check_unused(self) -> None:
         """Raises SettingsError when the store holds a run."""
         if stored_in(self._store):
-            raise SettingsError(f"{self.url}: holds a run; take another place, or --resume {self.url}")
+            raise SettingsError(f"{self.url}: holds a run; take another place, or --resume {shlex.quote(self.url)}")
 
     def lineage(self) -> Lineage | None:
         """That of the newest life; None in an empty store. Raises StoreError."""

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import PsRlError, SettingsError
-from common.program.child_processes import Child, rl_eval_command
+from common.program.child_processes import Child, child_environment, rl_eval_command
 from common.run_folder.checkpoint_folder import checkpoints_of
 from common.run_folder.endpoint_file import read_endpoint
 from common.run_folder.jsonl import last_row, rows_in
@@ -200,7 +200,9 @@ class Run:
             flags += ["--json", str(path), *(["--greedy"] if greedy else [])]
             flags += [] if epsilon is None else ["--epsilon", str(epsilon)]
             flags += ["--import", *imports] if imports else []
-            done = subprocess.run(rl_eval_command(flags), capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                rl_eval_command(flags), capture_output=True, encoding="utf-8", check=False, env=child_environment()
+            )
             if done.returncode:
                 raise PsRlError((done.stderr.strip().splitlines() or ["rl-eval failed"])[-1])
             return msgspec.json.decode(path.read_bytes(), type=Result)

@@ -11,7 +11,7 @@ from typing import Any
 
 from common.program.flags import starting_run, typed_flags
 from common.run_folder.paths import make_run_folder
-from common.settings.keywords import with_keywords
+from common.settings.keywords import plain, with_keywords
 from common.settings.run_settings import flags_for
 from rl_worker.api.run import Run
 from rl_worker.local.cluster import ClusterSettings
@@ -35,12 +35,12 @@ def train(preset: str | None = None, *, workers: int = 2, **settings: Any) -> Ru
     The run ends at its own limit, with `stop`, at the end of a `with` block, by a KeyboardInterrupt in an iteration or
     `wait`, and with this process. Raises SettingsError that names what makes no sense.
     """
+    settings = plain(settings | {"preset": preset, "workers": workers}, source="train")
     program = {field.name for field in fields(ClusterSettings)} - OF_THE_TERMINAL
-    given = {name: value for name, value in settings.items() if name in program}
-    start = {"preset": preset} | {name: settings[name] for name in OF_THE_START if name in settings}
-    start = {name: value for name, value in start.items() if value is not None}
+    given = {name: _typed(name, value) for name, value in settings.items() if name in program and value is not None}
+    start = {name: settings[name] for name in OF_THE_START if settings.get(name) is not None}
     of_run = {name: value for name, value in settings.items() if name not in {*program, *OF_THE_START}}
-    cluster = ClusterSettings(workers=workers, **{name: _typed(name, value) for name, value in given.items()})
+    cluster = ClusterSettings(**given)
     typed = typed_flags(_flags(start | of_run | {"resume": cluster.resume}))
     run, _, _ = starting_run(typed)
     spec, changed = with_keywords(run, of_run, source="train")
@@ -49,7 +49,7 @@ def train(preset: str | None = None, *, workers: int = 2, **settings: Any) -> Ru
     )
     place = {"resume": folder} if cluster.resume else {"run_dir": folder}
     rest = {name: value for name, value in given.items() if name not in ("run_dir", "resume")}
-    flags = [*_flags(start | place | {"workers": workers} | rest), "--no-web", *flags_for(changed)]
+    flags = [*_flags(start | place | rest), "--no-web", *flags_for(changed)]
     return Run.started(folder.absolute(), flags)
 
 
@@ -57,7 +57,9 @@ def _typed(name: str, value: Any) -> Any:
     """The value as ClusterSettings has it."""
     if name in ("run_dir", "resume"):
         return Path(value)
-    return tuple(value) if isinstance(value, list) else value
+    if name in ("track", "hook", "imports"):
+        return (value,) if isinstance(value, str) else tuple(value)
+    return value
 
 
 def _flags(settings: Mapping[str, Any]) -> list[str]:

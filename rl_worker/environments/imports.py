@@ -52,6 +52,11 @@ def import_named(module: str, *, flag: str) -> Any:
         raise SettingsError(
             f"{flag}: {module} is not a module name; give one that `import` takes, such as my_pkg.games"
         )
+    if module == "__main__":
+        raise SettingsError(
+            f"{flag}: __main__ is the program that was started, and workers are other programs; move this part into a "
+            "module of its own, such as my_parts.py beside your script, and name it as my_parts:NAME"
+        )
     find_in_working_folder()
     try:
         return importlib.import_module(module)

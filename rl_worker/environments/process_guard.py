@@ -73,7 +73,7 @@ def _marked(mark: bytes) -> list[Path]:
 
 def _shared_memory_of(process: Path) -> set[str]:
     try:
-        lines = (process / "maps").read_text(errors="replace").splitlines()
+        lines = (process / "maps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return set()
     return {line[line.index("/") :] for line in lines if SHARED_MEMORY in line and not line.endswith(" (deleted)")}

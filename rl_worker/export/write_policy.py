@@ -38,8 +38,8 @@ def write_policy(
                 global_steps=steps,
                 minutes=minutes,
             )
-            (folder / SETTINGS).write_text(trained.run.to_toml())
-            (folder / CARD).write_text(card)
+            (folder / SETTINGS).write_text(trained.run.to_toml(), encoding="utf-8")
+            (folder / CARD).write_text(card, encoding="utf-8")
             write_receipt(folder / RECEIPT, receipt)
             if has_onnx:
                 write_onnx(folder / ONNX, network, environments.observations)

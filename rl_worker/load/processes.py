@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from common.errors import PsRlError
-from common.program.child_processes import die_with_parent, how_it_ended
+from common.program.child_processes import child_environment, die_with_parent, how_it_ended
 from rl_worker.load.workload import Joined, Progress, Pushed, Report, Workload
 
 ANSWER_SECONDS = 30.0  # beyond the time that the workers have
@@ -35,7 +35,8 @@ class LoadProcesses:
                 [sys.executable, "-P", "-c", "from rl_worker.__main__ import load_process; load_process()"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                text=True,
+                encoding="utf-8",
+                env=child_environment(),
                 preexec_fn=die_with_parent,
             )
             self._processes.append(process)

@@ -198,7 +198,7 @@ def _prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:
     if settings.resume is not None:
         return settings.resume, ["--resume", str(settings.resume), "--new-code", *flags_for(flags.overrides)]
     folder = _run_folder(settings, run)
-    (folder / SETTINGS).write_text(run.to_toml())
+    (folder / SETTINGS).write_text(run.to_toml(), encoding="utf-8")
     return folder, ["--config", str(folder / SETTINGS), "--run-dir", str(folder)]
 
 

@@ -25,7 +25,7 @@ def usable_cores(*, membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> int
 def _limits(membership: Path, groups: Path) -> Iterator[float]:
     """Cores by the limits of this process's control groups."""
     try:
-        lines = membership.read_text().splitlines()
+        lines = membership.read_text(encoding="utf-8").splitlines()
     except OSError:
         return
     for line in lines:
@@ -46,12 +46,12 @@ def _limits_above(mounted: Path, path: str, limit_of: Callable[[Path], float]) -
 
 
 def _limit_of_version_2(group: Path) -> float:
-    quota, period = (group / "cpu.max").read_text().split()
+    quota, period = (group / "cpu.max").read_text(encoding="utf-8").split()
     return float(int(quota) / int(period))  # "max" raises ValueError
 
 
 def _limit_of_version_1(group: Path) -> float:
-    quota = int((group / "cpu.cfs_quota_us").read_text())
+    quota = int((group / "cpu.cfs_quota_us").read_text(encoding="utf-8"))
     if quota <= 0:
         raise ValueError("no limit")
-    return quota / int((group / "cpu.cfs_period_us").read_text())
+    return quota / int((group / "cpu.cfs_period_us").read_text(encoding="utf-8"))

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from common.errors import PsRlError, SettingsError
-from common.program.child_processes import die_with_parent, how_it_ended
+from common.program.child_processes import child_environment, die_with_parent, how_it_ended
 from common.protocol.addresses import bare_host, is_ipv6, join_address
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
@@ -60,8 +60,9 @@ def check_apart(
         [*command, "--hook", *hooks],
         input=run.to_toml(),
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         errors="replace",
+        env=child_environment(),
         check=False,
         preexec_fn=die_with_parent,
     )

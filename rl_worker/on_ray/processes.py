@@ -96,7 +96,7 @@ class ServerProcess:
             if plan.has_keys and not (self.folder / "keys").exists():
                 subprocess.run([*KEYGEN, str(self.folder / "keys")], check=True, capture_output=True)
             if plan.settings and not self._has_checkpoint:
-                (self.folder / SETTINGS).write_text(plan.settings)
+                (self.folder / SETTINGS).write_text(plan.settings, encoding="utf-8")
         except OSError as error:
             raise SettingsError(f"--run-dir {self.folder}: cannot be used: {error.strerror}") from error
         self.program = KeptRunning(self._start, has_run=has_run or self._has_checkpoint, now=now)

@@ -1,5 +1,8 @@
 """A run from Python: the same processes as rl-cluster's, which end with the Python process."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +11,9 @@ import pytest
 
 from rl_worker import PsRlError, Run, SettingsError, load_policy, train
 from tests.integration.processes import Programs, wait_for
+from tests.rl_worker.own_environments import line_with
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -47,6 +53,43 @@ def test_a_run_is_started_watched_evaluated_and_read(tmp_path: Path) -> None:
         read.evaluate(episodes=2, epsilon=0.1)  # a policy has none
     for policy in filter(None, (live, load_policy(read.folder), load_policy(read.checkpoints()[0]))):
         assert policy.act(np.zeros(4, np.float32)).shape == ()
+
+
+ASCII_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+SCRIPT = """
+import sys
+from pathlib import Path
+from rl_worker import PsRlError, load_policy, train
+
+class Line: ...
+
+if __name__ == "__main__":
+    try:
+        train(environment="__main__:Line", workers=1)
+    except PsRlError as error:
+        print(error)
+    with train(environment="own_line:Line", workers=1, max_steps=400, run_dir=Path(sys.argv[1])) as run:
+        print(run.wait(60).global_steps >= 400)
+    print(run.evaluate(episodes=2, imports=["own_line"]).episodes)
+    print(load_policy(run.folder, imports=["own_line"]).actions)
+"""
+
+
+@pytest.mark.parametrize("locale", [{}, {"PYTHONIOENCODING": "ascii"}, ASCII_LOCALE], ids=str)
+def test_a_script_in_another_folder_trains_the_environment_beside_it(locale: dict[str, str], tmp_path: Path) -> None:
+    project, here = tmp_path / "my project", tmp_path / "here"
+    project.mkdir()
+    here.mkdir()
+    (project / "own_line.py").write_text(line_with("self.t += 1", "self.t += 1; print('2 × 3')"), encoding="utf-8")
+    (project / "train_it.py").write_text(SCRIPT)
+    command = [sys.executable, str(project / "train_it.py"), "run"]
+    variables = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8:replace", **locale}
+    ran = subprocess.run(command, capture_output=True, cwd=here, env=variables, timeout=240, check=False)
+    lines = ran.stdout.decode().splitlines()
+    assert ran.returncode == 0, ran.stderr.decode()
+    assert "--environment __main__:Line: __main__ is the program that was started" in lines[0]
+    assert lines[1:3] == ["True", "2"]
+    assert (here / "run" / "run.toml").is_file()
 
 
 def test_what_is_no_run_and_no_policy_is_named(tmp_path: Path) -> None:

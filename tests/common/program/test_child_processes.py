@@ -1,6 +1,7 @@
 """Child processes: their arguments and logs, their ends, and that none outlives its parent."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -24,6 +25,8 @@ PROGRAMS = {
     ),
     "writes_errors": "import sys\nprint('to the log'); print('on stderr', file=sys.stderr)",
     "writes_threads": "import os\nprint(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'], os.getsid(0))",
+    "writes_a_sign": "print('2 × 3')",
+    "imports_what_is_beside": "import beside_the_script, random\nprint(beside_the_script.__file__, random.__file__)",
     "is_a_parent": (
         "import pathlib, signal, sys\nfrom common.program.child_processes import Child\n"
         "child = Child('waits', [], pathlib.Path(sys.argv[1]))\nprint(child.pid, flush=True)\nsignal.pause()"
@@ -84,6 +87,34 @@ def test_a_child_has_one_thread_for_mathematics_and_no_terminal_of_its_parent(
     child = start(started, tmp_path, "writes_threads")
     assert child.wait(within_seconds=SOON_SECONDS)
     assert child.last_line() == f"1 1 {child.pid}"
+
+
+@pytest.mark.parametrize(
+    "locale", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
+)
+def test_a_log_is_utf_8_in_every_locale(
+    locale: dict[str, str], started: list[Child], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in locale.items():
+        monkeypatch.setenv(name, value)
+    child = start(started, tmp_path, "writes_a_sign")
+    assert child.wait(within_seconds=SOON_SECONDS)
+    assert child.last_line() == "2 × 3"
+
+
+def test_a_child_imports_what_its_parent_can_and_nothing_of_the_working_folder(
+    started: list[Child], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("of the script", "working"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "random.py").write_text("X = 1")
+    (tmp_path / "of the script" / "beside_the_script.py").touch()
+    (tmp_path / "of the script" / "random.py").unlink()
+    monkeypatch.chdir(tmp_path / "working")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "of the script"), "", str(tmp_path / "working"), *sys.path])
+    child = start(started, tmp_path, "imports_what_is_beside")
+    assert child.wait(within_seconds=SOON_SECONDS)
+    assert child.last_line() == f"{tmp_path}/of the script/beside_the_script.py {random.__file__}"
 
 
 def test_a_running_child_has_no_exit_status_and_leaves_when_asked(started: list[Child], tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The names of run folders, and how they are claimed."""
 
 import re
+import shlex
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -75,6 +76,15 @@ def test_one_of_several_claims_of_a_folder_succeeds(tmp_path: Path) -> None:
         assert sum(pool.map(claims, range(16))) == 1
     with pytest.raises(SettingsError, match=f"--run-dir {tmp_path}: holds a run already"):
         claim_run_folder(tmp_path)
+
+
+def test_the_command_for_a_claimed_folder_can_be_typed(tmp_path: Path) -> None:
+    folder = tmp_path / "my runs"
+    folder.mkdir()
+    claim_run_folder(folder)
+    with pytest.raises(SettingsError) as error:
+        claim_run_folder(folder)
+    assert shlex.split(str(error.value).partition("continue it: ")[2]) == ["rl-cluster", "--resume", str(folder)]
 
 
 def test_a_folder_that_takes_no_file_cannot_be_claimed(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 import itertools
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,17 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     for path, words in (("none.toml", "No such file"), ("", "Is a directory"), ("latin.toml", "not TOML")):
         with pytest.raises(SettingsError, match=words):
             load_config(tmp_path / path)
+
+
+@pytest.mark.parametrize("read", [load_config, settings_as_written])
+def test_a_file_may_begin_with_a_byte_order_mark(read: Callable[[Path], Any], tmp_path: Path) -> None:
+    """As Windows' editor writes it."""
+    plain, marked = tmp_path / "plain" / "run.toml", tmp_path / "marked" / "run.toml"
+    for path, encoding in ((plain, "utf-8"), (marked, "utf-8-sig")):
+        path.parent.mkdir()
+        path.write_text("# künstlich\n[environment]\nid = 'CartPole-v1'", encoding=encoding)
+    assert read(marked) == read(plain)
+    assert read(plain)
 
 
 def test_a_file_without_a_preset_gives_the_run_its_own_name(tmp_path: Path) -> None:
