@@ -98,7 +98,7 @@ def top(*, server: Asked) -> None:
                 match message:
                     case messages.StatusUpdate():
                         status = message.status
-                        display.show(status, minutes=status.minutes)
+                        display.show(status)
                     case Event(kind="checkpoint"):
                         pass
                     case Event():
@@ -108,7 +108,7 @@ def top(*, server: Asked) -> None:
         except KeyboardInterrupt:
             pass
         if status is not None:
-            display.finish(status, minutes=status.minutes)
+            display.finish(status)
 
 
 @app.command

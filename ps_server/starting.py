@@ -68,7 +68,7 @@ def machine_for(
     else:
         lineage = _new_lineage(storage, rescued=settings.rescue, shard=settings.place or WHOLE, draw=draw)
         if flags.names_a_run:
-            run = TrainingRun(flags.run, lineage, now=now)
+            run = TrainingRun(flags.run, lineage)
         storage.begin_life(lineage)
     overrides: dict[str, Any] = flags.overrides if run is None else {}
     return ParameterServer(run, lineage=lineage, overrides=overrides, limits=limits, now=now)

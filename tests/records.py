@@ -26,7 +26,7 @@ def a_record(
 ) -> Record:
     """The record of a run of so many weights after so many steps, each of which was an update."""
     schema = schema or Schema([TensorSpec("w", (size,))])
-    training = TrainingRun(run or RunSpec(), LINEAGE, now=0.0)
+    training = TrainingRun(run or RunSpec(), LINEAGE)
     training.seed(schema, torch.zeros(schema.size))
     record = training.record(now=0.0)
     progress = msgspec.structs.replace(record.progress, global_steps=steps, updates=steps, minutes=minutes)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import PsRlError, SettingsError
-from common.run_folder.jsonl import last_row, rows_in
-from common.run_folder.paths import EVENTS, METRICS
-from common.run_folder.run_rows import EventRow, MetricsRow
+from common.run_folder.jsonl import rows_in
+from common.run_folder.paths import METRICS
+from common.run_folder.run_rows import MetricsRow
 
 
 def new_folder(given: Path | None, kind: str) -> Path:
@@ -33,9 +33,8 @@ class Trained:
 
     folder: Path
     steps: int
-    minutes: float  # from the start of the programs
-    start_minutes: float  # of them, until the server ran
-    joined_minutes: float  # of them, until the first worker had joined
+    minutes: float  # of training
+    start_minutes: float  # before these: from the start of the programs until the run had its first weights
     minutes_to_target: float | None
     steps_per_second: float
     mean_return_100: float | None
@@ -45,18 +44,15 @@ def train(folder: Path, flags: Sequence[str]) -> Trained:
     """A run to its end, in a new folder. Raises PsRlError, which names the log."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     log, result = (folder.with_name(f"{folder.name}.{kind}") for kind in ("log", "json"))
+    began = time.time()
     _run("rl-cluster", "cluster", [*flags, "--run-dir", str(folder), "--no-web", "--json", str(result)], log)
     summary = json.loads(result.read_text())
-    last = last_row(folder / METRICS, MetricsRow)
-    assert last is not None, "rl-cluster has read it, too"
-    start_minutes = summary["minutes"] - last.minutes
-    joined = next(event.minutes for event in rows_in(folder / EVENTS, EventRow) if event.worker_id)
+    first = next(row for row in rows_in(folder / METRICS, MetricsRow) if row.version)
     return Trained(
         folder=folder,
         steps=summary["global_steps"],
         minutes=summary["minutes"],
-        start_minutes=start_minutes,
-        joined_minutes=start_minutes + joined,
+        start_minutes=(first.time - began) / 60 - first.minutes,
         minutes_to_target=summary["minutes_to_target"],
         steps_per_second=summary["steps_per_second"],
         mean_return_100=summary["mean_return_100"],

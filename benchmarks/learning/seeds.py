@@ -54,7 +54,7 @@ class Row:
     seed: int
     steps: int  # when the run ended: at the score, or at its limit
     minutes: float
-    joined_minutes: float  # until the first worker had joined
+    start_minutes: float  # before training, until the run had its first weights
     reached_minutes: float | None  # until the last 100 training games averaged the score
     good_steps: int | None  # of the first checkpoint whose greedy games averaged it
     good_minutes: float | None
@@ -94,10 +94,10 @@ def row_of(run: Trained, good: Good | None, *, seed: int, sampled: float, load: 
         seed=seed,
         steps=run.steps,
         minutes=run.minutes,
-        joined_minutes=run.joined_minutes,
+        start_minutes=run.start_minutes,
         reached_minutes=run.minutes_to_target,
         good_steps=None if good is None else good.steps,
-        good_minutes=None if good is None else good.minutes + run.start_minutes,
+        good_minutes=None if good is None else good.minutes,
         good_distinct=None if good is None else good.distinct,
         sampled=sampled,
         steps_per_second=run.steps_per_second,
@@ -116,7 +116,7 @@ def table(rows: Sequence[Row], *, preset: str, score: float, flags: Sequence[str
         cells = [
             str(row.seed),
             f"{row.steps:,}" if reached else f"not in {row.steps:,}",
-            f"{_number(row.reached_minutes) if reached else f'not in {row.minutes:.2f}'} ({row.joined_minutes:.3f})",
+            f"{_number(row.reached_minutes) if reached else f'not in {row.minutes:.2f}'} ({row.start_minutes:.3f})",
             "–" if row.good_steps is None else f"{row.good_steps:,}",
             _number(row.good_minutes),
             "–" if row.good_distinct is None else str(row.good_distinct),

@@ -37,7 +37,7 @@ class SimulatedRun:
     def __init__(
         self, spec: RunSpec, *, workers: int = 1, delays: Sequence[int] = (0,), on_unroll: OnUnroll | None = None
     ) -> None:
-        self.run = TrainingRun(spec, Lineage.begun("1", secret="s", draw=0), now=0.0)
+        self.run = TrainingRun(spec, Lineage.begun("1", secret="s", draw=0))
         self._spec = spec
         self._on_unroll = on_unroll
         self._delays = delays

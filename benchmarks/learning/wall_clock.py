@@ -67,9 +67,8 @@ def measured(job: Job) -> Row:
         settings = Path(name) / "settings.toml"
         settings.write_text(run_of(job).to_toml())
         run = train(Path(name) / "run", ["--config", str(settings), "--workers", str(job.workers)])
-        joined = run.joined_minutes - run.start_minutes
         rows = [row for row in rows_in(run.folder / METRICS, MetricsRow) if row.episodes >= 100]
-    curve = [(round(60 * (row.minutes - joined), 2), row.global_steps, row.mean_return_100 or 0.0) for row in rows]
+    curve = [(round(60 * row.minutes, 2), row.global_steps, row.mean_return_100 or 0.0) for row in rows]
     return vars(job) | {"steps_per_second": speed(curve, of=job.max_steps), "curve": curve}
 
 

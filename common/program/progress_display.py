@@ -45,32 +45,32 @@ class ProgressDisplay:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, status: Status, *, minutes: float) -> None:
-        """`minutes` are those that the run has taken so far, the start of its server included."""
+    def show(self, status: Status) -> None:
+        """Show a status."""
         if status.mean_return_100 is not None:
-            self._curve.add(minutes, status.mean_return_100)
+            self._curve.add(status.minutes, status.mean_return_100)
         if self._live is not None:
-            self._live.update(self._panel(status, minutes), refresh=True)
+            self._live.update(self._panel(status), refresh=True)
         elif time.monotonic() >= self._line_due:
             self._line_due = time.monotonic() + LINE_SECONDS
-            self.print_line("  ".join(f"{name} {value}" for name, value in _line(status, minutes).items()))
+            self.print_line("  ".join(f"{name} {value}" for name, value in _line(status).items()))
 
-    def finish(self, status: Status, *, minutes: float) -> None:
+    def finish(self, status: Status) -> None:
         """Show the last status of the run, however recent the line before it."""
         self._line_due = 0.0
-        self.show(status, minutes=minutes)
+        self.show(status)
 
     def print_line(self, text: str) -> None:
         """A separate line, above the panel."""
         print(text, flush=True) if self._live is None else self._console.print(text, highlight=False, markup=False)
 
-    def _panel(self, status: Status, minutes: float) -> RenderableType:
+    def _panel(self, status: Status) -> RenderableType:
         grid = Table.grid(expand=True, padding=(0, 1))
         width = self._console.width - FRAME_WIDTH
         columns = next((count for count in COLUMNS if count * CELL_WIDTH <= width), COLUMNS[-1])
         for _ in range(columns):
             grid.add_column(ratio=1, no_wrap=True)
-        for cells in (_facts(status, minutes), _workers(status)):
+        for cells in (_facts(status), _workers(status)):
             for first in range(0, len(cells), columns):
                 grid.add_row(*cells[first : first + columns])
         title = Text(status.preset or "undecided", style="bold").append(f"  {status.environment}", style="not bold")
@@ -91,10 +91,14 @@ def _phase(status: Status) -> str:
     """The state of the run in words."""
     if status.drained:
         return "drained; ps-ctl resume admits workers"
-    return "paused; ps-ctl resume goes on" if status.paused else PHASES.get(status.phase, status.phase)
+    if status.paused:
+        return "paused; ps-ctl resume goes on"
+    if status.phase == "serving" and not status.workers_alive:
+        return "waiting for a worker"
+    return PHASES.get(status.phase, status.phase)
 
 
-def _facts(status: Status, minutes: float) -> list[Text]:
+def _facts(status: Status) -> list[Text]:
     steps = f"{status.global_steps:,}"
     if status.max_steps:
         steps += f" {status.global_steps / status.max_steps:.0%}"
@@ -103,8 +107,8 @@ def _facts(status: Status, minutes: float) -> list[Text]:
         _fact("best", _score(status.best_mean_return_100)),
         _fact("target", _score(status.until_return)),
         _fact("games", f"{status.episodes:,}"),
-        _fact("minutes", f"{minutes:.1f}"),
-        _fact("left", _minutes_left(status, minutes)),
+        _fact("minutes", f"{status.minutes:.1f}"),
+        _fact("left", _minutes_left(status)),
         _fact("T", steps),
         _fact("of", f"{status.max_steps:,}" if status.max_steps else "any"),
         _fact("steps/s", f"{status.steps_per_second:,.0f}"),
@@ -132,10 +136,10 @@ def _fact(name: str, value: str) -> Text:
     return Text(f"{name} ", style="dim", overflow="ellipsis").append(value, style="not dim bold")
 
 
-def _line(status: Status, minutes: float) -> dict[str, str]:
+def _line(status: Status) -> dict[str, str]:
     """The fields of a line in a pipe."""
     return {
-        "minutes": f"{minutes:.1f}",
+        "minutes": f"{status.minutes:.1f}",
         "T": f"{status.global_steps:,}",
         "steps/s": f"{status.steps_per_second:,.0f}",
         "frames/s": f"{status.steps_per_second * status.frames_per_step:,.0f}",
@@ -146,7 +150,7 @@ def _line(status: Status, minutes: float) -> dict[str, str]:
         "mean return of the last 100": _score(status.mean_return_100),
         "best": _score(status.best_mean_return_100),
         "target": _score(status.until_return),
-        "minutes left": _minutes_left(status, minutes),
+        "minutes left": _minutes_left(status),
     }
 
 
@@ -154,11 +158,11 @@ def _score(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _minutes_left(status: Status, minutes: float) -> str:
+def _minutes_left(status: Status) -> str:
     """Minutes until the first limit of the budget, unless the target comes first."""
     left = []
     if status.max_minutes:
-        left.append(status.max_minutes - minutes)
+        left.append(status.max_minutes - status.minutes)
     if status.max_steps and status.steps_per_second:
         left.append((status.max_steps - status.global_steps) / status.steps_per_second / 60)
     return f"at most {max(0.0, min(left)):.1f}" if left and not status.ending else "-"

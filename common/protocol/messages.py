@@ -561,6 +561,7 @@ class Leading(Struct, frozen=True, kw_only=True, tag="LEADING"):
     epoch: int
     # A standby with everything up to here lacks no push that workers know to be durable. 0: there is no such number.
     durable_through: int = 0
+    minutes: float = 0.0  # of training so far
 
 
 ToServer = (

@@ -109,3 +109,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     settings_version: int = 0  # of the run's settings: one more with each adjustment
     adjustments: tuple[Adjustment, ...] = ()  # the newest, in order
     workers: tuple[WorkerStatus, ...] = ()  # up to 200, the living first
+
+
+def how_it_ended(status: Status) -> str:
+    """Whether the run was solved or why it is over, with its final numbers."""
+    reached = status.minutes_to_target
+    minutes = status.minutes if reached is None else reached
+    took = f"after {minutes:.1f} minutes and {status.global_steps:,} steps"
+    if reached is not None:
+        return f"solved {took}: the mean return of the last 100 games reached {status.until_return:g}"
+    best = status.best_mean_return_100
+    came_to = "there were no 100 games yet" if best is None else f"the best mean return of 100 games was {best:.2f}"
+    target = "" if status.until_return is None else f", the target {status.until_return:g}"
+    return f"over {took} ({status.ending or 'the server ended'}): {came_to}{target}"

@@ -50,7 +50,7 @@ class Undecided:
         is_known_better = run is not None and run.may_be_replaced and hello.first_shard != ""
         spec = admit(hello, run=None if is_known_better else run, lineage=lineage, overrides=self.overrides)
         if run is None or is_known_better:
-            decided = TrainingRun(spec, lineage, now=now)
+            decided = TrainingRun(spec, lineage)
             decided.may_be_replaced = lineage.shard.number > 1 and not hello.first_shard
             decided.ledger = run.ledger if run else decided.ledger
             run = decided

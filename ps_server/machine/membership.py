@@ -12,6 +12,8 @@ from common.meters import RollingMean
 from common.protocol.messages import Hello, Settlement
 from common.rate_limit import RateLimit
 
+ALONE_SECONDS = 30.0  # without a worker, until the log says so
+ALONE = "no worker is alive: the run waits for one, and its minutes stand still"
 PeerId = bytes  # the routing id of a connection
 
 MAX_MEMBERS = 10_000  # remembered, those that left or died included
@@ -72,6 +74,7 @@ class Membership:
         self.ended_leases = 0  # so far; also of connections that a worker has replaced
         self._by_id: dict[str, Member] = {}
         self._by_peer: dict[PeerId, Member] = {}
+        self._alone_since: float | None = now  # None while a worker lives, or when this was said
         self._living: dict[str, Member] = {}  # the members that are alive; there may be thousands of dead ones
 
     def join(self, hello: Hello, peer: PeerId, *, number: int, now: float) -> bool:
@@ -125,6 +128,16 @@ class Membership:
         self._presumed_until += seconds
         for member in self.alive():
             member.last_heard = min(now, member.last_heard + seconds)
+
+    def is_newly_alone(self, *, now: float) -> bool:
+        """Whether no worker has been alive for ALONE_SECONDS; True once, until one was."""
+        if self._living:
+            self._alone_since = now
+            return False
+        is_new = self._alone_since is not None and now - self._alone_since > ALONE_SECONDS
+        if is_new:
+            self._alone_since = None
+        return is_new
 
     def alive(self) -> list[Member]:
         """The members whose lease runs."""

@@ -24,7 +24,7 @@ from ps_server.machine.checkpoint_schedule import NOTHING_TO_GO_BACK_TO, Checkpo
 from ps_server.machine.effects import Effect, Note, Recall, Send
 from ps_server.machine.ending import Ending, is_fenced_by
 from ps_server.machine.flow_control import RECEIVE_BYTES
-from ps_server.machine.membership import Member, Membership, PeerId
+from ps_server.machine.membership import ALONE, Member, Membership, PeerId
 from ps_server.machine.operator_requests import OperatorRequest, OperatorRequests
 from ps_server.machine.phases import ACCEPTS, ANYBODY, Phase, Sender, check_sender
 from ps_server.machine.push_pipeline import PushPipeline
@@ -132,6 +132,7 @@ class ParameterServer:
             if not legal:
                 raise Denied("no_weights", "the run has no weights yet; send SEED first")
             effects = self._reply(peer, member, message, vector, sender.key, now)
+            effects += self._keep_time(now=now)
         except Denied as denied:
             return self.refusals.refuse(peer, denied.code, str(denied), message.request, now=now)
         return effects + self._end_if_over(now=now)
@@ -148,7 +149,7 @@ class ParameterServer:
         for member in self.membership.expire(now=now):
             why = f"has been silent for {now - member.last_heard:.1f} s and is gone"
             effects.append(Note(f"{member.worker_id} {why}", warning=True, worker_id=member.worker_id))
-        effects += self.replication.tick(now=now)
+        effects += [*self._keep_time(now=now), *self.replication.tick(now=now)]
         if self.run is not None:
             self.run.progress.tick(now=now)
             self.checkpoints.release(self.run.ledger, followed=self.replication.followed)
@@ -270,6 +271,15 @@ class ParameterServer:
         )
 
     # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _keep_time(self, *, now: float) -> list[Effect]:
+        """Minutes count while the weights have a worker and nobody holds the run; a note after long without any."""
+        is_held = self.run is not None and self.run.adjustments.stands_still
+        if self.run is not None:
+            has_worker = self.phase is Phase.SERVING and self.membership.count_alive() > 0
+            self.run.progress.count_minutes(has_worker and not is_held, now=now)
+        waits = self.membership.is_newly_alone(now=now) and self.ending.phase is None and not is_held
+        return [Note(ALONE, warning=True)] if waits else []
 
     def _end_if_over(self, *, now: float) -> list[Effect]:
         reason = self.run.end_reason(now=now) if self.run else ""

@@ -32,7 +32,7 @@ class Repetition:
             case messages.Opened():
                 run.join(worker, message)
             case messages.Adjusted():
-                run.repeat_adjustments(message.adjustments, now=now)
+                run.repeat_adjustments(message.adjustments)
             case messages.Report():
                 is_first = self._first_reporter.is_first(run.ledger.accounts[worker].number, now=now)
                 if (reported := count_report(run, worker, message, is_first=is_first, now=now)) is not None:

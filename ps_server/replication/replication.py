@@ -132,7 +132,11 @@ class Replication:
         if ack.request:
             lineage = run.lineage
             leading = Leading(
-                request=ack.request, run_id=lineage.run_id, epoch=lineage.epoch, durable_through=standby.durable_through
+                request=ack.request,
+                run_id=lineage.run_id,
+                epoch=lineage.epoch,
+                durable_through=standby.durable_through,
+                minutes=run.progress.minutes(now=now),
             )
             effects.append(Send(peer, leading))
         return effects

@@ -131,8 +131,9 @@ class Standby:
                 return self._apply(message, vector, now=now)
             case messages.State():
                 return [self._acknowledge()]
-            case messages.Leading(request=beat) if beat in self._beats:
+            case messages.Leading(request=beat) if beat in self._beats and self.run is not None:
                 self._durable_through, self._confirmed = message.durable_through, self._beats[beat]
+                self.run.progress.follow_minutes(message.minutes)
                 self._beats = {number: sent for number, sent in self._beats.items() if number > beat}
             case messages.Refused(code="not_following" | "fell_behind" | "no_weights") if self._has_state:
                 self._begin_anew(now=now)

@@ -16,10 +16,12 @@ class Progress:
     """
     Counters of one run, through all its epochs. `now` is seconds of any monotonic clock.
 
+    Minutes stand still until `count_minutes` says that they count.
+
     Invariant: `global_steps` grows by exactly the steps of each applied push, once.
     """
 
-    def __init__(self, *, now: float) -> None:
+    def __init__(self) -> None:
         self.global_steps = 0
         self.updates = 0
         self.episodes = 0
@@ -34,7 +36,7 @@ class Progress:
         self.step_rate = Rate()
         self.update_rate = Rate()
         self._returns: deque[float] = deque(maxlen=EPISODES_IN_MEAN)
-        self._running_since: float | None = now  # None while the run is paused
+        self._running_since: float | None = None  # None while minutes do not count
         self._minutes_before = 0.0
 
     def update_applied(self, *, steps: int, staleness: int, gradient_norm: float) -> None:
@@ -74,15 +76,19 @@ class Progress:
         self.update_rate.mark(self.updates, now=now)
 
     def minutes(self, *, now: float) -> float:
-        """Minutes of training, through all epochs; those in which the run was paused are none."""
+        """Minutes of training, through all epochs."""
         running = 0.0 if self._running_since is None else now - self._running_since
         return self._minutes_before + running / 60
 
-    def pause(self, paused: bool, *, now: float) -> None:
-        """Whether the run is paused from now on."""
-        if paused != (self._running_since is None):
+    def count_minutes(self, count: bool, *, now: float) -> None:
+        """Whether minutes count from now on."""
+        if count == (self._running_since is None):
             self._minutes_before = self.minutes(now=now)
-            self._running_since = None if paused else now
+            self._running_since = now if count else None
+
+    def follow_minutes(self, minutes: float) -> None:
+        """The minutes that the primary has counted, at its standby, which counts none."""
+        self._minutes_before = minutes
 
     @property
     def mean_return(self) -> float | None:

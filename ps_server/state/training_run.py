@@ -40,14 +40,14 @@ class TrainingRun:
     same instant.
     """
 
-    def __init__(self, spec: RunSpec, lineage: Lineage, *, now: float) -> None:
+    def __init__(self, spec: RunSpec, lineage: Lineage) -> None:
         self.spec = spec
         self.lineage = lineage
         # The run id that shard 1 had first: which shards belong together. Others learn it from the first worker.
         self.first_shard = lineage.first_run_id if lineage.shard.number == 1 else ""
         self.may_be_replaced = False  # a worker proposed the run before it knew that of shard 1
         self.ledger = Ledger(PUSH_WINDOW)
-        self.progress = Progress(now=now)
+        self.progress = Progress()
         self.adjustments = Adjustments()
         self.store: WeightStore | None = None
         self.code = OwnCode()
@@ -62,7 +62,7 @@ class TrainingRun:
 
         Raises SettingsError or CheckpointError when this program cannot have these settings, or vectors.
         """
-        run = cls(run_from_dict(record.run, source="checkpoint"), record.lineage, now=now)
+        run = cls(run_from_dict(record.run, source="checkpoint"), record.lineage)
         run.first_shard = record.first_shard
         run.seed(record.own_schema(), vectors[WEIGHTS])
         run.standby, run.primary = record.standby, record.primary
@@ -71,7 +71,6 @@ class TrainingRun:
         run.code.restore(record.code)
         run.progress.restore(record.progress)
         run.adjustments.restore(record.adjustments)
-        run.progress.pause(run.adjustments.stands_still, now=now)
         run.progress.judge(run.spec.budget, now=now)  # the target may have been reached, or changed
         return run
 
@@ -235,14 +234,13 @@ class TrainingRun:
             checkpoint_seconds=checkpoint_seconds,
             now=now,
         )
-        self.repeat_adjustments(adjustments, now=now)
+        self.repeat_adjustments(adjustments)
         return tuple(adjustments)
 
-    def repeat_adjustments(self, adjustments: Sequence[Adjustment], *, now: float) -> None:
+    def repeat_adjustments(self, adjustments: Sequence[Adjustment]) -> None:
         """Change what these have changed, at a standby."""
         for adjustment in adjustments:
             self.spec = self.adjustments.apply(adjustment, self.spec)
-        self.progress.pause(self.adjustments.stands_still, now=now)
 
     def end_reason(self, *, now: float) -> str:
         """Why the run is over; "" while it is not."""

@@ -7,7 +7,6 @@ the messages that ps-ctl uses.
 
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from common.program.stop_signals import StopSignal
 from common.program.web_page import web_page
 from common.protocol.addresses import EVERY_INTERFACE, bare_host, is_loopback, split_address
 from common.protocol.shards import MOST_SHARDS
-from common.protocol.status import Status
+from common.protocol.status import Status, how_it_ended
 from common.run_folder.jsonl import last_row
 from common.run_folder.paths import (
     METRICS,
@@ -50,7 +49,7 @@ from rl_worker.hooks.checkpoints import checkpoint_hooks
 from rl_worker.local.cores import usable_cores
 from rl_worker.local.local_cluster import LocalCluster
 from rl_worker.local.run_check import check_apart, check_listening, own_settings, shard_addresses
-from rl_worker.local.run_ending import how_it_ended, what_next
+from rl_worker.local.run_ending import what_next
 
 PROGRAM = "rl-cluster"
 PAGE_SECONDS = 10.0  # for the page to be served, counted from when the server listens
@@ -137,7 +136,6 @@ def main() -> NoReturn:
 def train_here(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
     never_wait_for_output()
-    started = time.monotonic()
     flags = parse_with_run(ClusterSettings, argv, prog=PROGRAM, own_settings=own_settings)
     if flags.program.list:
         from rl_worker.local.catalogue import print_catalogue  # takes a second to load, and nothing else needs it
@@ -157,17 +155,16 @@ def train_here(argv: Sequence[str] | None = None) -> int:
         web_page(shown, port=flags.program.web_port if flags.program.web else None) as page,
     ):
         cluster = _start(flags, folder, server_flags, shards)
-        start_minutes = (time.monotonic() - started) / 60
         try:
             if page is not None:
                 print(page.first_line(within_seconds=PAGE_SECONDS), flush=True)
             with ProgressDisplay() as display:
-                deaths = _watch(cluster, display, stop, start_minutes)
+                deaths = _watch(cluster, display, stop)
                 status = _last_status(shown)
-                display.finish(status, minutes=status.minutes + start_minutes)
+                display.finish(status)
         finally:
             cluster.end()
-    _report(flags, status, folder, start_minutes=start_minutes, deaths=deaths)
+    _report(flags, status, folder, deaths=deaths)
     if status.episodes:
         return subprocess.run([*PS_CTL, "plot", str(folder)], check=False).returncode
     return 0
@@ -228,7 +225,7 @@ def _start(flags: Parsed[ClusterSettings], folder: Path, server_flags: Sequence[
     return cluster
 
 
-def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: StopSignal, start_minutes: float) -> int:
+def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: StopSignal) -> int:
     """Show progress until the run has ended. Returns how many processes died."""
     is_stopping, deaths = False, 0
     while True:
@@ -245,39 +242,38 @@ def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: StopSignal, st
                 display.print_line(str(death))
         if status is None:
             return deaths
-        display.show(status, minutes=status.minutes + start_minutes)
+        display.show(status)
 
 
-def _report(flags: Parsed[ClusterSettings], status: Status, folder: Path, *, start_minutes: float, deaths: int) -> None:
+def _report(flags: Parsed[ClusterSettings], status: Status, folder: Path, *, deaths: int) -> None:
     """The run's result as text, and as JSON where `--json` names a file."""
     path = flags.program.json
     if path is not None:
-        summary = _summary(status, flags.run, start_minutes=start_minutes) | {"deaths": deaths}
+        summary = _summary(status, flags.run) | {"deaths": deaths}
         try:
             path.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
         except OSError as error:
             print(f"--json {path}: cannot be written: {error.strerror}", file=sys.stderr)
-    print(how_it_ended(status, start_minutes=start_minutes))
+    print(how_it_ended(status))
     if deaths:
         times = "once" if deaths == 1 else f"{deaths} times"
         print(f"its processes died {times}, and were started again; their logs are in {folder}")
     print(*what_next(status, folder, modules=_named_modules(flags)), sep="\n")
 
 
-def _summary(status: Status, run: RunSpec, *, start_minutes: float) -> dict[str, Any]:
-    """The run in numbers. Minutes are those of training in all epochs of the run, after `start_minutes` to start up."""
-    reached = status.minutes_to_target
+def _summary(status: Status, run: RunSpec) -> dict[str, Any]:
+    """The run in numbers."""
     return {
         "preset": run.preset,
         "seed": run.seed,
         "global_steps": status.global_steps,
         "updates": status.updates,
-        "minutes": status.minutes + start_minutes,
+        "minutes": status.minutes,
         "steps_per_second": status.global_steps / max(status.minutes * 60, 1e-9),
         "episodes": status.episodes,
         "mean_return_100": status.mean_return_100,
         "best_mean_return_100": status.best_mean_return_100,
-        "minutes_to_target": None if reached is None else reached + start_minutes,
+        "minutes_to_target": status.minutes_to_target,
         "ending": status.ending,
         "staleness_mean": status.staleness_mean,
     }

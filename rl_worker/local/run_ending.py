@@ -1,8 +1,4 @@
-"""
-The last lines of rl-cluster: whether the run was solved or why it is over, and the commands to type next.
-
-The last status decides alone. Nothing is run here.
-"""
+"""The last lines of rl-cluster: the commands to type next. The last status decides alone. Nothing is run here."""
 
 import math
 import shlex
@@ -13,19 +9,6 @@ from pathlib import Path
 
 from common.protocol.status import Status
 from common.run_folder.paths import GAME_GIF
-
-
-def how_it_ended(status: Status, *, start_minutes: float) -> str:
-    """One sentence; its minutes are those of training and the `start_minutes` that the start-up took."""
-    reached = status.minutes_to_target
-    minutes = (status.minutes if reached is None else reached) + start_minutes
-    took = f"after {minutes:.1f} minutes and {status.global_steps:,} steps"
-    if reached is not None:
-        return f"solved {took}: the mean return of the last 100 games reached {status.until_return:g}"
-    best = status.best_mean_return_100
-    came_to = "there were no 100 games yet" if best is None else f"the best mean return of 100 games was {best:.2f}"
-    target = "" if status.until_return is None else f", the target {status.until_return:g}"
-    return f"over {took} ({status.ending or 'the server ended'}): {came_to}{target}"
 
 
 def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[str]:

@@ -18,9 +18,8 @@ from common.program.output import never_wait_for_output
 from common.program.progress_display import ProgressDisplay
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
-from common.protocol.status import Status
+from common.protocol.status import Status, how_it_ended
 from common.settings.run_settings import flags_for
-from rl_worker.local.run_ending import how_it_ended
 from rl_worker.on_ray.processes import RunPlan
 from rl_worker.on_ray.settings import RaySettings
 
@@ -129,18 +128,18 @@ class RunActors:
                 state = self._state()
                 if "status" in state:
                     status = msgspec.json.decode(state["status"], type=Status)
-                    display.show(status, minutes=status.minutes)
+                    display.show(status)
                 if state.get("over") or state.get("failure") or SERVER not in self._names():
                     break
                 time.sleep(POLL_SECONDS)
             if status is not None:
-                display.finish(status, minutes=status.minutes)
+                display.finish(status)
         if stop.is_set():
             print("the run goes on; the same command with --stop ends it")
         elif state.get("failure"):
             raise PsRlError(f"the server failed: {state['failure']}")
         elif status is not None:
-            print(how_it_ended(status, start_minutes=0.0))
+            print(how_it_ended(status))
         return 0
 
     def stop(self) -> None:

@@ -87,7 +87,7 @@ class Here:
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Here]:
     machine = ParameterServer(
-        TrainingRun(RUN, a_lineage(epoch=1), now=time.monotonic()), lineage=a_lineage(epoch=1), overrides={},
+        TrainingRun(RUN, a_lineage(epoch=1)), lineage=a_lineage(epoch=1), overrides={},
         limits=Limits(lease_seconds=60.0, checkpoint_seconds=1e6), now=time.monotonic(),
     )  # fmt: skip
     shell = ZmqServer(machine, CheckpointWriter(tmp_path), host="127.0.0.1", port=0)

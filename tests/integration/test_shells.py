@@ -78,7 +78,7 @@ class Here:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
     machine = ParameterServer(
-        TrainingRun(RUN, LINEAGE, now=time.monotonic()), lineage=LINEAGE, overrides={},
+        TrainingRun(RUN, LINEAGE), lineage=LINEAGE, overrides={},
         limits=Limits(lease_seconds=20.0, checkpoint_seconds=1e6), now=time.monotonic(),
     )  # fmt: skip
     shell = ZmqServer(machine, CheckpointWriter(tmp_path), host="127.0.0.1", port=0)

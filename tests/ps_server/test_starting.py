@@ -56,7 +56,7 @@ def others(monkeypatch: pytest.MonkeyPatch) -> Others:
 
 def a_folder(folder: Path, lineage: Lineage, *, standby: str = "", primary: str = "") -> Path:
     """A run folder with one checkpoint."""
-    run = TrainingRun(a_run(), lineage, now=0.0)
+    run = TrainingRun(a_run(), lineage)
     run.seed(Schema([TensorSpec("w", (2,))]), torch.zeros(2))
     run.standby, run.primary = standby, primary
     checkpoints = folder / CHECKPOINTS

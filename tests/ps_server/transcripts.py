@@ -96,7 +96,7 @@ class Transcript:
         self.applied_steps = 0
         self._request = itertools.count(1)
         self.machine = ParameterServer(
-            TrainingRun(run, a_lineage(epoch, shard=shard), now=now) if isinstance(run, RunSpec) else run,
+            TrainingRun(run, a_lineage(epoch, shard=shard)) if isinstance(run, RunSpec) else run,
             lineage=a_lineage(epoch, run_id, shard),
             overrides=overrides or {},
             limits=Limits(

@@ -125,7 +125,7 @@ def test_the_weights_are_those_of_a_run_without_the_crash(
     at_standby = settled[run]
     monkeypatch.undo()
     whole = primary[: run.progress.updates - len(at_standby)] + at_standby
-    reference = TrainingRun(run.spec, run.lineage, now=0.0)
+    reference = TrainingRun(run.spec, run.lineage)
     reference.seed(SCHEMA, torch.zeros(SCHEMA.size))
     for worker in pair.workers:
         reference.ledger.open(worker.worker_id, 1, proof="")

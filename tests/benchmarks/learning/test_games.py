@@ -14,7 +14,7 @@ from rl_worker.play.games import Baseline
 
 
 def trained(steps: int, mean: float | None) -> Trained:
-    return Trained(Path("run"), steps, 30.0, 0.1, 0.2, None, 1500.0, mean)
+    return Trained(Path("run"), steps, 30.0, 0.1, None, 1500.0, mean)
 
 
 def result(mean: float) -> dict[str, Any]:

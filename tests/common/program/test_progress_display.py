@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -70,9 +71,9 @@ def worker(name: str, **changes: Any) -> WorkerStatus:
     return WorkerStatus(**facts | changes)
 
 
-def line(capsys: pytest.CaptureFixture[str], *, minutes: float = 5.0, **changes: Any) -> str:
+def line(capsys: pytest.CaptureFixture[str], **changes: Any) -> str:
     with ProgressDisplay() as display:
-        display.show(status(**changes), minutes=minutes)
+        display.show(status(**{"minutes": 5.0} | changes))
     return capsys.readouterr().out
 
 
@@ -89,8 +90,9 @@ def screens(monkeypatch: pytest.MonkeyPatch) -> Screens:
         monkeypatch.setattr(progress_display, "Console", terminal)
         with ProgressDisplay() as display:
             for number, one in enumerate(statuses[:-1]):
-                display.show(one, minutes=number / 10)
-            (display.finish if finish else display.show)(statuses[-1], minutes=len(statuses) / 10)
+                display.show(msgspec.structs.replace(one, minutes=number / 10))
+            last = msgspec.structs.replace(statuses[-1], minutes=len(statuses) / 10)
+            (display.finish if finish else display.show)(last)
         file.flush()
         frames = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", file.buffer.getvalue().decode(encoding))
         return frames[max(frames.rfind("╭"), frames.rfind("+- "), 0) :]
@@ -114,7 +116,7 @@ def test_a_pipe_gets_a_line_every_ten_seconds(clock: Clock, capsys: pytest.Captu
     with ProgressDisplay() as display:
         for expected, seconds in [(1, 0.0), (1, 0.5), (1, LINE_SECONDS - 0.6), (2, 0.1), (2, 0.1), (3, LINE_SECONDS)]:
             clock.now += seconds
-            display.show(status(), minutes=1.0)
+            display.show(status())
             lines += capsys.readouterr().out.count("\n")
             assert lines == expected
 
@@ -122,9 +124,9 @@ def test_a_pipe_gets_a_line_every_ten_seconds(clock: Clock, capsys: pytest.Captu
 def test_the_last_line_is_the_end_of_the_run(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     """Whenever the line before it was written."""
     with ProgressDisplay() as display:
-        display.show(status(mean_return_100=471.0), minutes=1.0)
+        display.show(status(mean_return_100=471.0))
         clock.now += 0.5
-        display.finish(status(mean_return_100=490.2, ending="enough"), minutes=1.0)
+        display.finish(status(mean_return_100=490.2, ending="enough"))
     first, last = capsys.readouterr().out.splitlines()
     assert "last 100 471.00  " in first
     assert "last 100 490.20  " in last
@@ -226,8 +228,8 @@ def test_a_terminal_gets_a_panel_that_is_kept_up_to_date(clock: Clock, monkeypat
     terminal = partial(Console, file=screen, force_terminal=True, width=80, color_system=None)
     monkeypatch.setattr(progress_display, "Console", terminal)
     with ProgressDisplay() as display:
-        display.show(status(), minutes=1.0)
-        display.show(status(global_steps=7_654_321), minutes=1.0)
+        display.show(status())
+        display.show(status(global_steps=7_654_321))
         display.print_line("something to know")
     shown = screen.getvalue()
     assert "training" in shown
@@ -240,3 +242,11 @@ def test_a_line_of_its_own_goes_into_a_pipe_as_it_is(capsys: pytest.CaptureFixtu
     with ProgressDisplay() as display:
         display.print_line("[bold] is not markup")
     assert capsys.readouterr().out == "[bold] is not markup\n"
+
+
+def test_a_run_without_a_worker_is_not_said_to_train(screens: Screens) -> None:
+    assert "training" in screens(status(), width=80)
+    for phase, said in (("serving", "waiting for a worker"), ("empty", "waiting for the first worker")):
+        shown = screens(status(phase=phase, workers_alive=0), width=80)
+        assert said in shown
+        assert "training" not in shown

@@ -159,6 +159,7 @@ def test_a_paused_run_does_not_reach_its_minutes() -> None:
     server.after(3600.0)
     assert server.machine.phase.value == "serving"
     adjust(server, paused=False)
+    server.hello("a")
     server.after(61.0)
     assert server.machine.phase.value == "draining"
 

@@ -128,12 +128,12 @@ def test_a_worker_that_said_goodbye_is_told_from_one_that_fell_silent(server: Tr
     ("staleness", "place"), [(0, 0), (1, 1), (4, 4), (5, 5), (6, 5), (7, 6), (256, 13), (257, 14), (10**9, 14)]
 )
 def test_the_histogram_of_staleness_counts_each_update_once(staleness: int, place: int) -> None:
-    progress = Progress(now=0.0)
+    progress = Progress()
     for _ in range(3):
         progress.update_applied(steps=1, staleness=staleness, gradient_norm=1.0)
     assert [count for count in progress.staleness_counts if count] == [3]
     assert progress.staleness_counts[place] == 3
-    again = Progress(now=0.0)
+    again = Progress()
     again.restore(progress.record(now=0.0))
     assert again.staleness_counts == progress.staleness_counts
 

@@ -20,7 +20,6 @@ from tests.ps_server.transcripts import (
     EPOCH,
     RUN_ID,
     SCHEMA,
-    START,
     a_lineage,
     a_run,
     encoded,
@@ -362,7 +361,7 @@ def test_of_two_the_later_stays() -> None:
 
 def test_a_server_of_another_run_is_left_in_peace() -> None:
     server = taken_over()
-    other = WithStandby(TrainingRun(a_run(), a_lineage(run_id="another"), now=START), epoch=EPOCH, run_id="another")
+    other = WithStandby(TrainingRun(a_run(), a_lineage(run_id="another")), epoch=EPOCH, run_id="another")
     other.hello("a")
     other.seed("a")
     other.standby = server.standby

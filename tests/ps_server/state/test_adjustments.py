@@ -16,7 +16,7 @@ Q_LEARNING = {"name": "n_step_q", "final_epsilons": [0.1, 0.5], "epsilon_probabi
 
 
 def a_training_run(*, global_steps: int = 0, **sections: Any) -> TrainingRun:
-    run = TrainingRun(a_run(**sections), a_lineage(), now=NOW)
+    run = TrainingRun(a_run(**sections), a_lineage())
     run.seed(SCHEMA, vector(0, 0, 0))
     run.progress.global_steps = run.progress.updates = global_steps
     return run
@@ -95,15 +95,6 @@ def test_a_target_may_be_set_moved_and_taken_away() -> None:
     assert adjust(run, budget__until_return=None) == [("budget.until_return", -3.5, None)]
 
 
-def test_minutes_do_not_count_while_the_run_is_paused() -> None:
-    run = a_training_run()
-    assert adjust(run, paused=True, now=NOW + 60) == [("paused", False, True)]
-    assert run.progress.minutes(now=NOW + 6000) == 1.0
-    assert again(run, now=NOW + 6000).progress.minutes(now=NOW + 9000) == 1.0
-    assert adjust(run, paused=False, now=NOW + 6000) == [("paused", True, False)]
-    assert run.progress.minutes(now=NOW + 6060) == 2.0
-
-
 def test_settings_that_have_their_value_already_are_left_out() -> None:
     run = a_training_run()
     assert adjust(run, schedule__learning_rate=1.0, paused=False, checkpoint_seconds=30) == []
@@ -129,7 +120,7 @@ def test_a_restored_run_keeps_what_was_adjusted_and_its_history() -> None:
 def test_a_run_that_repeats_adjustments_is_the_same_run() -> None:
     run, other = a_training_run(global_steps=500, schedule=ANNEALED), a_training_run(schedule=ANNEALED)
     adjust(run, schedule__learning_rate=0.4, budget__max_steps=900, paused=True)
-    other.repeat_adjustments(run.adjustments.history, now=NOW + 9)
+    other.repeat_adjustments(run.adjustments.history)
     assert other.spec == run.spec
     assert other.adjustments.record() == run.adjustments.record()
 
@@ -202,6 +193,7 @@ def test_of_several_settings_all_are_adjusted_or_none() -> None:
 
 def test_a_limit_that_the_run_has_passed_is_refused() -> None:
     run = a_training_run(global_steps=500)
+    run.progress.count_minutes(True, now=NOW)
     for _ in range(100):
         run.progress.episode_finished(Episode(3.0, 10), run.spec.budget, now=NOW)
     passed = {"budget.max_steps": 500, "budget.max_minutes": 1.5, "budget.until_return": 3.0}

@@ -12,7 +12,14 @@ NO_LIMIT = Budget()
 
 @pytest.fixture
 def progress() -> Progress:
-    return Progress(now=START)
+    """One whose minutes count from START."""
+    return counting(now=START)
+
+
+def counting(*, now: float) -> Progress:
+    progress = Progress()
+    progress.count_minutes(True, now=now)
+    return progress
 
 
 def play(progress: Progress, *returns: float, budget: Budget = NO_LIMIT, now: float = START) -> None:
@@ -137,7 +144,7 @@ def test_a_restored_progress_goes_on_where_the_checkpoint_was_made(progress: Pro
     update(progress, steps=2, staleness=4)
     play(progress, *[0.1 * number for number in range(130)])
     kept = progress.record(now=START + 90)
-    again = Progress(now=5.0)
+    again = counting(now=5.0)
     again.restore(kept)
     assert (again.global_steps, again.updates, again.episodes, again.staleness_sum) == (42, 2, 130, 7)
     assert (again.mean_return, again.best_mean) == (progress.mean_return, progress.best_mean)
@@ -153,7 +160,7 @@ def test_a_restored_progress_goes_on_where_the_checkpoint_was_made(progress: Pro
 def test_a_target_that_was_reached_before_a_restart_is_reached_after_it_unless_it_is_raised(progress: Progress) -> None:
     play(progress, *[18.0] * 100, *[-21.0] * 50, budget=Budget(until_return=18))
     for target, over in ((18, True), (19, False)):
-        again, budget = Progress(now=0.0), Budget(until_return=target)
+        again, budget = Progress(), Budget(until_return=target)
         again.restore(progress.record(now=START + 120))
         again.judge(budget, now=0.0)
         assert (again.end_of(budget, now=0.0) != "") is over
@@ -161,8 +168,19 @@ def test_a_target_that_was_reached_before_a_restart_is_reached_after_it_unless_i
 
 
 def test_the_minutes_of_all_epochs_count_towards_the_budget(progress: Progress) -> None:
-    again = Progress(now=0.0)
+    again = counting(now=0.0)
     again.restore(progress.record(now=START + 120))
     budget = Budget(max_minutes=3)
     assert again.end_of(budget, now=59.0) == ""
     assert again.end_of(budget, now=60.0) == "max_minutes 3 reached"
+
+
+def test_minutes_stand_still_until_they_count_and_whenever_they_do_not() -> None:
+    progress = Progress()
+    assert progress.minutes(now=START) == 0.0
+    for begins, ends in ((60, 120), (600, 630)):
+        progress.count_minutes(True, now=START + begins)
+        progress.count_minutes(True, now=START + begins + 1)
+        progress.count_minutes(False, now=START + ends)
+        progress.count_minutes(False, now=START + ends + 1)
+    assert progress.minutes(now=START + 6000) == 1.5

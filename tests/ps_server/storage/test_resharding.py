@@ -35,7 +35,7 @@ def a_sharded_run(folder: Path, of: int, *, steps: int = 0, best_saved: float | 
     """A run with a checkpoint of each of its shards."""
     for number in range(1, of + 1):
         lineage = Lineage.begun(f"{number:016x}", secret="s", draw=1, shard=place_of(number, of))
-        run = TrainingRun(a_run(), lineage, now=0.0)
+        run = TrainingRun(a_run(), lineage)
         run.first_shard = f"{1:016x}"
         schema = WHOLE.of_shard(number, of)
         run.seed(schema, torch.full((schema.size,), float(number)))

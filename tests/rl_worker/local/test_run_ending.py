@@ -7,39 +7,40 @@ from typing import Any
 
 import pytest
 
-from rl_worker.local.run_ending import how_it_ended, what_next
+from common.protocol.status import how_it_ended
+from rl_worker.local.run_ending import what_next
 from tests.common.program.test_progress_display import status
 
 
 def ended(**changes: Any) -> str:
     facts = {"global_steps": 448_512, "minutes": 5.0, "best_mean_return_100": 18.2, "until_return": 18.0}
-    return how_it_ended(status(**facts | changes), start_minutes=0.25)
+    return how_it_ended(status(**facts | changes))
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         (
-            {"minutes_to_target": 4.85, "ending": "mean return of the last 100 episodes reached 18"},
-            "solved after 5.1 minutes and 448,512 steps: the mean return of the last 100 games reached 18",
+            {"minutes_to_target": 4.8, "ending": "mean return of the last 100 episodes reached 18"},
+            "solved after 4.8 minutes and 448,512 steps: the mean return of the last 100 games reached 18",
         ),
         (
             {"best_mean_return_100": 12.3, "ending": "max_minutes 5 reached"},
-            "over after 5.2 minutes and 448,512 steps (max_minutes 5 reached): "
+            "over after 5.0 minutes and 448,512 steps (max_minutes 5 reached): "
             "the best mean return of 100 games was 12.30, the target 18",
         ),
         (
             {"until_return": None, "ending": "max_steps 448512 reached"},
-            "over after 5.2 minutes and 448,512 steps (max_steps 448512 reached): "
+            "over after 5.0 minutes and 448,512 steps (max_steps 448512 reached): "
             "the best mean return of 100 games was 18.20",
         ),
         (
             {"best_mean_return_100": None, "until_return": None, "ending": "rl-cluster was interrupted"},
-            "over after 5.2 minutes and 448,512 steps (rl-cluster was interrupted): there were no 100 games yet",
+            "over after 5.0 minutes and 448,512 steps (rl-cluster was interrupted): there were no 100 games yet",
         ),
         (
             {"ending": ""},
-            "over after 5.2 minutes and 448,512 steps (the server ended): "
+            "over after 5.0 minutes and 448,512 steps (the server ended): "
             "the best mean return of 100 games was 18.20, the target 18",
         ),
     ],
