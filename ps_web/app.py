@@ -46,9 +46,9 @@ def static_folder() -> Path:
     return Path(str(resources.files("ps_web") / "static"))
 
 
-def make_app(runs: Sequence[WatchedRun], viewers: Viewers, access: Access) -> web.Application:
-    """`runs` in the order of the page."""
-    page = Page(runs, viewers, access)
+def make_app(runs: Sequence[WatchedRun], viewers: Viewers, access: Access, *, more: int = 0) -> web.Application:
+    """`runs` in the order of the page; `more`: how many there are beside them."""
+    page = Page(runs, viewers, access, more)
     app = web.Application(middlewares=[access.middleware], client_max_size=2**16)
     app.router.add_get("/", page.index)
     app.router.add_get("/static/{name}", page.static)
@@ -73,8 +73,9 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
 class Page:
     """The handlers."""
 
-    def __init__(self, runs: Sequence[WatchedRun], viewers: Viewers, access: Access) -> None:
+    def __init__(self, runs: Sequence[WatchedRun], viewers: Viewers, access: Access, more: int) -> None:
         self._runs = runs
+        self._more = more
         self._viewers = viewers
         self._access = access
 
@@ -104,7 +105,7 @@ class Page:
         except TooManyViewers:
             raise web.HTTPServiceUnavailable(text="too many pages are open\n") from None
         # No await between the queue and the state: nothing is missed, and nothing comes twice.
-        start = [encoded("hello", {"steering": self._access.may_steer(request), "runs": len(self._runs)})]
+        start = [encoded("hello", {"steering": self._access.may_steer(request), "more": self._more})]
         start += [encoded("run", run.whole(most_sent(len(self._runs)))) for run in self._runs]
         response = web.StreamResponse(
             headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}

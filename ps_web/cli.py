@@ -32,6 +32,7 @@ from common.run_folder.paths import (
 from common.sockets.curve import ClientKeys, CurveFlags
 from ps_web.access import Access
 from ps_web.app import make_app
+from ps_web.history import most_sent
 from ps_web.run import WatchedRun
 from ps_web.viewers import Viewers
 
@@ -79,6 +80,8 @@ class WebSettings(CurveFlags):
             check_address("--server", server)
         if not self.runs and not self.server:
             raise SettingsError("ps-web shows runs: name a RUN_DIR, or a server with --server HOST:PORT")
+        if len(self.server) > MOST_RUNS:
+            raise SettingsError(f"--server: {len(self.server)} runs are more than one page shows ({MOST_RUNS})")
         check_number("--port", self.port, least=0, most=MOST_PORT)
 
 
@@ -90,21 +93,23 @@ def show(argv: Sequence[str] | None = None) -> int:
     """Run the program until a signal ends it. Raises PsRlError for what the user can mend."""
     settings = parse_program(WebSettings, argv, prog=PROGRAM)
     viewers = Viewers()
-    runs = _runs(settings, viewers, settings.client_keys())
+    runs, more = _runs(settings, viewers, settings.client_keys())
+    if more:
+        print(f"the page shows the {len(runs)} newest runs; of {more} more name those that matter", flush=True)
     token = settings.token or secrets.token_urlsafe(16)
-    asyncio.run(_serve(settings, runs, viewers, token, StopSignal()))
+    asyncio.run(_serve(settings, runs, more, viewers, token, StopSignal()))
     return 0
 
 
 async def _serve(
-    settings: WebSettings, runs: Sequence[WatchedRun], viewers: Viewers, token: str, stop: StopSignal
+    settings: WebSettings, runs: Sequence[WatchedRun], more: int, viewers: Viewers, token: str, stop: StopSignal
 ) -> None:
-    """Raises SettingsError when the port cannot be listened on."""
+    """`more`: runs that are not shown. Raises SettingsError when the port cannot be listened on."""
     is_open = is_loopback(settings.host)
     with _listening_socket(settings.host, settings.port) as listening:
         port = listening.getsockname()[1]
         access = Access(token, is_open=is_open, port=port, hosts=set(settings.allow_host))
-        runner = web.AppRunner(make_app(runs, viewers, access), access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(make_app(runs, viewers, access, more=more), access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         await web.SockSite(runner, listening).start()
         address = f"http://{join_address(settings.host, port)}/?token={token}"
@@ -115,6 +120,7 @@ async def _serve(
         try:
             await _signalled(stop)
         finally:
+            viewers.send("bye", {"runs": [run.last_word(most_sent(len(runs))) for run in runs]})
             viewers.close()
             await runner.cleanup()
             if settings.address_file is not None:
@@ -169,16 +175,29 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
     return list({folder.resolve(): folder for folder in folders}.values())
 
 
-def _runs(settings: WebSettings, viewers: Viewers, keys: ClientKeys | None) -> list[WatchedRun]:
-    folders = list(map(records_folder, settings.runs)) if settings.wait else run_folders(settings.runs)
-    if len(folders) + len(settings.server) > MOST_RUNS:
-        raise SettingsError(f"{len(folders)} runs are more than one page shows ({MOST_RUNS}); name those that matter")
+def _newest(folders: Sequence[Path], most: int) -> list[Path]:
+    """At most so many run folders, those that were written to last, in the order in which they were given."""
+
+    def written(folder: Path) -> float:
+        return max(
+            (path.stat().st_mtime for name in (METRICS, SETTINGS) if (path := folder / name).exists()), default=0
+        )
+
+    newest = set(sorted(folders, key=written, reverse=True)[:most])
+    return [folder for folder in folders if folder in newest]
+
+
+def _runs(settings: WebSettings, viewers: Viewers, keys: ClientKeys | None) -> tuple[list[WatchedRun], int]:
+    """The runs of the page, and how many more there are. Raises SettingsError."""
+    found = list(map(records_folder, settings.runs)) if settings.wait else run_folders(settings.runs)
+    folders = _newest(found, MOST_RUNS - len(settings.server))
     runs: list[WatchedRun] = []
     # One folder and one server are the same run, seen from both sides.
     if len(folders) == 1 and len(settings.server) == 1:
-        return [WatchedRun(0, run_name(folders[0]), viewers, folder=folders[0], servers=settings.server, keys=keys)]
+        name = run_name(folders[0])
+        return [WatchedRun(0, name, viewers, folder=folders[0], servers=settings.server, keys=keys)], 0
     for folder in folders:
         runs.append(WatchedRun(len(runs), run_name(folder), viewers, folder=folder, servers=(), keys=keys))
     for server in settings.server:
         runs.append(WatchedRun(len(runs), server, viewers, folder=None, servers=[server], keys=keys))
-    return runs
+    return runs, len(found) - len(folders)

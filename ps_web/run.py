@@ -17,12 +17,13 @@ from typing import Any
 import msgspec
 
 from common.protocol.messages import Event, WatchedFrame
-from common.protocol.status import Status
+from common.protocol.status import Status, how_it_ended
 from common.run_folder.checkpoint_folder import checkpoints_of
 from common.run_folder.endpoint_file import read_endpoint
+from common.run_folder.jsonl import last_row
 from common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS, SETTINGS, WORKERS
 from common.run_folder.rows_tail import RowsTail
-from common.run_folder.run_rows import EventRow
+from common.run_folder.run_rows import EventRow, MetricsRow
 from common.settings.run_files import settings_as_written
 from common.sockets.curve import ClientKeys
 from ps_web.history import (
@@ -65,11 +66,10 @@ class WatchedRun:
         self.answered = ""  # the address that answered a request last
         self.watched = ""  # the worker whose game the page shows
         self.status: Status | None = None  # the newest while the server answers
+        self._last_status: Status | None = None  # the newest of all
         self._servers = list(servers)
         self._viewers = viewers
-        self._points = Table("global_steps")
-        self._meters = Table("global_steps")
-        self._episodes = Table("episode")
+        self._points, self._meters, self._episodes = Table("global_steps"), Table("global_steps"), Table("episode")
         self._staleness = StalenessHistogram()
         self._events: list[EventRow] = []
         self._newest_event = (0, 0)  # epoch and number
@@ -96,7 +96,7 @@ class WatchedRun:
         return {
             "run": self.number,
             "name": self.name,
-            "settings": settings_as_written(self.folder / SETTINGS) if self.folder else {},
+            "settings": self._settings(),
             "points": self._points.columns(most),
             "meters": self._meters.columns(most),
             "episodes": self._episodes.columns(most),
@@ -104,8 +104,24 @@ class WatchedRun:
             **self._now(),
         }
 
+    def last_word(self, most: int) -> dict[str, Any]:
+        """Everything, for a page that gets no more: how the run ended, or what was seen of it last."""
+        self.read_folder()
+        self.status, self.link.address = None, ""
+        return self.whole(most)
+
+    def _settings(self) -> dict[str, Any]:
+        return settings_as_written(self.folder / SETTINGS) if self.folder else {}
+
+    def _ended(self) -> str:
+        """How the run ended; "" while it goes on, and where nobody has seen its end."""
+        path = self.folder / METRICS if self.folder else None
+        written = last_row(path, MetricsRow) if path and path.exists() else None
+        return next((how_it_ended(last) for last in (written, self._last_status) if last and last.ending), "")
+
     def _now(self) -> dict[str, Any]:
-        """The present."""
+        """The present; where no server answers, also what the folder says of the run and its end."""
+        past = {"ended": ""} if self.status else {"settings": self._settings(), "ended": self._ended()}
         checkpoints = [path.name for path in checkpoints_of(self.folder)[:5]] if self.folder else []
         return {
             "run": self.number,
@@ -114,6 +130,7 @@ class WatchedRun:
             "checkpoints": checkpoints,
             "staleness": self._staleness.counts(),
             "watched": self.watched,
+            **past,
         }
 
     def watch_worker(self, worker_id: str) -> None:
@@ -186,7 +203,7 @@ class WatchedRun:
 
     def _take_status(self, status: Status) -> None:
         """The server has sent its status."""
-        self.status = status
+        self.status = self._last_status = status
         self._staleness.add(status.staleness_counts)
         if status.standby is not None:
             self._standby = status.standby.address

@@ -4,6 +4,7 @@
 const runs = new Map(); // by number: {name, settings, points, meters, episodes, events, status, address, checkpoints}
 const ORDER = { points: "global_steps", meters: "global_steps", episodes: "episode" };
 let chosen = 0, x = "global_steps", steering = false, drawn = 0, source = null;
+let gone = ""; // why nothing new comes from ps-web; "" while it answers
 
 const returns = new Chart(by("charts"), { id: "return", title: "Return", unit: "of an episode, sum of its rewards", wide: true });
 const charts = CHARTS.map((spec) => new Chart(by("charts"), spec));
@@ -15,16 +16,29 @@ function connect() {
   const on = (kind, take) => source.addEventListener(kind, (event) => { take(JSON.parse(event.data)); later(); });
   source.onopen = () => { by("link").textContent = "connected to ps-web"; };
   source.onerror = () => {
-    by("link").textContent = "ps-web does not answer; trying again …";
+    if (!gone) leave(`ps-web does not answer since ${new Date().toLocaleTimeString()}; trying again …`);
     if (source.readyState === EventSource.CLOSED) { source.close(); setTimeout(connect, 2000); }
   };
-  on("hello", (hello) => { steering = hello.steering; runs.clear(); });
+  on("hello", (hello) => { steering = hello.steering; gone = ""; runs.clear(); drawMore(hello.more); });
+  on("bye", (bye) => { source.close(); for (const run of bye.runs) runs.set(run.run, run); leave("ps-web has ended."); });
   on("run", (run) => runs.set(run.run, run));
   on("now", (now) => Object.assign(runs.get(now.run) || {}, now));
   source.addEventListener("frame", (event) => drawFrame(JSON.parse(event.data)));
   on("table", (news) => { const run = runs.get(news.run); if (run) run[news.table] = news.columns; });
   on("rows", (news) => { const run = runs.get(news.run); if (run) append(run[news.table], news.rows, ORDER[news.table], mostPoints()); });
   on("events", (news) => { const run = runs.get(news.run); if (run) run.events = newestEvents(run.events.concat(news.events)); });
+}
+
+function leave(why) { // what was seen last stays, as the past: nobody knows which workers live, and nothing can be steered
+  gone = why;
+  by("link").textContent = why;
+  for (const run of runs.values()) { run.status = null; run.address = ""; }
+  draw();
+}
+
+function drawMore(more) { // runs that the page was asked for and does not show
+  by("more").hidden = !more;
+  by("more").textContent = `and ${more} older runs: ps-web shows those that are named`;
 }
 
 function newestEvents(events) { // checkpoints come by the minute: a few of them, so that the rest is found
@@ -83,11 +97,11 @@ const PHASES = { empty: "waiting for its first worker", serving: "training", dra
 function drawLink(run) {
   document.title = `${run.name} · ps-rl`;
   const status = run.status, game = status ? status.environment : (run.settings.environment || {}).id;
-  const end = run.events.filter((event) => event.kind === "end" && event.epoch === last(run.events).epoch).pop();
   const phase = status && (PHASES[status.phase] || status.phase);
   const halted = status && (status.drained ? "drained, no worker is admitted" : status.paused ? "paused" : "");
-  const state = !status ? (end ? end.text : "no server answers; this is the past") : halted || status.ending || phase;
-  by("link").textContent = `${run.name}: ${game ? game + ", " : ""}${state}${run.address ? " at " + run.address : ""}`;
+  const past = run.ended || (gone ? "this is the run as it was seen last" : "no server answers; this is the past");
+  const state = !status ? past : halted || status.ending || phase;
+  by("link").textContent = `${run.name}: ${game ? game + ", " : ""}${state}${run.address ? " at " + run.address : ""}${gone ? ". " + gone : ""}`;
   by("link").dataset.state = status ? (halted ? "paused" : "live") : "over";
 }
 
@@ -197,7 +211,8 @@ function drawWorkers(run) {
   });
   body.replaceChildren(...rows);
   by("no-workers").hidden = rows.length > 0;
-  by("no-workers").textContent = run.status ? "No worker has joined yet: rl-worker --server " + run.address : "Workers are shown while a server answers.";
+  by("no-workers").textContent = run.status ? "No worker has joined yet: rl-worker --server " + run.address
+    : run.ended ? "The run is over: it has no workers." : "Workers are shown while a server answers.";
 }
 
 function ago(seconds) {

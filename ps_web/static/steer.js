@@ -5,7 +5,7 @@ function drawSteering(run) {
   const ready = steering && Boolean(run.status);
   by("adjust").hidden = !run.status;
   by("steer-hint").hidden = ready;
-  by("steer-hint").textContent = steering ? "A run is steered while a server answers." : "Steering takes the token: open the address that ps-web has printed.";
+  by("steer-hint").textContent = run.ended && !run.status ? "The run is over." : steering ? "A run is steered while a server answers." : "Steering takes the token: open the address that ps-web has printed.";
   for (const element of by("adjust").elements) element.disabled = !ready;
   drawSettings(run);
   by("pause").textContent = run.status && run.status.paused ? "Resume" : "Pause";

@@ -14,13 +14,13 @@ from tests.integration.processes import Program, wait_for
 def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     """Opens pages; a page whose console has errors fails its test."""
     errors: list[str] = []
-    with _pages(browser, errors) as opened:
+    with pages_of(browser, errors) as opened:
         yield opened
     assert errors == []
 
 
 @contextmanager
-def _pages(browser: Browser, errors: list[str]) -> Iterator[Callable[..., Page]]:
+def pages_of(browser: Browser, errors: list[str]) -> Iterator[Callable[..., Page]]:
     pages: list[Page] = []
 
     def opened(address: str, *, width: int = 1440, dark: bool = False) -> Page:

@@ -1,5 +1,6 @@
 """The page in a real browser, beside a real run of CartPole."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
+from ps_web.cli import MOST_RUNS
 from tests.integration.pages import open_page, printed_address, until
 from tests.integration.processes import Program, Programs, status_of, wait_for
 
@@ -152,7 +154,8 @@ def test_past_runs_are_compared_and_the_page_is_sound_at_every_width(
         until(page, "runs.size === 2 && document.querySelectorAll('#chart-return canvas').length === 1")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing is cut off at the side"
         assert serious_violations(page) == []
-    assert "the run is over" in page.locator("#link").inner_text()
+    assert "over after 0." in page.locator("#link").inner_text()
+    assert "max_steps 30000 reached" in page.locator("#link").inner_text()
     page.get_by_role("checkbox", name="mean and range of all runs").check()
     until(page, "document.getElementById('chart-return').textContent.includes('mean of 2 runs')")
     page.get_by_role("radio", name="minutes").check()
@@ -204,3 +207,22 @@ def test_a_page_of_a_run_of_ten_million_steps_is_sent_few_points_and_stays_bound
         f"(frame) => [1, 5000].map((k) => {{ while (k--) drawFrame(frame); return {nodes}; }})", frame
     )
     assert few == many, "no frame leaves anything behind"
+
+
+def test_of_more_runs_than_a_page_shows_it_shows_the_newest_and_says_how_many_more_there_are(
+    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    for number in range(MOST_RUNS + 3):
+        folder = tmp_path / "runs" / f"run-{number:02}"
+        folder.mkdir(parents=True)
+        add_lines(folder, 5, first=1)
+        age = 100 if number in (0, 7, 52) else 1
+        os.utime(folder / "metrics.jsonl", (2e9 - age, 2e9 - age))
+    web = programs.start("ps-web", str(tmp_path / "runs"), "--port", "0")
+    page = open_page(printed_address(web))
+    until(page, f"runs.size === {MOST_RUNS}")
+    shown = page.evaluate("[...runs.values()].map((run) => run.name)")
+    assert shown == [f"run-{number:02}" for number in range(MOST_RUNS + 3) if number not in (0, 7, 52)]
+    assert page.locator("#more").inner_text() == "and 3 older runs: ps-web shows those that are named"
+    assert f"the page shows the {MOST_RUNS} newest runs; of 3 more name those that matter\n" in web.output
+    assert not open_page(start_page(programs, tmp_path / "runs" / "run-07")).locator("#more").is_visible()

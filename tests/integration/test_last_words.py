@@ -1,0 +1,114 @@
+"""The last word of a page: how the run ended, and nothing that has the look of a live run."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.integration.pages import open_page, pages_of, printed_address, until
+from tests.integration.processes import Program, Programs
+
+pytestmark = pytest.mark.timeout(600)
+__all__ = ["open_page"]  # a fixture
+
+ENDLESS = ("--preset", "cartpole-a3c", "--max-steps", "1000000000", "--until-return", "None")
+LINK = "document.getElementById('link').textContent"
+AN_ALIVE_WORKER = "document.querySelector('#workers tr[data-state=alive]') !== null"
+
+
+def start_cluster(programs: Programs, folder: Path, *flags: str) -> Program:
+    return programs.start("rl-cluster", *ENDLESS, "--workers", "1", "--run-dir", str(folder), *flags)
+
+
+def it_is_over(page: Page, *said: str) -> None:
+    """The page says all of that; it shows no worker, and offers no steering."""
+    for text in said:
+        until(page, f"{LINK}.includes({text!r})")
+    assert page.locator("#workers tbody tr").count() == 0
+    assert not page.locator("#adjust").is_visible()
+    assert page.evaluate("[...document.getElementById('adjust').elements].every((element) => element.disabled)")
+    assert page.locator("#chart-return canvas").is_visible(), "the past stays"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--max-steps", "40000"), ("over after 0.", "(max_steps 40000 reached)", "ps-web has ended.")),
+        (("--until-return", "20"), ("solved after 0.", "the last 100 games reached 20")),
+    ],
+    ids=["budget", "solved"],
+)
+def test_the_last_word_is_how_the_run_ended(
+    programs: Programs, tmp_path: Path, open_page: Callable[..., Page], flags: tuple[str, ...], said: tuple[str, ...]
+) -> None:
+    cluster = start_cluster(programs, tmp_path / "my-run", *flags)
+    page = open_page(printed_address(cluster))
+    assert cluster.wait(120) == 0, cluster.output
+    it_is_over(page, "my-run: CartPole-v1, ", *said)
+    sentence = next(line for line in cluster.output.splitlines() if line.startswith(said[0].split()[0]))
+    assert sentence in page.locator("#link").inner_text(), "the terminal says the same"
+    assert page.locator("#no-workers").inner_text() == "The run is over: it has no workers."
+    assert page.locator("#steer-hint").inner_text() == "The run is over."
+
+
+def test_the_last_word_of_a_server_with_a_page_is_how_its_run_ended(
+    programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    flags = (*ENDLESS, "--max-steps", "20000", "--web-port", "0")
+    server, endpoint = programs.start_server(*flags, run_dir=tmp_path / "my-run")
+    page = open_page(printed_address(server))
+    programs.start("rl-worker", "--server", endpoint)
+    assert server.wait(120) == 0, server.output
+    it_is_over(page, "my-run: CartPole-v1, over after 0.", "(max_steps 20000 reached)")
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGINT, ("my-run: CartPole-v1, over after ", "(rl-cluster was interrupted)", "ps-web has ended.")),
+        (signal.SIGKILL, ("my-run: CartPole-v1, this is the run as it was seen last. ps-web has ended.",)),
+    ],
+    ids=["Ctrl-C", "killed"],
+)
+def test_the_last_word_of_a_run_that_is_stopped(
+    programs: Programs, tmp_path: Path, open_page: Callable[..., Page], number: signal.Signals, said: tuple[str, ...]
+) -> None:
+    cluster = start_cluster(programs, tmp_path / "my-run")
+    page = open_page(printed_address(cluster))
+    until(page, AN_ALIVE_WORKER)
+    until(page, "document.querySelector('#chart-return canvas')?.checkVisibility()")
+    cluster.signal(number)
+    it_is_over(page, *said)
+    cluster.wait(60)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGTERM, ("this is the run as it was seen last. ps-web has ended.",)),
+        (signal.SIGKILL, ("this is the run as it was seen last. ps-web does not answer since ", "trying again …")),
+    ],
+    ids=["ended", "killed"],
+)
+def test_a_page_whose_program_is_gone_says_so_and_takes_no_worker_for_alive(
+    programs: Programs, tmp_path: Path, browser: Browser, number: signal.Signals, said: tuple[str, ...]
+) -> None:
+    """The run goes on; of a killed program the browser's console names the refused connections."""
+    _, endpoint = programs.start_server(*ENDLESS, run_dir=tmp_path / "my-run")
+    programs.start("rl-worker", "--server", endpoint)
+    web = programs.start("ps-web", str(tmp_path / "my-run"), "--port", "0", "--token", "secret")
+    address = printed_address(web)
+    with pages_of(browser, []) as opened:
+        page = opened(address)
+        until(page, AN_ALIVE_WORKER)
+        until(page, "document.querySelector('#chart-return canvas')?.checkVisibility()")
+        web.signal(number)
+        it_is_over(page, "my-run: CartPole-v1, ", *said)
+        if number == signal.SIGKILL:
+            port = address.partition("127.0.0.1:")[2].partition("/")[0]
+            programs.start("ps-web", str(tmp_path / "my-run"), "--port", port, "--token", "secret")
+            until(page, AN_ALIVE_WORKER)
+            until(page, f"{LINK}.includes('training at')")
+            assert page.locator("#adjust").is_visible()
