@@ -65,8 +65,8 @@ def first_good(
         if first * played(path, first)["mean"] + (games - first) * best < games * score:
             return None
         result = played(path, games)
-        progress = read_weights(path)[3]["progress"]
-        at = progress["global_steps"], progress["minutes"]
+        progress = read_weights(path)[3].progress
+        at = progress.global_steps, progress.minutes
         return Good(*at, mean=result["mean"], distinct=result["distinct"]) if result["mean"] >= score else None
 
     with ThreadPoolExecutor(at_once) as pool:
