@@ -12,9 +12,11 @@ from pathlib import Path
 
 import msgspec
 
+from common.protocol.numbers import Count
 from common.run_folder.paths import EPISODES, EVENTS, METRICS, WORKERS, replacement_of
 from common.run_folder.rows_tail import RowsTail
-from common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow
+from common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow, Time
+from common.settings.regular_file import content_of
 
 NUMBERS = (
     "version", "updates", "minutes", "steps_per_second", "updates_per_second", "learning_rate", "episodes",
@@ -28,8 +30,8 @@ MOST_GAMES = 200  # points of one batch; of more games there are means
 class MetersRow(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a row of workers.jsonl that is sent."""
 
-    time: float
-    global_steps: int
+    time: Time
+    global_steps: Count
     alive: bool
     meters: dict[str, float | None]  # None: not a number
 
@@ -37,10 +39,10 @@ class MetersRow(msgspec.Struct, frozen=True, kw_only=True):
 class Position(msgspec.Struct, kw_only=True):
     """The sent part of a run: everything up to these rows."""
 
-    points: int = 0
+    points: Count = 0
     time: float = 0.0  # of a row of metrics, in seconds since 1970
     meters_time: float = 0.0  # likewise of workers
-    episode: int = 0
+    episode: Count = 0
     epoch: int = 0
     event: int = 0  # of that epoch
 
@@ -142,6 +144,6 @@ def _of_games(rows: Sequence[EpisodeRow], timed: Sequence[Point], *, fallback: f
 
 def _read(path: Path) -> Position:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Position)
-    except (OSError, msgspec.DecodeError):
+        return msgspec.json.decode(content_of(path), type=Position)
+    except (OSError, ValueError, RecursionError):
         return Position()

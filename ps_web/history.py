@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
-from common.protocol.status import STALENESS_BOUNDS, Status
+from common.protocol.numbers import Count
+from common.protocol.status import STALENESS_BOUNDS, Histogram, Status
+from common.run_folder.run_rows import Time
 
 MOST_POINTS = 4000  # of a table; it is thinned to half of them
 MOST_SENT = 1500  # of a table to a page, where it shows few runs
@@ -23,17 +25,17 @@ RECENT_STATUSES = 60  # a status comes each second
 class MetricsPoint(msgspec.Struct):
     """A row of metrics.jsonl, as far as it is drawn."""
 
-    time: float
+    time: Time
     minutes: float
-    global_steps: int
+    global_steps: Count
     mean_return_100: float | None = None
     steps_per_second: float = 0.0
     updates_per_second: float = 0.0
     staleness_recent: float = 0.0
     gradient_norm: float = 0.0
     learning_rate: float = 0.0
-    workers_alive: int = 0
-    staleness_counts: tuple[int, ...] = ()
+    workers_alive: Count = 0
+    staleness_counts: Histogram = ()
 
     @classmethod
     def of(cls, status: Status, *, time: float) -> "MetricsPoint":
@@ -50,8 +52,8 @@ class MetricsPoint(msgspec.Struct):
 class EpisodePoint(msgspec.Struct):
     """A row of episodes.jsonl, as far as it is drawn."""
 
-    episode: int
-    global_steps: int
+    episode: Count
+    global_steps: Count
     minutes: float
     episode_return: float
     length: float
@@ -60,8 +62,8 @@ class EpisodePoint(msgspec.Struct):
 class WorkerPoint(msgspec.Struct):
     """A row of workers.jsonl, as far as it is drawn."""
 
-    time: float
-    global_steps: int
+    time: Time
+    global_steps: Count
     minutes: float
     meters: dict[str, float | None] = {}
     alive: bool = True

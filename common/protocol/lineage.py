@@ -19,6 +19,7 @@ from typing import Annotated
 import msgspec
 
 from common.protocol.names import Text
+from common.protocol.numbers import Count
 from common.protocol.shards import WHOLE, Shard
 
 RUN_ID_DIGITS = 16
@@ -35,7 +36,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     run_id: RunId
     secret: Annotated[Text, msgspec.Meta(min_length=1)]  # shared by the servers of this run
-    epoch: Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+    epoch: Count
     shard: Shard = WHOLE  # the place of this server among the servers of the run
     # ids of lost runs, whose workers may restore their newest weights
     continues: Annotated[tuple[RunId, ...], msgspec.Meta(max_length=MOST_LOST)] = ()

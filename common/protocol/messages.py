@@ -13,13 +13,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from common.protocol.names import LONGEST_TEXT, Address, Name, Sentence, Text, is_text
+from common.protocol.numbers import MOST, Count, Sequence
 from common.protocol.shards import WHOLE, Shard
 from common.protocol.status import Adjustment, Status
 from common.protocol.tensors import TensorSpec
 
-MOST = 2**53 - 1  # the largest integer that encoders of doubles write as an integer
-Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
-Sequence = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 Secret = Annotated[str, msgspec.Meta(min_length=16, max_length=100, pattern=r"^[!-~]{16,100}\Z")]
 # Settings nest no deeper than this: a value that nests without end cannot even be printed.
 # `_check_run` checks their texts: msgspec 0.22 crashes on a union of a container and a text with a pattern.

@@ -5,21 +5,23 @@ Everything is typed and has bounds, and is checked here alone: whoever holds a R
 record has the number of its format; those of earlier formats are brought up to date by a pure function each.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import msgspec
 from torch import Tensor
 
-from common.errors import DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
+from common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
 from common.protocol.addresses import check_address
 from common.protocol.lineage import Lineage
-from common.protocol.messages import MOST, MOST_ENVIRONMENTS, Code, Count, Run, Sequence
+from common.protocol.messages import MOST_ENVIRONMENTS, Code, Run
 from common.protocol.names import Name, Text
-from common.protocol.status import STALENESS_BOUNDS, Adjustment
+from common.protocol.numbers import MOST, Count, Sequence, Signed
+from common.protocol.status import STALENESS_BOUNDS, Adjustment, Histogram
 from common.protocol.tensors import Schema, TensorSpec
 
-FORMAT, OLDEST = 3, 2
+KIND, FORMAT, OLDEST = "checkpoint", 3, 2
 MOST_BYTES = 2**26  # of a record: 200,000 workers
 MOST_ADJUSTMENTS = 100  # of the history, the newest
 EPISODES_IN_MEAN = 100
@@ -42,7 +44,7 @@ class Account(msgspec.Struct, forbid_unknown_fields=True):
     durable: Count = 0  # `through` at the newest completed checkpoint
     reported: Count = 0  # every report up to here is counted
     environments: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENVIRONMENTS)] = 1
-    unplayed: Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)] = 0  # steps of settled pushes minus those of games
+    unplayed: Signed = 0  # steps of settled pushes minus those of games
 
     def copy(self) -> "Account":
         """An account that does not change with this one."""
@@ -59,9 +61,7 @@ class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     best_mean: float | None
     best_saved: float | None
     staleness_sum: Count
-    staleness_counts: Annotated[
-        tuple[Count, ...], msgspec.Meta(min_length=len(STALENESS_BOUNDS) + 1, max_length=len(STALENESS_BOUNDS) + 1)
-    ]
+    staleness_counts: Annotated[Histogram, msgspec.Meta(min_length=len(STALENESS_BOUNDS) + 1)]
     minutes: Minutes
 
 
@@ -122,7 +122,7 @@ def record_from_json(content: bytes) -> Record:
         raise DamagedCheckpoint(f"is damaged, because its record takes more than {MOST_BYTES} bytes")
     try:
         number = msgspec.json.decode(content, type=_Numbered).format
-        check_format(number, "a checkpoint")
+        check_format(f"ps-rl {KIND} {number}", KIND)
         if number == FORMAT:
             record = msgspec.json.decode(content, type=Record)
         else:
@@ -138,12 +138,18 @@ def record_from_json(content: bytes) -> Record:
     return record
 
 
-def check_format(number: int, what: str, *, newest: int = FORMAT, oldest: int = OLDEST) -> None:
-    """Raises OtherFormat when this version of ps-rl does not read `what` of this format."""
-    if not oldest <= number <= newest:
+def check_format(said: str, kind: str, *, newest: int = FORMAT, oldest: int = OLDEST) -> None:
+    """
+    `said` is "ps-rl KIND NUMBER". Raises CheckpointError when it is of no `kind`, and OtherFormat when this version of
+    ps-rl does not read its number.
+    """
+    match = re.fullmatch(rf"ps-rl {kind} ([0-9]{{1,9}})", said)
+    if match is None:
+        raise CheckpointError(f"is not a {kind} of ps-rl")
+    if not oldest <= (number := int(match[1])) <= newest:
         whose = "a later" if number > newest else "an earlier"
         known = f"{oldest} to {newest}" if oldest < newest else f"{newest} alone"
-        raise OtherFormat(f"is {what} of format {number}, of {whose} version of ps-rl; this one reads {known}")
+        raise OtherFormat(f"is a {kind} of format {number}, of {whose} version of ps-rl; this one reads {known}")
 
 
 def check_vectors(vectors: Mapping[str, Tensor], record: Record) -> None:

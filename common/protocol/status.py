@@ -1,33 +1,37 @@
 """The status of a run, as one immutable value: ps-ctl prints it, metrics.jsonl keeps it, the progress line shows it."""
 
+from typing import Annotated
+
 import msgspec
 
 from common.protocol.names import Name, Sentence, Text
+from common.protocol.numbers import Count, Signed
 from common.protocol.shards import WHOLE, Shard
 
 # The histogram of staleness: each count is of the updates up to a bound and above the one before; the last count is of
 # those above all bounds.
 STALENESS_BOUNDS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
 
-AdjustedValue = bool | int | float | tuple[float, ...] | None
+Histogram = Annotated[tuple[Count, ...], msgspec.Meta(max_length=len(STALENESS_BOUNDS) + 1)]
+AdjustedValue = bool | Signed | float | tuple[float, ...] | None
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One worker, alive or not."""
 
     worker_id: Name
-    number: int
+    number: Count
     host: Text
-    environments: int
+    environments: Count
     alive: bool
     left: bool = False  # not alive because it said goodbye
     stalled: bool = False  # alive, but without a step for much longer than ever before
     silent_seconds: float  # since its last message
-    pushes: int  # applied
-    discarded: int
-    refused: dict[Name, int] = {}  # by code; discarded pushes too
+    pushes: Count  # applied
+    discarded: Count
+    refused: dict[Name, Count] = {}  # by code; discarded pushes too
     refusal: Text = ""  # the reason of the newest; "" without any
-    steps: int  # environment steps counted into T
+    steps: Count  # environment steps counted into T
     staleness: float  # mean over its newest pushes
     meters: dict[Name, float]  # the newest it reported
 
@@ -42,10 +46,10 @@ class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     address: Text  # HOST:PORT
     phase: Text  # "state transfer", "catching up", "in sync"; "dropped": too slow; "gone": silent
-    lag_updates: int = 0  # sent or to be sent, and not acknowledged
-    lag_bytes: int = 0  # of these
+    lag_updates: Count = 0  # sent or to be sent, and not acknowledged
+    lag_bytes: Count = 0  # of these
     lag_seconds: float = 0.0  # the age of the oldest
-    drops: int = 0  # of standbys
+    drops: Count = 0  # of standbys
 
 
 class Adjustment(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +59,7 @@ class Adjustment(msgspec.Struct, frozen=True, kw_only=True):
     before: AdjustedValue  # its value at that moment
     after: AdjustedValue
     by: Text  # who
-    global_steps: int  # T
+    global_steps: Count  # T
     minutes: float  # of training
 
 
@@ -64,49 +68,49 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     phase: Name
     run_id: Text = ""  # "" at a standby that follows no run yet
-    epoch: int
+    epoch: Count
     shard: Shard = WHOLE  # the place of this server among the shards of the run
     preset: Text = ""
     experiment: Text = ""
     environment: Text = ""  # its id
-    frames_per_step: int = 1
-    max_steps: int = 0  # of the budget; 0: no limit
-    max_episodes: int = 0  # likewise
+    frames_per_step: Count = 1
+    max_steps: Count = 0  # of the budget; 0: no limit
+    max_episodes: Count = 0  # likewise
     max_minutes: float = 0.0
     until_return: float | None = None  # the target of the budget; None: none
     ending: Sentence = ""  # why the run is over; "" before
     paused: bool = False  # pushes wait, and minutes do not count
     drained: bool = False  # workers leave and no others are admitted; minutes do not count
-    version: int = 0
-    parameters: int = 0  # that this server holds
-    snapshots: int = 0  # copies that were made of the weights to send them
-    global_steps: int = 0  # T
-    updates: int = 0  # gradients applied, in all epochs of the run
+    version: Count = 0
+    parameters: Count = 0  # that this server holds
+    snapshots: Count = 0  # copies that were made of the weights to send them
+    global_steps: Count = 0  # T
+    updates: Count = 0  # gradients applied, in all epochs of the run
     minutes: float = 0.0  # of training, in all epochs of the run
     steps_per_second: float = 0.0
     updates_per_second: float = 0.0
     learning_rate: float = 0.0
-    episodes: int = 0
+    episodes: Count = 0
     mean_return_100: float | None = None  # of the last 100 full games, or of fewer at first; None before the first
     best_mean_return_100: float | None = None  # the highest mean of a whole 100
     minutes_to_target: float | None = None  # when mean_return_100 first reached the run's until_return
     staleness_mean: float = 0.0  # over all pushes
     staleness_recent: float = 0.0
-    staleness_counts: tuple[int, ...] = ()  # the histogram over all pushes, by STALENESS_BOUNDS
+    staleness_counts: Histogram = ()  # the histogram over all pushes, by STALENESS_BOUNDS
     gradient_norm: float = 0.0  # mean over the newest pushes
-    duplicates: int = 0
-    refused: dict[Name, int]  # by code; discarded pushes too
-    not_modified: int
-    checkpoint_version: int  # of the newest completed checkpoint
-    checkpoint_failures: int
+    duplicates: Count = 0
+    refused: dict[Name, Count]  # by code; discarded pushes too
+    not_modified: Count
+    checkpoint_version: Count  # of the newest completed checkpoint
+    checkpoint_failures: Count
     checkpoint_error: Sentence = ""  # why the newest one could not be written; "" where it was
     standby: StandbyStatus | None = None  # None: none has followed this server
-    workers_alive: int
-    connections: int = 0  # of the server's port, of whomever; 0 where they are not counted
-    memory_bytes: int = 0  # resident, of the server's process; 0 where unknown
-    memory_peak_bytes: int = 0  # the most so far
+    workers_alive: Count
+    connections: Count = 0  # of the server's port, of whomever; 0 where they are not counted
+    memory_bytes: Count = 0  # resident, of the server's process; 0 where unknown
+    memory_peak_bytes: Count = 0  # the most so far
     checkpoint_seconds: float = 0.0  # between two checkpoints
-    settings_version: int = 0  # of the run's settings: one more with each adjustment
+    settings_version: Count = 0  # of the run's settings: one more with each adjustment
     adjustments: tuple[Adjustment, ...] = ()  # the newest, in order
     workers: tuple[WorkerStatus, ...] = ()  # up to 200, the living first
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from common.errors import CheckpointError, DamagedCheckpoint
 from common.protocol.record import (
     FORMAT,
+    KIND,
     WEIGHTS,
     Record,
     check_format,
@@ -29,10 +30,11 @@ from common.protocol.record import (
 )
 from common.protocol.tensors import Schema
 from common.run_folder.paths import WRITING
+from common.settings.regular_file import check_regular
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 
-KIND = "ps-rl checkpoint"
+MOST_FILE_BYTES = 5 * 2**30  # weights, target and two slots of the largest schema, and the record
 
 
 def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: Record) -> None:
@@ -42,7 +44,7 @@ def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: Record) -> 
     Raises CheckpointError when the disk refuses; then `path` is as it was.
     """
     text = record_to_json(record)
-    metadata = {"format": f"{KIND} {FORMAT}", "record": text.decode(), "xxh3_128": _digest(vectors, text)}
+    metadata = {"format": f"ps-rl {KIND} {FORMAT}", "record": text.decode(), "xxh3_128": _digest(vectors, text)}
     beside = path.parent / WRITING / path.name
     try:
         with contextlib.suppress(FileExistsError):
@@ -70,12 +72,10 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Record]:
     Raises DamagedCheckpoint, OtherFormat, or another CheckpointError when the file cannot be read or is no checkpoint.
     """
     try:
+        check_regular(path, most_bytes=MOST_FILE_BYTES)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            kind, _, number = metadata.get("format", "").rpartition(" ")
-            if kind != KIND or not number.isdecimal():
-                raise CheckpointError("is not a checkpoint of ps-rl")
-            check_format(int(number[:9]), "a checkpoint")
+            check_format(metadata.get("format", ""), KIND)
             vectors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
             text = metadata.get("record", "").encode()
             if metadata.get("xxh3_128") != _digest(vectors, text):
@@ -85,7 +85,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Record]:
     except CheckpointError as error:
         raise type(error)(f"{path}: {error}") from error
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error}") from error
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (SafetensorError, ValueError) as error:
         raise DamagedCheckpoint(f"{path}: is damaged, because it cannot be read: {error}") from error
     return vectors, record

@@ -10,6 +10,7 @@ from pathlib import Path
 from common.errors import SettingsError
 from common.protocol.addresses import check_address
 from common.run_folder.paths import replacement_of
+from common.settings.regular_file import content_of
 
 
 def write_endpoint(path: Path, address: str) -> None:
@@ -22,7 +23,7 @@ def write_endpoint(path: Path, address: str) -> None:
 def read_endpoint(path: Path) -> str:
     """HOST:PORT; "" while no server serves, or the file cannot be read, or is another one."""
     try:
-        address = path.read_text(encoding="utf-8").strip()
+        address = content_of(path).decode().strip()
         check_address(str(path), address)
     except (OSError, UnicodeDecodeError, SettingsError):
         return ""

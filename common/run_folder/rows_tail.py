@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from common.run_folder.jsonl import rows_of
+from common.settings.regular_file import opened
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -34,7 +35,7 @@ class RowsTail(Generic[R]):
     def read(self) -> tuple[list[R], bool]:
         """The new rows in order, the newest among them, and whether they begin anew with the file's first row."""
         try:
-            with self._path.open("rb") as file:
+            with opened(self._path) as file:
                 state = os.fstat(file.fileno())
                 is_new = state.st_ino != self._inode or state.st_size < self._offset
                 if is_new:
@@ -43,7 +44,8 @@ class RowsTail(Generic[R]):
                 data = file.read(MOST_BYTES_AT_ONCE)
         except OSError:
             return [], False
-        whole = data[: data.rfind(b"\n") + 1]  # the writer may be in the middle of a line
+        end = data.rfind(b"\n") + 1  # the writer may be in the middle of a line
+        whole = data if end == 0 and len(data) == MOST_BYTES_AT_ONCE else data[:end]
         self._offset += len(whole)
         lines = whole.splitlines()
         step = -(-len(lines) // (self._most_rows or len(lines) or 1)) or 1

@@ -1,20 +1,22 @@
 """The rows of the files in a run folder."""
 
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from typing import Annotated, Protocol, TypeVar
 
 import msgspec
 
 from common.protocol.messages import Event
+from common.protocol.numbers import Count, Sequence
 from common.protocol.status import Status
 
 R = TypeVar("R", bound="Scored")
+Time = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # seconds since 1970
 
 
 class MetricsRow(Status, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The status of the run at one moment; workers have a file of their own."""
 
-    time: float  # seconds since 1970
+    time: Time
 
 
 class Scored(Protocol):
@@ -43,13 +45,13 @@ def scored_rows(rows: Iterable[R]) -> list[R]:
 class EventRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that happened in the run. Numbers begin at 1 in each epoch of the server."""
 
-    time: float  # seconds since 1970
-    epoch: int
-    number: int
+    time: Time
+    epoch: Count
+    number: Count
     kind: str  # note, warning, checkpoint, adjustment, end
     text: str
     worker_id: str = ""
-    global_steps: int
+    global_steps: Count
     minutes: float
 
     @classmethod
@@ -76,10 +78,10 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     has the number, T and minutes of the last.
     """
 
-    episode: int  # 1, 2, 3, … in the run
-    global_steps: int  # T when it ended
+    episode: Sequence  # 1, 2, 3, … in the run
+    global_steps: Count  # T when it ended
     minutes: float  # when it was reported
     worker: str  # "" for games of several workers
     episode_return: float  # true, unclipped
-    length: float  # steps
-    games: int = 1
+    length: Annotated[float, msgspec.Meta(ge=0)]  # steps
+    games: Sequence = 1

@@ -9,8 +9,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from common.errors import SettingsError
+from common.protocol.messages import Run
 from common.protocol.names import as_text
+from common.settings.regular_file import toml_in
 from common.settings.run_settings import run_from_dict, without_staleness
 from common.settings.run_spec import RunSpec
 
@@ -43,10 +47,10 @@ def load_preset(name: str) -> RunSpec:
 def load_config(path: Path) -> RunSpec:
     """The run specification in a TOML file. Raises SettingsError that names the file."""
     try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        settings = toml_in(path)
     except OSError as error:
         raise SettingsError(f"--config {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise SettingsError(f"--config {path}: not TOML: {error}") from error
     if isinstance(section := settings.get("staleness"), dict) and section.get("rule") == "bounded":
         raise SettingsError(f"--config {path}: the rule bounded is gone; leave the section staleness out")
@@ -54,9 +58,11 @@ def load_config(path: Path) -> RunSpec:
 
 
 def settings_as_written(path: Path) -> dict[str, Any]:
-    """The settings in a run.toml, unchecked, because another version may have written them; empty if unreadable."""
-    with contextlib.suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return without_staleness(tomllib.loads(path.read_text(encoding="utf-8-sig")))
+    """The settings in a run.toml, as another version may have written them; empty if unreadable, or no settings."""
+    with contextlib.suppress(OSError, ValueError):
+        settings = toml_in(path)
+        msgspec.convert(settings, Run)  # raises for values that no setting has
+        return without_staleness(settings)
     return {}
 
 

@@ -14,6 +14,9 @@ import zmq
 import zmq.auth
 
 from common.errors import SettingsError
+from common.settings.regular_file import check_regular
+
+MOST_KEY_BYTES = 2**16  # of a file with keys
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ def write_pair(folder: Path, name: str) -> tuple[Path, Path]:
 
 def _read(what: str, path: Path) -> tuple[bytes, bytes | None]:
     try:
+        check_regular(path, most_bytes=MOST_KEY_BYTES)
         public, secret = zmq.auth.load_certificate(path)
         # Decoded here, so that the error for a damaged file names the file. A socket's error would not.
         for key in (public, *([secret] if secret else [])):

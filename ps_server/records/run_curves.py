@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import SettingsError
+from common.protocol.numbers import Count
 from common.protocol.record import EPISODES_IN_MEAN
 from common.run_folder.jsonl import rows_in
 from common.run_folder.paths import METRICS, SETTINGS, records_folder, run_folders_below, run_name
@@ -30,12 +31,12 @@ class _Row(msgspec.Struct):
     """The fields of a line of metrics that are drawn."""
 
     preset: str
-    global_steps: int
+    global_steps: Count
     minutes: float
-    episodes: int
+    episodes: Count
     mean_return_100: float | None
     experiment: str = ""
-    workers_alive: int = 0
+    workers_alive: Count = 0
 
 
 @dataclass(frozen=True)

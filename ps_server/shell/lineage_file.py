@@ -14,16 +14,17 @@ import msgspec
 from common.errors import SettingsError
 from common.protocol.lineage import Lineage
 from common.run_folder.paths import LINEAGE, replacement_of
+from common.settings.regular_file import content_of
 
 
 def read_lineage(folder: Path) -> Lineage | None:
     """The lineage in a run folder; None when no server has run there. Raises SettingsError when it cannot be read."""
     path = folder / LINEAGE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Lineage)
+        return msgspec.json.decode(content_of(path), type=Lineage)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SettingsError(
             f"{path}: cannot be read: {error}; move it away to start anew, without the run's workers"
         ) from error

@@ -104,7 +104,7 @@ class CheckpointStore:
     def _lineage_in(self, one: Stored) -> Lineage:
         try:
             return msgspec.json.decode(self._store.read(one.name), type=Lineage)
-        except msgspec.MsgspecError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreError(f"{self.url}/{one.name}: cannot be read: {error}") from error
 
     def _remove_older(self, objects: list[Stored], *, keep: int) -> None:

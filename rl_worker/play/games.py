@@ -14,6 +14,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from common.protocol.numbers import Count
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
 from rl_worker.play.player import Player, Plays
@@ -25,7 +26,7 @@ Action = int | list[int | float]  # of DiscreteActions, MultiDiscreteActions, Bo
 class Game(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One full game."""
 
-    environment: int  # the number of the environment that played it
+    environment: Count  # the number of the environment that played it
     score: float  # true, unclipped
     actions: list[Action]
     trace: str  # a hash of every observation, action and reward, in their order
@@ -38,8 +39,8 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     mean: float
     low: float | None  # of the 95 % interval; None: too few of the games were distinct
     high: float | None
-    episodes: int
-    distinct: int  # games that are no copies of others
+    episodes: Count
+    distinct: Count  # games that are no copies of others
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,9 @@ from typing import Annotated, Any
 import msgspec
 import xxhash
 
-from common.errors import ReceiptError
+from common.errors import CheckpointError, ReceiptError
+from common.protocol.record import check_format
+from common.settings.regular_file import content_of
 from common.settings.run_spec import Environment
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
@@ -22,9 +24,14 @@ from rl_worker.play.settings import MOST_EPISODES, MOST_SEED
 from rl_worker.play.trained import Trained
 from rl_worker.scores.baselines import measure_baselines
 
-FORMAT = "ps-rl receipt 1"
+KIND, FORMAT = "receipt", 1
+MOST_BYTES = 2**28
 MOST_ENVIRONMENTS = 16  # in lockstep
 PACKAGES = ("ps-rl", "gymnasium", "ale-py", "torch", "numpy", "vizdoom", "MinAtar", "mujoco")
+
+
+class _Formatted(msgspec.Struct):
+    format: str
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,7 +65,7 @@ def receipt_of(
 ) -> Receipt:
     """The receipt of all games that were played in these environments."""
     receipt = Receipt(
-        format=FORMAT,
+        format=f"ps-rl {KIND} {FORMAT}",
         checkpoint=trained.origin,
         checkpoint_sha256=trained.sha256,
         environment=trained.run.environment,
@@ -86,13 +93,15 @@ def write_receipt(path: Path, receipt: Receipt) -> None:
 def read_receipt(path: Path) -> Receipt:
     """Raises ReceiptError."""
     try:
-        receipt = msgspec.json.decode(path.read_bytes(), type=Receipt)
+        content = content_of(path, most_bytes=MOST_BYTES)
+        check_format(msgspec.json.decode(content, type=_Formatted).format, KIND, newest=FORMAT, oldest=FORMAT)
+        receipt = msgspec.json.decode(content, type=Receipt)
     except OSError as error:
         raise ReceiptError(f"--verify {path}: cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except CheckpointError as error:
+        raise ReceiptError(f"--verify {path}: {error}") from error
+    except (ValueError, RecursionError) as error:
         raise ReceiptError(f"--verify {path}: is not a receipt of rl-eval: {error}") from error
-    if receipt.format != FORMAT:
-        raise ReceiptError(f"--verify {path}: is not a {FORMAT}")
     return receipt
 
 

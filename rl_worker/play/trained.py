@@ -18,11 +18,12 @@ from common.errors import CheckpointError, SettingsError
 from common.protocol import messages
 from common.protocol.codecs import codec_named
 from common.protocol.tensors import Schema
-from common.run_folder.checkpoint_file import read_checkpoint, read_weights
+from common.run_folder.checkpoint_file import MOST_FILE_BYTES, read_checkpoint, read_weights
 from common.run_folder.checkpoint_folder import best_first, first_sound
 from common.run_folder.paths import check_whole_run
 from common.run_folder.shard_folders import Checkpoint, joined, newest_set, read_best
 from common.run_folder.stored_run import fetch_sound, shards_in
+from common.settings.regular_file import opened
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 from common.sockets.curve import ClientKeys
@@ -173,7 +174,7 @@ def _sha256(weights: Tensor) -> str:
 
 def _file_sha256(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with opened(path, most_bytes=MOST_FILE_BYTES) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error}") from error
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from common.errors import SettingsError
 from common.protocol.lineage import DRAWN, Lineage
-from common.protocol.messages import MOST
+from common.protocol.numbers import MOST
 from ps_server.shell.lineage_file import read_lineage, write_lineage
 
 draws = st.integers(0, DRAWN - 1)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from common.errors import CheckpointError
-from common.protocol.record import FORMAT, Record
-from common.run_folder.checkpoint_file import KIND, read_checkpoint, read_weights, write_checkpoint
+from common.protocol.record import FORMAT, KIND, Record
+from common.run_folder.checkpoint_file import read_checkpoint, read_weights, write_checkpoint
 from common.settings.run_spec import RunSpec
 from rl_worker.networks.flat_network import flatten
 from tests.records import a_record
@@ -25,7 +25,7 @@ VECTORS = {
     "optimizer.square": torch.full((5,), 0.5),
     "optimizer.step": torch.tensor(7e-4),
 }
-NEWEST = f"{KIND} {FORMAT}"
+NEWEST = f"ps-rl {KIND} {FORMAT}"
 RECORD, OLD = a_record(5, version=2**40), a_record(2)
 
 

@@ -1,9 +1,7 @@
 """A checkpoint of any content is read or refused with a sentence; those of earlier formats are read."""
 
 import contextlib
-import copy
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +16,14 @@ from torch import Tensor
 
 from common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, PsRlError
 from common.protocol.messages import State
-from common.protocol.record import FORMAT, MIGRATIONS, Record, check_vectors, record_from_json, record_to_json
+from common.protocol.record import FORMAT, KIND, MIGRATIONS, Record, check_vectors, record_from_json, record_to_json
 from common.protocol.tensors import TensorSpec
-from common.run_folder.checkpoint_file import KIND, _digest, read_checkpoint, read_weights, write_checkpoint
+from common.run_folder.checkpoint_file import _digest, read_checkpoint, read_weights, write_checkpoint
 from common.run_folder.checkpoint_folder import first_sound
 from ps_server.replication.state_transfer import run_of
 from ps_server.state.training_run import TrainingRun
 from rl_worker.play.trained import trained_in
+from tests.nested import Place, places_in, values, with_value, without
 from tests.ps_server.transcripts import Transcript
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -48,45 +47,12 @@ PLAIN: dict[str, Any] = json.loads(record_to_json(RUN.record(now=1000.0)))
 
 def write(path: Path, text: str, vectors: dict[str, Tensor] = VECTORS, *, number: int = FORMAT) -> Path:
     """A file with a right checksum, whatever is in it."""
-    metadata = {"format": f"{KIND} {number}", "record": text, "xxh3_128": _digest(vectors, text.encode())}
+    metadata = {"format": f"ps-rl {KIND} {number}", "record": text, "xxh3_128": _digest(vectors, text.encode())}
     safetensors.torch.save_file(vectors, path, metadata)
     return path
 
 
-def places_in(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The keys that lead to each value in nested ones."""
-    yield at
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in inside:
-        yield from places_in(inner, (*at, key))
-
-
 PLACES = list(places_in(PLAIN))
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from([2**53, -1, 1e308, "NaN"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-def with_value(at: tuple[Any, ...], value: Any) -> Any:
-    if not at:
-        return value
-    changed = copy.deepcopy(PLAIN)
-    place: Any = changed
-    for key in at[:-1]:
-        place = place[key]
-    place[at[-1]] = value
-    return changed
-
-
-def without(at: tuple[Any, ...]) -> Any:
-    changed = copy.deepcopy(PLAIN)
-    place: Any = changed
-    for key in at[:-1]:
-        place = place[key]
-    del place[at[-1]]
-    return changed
 
 
 def restored(text: str) -> TrainingRun:
@@ -105,8 +71,8 @@ def check_restored_or_refused(text: str) -> None:
 
 
 @given(st.sampled_from(PLACES), values, st.integers(2, FORMAT))
-def test_a_record_with_any_field_replaced_is_restored_or_refused(at: tuple[Any, ...], value: Any, number: int) -> None:
-    changed = with_value(at, value)
+def test_a_record_with_any_field_replaced_is_restored_or_refused(at: Place, value: Any, number: int) -> None:
+    changed = with_value(PLAIN, at, value)
     if isinstance(changed, dict) and at[:1] != ("format",):
         changed["format"] = number
     check_restored_or_refused(json.dumps(changed))
@@ -116,7 +82,7 @@ def test_a_record_with_any_field_replaced_is_restored_or_refused(at: tuple[Any, 
 def test_a_record_that_lacks_any_field_is_restored_or_refused(number: int) -> None:
     for at in PLACES[1:]:
         if at != ("format",):
-            check_restored_or_refused(json.dumps(without(at) | {"format": number}))
+            check_restored_or_refused(json.dumps(without(PLAIN, at) | {"format": number}))
 
 
 @pytest.mark.parametrize(
@@ -143,8 +109,8 @@ def test_a_record_that_lacks_any_field_is_restored_or_refused(number: int) -> No
         (("unheard",), 1, "unheard"),
     ],
 )
-def test_what_a_record_cannot_hold_is_named(at: tuple[Any, ...], value: Any, words: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "1.safetensors", json.dumps(with_value(at, value)))
+def test_what_a_record_cannot_hold_is_named(at: Place, value: Any, words: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "1.safetensors", json.dumps(with_value(PLAIN, at, value)))
     with pytest.raises(DamagedCheckpoint, match=r"1\.safetensors: is damaged, because ") as raised:
         read_checkpoint(path)
     assert words in str(raised.value)

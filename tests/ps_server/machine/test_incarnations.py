@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.protocol import messages
-from common.protocol.messages import MOST, Welcome
+from common.protocol.messages import Welcome
+from common.protocol.numbers import MOST
 from common.protocol.record import record_from_json, record_to_json
 from ps_server.machine.admission import FURTHEST
 from ps_server.machine.phases import Sender

@@ -1,9 +1,9 @@
 """A policy that is taken away: its folder, how it plays there, and the network as ONNX."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -24,7 +24,7 @@ from rl_worker.environments.spaces import (
 from rl_worker.export.onnx_file import write_onnx
 from rl_worker.export.policy import load_policy
 from rl_worker.export.policy_folder import MODEL, NewFolder, read_model, write_model
-from rl_worker.export.spaces_record import PolicySpaces, from_record, to_record
+from rl_worker.export.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
 from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.play.evaluation import evaluate
 from rl_worker.play.player import Player
@@ -126,7 +126,9 @@ def test_the_memory_of_a_policy_is_that_of_one_game(tmp_path: Path) -> None:
 def test_spaces_come_back_as_they_were(tmp_path: Path, spaces: PolicySpaces) -> None:
     settings = Environment()
     record = to_record(spaces)
-    assert to_record(from_record(json.loads(json.dumps(record)), settings)) == record
+    assert (
+        to_record(from_record(msgspec.json.decode(msgspec.json.encode(record), type=SpacesRecord), settings)) == record
+    )
     exported(tmp_path, a_run(), spaces)
     policy = load_policy(tmp_path)
     assert policy.observations == spaces.observations

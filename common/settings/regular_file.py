@@ -1,0 +1,54 @@
+"""
+Files that somebody else may have put there: only regular ones are opened, and no more than so many bytes are read.
+
+A FIFO would block for ever, and a link to /dev/zero has no end. Errors are OSErrors: `strerror` says what is wrong.
+"""
+
+import errno
+import os
+import stat
+import tomllib
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 2**24  # of a file of settings, of a run folder's small files
+
+
+def opened(path: Path, *, most_bytes: int | None = None) -> BufferedReader:
+    """The file, to be read; of any size without `most_bytes`. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _check(os.fstat(descriptor), path, most_bytes)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def content_of(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
+    """The whole file. Raises OSError."""
+    with opened(path, most_bytes=most_bytes) as file:
+        return file.read(most_bytes)  # files of /proc have more than their size says
+
+
+def toml_in(path: Path) -> dict[str, Any]:
+    """The content of a TOML file. Raises OSError, or ValueError when it is no TOML."""
+    try:
+        return tomllib.loads(content_of(path).decode("utf-8-sig"))
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+def check_regular(path: Path, *, most_bytes: int | None = None) -> None:
+    """For files that a library opens. Raises OSError."""
+    _check(path.stat(), path, most_bytes)
+
+
+def _check(status: os.stat_result, path: Path, most_bytes: int | None) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
+    if most_bytes is not None and status.st_size > most_bytes:
+        raise OSError(errno.EFBIG, f"has more than {most_bytes} bytes", str(path))

@@ -1,0 +1,145 @@
+"""Whatever lies where a file is expected: it is read, or refused at once with a reason. Nothing waits."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from common.errors import CheckpointError, PsRlError, ReceiptError, SettingsError
+from common.run_folder.checkpoint_file import read_checkpoint
+from common.run_folder.checkpoint_folder import first_sound
+from common.run_folder.endpoint_file import read_endpoint
+from common.run_folder.jsonl import LONGEST_LINE, rows_in
+from common.run_folder.rows_tail import RowsTail
+from common.run_folder.run_rows import EpisodeRow, MetricsRow
+from common.settings.regular_file import MOST_BYTES, content_of, opened
+from common.settings.run_files import load_config, settings_as_written
+from common.sockets.curve import read_public
+from ps_server.records.run_curves import read_run
+from ps_server.shell.lineage_file import read_lineage
+from ps_track.feed import Feed
+from rl_worker.api.run import Run
+from rl_worker.export.policy import load_policy
+from rl_worker.export.policy_folder import read_model
+from rl_worker.play.receipt import read_receipt
+from rl_worker.play.trained import trained_in
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def a_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_link_to_zeros(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def a_link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def a_huge_file(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**42)  # sparse: it takes no room on the disk
+
+
+KINDS = [a_fifo, a_link_to_zeros, a_folder, a_link_to_itself, a_huge_file]
+each_kind = pytest.mark.parametrize("make", KINDS, ids=lambda make: str(make.__name__))
+
+REFUSING: dict[str, Callable[[Path], object]] = {
+    "checkpoint-000000000001.safetensors": read_checkpoint,
+    "best.safetensors": trained_in,
+    "a.safetensors": load_policy,
+    "model.safetensors": read_model,
+    "receipt.json": read_receipt,
+    "mine.toml": load_config,
+    "lineage.json": lambda path: read_lineage(path.parent),
+    "server.key": lambda path: read_public("--curve-server-key", path),
+}
+
+
+@each_kind
+@pytest.mark.parametrize("name", REFUSING)
+def test_what_is_no_regular_file_is_refused_with_its_name(
+    name: str, make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    make(path)
+    with pytest.raises((CheckpointError, ReceiptError, SettingsError), match=name.replace(".", r"\.")):
+        REFUSING[name](path)
+
+
+@each_kind
+def test_files_of_a_run_folder_that_are_none_count_as_missing(make: Callable[[Path], None], tmp_path: Path) -> None:
+    for name in ("metrics.jsonl", "episodes.jsonl", "workers.jsonl", "events.jsonl", "endpoint", "run.toml", "x.json"):
+        make(tmp_path / name)
+    assert settings_as_written(tmp_path / "run.toml") == {}
+    assert read_endpoint(tmp_path / "endpoint") == ""
+    assert RowsTail(tmp_path / "metrics.jsonl", MetricsRow).read() == ([], make is a_huge_file)
+    assert not Feed(tmp_path, "x").read().points
+    with pytest.raises(OSError, match="metrics"):
+        list(rows_in(tmp_path / "metrics.jsonl", MetricsRow))
+    with pytest.raises(PsRlError):
+        read_run(tmp_path)
+    assert Run(tmp_path).status is None
+
+
+def test_a_checkpoint_that_is_none_is_passed_over_for_a_sound_one(tmp_path: Path) -> None:
+    passed: list[CheckpointError] = []
+    for make in KINDS:
+        make(tmp_path / make.__name__)
+        assert first_sound([tmp_path / make.__name__], read_checkpoint, passed.append) is None
+    assert len(passed) == len(KINDS)
+
+
+def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 10)
+    assert content_of(path, most_bytes=10) == b"x" * 10
+    with pytest.raises(OSError, match="has more than 9 bytes"):
+        content_of(path, most_bytes=9)
+    with opened(path) as file:
+        assert not os.get_inheritable(file.fileno())
+    assert len(content_of(Path("/proc/self/status"))) > 0
+    assert len(content_of(Path("/proc/self/status"), most_bytes=3)) == 3
+
+
+def test_a_line_without_an_end_is_skipped_in_pieces(tmp_path: Path) -> None:
+    row = b'{"episode":1,"global_steps":2,"minutes":0.5,"worker":"a","episode_return":1.0,"length":2}\n'
+    path = tmp_path / "episodes.jsonl"
+    path.write_bytes(row + b"x" * (3 * LONGEST_LINE) + b"\n" + row)
+    assert [one.episode for one in rows_in(path, EpisodeRow)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"a = {'[' * 10_000}{']' * 10_000}",
+        f"a = {'9' * 5_000}",
+        "[[[",
+        "\0",
+        "a = 1\na = 2",
+        "a = 1979-05-27",
+        "a = [[1]]",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_settings_of_any_content_are_refused_or_taken_for_none(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=r"mine\.toml: "):
+        load_config(path)
+    assert settings_as_written(path) == {}
+    path.write_bytes(b"\xff\xfe" + text.encode())
+    with pytest.raises(SettingsError, match=r"mine\.toml: not TOML"):
+        load_config(path)
+
+
+def test_the_largest_file_of_settings_is_larger_than_any_real_one() -> None:
+    assert 100 * len(Path("common/settings/run_spec.py").read_bytes()) < MOST_BYTES
