@@ -93,6 +93,8 @@ def _phase(status: Status) -> str:
         return "drained; ps-ctl resume admits workers"
     if status.paused:
         return "paused; ps-ctl resume goes on"
+    if status.phase == "empty" and status.workers_alive:
+        return "waiting for the first weights, which a worker makes after random play"
     if status.phase == "serving" and not status.workers_alive:
         return "waiting for a worker"
     return PHASES.get(status.phase, status.phase)

@@ -85,23 +85,26 @@ def read_run(folder: Path) -> RunCurves:
     rows = _scored_rows(folder)
     if not rows:
         raise NothingToDraw(f"{folder}: no episode has ended yet; there is nothing to draw")
-    returns = np.array([row.mean_return_100 for row in rows], dtype=np.float64)
-
-    def over(values: list[float]) -> Curve:
-        return Curve(_numbers(values), returns)
-
     episodes = _episodes(folder)
-    by_steps = sorted(episodes, key=lambda row: row.global_steps)  # games of several workers are reported out of order
-    means_by_steps = mean_of_last(EPISODES_IN_MEAN, by_steps).y if episodes else returns
+    if episodes:
+        by_steps = sorted(episodes, key=lambda row: row.global_steps)  # games of several workers come out of order
+        steps = Curve(_numbers(row.global_steps for row in by_steps), mean_of_last(EPISODES_IN_MEAN, by_steps).y)
+        by_episode = mean_of_last(EPISODES_IN_MEAN, episodes)
+        minutes = Curve(_numbers(row.minutes for row in episodes), by_episode.y)
+    else:
+        returns = np.array([row.mean_return_100 for row in rows], dtype=np.float64)
+        steps = Curve(_numbers(row.global_steps for row in rows), returns)
+        minutes = Curve(_numbers(row.minutes for row in rows), returns)
+        by_episode = Curve(_numbers(row.episodes for row in rows), returns)
     return RunCurves(
         folder=run_name(folder),
         preset=rows[-1].preset,
         experiment=rows[-1].experiment,
         settings=flat_settings(settings_as_written(folder / SETTINGS)),
         workers=statistics.median_high([row.workers_alive for row in rows if row.workers_alive] or [0]),
-        by_steps=Curve(_numbers(row.global_steps for row in by_steps or rows), means_by_steps),
-        by_minutes=over([row.minutes for row in rows]),
-        by_episode=mean_of_last(EPISODES_IN_MEAN, episodes) if episodes else over([row.episodes for row in rows]),
+        by_steps=steps,
+        by_minutes=minutes,
+        by_episode=by_episode,
         episodes=Curve(_numbers(row.episode for row in episodes), _numbers(row.episode_return for row in episodes)),
     )
 

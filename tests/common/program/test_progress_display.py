@@ -186,6 +186,11 @@ def test_the_panel_draws_the_score_from_the_lowest_to_the_target(screens: Screen
     assert rows[-1].endswith("█")
 
 
+def test_the_panel_says_that_a_worker_plays_at_random_before_it_has_weights(screens: Screens) -> None:
+    assert "waiting for the first worker" in screens(status(phase="empty", workers_alive=0), width=100)
+    assert "waiting for the first weights, which a worker makes" in screens(status(phase="empty"), width=100)
+
+
 def test_the_panel_of_a_paused_run_says_how_it_goes_on(screens: Screens) -> None:
     assert "paused; ps-ctl resume goes on" in screens(status(paused=True), width=100)
 

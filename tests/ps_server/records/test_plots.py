@@ -192,6 +192,7 @@ def test_the_curve_over_steps_has_a_point_for_each_game_where_it_ended(
     episodes.close()
     plot_runs([run_folder], tmp_path / "curve.png")
     assert drawn[0] == ("pong (pong-1)", [40, 60, 80], pytest.approx([10, 15, 70 / 3]))
+    assert drawn[1] == ("pong (pong-1)", [0.5, 0.5, 0.5], pytest.approx([10, 25, 70 / 3]))
     assert drawn[2] == ("pong (pong-1)", [1, 2, 3], pytest.approx([10, 25, 70 / 3]))
 
 
