@@ -178,7 +178,7 @@ def _train(
     if not welcome.schema:
         measured = cast(Environments, StepCallback(environments, connections.check_drain))
         # The seed is that of the run, so that the statistics are the same whichever worker is the first.
-        measure_normalization(algorithm.network, measured, seed=first_seed, say=log.info)
+        measure_normalization(algorithm.network, measured, seed=first_seed, say=log.info, clock=time.monotonic)
     network = FlatNetwork(algorithm.network, connections.shared_array)
     wire = wire_of(run, flags.overrides)
     parameters = connections.parameters(network.schema, wire)

@@ -6,7 +6,6 @@ Means and scales are statistics of the schema, so all workers, checkpoints and e
 that seeds the run measures them in random play. Statistics that grow with every push are in running_statistics.py.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,7 +19,7 @@ from rl_worker.networks.running_statistics import CLIP, ReturnNormalization, Run
 from rl_worker.unsound_numbers import finite, unsound_step
 
 SAMPLES = 3200  # observations of random play
-MOST_SECONDS = 30.0  # of random play: where steps are slow, fewer observations have to do
+MOST_SECONDS = 60.0  # of random play: where steps are slow, fewer observations have to do
 SAID_SECONDS = 5.0  # between two lines of the log about its progress
 SMALLEST_DEVIATION = 16.0  # of a pixel, in 0 … 255: noise in a pixel that hardly ever changes must not be amplified
 LARGE_BATCH = 64  # observations; for smaller batches, as in acting, converting to channels last does not pay
@@ -71,12 +70,13 @@ def measure_normalization(
     *,
     seed: int,
     say: Callable[[str], None] = lambda _: None,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> None:
     """
     Initialize a network's statistics, if it has any, from random play. The environments need a reset afterwards.
 
-    `say` gets lines for the log. Steps with unsound numbers are left out; raises PsRlError when there are no others.
+    `say` gets lines for the log. On the `clock`, in seconds, random play ends after MOST_SECONDS. Steps with unsound
+    numbers are left out; raises PsRlError when there are no others.
     """
     modules = [module for module in network.modules() if isinstance(module, NORMALIZATIONS)]
     if modules:
@@ -123,7 +123,8 @@ def _random_play(
             say(f"random play: {played:,} of {SAMPLES:,} steps after {now - began:.0f} s")
     if not seen:
         assert unsound is not None, "a step is left out for nothing else"
-        raise PsRlError(f"random play has no sound step: environment {unsound.row} always returns {unsound.what}")
+        name = environments.description.get("environment", "the environment")
+        raise PsRlError(f"{name}: no step of random play was sound: environment {unsound.row} returned {unsound.what}")
     return Played(
         torch.from_numpy(np.concatenate(seen)),
         torch.from_numpy(np.stack(rewards)),
