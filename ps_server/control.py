@@ -16,21 +16,23 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, NoReturn
 
 import msgspec
 from tyro.conf import arg
 from tyro.extras import SubcommandApp
 
-from common.errors import RequestRefused, SettingsError
+from common.errors import PsRlError, SettingsError
 from common.program.flags import print_version, typed_flags
+from common.program.number_flags import NUMBERS
 from common.program.progress_display import ProgressDisplay
 from common.program.run_program import run_program
 from common.protocol import messages
-from common.protocol.addresses import check_address
 from common.protocol.messages import Event, Stop, Subscribed, ToServer, ToWorker
 from common.protocol.names import as_text
 from common.protocol.status import Status
+from common.run_folder.endpoint_file import address_of
 from common.settings.adjustable import DRAINED, PAUSED, settings_in, shown
 from common.sockets.curve import CurveFlags
 from common.sockets.every_shard import ask_shards
@@ -54,7 +56,7 @@ def main() -> NoReturn:
 def control(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for errors that the user can fix."""
     print_version(typed_flags(sys.argv[1:] if argv is None else argv), PROGRAM)
-    app.cli(args=argv, prog=PROGRAM, description=__doc__)
+    app.cli(args=argv, prog=PROGRAM, description=__doc__, registry=NUMBERS)
     return 0
 
 
@@ -63,10 +65,12 @@ class Server(CurveFlags):
     """The flags that name a server."""
 
     server: str
-    """HOST:PORT of the ps-server"""
+    """HOST:PORT of the ps-server, or the folder of its run"""
 
-    def __post_init__(self) -> None:
-        check_address("--server", self.server)
+    @cached_property
+    def address(self) -> str:
+        """HOST:PORT. Raises SettingsError."""
+        return address_of("--server", self.server)
 
 
 Asked = Annotated[Server, arg(name="")]  # its flags have no prefix
@@ -94,7 +98,7 @@ def top(*, server: Asked) -> None:
     status: Status | None = None
     with ProgressDisplay() as display:
         try:
-            for message in subscription(server.server, keys=server.client_keys()):
+            for message in subscription(server.address, keys=server.client_keys()):
                 match message:
                     case messages.StatusUpdate():
                         status = message.status
@@ -121,7 +125,7 @@ def events(*, server: Asked, follow: bool = True, json: bool = False) -> None:
         json: print one JSON object a line instead of text
     """
     newest: int | None = None
-    for message in subscription(server.server, keys=server.client_keys()):
+    for message in subscription(server.address, keys=server.client_keys()):
         if isinstance(message, Subscribed) and newest is None:
             newest = message.event
         if isinstance(message, Event):
@@ -192,7 +196,10 @@ def drain(*, server: Asked, timeout: float = DRAIN_SECONDS, json: bool = False) 
     deadline = time.monotonic() + timeout
     while left := [worker.worker_id for worker in _status(server).workers if worker.alive]:
         if time.monotonic() > deadline:
-            raise RequestRefused("drained", f"{', '.join(left)} did not leave in {timeout:g} s; no others are admitted")
+            raise PsRlError(
+                f"{', '.join(left)} did not leave within {timeout:g} s. No others are admitted, and nothing was saved; "
+                "give the command again to go on waiting"
+            )
         time.sleep(POLL_SECONDS)
     if not json:
         print("all workers have left; ps-ctl resume admits workers again, ps-ctl stop ends the run")
@@ -228,9 +235,9 @@ for command in (plot, export, keygen):
 
 def _ask(server: Server, message: ToServer, timeout_seconds: float) -> ToWorker:
     keys = server.client_keys()
-    reply = ask_shards(server.server, message, timeout_seconds=timeout_seconds, keys=keys)[0]
+    reply = ask_shards(server.address, message, timeout_seconds=timeout_seconds, keys=keys)[0]
     if isinstance(reply, Stop):
-        raise RequestRefused("over", f"the run is over: {reply.reason}")
+        raise PsRlError(f"the run is over: {reply.reason}")
     return reply
 
 

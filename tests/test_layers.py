@@ -36,6 +36,7 @@ SHELL_FOLDERS = {"common/sockets", "ps_server/shell", "ps_web", "rl_worker/shell
 # The launcher, for its children; and a setting that has no flag because the C library reads it.
 MAY_USE_THE_ENVIRONMENT = {
     "common/program/allocator.py",
+    "common/program/start.py",
     "rl_worker/environments/process_guard.py",
     "common/program/child_processes.py",
 }

@@ -20,7 +20,8 @@ import msgspec
 import tyro
 
 from common.errors import SettingsError
-from common.program.names_elsewhere import name_here
+from common.program.names_elsewhere import method_here, name_here
+from common.program.number_flags import NUMBERS
 from common.run_folder.paths import SETTINGS
 from common.settings.another_game import dropped_in_words, for_another_game
 from common.settings.import_paths import is_import_path, module_of
@@ -93,7 +94,7 @@ def parse_program(settings: type[S], argv: Sequence[str] | None, *, prog: str) -
     print_version(typed, prog)
     _print_short_help(typed, settings, prog)
     _check_names(typed, _flags_of(settings))
-    return tyro.cli(settings, args=arguments, prog=prog, config=_STYLE)
+    return tyro.cli(settings, args=arguments, prog=prog, config=_STYLE, registry=NUMBERS)
 
 
 def parse_with_run(
@@ -114,14 +115,10 @@ def parse_with_run(
     own = _own_algorithm(start, typed, own_settings)
     run_flags = _run_flags(start, own, _flags_of(settings) | _flags_of(StartingPoint))
     _check_names(typed, run_flags | _flags_of(settings) | _flags_of(StartingPoint))
-    flags: Any = tyro.cli(
-        _flags_class(settings, start, own),
-        args=arguments,
-        prog=prog,
-        config=_STYLE,
-        description=f"{inspect.getdoc(settings)}\n\nThe defaults are those of {start.preset}: --preset NAME --help "
-        "shows NAME's.",
-    )
+    kind = _flags_class(settings, start, own)
+    defaults = f"The defaults are those of {start.preset}: --preset NAME --help shows NAME's."
+    about = f"{inspect.getdoc(settings)}\n\n{defaults}"
+    flags: Any = tyro.cli(kind, args=arguments, prog=prog, description=about, config=_STYLE, registry=NUMBERS)
     nested = {"preset": start.preset} | {
         field.name: msgspec.to_builtins(getattr(flags, field.name)) for field in _run_fields(start)
     }
@@ -169,7 +166,8 @@ def starting_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
             continue
         if name not in choices and not (section == "algorithm" and is_import_path(name)):
             yours = ", and your own as MODULE:NAME" if section == "algorithm" else ""
-            raise SettingsError(f"--{section} {name}: no such {section}; there are {', '.join(choices)}{yours}")
+            no_such = f"--{section} {name}: no such {section}{method_here(name)}"
+            raise SettingsError(f"{no_such}; there are {', '.join(choices)}{yours}")
         named[section] = name
     run, overrides, remark = _named_run(typed)
     for section, name in named.items():

@@ -76,6 +76,26 @@ NAMES_ELSEWHERE = {
     "--with-lstm": "--lstm",
 }
 
+# Methods that other libraries have, by the names that they give them.
+METHODS_ELSEWHERE = {
+    "a2c": "--algorithm a3c --consistency sync",
+    "actor-critic": "--algorithm a3c",
+    "dqn": "--algorithm one_step_q, or n_step_q; it has no replay memory",
+    "impala": "--algorithm a3c --off-policy vtrace",
+    "appo": "--algorithm a3c --surrogate clip --epochs 2 --off-policy vtrace",
+    "ppo": "--algorithm a3c --surrogate clip --epochs 2 --minibatches 4",
+    "q": "--algorithm one_step_q",
+    "q-learning": "--algorithm one_step_q",
+    "sarsa": "--algorithm one_step_sarsa",
+    "vtrace": "--algorithm a3c --off-policy vtrace",
+}
+
+
+def method_here(name: str) -> str:
+    """Words on the flags that come nearest to a method of other libraries; "" for one that is not known."""
+    here = METHODS_ELSEWHERE.get(name.lower().replace("_", "-"))
+    return f"; nearest to it is {here}" if here else ""
+
 
 def name_here(typed: Collection[str], flags: Collection[str]) -> str:
     """A sentence on the first typed flag whose own name is among `flags`, those of a program; "" without one."""

@@ -39,6 +39,8 @@ class NoticeFlags:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """SIGTERM comes to this process once there is a notice. Raises SettingsError when the command cannot be run."""
+        if self.notice_command is not None and not self.notice_command.strip():
+            raise SettingsError("--notice-command: is empty, which a shell calls a success; name a command")
         notices = Notices(self.notice_file, self.notice_command)
         notices.look(is_first=True)
         thread = threading.Thread(target=notices.watch, name="notices", daemon=True)

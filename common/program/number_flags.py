@@ -1,6 +1,8 @@
-"""Bounds of numeric flags. Each flag has two: Inf, NaN and numbers that overflow pass neither."""
+"""How numeric flags are read, and their bounds. Each has two: Inf, NaN and numbers that overflow pass neither."""
 
 import os
+
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from common.errors import SettingsError
 
@@ -11,6 +13,34 @@ MOST_PORT = 65535
 # More could not start in a usual container, and idle threads only cost.
 MOST_THREADS = max(64, os.cpu_count() or 1)
 MOST_WORKERS = 64 * (os.cpu_count() or 1)  # processes, of a quarter of a gigabyte each
+
+
+NUMBERS = ConstructorRegistry()  # for tyro
+
+
+@NUMBERS.primitive_rule
+def _whole(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+    return (
+        None
+        if info.type is not int
+        else PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="INT",
+            instance_from_str=lambda texts: whole_number(texts[0]),
+            is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
+            str_from_instance=lambda value: [str(value)],
+        )
+    )
+
+
+def whole_number(text: str) -> int:
+    """ "100000", "100_000" or "1e5" as an integer. Raises ValueError for anything else."""
+    try:
+        return int(text)
+    except ValueError:
+        if not (value := float(text)).is_integer():
+            raise
+        return int(value)
 
 
 def check_number(flag: str, value: float, *, least: float, most: float) -> None:

@@ -5,8 +5,11 @@ The display shows statuses and knows nothing of processes. The panel takes the t
 return of the last 100 games over the minutes.
 """
 
+import contextlib
+import sys
+import termios
 import time
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -32,18 +35,23 @@ class ProgressDisplay:
 
     def __init__(self) -> None:
         self._console = Console()
-        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+        draws = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._live = Live(console=self._console, auto_refresh=False) if draws else None
+        self._terminal: list[Any] | None = None  # its attributes as they were
         self._line_due = 0.0
         self._curve = TextCurve()
 
     def __enter__(self) -> Self:
         if self._live is not None:
+            self._hide_control_characters()
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+        if self._terminal is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, self._terminal)
 
     def show(self, status: Status) -> None:
         """Show a status."""
@@ -63,6 +71,14 @@ class ProgressDisplay:
     def print_line(self, text: str) -> None:
         """A separate line, above the panel."""
         print(text, flush=True) if self._live is None else self._console.print(text, highlight=False, markup=False)
+
+    def _hide_control_characters(self) -> None:
+        """The terminal writes ^C where the cursor is, and the panel would leave a line of its frame behind."""
+        with contextlib.suppress(termios.error, OSError, ValueError):  # standard input is no terminal
+            self._terminal = termios.tcgetattr(sys.stdin)
+            changed = self._terminal.copy()
+            changed[3] &= ~termios.ECHOCTL
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, changed)
 
     def _panel(self, status: Status) -> RenderableType:
         grid = Table.grid(expand=True, padding=(0, 1))

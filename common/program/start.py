@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 import sysconfig
+import tempfile
 from typing import NoReturn
 
 
@@ -22,6 +23,8 @@ def start(module: str, *, leaves_in_order: bool = False) -> NoReturn:
     """
     gc.disable()
     working_folder_last()
+    # SDL, which draws many environments, complains of a missing one for each program.
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     if leaves_in_order:
         from common.program.stop_signals import leave_at_once
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from common.errors import SettingsError
 from common.protocol.addresses import check_address
-from common.run_folder.paths import replacement_of
+from common.run_folder.paths import ENDPOINT, replacement_of, shard_folder, shards_in
 from common.settings.regular_file import content_of
 
 
@@ -28,6 +28,25 @@ def read_endpoint(path: Path) -> str:
     except (OSError, UnicodeDecodeError, SettingsError):
         return ""
     return address
+
+
+def address_of(flag: str, server: str) -> str:
+    """
+    HOST:PORT of the server that is named so, or that serves the run in this folder (of shards, the first).
+
+    `server` is HOST:PORT, a run folder or an endpoint file. Raises SettingsError that names the flag.
+    """
+    path = Path(server)
+    if ":" in server and not path.exists():
+        check_address(flag, server)
+        return server
+    if path.is_dir():
+        path = shard_folder(path, 1, shards_in(path)) / ENDPOINT
+    if address := read_endpoint(path):
+        return address
+    raise SettingsError(
+        f"{flag} {server}: no server serves a run there now; give HOST:PORT, or the folder of a live run"
+    )
 
 
 def remove_endpoint(path: Path, address: str) -> None:

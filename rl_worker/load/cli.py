@@ -14,6 +14,7 @@ from tyro.extras import SubcommandApp
 
 from common.errors import PsRlError, ServerUnreachable, SettingsError
 from common.program.flags import print_version, typed_flags
+from common.program.number_flags import NUMBERS
 from common.program.run_program import run_program
 from common.protocol.addresses import is_loopback, split_address
 from common.protocol.messages import StatusReply, StatusRequest
@@ -48,7 +49,7 @@ def main() -> NoReturn:
 def bench(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for errors that the user can fix."""
     print_version(typed_flags(sys.argv[1:] if argv is None else argv), PROGRAM)
-    status: int = app.cli(args=argv, prog=PROGRAM, description=__doc__)
+    status: int = app.cli(args=argv, prog=PROGRAM, description=__doc__, registry=NUMBERS)
     return status
 
 

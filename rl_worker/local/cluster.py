@@ -41,7 +41,7 @@ from common.run_folder.paths import (
 from common.run_folder.run_rows import MetricsRow
 from common.run_folder.trackers import TrackerName, check_trackers, trackers
 from common.settings.overrides import resumed_run
-from common.settings.run_files import load_config
+from common.settings.run_files import DEFAULT_PRESET, load_config
 from common.settings.run_settings import flags_for
 from common.settings.run_spec import RunSpec
 from rl_worker.environments.imports import check_modules
@@ -52,6 +52,7 @@ from rl_worker.local.run_check import check_apart, check_listening, own_settings
 from rl_worker.local.run_ending import what_next
 
 PROGRAM = "rl-cluster"
+NO_RUN_NAMED = f"this is --preset {DEFAULT_PRESET}, since none is named; {PROGRAM} --list shows what else there is"
 PAGE_SECONDS = 10.0  # for the page to be served, counted from when the server listens
 PS_CTL = [sys.executable, "-P", "-c", "from ps_server.__main__ import control; control()"]
 
@@ -115,9 +116,7 @@ class ClusterSettings:
         check_number("--port", self.port, least=0, most=MOST_PORT)
         check_number("--shards", self.shards or 1, least=1, most=MOST_SHARDS)
         if (self.shards or 1) > 1 and bare_host(self.host) in EVERY_INTERFACE:
-            raise SettingsError(
-                f"--shards and --host {self.host}: workers need an address to reach each shard; name one"
-            )
+            raise SettingsError(f"--shards and --host {self.host}: workers need an address of each shard; name one")
         check_number("--web-port", self.web_port, least=0, most=MOST_PORT)
         check_trackers(self.track)
         check_number("--stall-seconds", self.stall_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
@@ -144,7 +143,8 @@ def train_here(argv: Sequence[str] | None = None) -> int:
         return 0
     card = _check(flags)
     stop = StopSignal()
-    print(*filter(None, [flags.remark]), *card, sep="\n")
+    is_named = flags.names_a_run or flags.program.resume is not None
+    print(*filter(None, [flags.remark if is_named else NO_RUN_NAMED]), *card, sep="\n")
     folder, server_flags = _prepare(flags)
     shards = flags.program.shards or shards_in(folder)
     shown = shard_folder(folder, 1, shards)

@@ -37,7 +37,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: str  # "random play", or the held action
     mean: float
-    low: float | None  # of the 95 % interval; None: too few of the games were distinct
+    low: float | None  # of the 95 % interval; None: there is one game, or too few of the games were distinct
     high: float | None
     episodes: Count
     distinct: Count  # games that are no copies of others
@@ -47,7 +47,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """
     Scores of the games. `low` and `high` bound the mean with 95 % confidence (normal approximation).
 
-    The interval counts each distinct game once. It is None where games were copies and few of them distinct.
+    The interval counts each distinct game once. It is None of one game, and where games were copies and few of them
+    distinct.
     """
 
     environment: str
@@ -69,7 +70,7 @@ def summary(games: Sequence[Game], *, environment: str, greedy: bool, epsilon: f
     distinct = list({game.trace: game.score for game in games}.values())
     mean = float(np.mean(scores))
     margin = 1.96 * _deviation(distinct) / math.sqrt(len(distinct))
-    has_interval = len(distinct) == len(games) or len(distinct) >= LEAST_DISTINCT
+    has_interval = len(distinct) > 1 and (len(distinct) == len(games) or len(distinct) >= LEAST_DISTINCT)
     return Result(
         environment=environment,
         episodes=len(scores),

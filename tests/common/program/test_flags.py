@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import SettingsError
 from common.program.flags import Parsed, StartingPoint, parse_program, parse_with_run
-from common.program.names_elsewhere import NAMES_ELSEWHERE
+from common.program.names_elsewhere import METHODS_ELSEWHERE, NAMES_ELSEWHERE
 from common.program.run_program import run_program
 from common.settings.another_game import for_another_game
 from common.settings.overrides import contradiction
@@ -178,7 +178,12 @@ def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(
         (["--preset"], "--preset: expected one argument"),
         (["--preset", "pong", "--config", "a.toml"], "--preset and --config both name a run"),
         (["--config", "/nowhere/a.toml"], "--config /nowhere/a.toml: No such file"),
-        (["--algorithm", "dqn"], "--algorithm dqn: no such algorithm; there are a3c"),
+        (["--algorithm", "dqn"], "--algorithm dqn: no such algorithm; nearest to it is --algorithm one_step_q"),
+        (
+            ["--algorithm", "PPO"],
+            "nearest to it is --algorithm a3c --surrogate clip --epochs 2 --minibatches 4",
+        ),
+        (["--algorithm", "td3"], "--algorithm td3: no such algorithm; there are a3c"),
         (["--optimizer", "newton"], "--optimizer newton: no such optimizer; there are sgd, momentum, rmsprop, adam"),
         (["--environment"], "--environment: expected one argument"),
         (["--lr", "3e-4"], "--lr: here it is called --learning-rate"),
@@ -198,6 +203,18 @@ def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(
     assert words in printed.err
     assert printed.err.count("\n") == 1
     assert printed.out == ""
+
+
+@pytest.mark.parametrize("typed", ["100000", "100_000", "1e5", "1E+5", "100000.0"])
+def test_a_whole_number_may_have_an_exponent_in_every_program(typed: str) -> None:
+    assert parsed("--max-steps", typed).run.budget.max_steps == 100_000
+    assert parse_program(EvaluationSettings, ["--checkpoint", "run", "--seed", typed], prog="e").seed == 100_000
+
+
+@pytest.mark.parametrize("name", METHODS_ELSEWHERE)
+def test_the_flags_for_a_method_of_others_are_flags_of_ours(name: str) -> None:
+    flags = METHODS_ELSEWHERE[name].partition(",")[0].split()
+    assert parsed(*flags).run.algorithm_name in ALGORITHM_SETTINGS
 
 
 def test_a_program_without_a_run_has_only_its_own_flags(capsys: pytest.CaptureFixture[str]) -> None:

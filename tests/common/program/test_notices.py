@@ -24,6 +24,11 @@ def stop() -> Iterator[StopSignal]:
         signal.signal(number, handler)
 
 
+def test_an_empty_command_is_refused() -> None:
+    with pytest.raises(SettingsError, match="--notice-command: is empty"):
+        watch(NoticeFlags(notice_command=" "), lambda: None)
+
+
 def watch(flags: NoticeFlags, begin: Callable[[], object]) -> None:
     """A program that begins something and then waits."""
     with flags.watched():

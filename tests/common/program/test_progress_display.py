@@ -1,7 +1,10 @@
 """The progress of a run for a person: lines in a pipe, a panel in a terminal, and the time left."""
 
 import io
+import os
+import pty
 import re
+import termios
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -241,6 +244,29 @@ def test_a_terminal_gets_a_panel_that_is_kept_up_to_date(clock: Clock, monkeypat
     assert "1,234,567" in shown
     assert "7,654,321" in shown, "two looks in the same moment are both shown"
     assert "something to know" in shown
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(progress_display, "Console", partial(Console, file=screen, force_terminal=True))
+    monkeypatch.setattr("sys.stdout", screen)
+    with ProgressDisplay() as display:
+        display.show(status())
+    assert screen.getvalue().startswith("minutes 1.0  T 1,234,567")
+
+
+def test_a_terminal_shows_no_control_characters_beside_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = partial(Console, file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    monkeypatch.setattr(progress_display, "Console", terminal)
+    master, slave = pty.openpty()
+    with os.fdopen(slave) as terminal_input, os.fdopen(master):
+        monkeypatch.setattr("sys.stdin", terminal_input)
+        before = termios.tcgetattr(slave)
+        assert before[3] & termios.ECHOCTL
+        with ProgressDisplay():
+            assert not termios.tcgetattr(slave)[3] & termios.ECHOCTL
+        assert termios.tcgetattr(slave) == before
 
 
 def test_a_line_of_its_own_goes_into_a_pipe_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,9 +139,10 @@ def test_the_summary_by_hand() -> None:
     assert result.high == pytest.approx(3 + 1.96 * math.sqrt(7 / 3))
 
 
-def test_one_game_has_no_deviation() -> None:
-    result = summary(scored(5.0), environment="Pong", greedy=False)
-    assert (result.mean, result.std, result.low, result.high) == (5.0, 0.0, 5.0, 5.0)
+@pytest.mark.parametrize("copies", [1, 20])
+def test_one_game_has_neither_deviation_nor_interval(copies: int) -> None:
+    result = summary(scored(5.0, copies=copies), environment="Pong", greedy=False)
+    assert (result.mean, result.std, result.low, result.high) == (5.0, 0.0, None, None)
 
 
 def test_copies_of_a_few_games_have_no_interval() -> None:
