@@ -253,7 +253,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(clock: Clock, monkeyp
     monkeypatch.setattr("sys.stdout", screen)
     with ProgressDisplay() as display:
         display.show(status())
-    assert screen.getvalue().startswith("minutes 1.0  T 1,234,567")
+    assert screen.getvalue().startswith("minutes 0.0  T 1,234,567")
 
 
 def test_a_terminal_shows_no_control_characters_beside_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
