@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from common.errors import RunEnded, SettingsError
+from common.errors import SettingsError
 from common.protocol.messages import Episode
 from common.settings import run_spec
 from rl_worker.algorithms.algorithm import Algorithm, Loss
@@ -71,10 +71,8 @@ def train(
                     reporter.played(episodes, steps=pushed.steps)
                     on_episodes(episodes, newest)
             reporter.report(pushed.loss, network, gradient_norm=pushed.norm, dropped=collector.dropped)
-    except RunEnded:
+    finally:
         reporter.report_rest()
-        raise
-    reporter.report_rest()
     parameters.finish()
 
 

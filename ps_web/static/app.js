@@ -66,7 +66,10 @@ function draw() {
     const { table, keys, points } = chart.spec;
     const present = keys.filter((key) => last(run[table][key]) !== null);
     const series = present.map((key, k) => ({ label: key.replace(/_/g, " "), stroke: colour(k), points }));
-    chart.draw(x, [run[table][x] || [], ...present.map((key) => run[table][key])], series);
+    const xs = run[table][x] || [];
+    // Games of several workers come out of order, and a chart needs ascending x.
+    const ascending = xs.map((_, k) => k).sort((one, other) => xs[one] - xs[other]);
+    chart.draw(x, [xs, ...present.map((key) => run[table][key])].map((column) => ascending.map((k) => column[k])), series);
   }
   staleness.draw(run.staleness);
   drawWorkers(run);

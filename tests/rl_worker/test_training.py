@@ -249,6 +249,17 @@ def test_the_games_whose_steps_were_pushed_are_reported_when_the_run_ends(batche
     assert len(trial.ended) == {1: 2, 3: 2}[batches]
 
 
+def test_the_games_of_a_worker_that_fails_are_reported() -> None:
+    trial = Trial(speed=100.0)
+
+    def fails(episodes: Sequence[Episode], newest: Newest) -> None:
+        raise ValueError("a hook, say")
+
+    trial.on_episodes = fails  # type: ignore[method-assign]
+    (only,) = trial.run(ends=pytest.raises(ValueError, match="a hook, say")).reports
+    assert only == ([Episode(3.0, 2, global_steps=6)] * 3, {})
+
+
 def test_a_run_shorter_than_an_unroll_reports_its_games() -> None:
     (only,) = Trial(updates=2, batches_per_unroll=3).run().reports
     assert only == ([Episode(3.0, 2, global_steps=6)] * 3, {})
