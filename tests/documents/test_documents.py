@@ -9,7 +9,8 @@ import yaml
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 from tests.documents.commands import KINDS, Block, all_blocks, blocks_of, commands_in, lines_of, mentions_in, pages
-from tests.documents.rules import check, check_mention, is_known
+from tests.documents.promises import promise_of
+from tests.documents.rules import OURS, check, check_mention, is_known
 
 RUN_FOLDERS = ("RUN_DIR", "runs/PRESET-DATE-seedN", "runs/first", "runs/NAME")
 
@@ -40,6 +41,12 @@ def test_every_command_of_a_block_is_taken_by_its_program(block: Block, folder: 
             check(command)
         except (Exception, SystemExit) as error:
             raise AssertionError(f"{block}: {' '.join(command)}: {error}") from error
+
+
+def test_a_test_sees_what_each_command_of_a_block_promises() -> None:
+    commands = [command for block in all_blocks("sh") for line in lines_of(block) for command in commands_in(line)]
+    blind = [one for one in commands if one[0] in OURS and "--tyro-write-completion" not in one and not promise_of(one)]
+    assert blind == [], "say in promises.py what its reader gets"
 
 
 @pytest.mark.parametrize("block", [*all_blocks("toml", "yaml", "python"), None], ids=str)

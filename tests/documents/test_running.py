@@ -1,12 +1,14 @@
 """
-The blocks of commands run for real, in a folder of their own: `make docs-test`.
+The blocks of commands run for real, in a folder of their own: `make docs-test`. Each command is tried until what its
+page promises is seen (promises.py).
 
 The substitutions, and no others:
   addresses    HOST:5555 is a live server of CartPole, or the server that the block has started; ports are free ones
   budgets      a preset of minutes becomes cartpole-a3c, its target 20 becomes 499; rl-cluster gets --max-steps 3000
   load         1,000 synthetic workers are 20, for 2 seconds
   folders      RUN_DIR and its like are copies of a finished run
-  the end      what serves or watches is ended by SIGTERM after its first lines, in order
+  the end      a primary with a standby is killed, and the standby seen to take over; then what serves or watches is
+               ended by SIGTERM, in order
   make train   the rl-cluster that it starts: tests/test_makefile.py has the rest
 Commands of the system, containers and clusters have tests of their own, which ELSEWHERE names.
 """
@@ -22,7 +24,8 @@ from pathlib import Path
 import pytest
 
 from tests.documents.commands import ROOT, Block, all_blocks, commands_in, lines_of
-from tests.integration.processes import Program, Programs, programs_in, wait_for
+from tests.documents.promises import Sight, promise_of
+from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
 
 SERVES = {"ps-server": "ps-server listens on", "ps-web": "page: ", "rl-worker": "joining"}  # the line that says so
 CARTPOLE = ("--preset", "cartpole-a3c")
@@ -77,6 +80,7 @@ class Stage:
             shutil.copytree(finished, self.folder / name)
         self._servers: dict[str, str] = {}
         self._serving: list[Program] = []
+        self._primary: Program | None = None
 
     def run(self, command: Sequence[str]) -> None:
         """Run a command as its page has it, but for what is substituted. Raises AssertionError."""
@@ -87,7 +91,8 @@ class Stage:
             program, arguments = "ps_track", arguments[2:]
         if command[:2] == ["make", "train"]:
             program, arguments = "rl-cluster", ["--preset", "pong", "--no-web"]
-        started = self._programs.start(program, *self._substituted(program, arguments), folder=self.folder)
+        words = [program, *self._substituted(program, arguments)]
+        started = self._programs.start(*words, folder=self.folder)
         if program in SERVES:
             wait_for(lambda: SERVES[program] in started.output, program=started, within_seconds=120)
             self._serving.append(started)
@@ -95,13 +100,34 @@ class Stage:
                 self._servers["standby" if "--standby-of" in arguments else "primary"] = found[1].split(",")[-1]
         else:
             assert started.wait(200) == 0, started.output
+        if program == "ps-server" and "--standby-of" not in arguments:
+            self._primary = started
+        seen = promise_of(words)
+        assert seen is not None, f"{' '.join(words)}: say in promises.py what its reader gets"
+        server = self._servers.get("standby" if "--standby-of" in arguments else "primary", "")
+        seen(Sight(words, started, self.folder, server))
 
     def end(self) -> None:
         """End what serves, the latest first: in order, with a status that says so."""
+        if "standby" in self._servers:
+            self._see_a_takeover()
         for program in reversed(self._serving):
+            if program is self._primary and "standby" in self._servers:
+                continue  # it was killed
             if program.process.poll() is None and "the run is over" not in program.output:
                 program.signal(signal.SIGTERM)
             assert program.wait() == 0, program.output
+
+    def _see_a_takeover(self) -> None:
+        """The primary dies; the block's worker goes on at the standby."""
+        assert self._primary is not None, "a standby has a primary"
+        primary, standby = self._servers["primary"], self._servers["standby"]
+        wait_for(lambda: (one := status_of(primary).standby) and one.phase == "in sync", within_seconds=120)
+        before = status_of(primary)
+        self._primary.kill()
+        wait_for(lambda: status_of(standby).phase == "serving", within_seconds=120)
+        wait_for(lambda: status_of(standby).global_steps > before.global_steps, within_seconds=120)
+        assert status_of(standby).run_id == before.run_id
 
     def _substituted(self, program: str, arguments: Sequence[str]) -> list[str]:
         words = [self._address(word) if ":5555" in word else word for word in arguments]
@@ -133,10 +159,10 @@ class Stage:
 
     def _server(self, name: str) -> str:
         if name not in self._servers:
-            _, address = self._programs.start_server(*CARTPOLE, "--until-return", "None")
+            self._primary, address = self._programs.start_server(*CARTPOLE, "--until-return", "None")
             self._servers[name] = address
             worker = self._programs.start("rl-worker", "--server", address, folder=self.folder)
-            wait_for(lambda: "parameters, seed" in worker.output, program=worker, within_seconds=120)
+            wait_for(lambda: status_of(address).updates > 0, program=worker, within_seconds=120)
         return self._servers[name]
 
 
