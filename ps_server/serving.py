@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -12,7 +13,17 @@ from common.program.flags import Parsed
 from common.program.stop_signals import StopSignal
 from common.program.web_page import web_page
 from common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
-from common.run_folder.paths import LINEAGE, folder_from_store, make_run_folder, standby_folder
+from common.protocol.shards import WHOLE
+from common.run_folder.new_paths import NewPaths
+from common.run_folder.paths import (
+    CHECKPOINTS,
+    LINEAGE,
+    LOCK,
+    folder_from_store,
+    make_run_folder,
+    shard_folder,
+    standby_folder,
+)
 from common.run_folder.trackers import trackers
 from common.settings.run_settings import flag_of
 from common.sockets.curve import ClientKeys, read_pair
@@ -25,7 +36,7 @@ from ps_server.shell.access_control import AccessControl
 from ps_server.shell.checkpoint_writer import CheckpointWriter
 from ps_server.shell.lineage_file import write_lineage
 from ps_server.shell.other_shards import ending_others
-from ps_server.shell.own_address import own_host
+from ps_server.shell.own_address import is_own, own_host
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.starting import machine_for
 from ps_server.storage.checkpoint_store import CheckpointStore
@@ -55,9 +66,9 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
     torch.set_num_threads(settings.threads)
     take_every_descriptor_allowed()
     stop = StopSignal(raises=True)
-    with settings.watched():
+    with settings.watched(), NewPaths() as new:
         access_control = _access_control(settings)
-        storage = _storage(flags)
+        storage = _storage(flags, new)
         try:
             machine = machine_for(flags, storage, keys=_peer_keys(settings), now=time.monotonic())
             with (
@@ -67,7 +78,7 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
                 if page is not None:
                     print(page.first_line(within_seconds=PAGE_SECONDS), flush=True)
                 with stop.postponed():  # from here on the server itself leaves in order
-                    follower = _serve(machine, storage, settings, access_control, stop)
+                    follower = _serve(machine, storage, settings, access_control, stop, begun=new.keep)
         finally:
             storage.close()
     return None if follower is None else Parsed(follower, flags.run, overrides={})
@@ -79,6 +90,8 @@ def _serve(
     settings: ServerSettings,
     access_control: AccessControl | None,
     stop: StopSignal,
+    *,
+    begun: Callable[[], None],
 ) -> ServerSettings | None:
     """Serve until the run ends or a signal comes, then save the run. Returns settings to follow another server with."""
     shell = _shell(machine, storage, settings, access_control)
@@ -90,6 +103,7 @@ def _serve(
     if access_control is None and not is_loopback(host):
         log.warning(UNLOCKED)
     records = _records(machine, shell, storage.folder, endpoint=address)
+    begun()
     try:
         shell.serve(leaving=stop.is_set, on_tick=records.tick, on_record=records.add)
     finally:
@@ -138,24 +152,42 @@ def _records(machine: ParameterServer | Standby, shell: ZmqServer, folder: Path,
         raise SettingsError(f"{folder}: the run's records cannot be kept there: {error}") from error
 
 
-def _storage(flags: Parsed[ServerSettings]) -> RunStorage:
-    """The run's folders, created and locked. Raises SettingsError."""
+def _storage(flags: Parsed[ServerSettings], new: NewPaths) -> RunStorage:
+    """The run's folders, created and locked, which are `new`. Raises SettingsError."""
     settings, run = flags.program, flags.run
-    if settings.standby_of is not None and flags.overrides:
-        typed = ", ".join(flag_of(key) for key in flags.overrides)
-        raise SettingsError(f"--standby-of: the settings of the run come from {settings.standby_of}; leave out {typed}")
+    _check_standby(flags)
     # Until a first worker has decided the run, it has no name and no seed. The experiment is named on the server.
     named = "standby" if settings.standby_of else run.preset if flags.names_a_run else "run"
+    experiment = "" if settings.standby_of else run.experiment
+    given = settings.resumed_folder or settings.run_dir or _usual_folder(settings)
+    new.expect(given or Path("runs", experiment))
     folder = settings.resumed_folder or make_run_folder(
-        settings.run_dir or _usual_folder(settings),
-        experiment="" if settings.standby_of else run.experiment,
+        given,
+        experiment=experiment,
         preset=named,
         seed=run.seed if flags.names_a_run else None,
     )
+    if given is None:
+        new.made(folder)
+    place = settings.place or WHOLE
+    own = shard_folder(folder, place.number, place.of)
+    folders = (own, settings.checkpoint_folder or own / CHECKPOINTS)
+    new.expect(own / LINEAGE, *(one / LOCK for one in folders))
     folder = folder_of_shard(folder, settings.place)
     may_hold_a_run = settings.resume is not None or settings.standby_of is not None
     store = CheckpointStore(settings.store_flag[1], flag=settings.store_flag[0]) if settings.store_flag else None
     return RunStorage(folder, checkpoints=settings.checkpoint_folder, may_hold_a_run=may_hold_a_run, store=store)
+
+
+def _check_standby(flags: Parsed[ServerSettings]) -> None:
+    """Raises SettingsError when a standby is given settings of the run, or its own address."""
+    settings, primary = flags.program, flags.program.standby_of
+    if primary is not None and flags.overrides:
+        typed = ", ".join(flag_of(key) for key in flags.overrides)
+        raise SettingsError(f"--standby-of: the settings of the run come from {primary}; leave out {typed}")
+    if primary is not None and is_own(primary, settings.host, settings.port):
+        itself = "is where this server itself is to listen; name its primary, or give this server another --port"
+        raise SettingsError(f"--standby-of {primary}: {itself}")
 
 
 def _usual_folder(settings: ServerSettings) -> Path | None:

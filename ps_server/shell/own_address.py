@@ -2,7 +2,7 @@
 
 import socket
 
-from common.protocol.addresses import EVERY_INTERFACE, bare_host
+from common.protocol.addresses import EVERY_INTERFACE, bare_host, split_address
 
 # Networks reserved for documentation: nothing is sent, but the kernel chooses the address it would send from.
 OUTSIDE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
@@ -14,6 +14,32 @@ def own_host(typed: str, bound: str) -> str:
     if bound in EVERY_INTERFACE:
         return _outgoing_address()
     return bound if host in (name for _, name in socket.if_nameindex()) else host
+
+
+def is_own(address: str, host: str, port: int) -> bool:
+    """Whether a server with these values of --host and --port listens at HOST:PORT `address`."""
+    name, its_port = split_address(address)
+    if its_port != port:
+        return False
+    listens = _addresses_of(bare_host(host))
+    return any(host in EVERY_INTERFACE or one in listens for one in _addresses_of(bare_host(name)) if _is_local(one))
+
+
+def _addresses_of(name: str) -> set[str]:
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(name, None)}
+    except (OSError, UnicodeError):
+        return set()
+
+
+def _is_local(address: str) -> bool:
+    """Whether an interface of this machine has the address."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
 
 
 def _outgoing_address() -> str:

@@ -2,8 +2,8 @@
 What a page promises of a command, and how a test sees it: `SEEN` has a row for every command of ours in a block.
 
 A row begins with the program, and the command line has its other words; the first row that fits counts. A command
-without a row fails a test: whoever documents a command says here what its reader gets. The check of a program that serves
-waits until what it serves is there, and not for its first line.
+without a row fails a test: whoever documents a command says here what its reader gets. A program that serves is waited
+for until what it serves is there, and not only its first line.
 """
 
 import json

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.errors import CheckpointError, SettingsError
+from common.errors import CheckpointError, PsRlError, SettingsError
 from common.program.number_flags import LEAST_MIB, LEAST_SECONDS, MOST_MIB, MOST_SECONDS, MOST_THREADS
 from common.run_folder.folder_lock import FolderLocks
 from common.run_folder.paths import METRICS
@@ -71,6 +71,38 @@ def test_a_standby_receives_its_run_from_the_primary(serve: Serve, tmp_path: Pat
         serve("--standby-of", "127.0.0.1:5", "--run-dir", tmp_path, "--environment", "CartPole-v1")
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
+def test_a_standby_of_itself_is_refused(serve: Serve, tmp_path: Path, host: str) -> None:
+    """Port 5 is what its user has typed for both."""
+    with pytest.raises(SettingsError, match=r"--standby-of localhost:5: is where this server itself is to listen"):
+        serve("--standby-of", "localhost:5", "--run-dir", tmp_path, "--port", "5", "--host", host)
+
+
+REFUSED = [
+    "--resume {0}/empty",
+    "--resume {0}/empty --shard 1/2 --shards a:1 b:1",
+    "--run-dir {0}/empty --host 203.0.113.1",
+    "--run-dir {0}/new/inside --checkpoint-dir {0}/elsewhere/inside --host 203.0.113.1",
+    "--host 203.0.113.1 --experiment named",
+    "--standby-of 127.0.0.1:9 --host 203.0.113.1",
+    "--run-dir {0}/other --checkpoint-dir {0}/old",
+]
+
+
+@pytest.mark.parametrize("flags", REFUSED)
+def test_a_command_that_is_refused_leaves_nothing_behind(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "checkpoint-000000001000.safetensors").touch()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(PsRlError):
+        serve(*flags.format(tmp_path).split())
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_run_without_checkpoints_cannot_be_resumed(serve: Serve, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=f"^{tmp_path}.*: it has no checkpoints"):
         serve("--resume", tmp_path)
@@ -110,6 +142,7 @@ def test_a_folder_that_another_server_uses_is_refused_by_whatever_flag(
 
 
 def test_a_server_that_fails_to_start_lets_go_of_its_folders(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
     with pytest.raises(SettingsError, match="cannot listen there"):
         serve("--run-dir", tmp_path, "--host", "203.0.113.1")
     FolderLocks([tmp_path, tmp_path / "checkpoints"]).close()
