@@ -213,7 +213,7 @@ def a_checkpoint_is_on_disk(sight: Sight) -> None:
 
 def the_run_has_ended(sight: Sight) -> None:
     """Its server has saved it, and answers no more."""
-    sight.says("version|stopp|over")
+    sight.says("the run is ending")
     wait_for(lambda: not _answers(sight), within_seconds=SECONDS)
 
 

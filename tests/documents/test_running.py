@@ -4,7 +4,8 @@ page promises is seen (promises.py).
 
 The substitutions, and no others:
   addresses    HOST:5555 is a live server of CartPole, or the server that the block has started; ports are free ones
-  budgets      a preset of minutes becomes cartpole-a3c, its target 20 becomes 499; rl-cluster gets --max-steps 3000
+  budgets      a preset of minutes becomes cartpole-a3c, its target 20 becomes 499; rl-cluster gets --max-steps 3000,
+               and a resumed run more than it has had
   load         1,000 synthetic workers are 20, for 2 seconds
   folders      RUN_DIR and its like are copies of a finished run
   the end      a primary with a standby is killed, and the standby seen to take over; then what serves or watches is
@@ -143,6 +144,8 @@ class Stage:
                 words[at + 1] = f"keys/{words[at + 1]}"  # the copies on another machine
         if program == "ps-server" and "--standby-of" not in words:
             words += ["--host", "127.0.0.1", *(() if "--preset" in words or "--resume" in words else self._run)]
+        if program == "ps-server" and "--resume" in words:
+            words += ["--max-steps", "1000000"]
         if program == "rl-cluster":
             words += ["--workers", "1", "--max-steps", "8000" if "--resume" in words else "3000"]
         if program == "ps-bench":
