@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from common.program.flags import parse_with_run
-from common.program.log_lines import log_as
-from common.program.output import never_wait_for_output
+from common.program.output import log_as, never_wait_for_output
 from common.program.run_program import quick_imports, run_program
 from ps_server.settings import ServerSettings
 

@@ -10,10 +10,12 @@ import torch
 from common.denormals import flush_denormals
 from common.errors import CheckpointError, Fenced, SettingsError
 from common.program.flags import Parsed
+from common.program.reasons import say
 from common.program.stop_signals import StopSignal
-from common.program.web_page import web_page
 from common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
 from common.protocol.shards import WHOLE
+from common.protocol.status import Status
+from common.run_folder.followers import Followers, followers_of
 from common.run_folder.new_paths import NewPaths
 from common.run_folder.paths import (
     CHECKPOINTS,
@@ -24,7 +26,6 @@ from common.run_folder.paths import (
     shard_folder,
     standby_folder,
 )
-from common.run_folder.trackers import trackers
 from common.settings.run_settings import flag_of
 from common.sockets.curve import ClientKeys, read_pair
 from common.sockets.descriptors import take_every_descriptor_allowed
@@ -44,7 +45,6 @@ from ps_server.storage.resharding import folder_of_shard
 from ps_server.storage.run_storage import RunStorage
 
 PROGRAM = "ps-server"
-PAGE_SECONDS = 10.0  # for the page to be served
 
 UNLOCKED = (
     "anybody who reaches this port can read the weights and push gradients, and nothing is encrypted. To lock it: "
@@ -71,14 +71,16 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
         storage = _storage(flags, new)
         try:
             machine = machine_for(flags, storage, keys=_peer_keys(settings), now=time.monotonic())
-            with (
-                trackers(storage.folder, settings.track, report=log.info),
-                web_page(storage.folder, port=settings.web_port, secret_key=settings.curve_secret) as page,
-            ):
-                if page is not None:
-                    print(page.first_line(within_seconds=PAGE_SECONDS), flush=True)
+            with followers_of(
+                storage.folder,
+                track=settings.track,
+                web_port=settings.web_port,
+                secret_key=settings.curve_secret,
+                report=log.info,
+            ) as followers:
+                followers.announce_page(leaving=stop.is_set)
                 with stop.postponed():  # from here on the server itself leaves in order
-                    follower = _serve(machine, storage, settings, access_control, stop, begun=new.keep)
+                    follower = _serve(machine, storage, settings, access_control, followers, stop, begun=new.keep)
         finally:
             storage.close()
     return None if follower is None else Parsed(follower, flags.run, overrides={})
@@ -89,6 +91,7 @@ def _serve(
     storage: RunStorage,
     settings: ServerSettings,
     access_control: AccessControl | None,
+    followers: Followers,
     stop: StopSignal,
     *,
     begun: Callable[[], None],
@@ -105,7 +108,7 @@ def _serve(
     records = _records(machine, shell, storage.folder, endpoint=address)
     begun()
     try:
-        shell.serve(leaving=stop.is_set, on_tick=records.tick, on_record=records.add)
+        shell.serve(leaving=stop.is_set, on_tick=_on_tick(records, followers), on_record=records.add)
     finally:
         status = machine.status(now=time.monotonic())
         with ending_others(status.shard, status.ending, _peer_keys(settings)):
@@ -118,6 +121,15 @@ def _serve(
     if shell.served is not None:
         _check_saved(shell.served, storage.folder)
     return None
+
+
+def _on_tick(records: RunRecords, followers: Followers) -> Callable[[Status], None]:
+    def tick(status: Status) -> None:
+        records.tick(status)
+        for line in followers.look():
+            log.warning("%s", line)
+
+    return tick
 
 
 def _shell(
@@ -201,6 +213,8 @@ def _check_saved(server: ParameterServer, folder: Path) -> None:
     """Raises Fenced when another server has taken the run, CheckpointError when the last version was not saved."""
     if server.ending.fenced:
         write_lineage(folder, server.lineage)
+    if server.ending.reason:
+        say("over", server.ending.reason)
     if server.ending.handed_over_to:
         log.info("handed the run over to %s at version %d", server.ending.handed_over_to, server.version)
         return

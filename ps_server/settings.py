@@ -20,9 +20,9 @@ from common.program.number_flags import (
 from common.protocol.addresses import check_address, is_host
 from common.protocol.lineage import RUN_ID
 from common.protocol.shards import WHOLE, Shard, shard_of
+from common.run_folder.followers import TrackerName, check_trackers
 from common.run_folder.object_store import is_url
 from common.run_folder.paths import SHARD_NAME, shard_folder
-from common.run_folder.trackers import TrackerName, check_trackers
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,11 +18,12 @@ import tyro
 
 from common.errors import PsRlError, SettingsError
 from common.program.flags import parse_program
-from common.program.log_lines import log_as
+from common.program.output import log_as
+from common.program.reasons import say
 from common.program.run_program import run_program
 from common.program.stop_signals import Interrupted, StopSignal
+from common.run_folder.followers import TrackerName, check_trackers
 from common.run_folder.paths import METRICS, SETTINGS, run_name, tracker_position
-from common.run_folder.trackers import TrackerName, check_trackers
 from common.settings.run_files import settings_as_written
 from common.settings.run_settings import flat_settings
 from ps_track.feed import Batch, Feed
@@ -68,7 +69,9 @@ def track(argv: Sequence[str] | None = None) -> int:
         tracking.serve()
     else:
         StopSignal()  # what has begun is sent to its end
-    print(tracking.finish(), flush=True)
+    where = tracking.finish()
+    print(where, flush=True)
+    say("left", where)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import secrets
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NoReturn
+from urllib.parse import urlsplit
 
 import tyro
 from aiohttp import web
@@ -96,9 +98,21 @@ def show(argv: Sequence[str] | None = None) -> int:
     runs, more = _runs(settings, viewers, settings.client_keys())
     if more:
         print(f"the page shows the {len(runs)} newest runs; of {more} more name those that matter", flush=True)
-    token = settings.token or secrets.token_urlsafe(16)
+    settings, token = _at_the_address_before(settings)
     asyncio.run(_serve(settings, runs, more, viewers, token, StopSignal()))
     return 0
+
+
+def _at_the_address_before(settings: WebSettings) -> tuple[WebSettings, str]:
+    """
+    The settings and the token. A page that is started in the place of a killed one, whose address is still in its file,
+    takes its port and its token: who has it open sees it go on.
+    """
+    token, file = settings.token or secrets.token_urlsafe(16), settings.address_file
+    if file is None or settings.port or settings.token or not file.exists():
+        return settings, token
+    before = urlsplit(file.read_text(encoding="utf-8"))
+    return dataclasses.replace(settings, port=before.port or 0), before.query.removeprefix("token=")
 
 
 async def _serve(

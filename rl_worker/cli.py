@@ -7,8 +7,7 @@ from functools import partial
 from typing import NoReturn
 
 from common.program.flags import parse_with_run
-from common.program.log_lines import log_as
-from common.program.output import never_wait_for_output
+from common.program.output import log_as, never_wait_for_output
 from common.program.run_program import quick_imports, run_program
 from rl_worker.local.run_check import own_settings
 from rl_worker.settings import WorkerSettings, spelled_out

@@ -4,6 +4,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import cast
 
@@ -12,18 +13,21 @@ import torch
 
 from common.denormals import flush_denormals
 from common.errors import RunEnded
+from common.program.child_processes import kill_all
 from common.program.flags import Parsed
+from common.program.reasons import Reason, say
+from common.program.run_program import bounded
 from common.program.stop_signals import Interrupted, StopSignal
 from common.protocol.messages import Episode, Welcome
 from common.settings.overrides import OF_THE_LINK, wire_of
 from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec, Wire
+from common.settings.run_spec import Environment, RunSpec, Wire
 from common.sockets.zmq_sockets import why_no_address
 from rl_worker.agent import build_agent, collector_for
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.imports import check_modules, import_modules
 from rl_worker.environments.interface import Environments, StepCallback
-from rl_worker.environments.make import make_environments
+from rl_worker.environments.make import closing, make_environments
 from rl_worker.hooks.hooks import Hooks
 from rl_worker.local.cores import usable_cores
 from rl_worker.local.many_workers import without, work_on_many
@@ -45,7 +49,10 @@ from rl_worker.training import train
 
 PROGRAM = "rl-worker"
 SEED_SHIFT = 2  # of 32 bits: ALE takes 31, and the seeds of thousands of environments follow
+CLOSE_SECONDS = 10.0  # for close() of the user's environments
 LEAVE_SECONDS = 2.0  # to finish an unroll and push it, when a signal asks to leave
+
+MakeEnvironments = Callable[..., Environments]  # as make_environments
 
 log = logging.getLogger(PROGRAM)
 
@@ -63,7 +70,7 @@ def seed_of_worker(run_seed: int, number: int) -> int:
 def work_for_server(flags: Parsed[WorkerSettings], name: str, arguments: Sequence[str]) -> None:
     """Work until the run ends or a signal comes. Raises PsRlError for what the user can mend."""
     settings = flags.program
-    stop = StopSignal(raises=settings.workers is None)
+    stop = StopSignal(raises=True) if settings.workers is None else StopSignal(second=kill_all)
     flush_denormals()
     torch.set_num_threads(settings.threads if isinstance(settings.threads, int) else 1)
     with settings.watched():
@@ -99,25 +106,33 @@ def _work_for(flags: Parsed[WorkerSettings], name: str, stop: StopSignal) -> Non
     """Work for the server until the run ends or a signal comes. GOODBYE is said in any case."""
     watch = StallWatch(flags.program.stall_seconds, now=time.monotonic())
     connections = _connections(flags, name, stop, watch)
-    reason = "interrupted"
+    made = ExitStack()  # environments, closed last: nobody waits for that
+    ending = Reason("left", "interrupted")
 
     def progressed() -> None:
         watch.progressed(now=time.monotonic())
         connections.check()
 
+    def make(settings: Environment, *, count: int, with_screen: bool) -> Environments:
+        environments = made.enter_context(closing(make_environments(settings, count=count, with_screen=with_screen)))
+        return cast(Environments, StepCallback(environments, progressed))
+
     try:
-        _join_and_train(flags, connections, stop, progressed)
+        _join_and_train(flags, connections, stop, make)
         log.info("asked to leave: everything is pushed")
     except RunEnded as ended:
-        reason = str(ended)
+        ending = Reason("over", str(ended))
         log.info("the run is over: %s", ended)
     except Interrupted:
         log.info("asked to leave: an unroll in progress is lost")
-    except Exception as error:
-        reason = f"failed: {type(error).__name__}"
+    except BaseException as error:
+        ending = Reason("failed", f"failed: {type(error).__name__}")
         raise
     finally:
-        connections.close(reason)
+        connections.close(ending.text)
+        say(ending.how, ending.text)
+        with bounded("close() of the environments", seconds=CLOSE_SECONDS):
+            made.close()
 
 
 def _check(flags: Parsed[WorkerSettings]) -> None:
@@ -136,12 +151,12 @@ def _named_modules(flags: Parsed[WorkerSettings]) -> list[str]:
 
 
 def _join_and_train(
-    flags: Parsed[WorkerSettings], connections: Connections, stop: StopSignal, progressed: Callable[[], None]
+    flags: Parsed[WorkerSettings], connections: Connections, stop: StopSignal, make: MakeEnvironments
 ) -> None:
     """
     Train until something is raised or a signal comes.
 
-    `progressed` is called after each step of the environments, and raises RunEnded when the run is over.
+    `make` makes environments whose steps raise RunEnded when the run is over; others close them.
     """
     settings = flags.program
     hooks = Hooks(settings.hook)
@@ -155,7 +170,7 @@ def _join_and_train(
     import_modules(_named_modules(flags), run, source=source, is_trusted=is_trusted)
     if run.parts:
         welcome = connections.join_with(code_of_parts(run.parts))
-    _train(flags, run, welcome, connections, stop, progressed, hooks)
+    _train(flags, run, welcome, connections, stop, make, hooks)
 
 
 def _train(
@@ -164,7 +179,7 @@ def _train(
     welcome: Welcome,
     connections: Connections,
     stop: StopSignal,
-    progressed: Callable[[], None],
+    make: MakeEnvironments,
     hooks: Hooks,
 ) -> None:
     """Build what the run needs, and train until something is raised or a signal comes."""
@@ -172,8 +187,8 @@ def _train(
     seed = flags.run.seed if "seed" in flags.overrides else run.seed
     first_seed = secrets.randbelow(10**9) if seed is None else seed
     seed = seed_of_worker(first_seed, welcome.number)
-    environments = _environments(run, count, progressed, is_shown=flags.program.render and welcome.number == 0)
-    gifs = _gif_recorder(flags.program.gif_dir, run, environments, progressed, seed)
+    environments = _environments(run, count, make, is_shown=flags.program.render and welcome.number == 0)
+    gifs = _gif_recorder(flags.program.gif_dir, run, environments, make, seed)
     algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
     if not welcome.schema:
         measured = cast(Environments, StepCallback(environments, connections.check_drain))
@@ -229,11 +244,9 @@ def _log_start(environments: Environments, network: FlatNetwork, welcome: Welcom
     )
 
 
-def _environments(run: RunSpec, count: int, progressed: Callable[[], None], *, is_shown: bool) -> Environments:
+def _environments(run: RunSpec, count: int, make: MakeEnvironments, *, is_shown: bool) -> Environments:
     """The worker's environments; with a window on the first of them if `is_shown`."""
-    environments = cast(
-        Environments, StepCallback(make_environments(run.environment, count=count, with_screen=is_shown), progressed)
-    )
+    environments = make(run.environment, count=count, with_screen=is_shown)
     if not is_shown:
         return environments
     from rl_worker.play.window import RenderedEnvironments, Window  # pygame, which nothing else needs
@@ -243,7 +256,7 @@ def _environments(run: RunSpec, count: int, progressed: Callable[[], None], *, i
 
 
 def _gif_recorder(
-    folder: Path | None, run: RunSpec, environments: Environments, progressed: Callable[[], None], seed: int
+    folder: Path | None, run: RunSpec, environments: Environments, make: MakeEnvironments, seed: int
 ) -> GifRecorder | None:
     """None when the run wants no GIFs, or `folder` is None."""
     every = run.records.gif_every_episodes
@@ -254,9 +267,8 @@ def _gif_recorder(
         return None
 
     def player_and_game() -> tuple[Algorithm, Environments]:
-        game = StepCallback(make_environments(run.environment, count=1, with_screen=True), progressed)
-        agent = build_agent(run, environments, device=torch.device("cpu"), seed=seed)
-        return agent, cast(Environments, game)
+        game = make(run.environment, count=1, with_screen=True)
+        return build_agent(run, environments, device=torch.device("cpu"), seed=seed), game
 
     return GifRecorder(player_and_game, folder, every_episodes=every, seed=seed)
 

@@ -33,12 +33,13 @@ IMPURE = {
     "shutil", "signal", "socket", "subprocess", "tempfile", "threading", "time", "zmq",
 }  # fmt: skip
 SHELL_FOLDERS = {"common/sockets", "ps_server/shell", "ps_web", "rl_worker/shell"}  # the only ones that may know ZeroMQ
-# The launcher, for its children; and a setting that has no flag because the C library reads it.
+# The launcher and its children; and a setting that has no flag because the C library reads it.
 MAY_USE_THE_ENVIRONMENT = {
     "common/program/allocator.py",
     "common/program/start.py",
     "rl_worker/environments/process_guard.py",
     "common/program/child_processes.py",
+    "common/program/reasons.py",
 }
 MOST_FILES, MOST_LINES, MOST_FUNCTION_LINES = 16, 300, 40
 TABLES = {"common/protocol/messages.py", "common/settings/run_spec.py"}

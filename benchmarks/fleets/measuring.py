@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.fleets.service_times import CODECS, FLOAT32, THREADS, Measured, Turn
 from benchmarks.servers import serving
-from common.program.child_processes import die_with_parent
+from common.program.reasons import die_with_parent
 from common.protocol.messages import StatusReply, StatusRequest
 from common.protocol.tensors import Schema, TensorSpec
 from common.settings.run_spec import RunSpec

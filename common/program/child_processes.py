@@ -1,38 +1,45 @@
 """Child processes that never outlive their parent. Each writes a log of its own, or the parent reads its lines."""
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+from weakref import WeakSet
 
 from common.errors import SettingsError
+from common.program.reasons import LAUNCHED, Reason, heard
 from common.program.start import places_beside_installed
 
-PR_SET_PDEATHSIG = 1
 KILLED_SECONDS = 5.0  # for a killed child to be gone
 OUTPUT_SECONDS = 1.0  # for the rest of the output of a child that has ended
-LAST_BYTES = 65_536  # at the end of a log: the last line is searched for there
-RL_EVAL = "from rl_worker.__main__ import evaluate; evaluate()"
+LONGEST_LINE = 65_536  # bytes of a child's output; a longer line is cut
+CHANNEL_BYTES = 65_536  # that a pipe holds
+RL_EVAL = "rl_worker.__main__:evaluate"
+PS_CTL = "ps_server.__main__:control"
+
+_running: WeakSet["Child"] = WeakSet()
 
 
 class Child:
-    """`python -m module arguments` as a child process; its output is appended to `log`."""
+    """One of our programs as a child process; its output is appended to `log`."""
 
-    def __init__(self, module: str, arguments: Sequence[str], log: Path) -> None:
-        """Raises SettingsError when the log cannot be written."""
-        self.module = module
-        self.log: Path | None = log
-        self.started = time.monotonic()
+    log: Path | None
+    _process: subprocess.Popen[bytes]
+    _is_asked: bool  # to leave
+    _reason: Reason | None
+    _channel: int | None  # None: it has ended, and all that it said was heard
+
+    def __init__(self, program: str, arguments: Sequence[str], log: Path) -> None:
+        """`program`: as `command_of` takes it. Raises SettingsError when the log cannot be written."""
+        self.log = log
         with _opened(log) as output:
-            self._log_start = output.tell()  # earlier lines are those of former children
-            self._process = _start(module, arguments, output)
+            self._start(program, arguments, stdout=output)
 
     @property
     def pid(self) -> int:
@@ -41,7 +48,30 @@ class Child:
     @property
     def exit_status(self) -> int | None:
         """None while it runs."""
-        return self._process.poll()
+        status = self._process.poll()
+        self._listen(is_over=status is not None)
+        return status
+
+    @property
+    def reason(self) -> Reason | None:
+        """The last reason that it has said; None if it has said nothing."""
+        self._listen(is_over=self._process.poll() is not None)
+        return self._reason
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it has ended, and said before that it leaves in order."""
+        return self.exit_status is not None and self._reason is not None and self._reason.is_in_order
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has left in order and no other need go on: its work is done, or this process has asked it to."""
+        return self.has_left and self._reason is not None and (self._is_asked or self._reason.how == "over")
+
+    @property
+    def has_died(self) -> bool:
+        """Whether it has ended in another way."""
+        return self.exit_status is not None and not self.has_left
 
     @property
     def is_paused(self) -> bool:
@@ -58,80 +88,114 @@ class Child:
     @property
     def age_seconds(self) -> float:
         """Seconds since it was started."""
-        return time.monotonic() - self.started
-
-    def last_line(self) -> str:
-        """The last line of its log, where a program that fails says why; "" when it has written none."""
-        assert self.log is not None, "it has a log"
-        with self.log.open("rb") as log:
-            log.seek(max(self._log_start, self.log.stat().st_size - LAST_BYTES))
-            lines = log.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
+        return time.monotonic() - self._started
 
     def cause_of_death(self) -> str:
-        """Why it has ended: the signal that killed it, or else the last line of its log."""
-        assert self.exit_status is not None, "it has ended"
-        return (
-            how_it_ended(self.exit_status)
-            if self.exit_status < 0
-            else self.last_line() or how_it_ended(self.exit_status)
-        )
+        """Why it has ended: what it has said, or else the signal that killed it, or its exit status."""
+        status = self.exit_status
+        assert status is not None, "it has ended"
+        if self.has_left:
+            return "a signal from elsewhere asked it to leave"
+        if self._reason is not None and self._reason.how == "failed":
+            return self._reason.text
+        return how_it_ended(status) + ("" if status < 0 else ", without a reason")
 
     def ask_to_leave(self) -> None:
-        """Send SIGTERM."""
-        if self._process.poll() is None:
+        """Send SIGTERM, once: a second one would ask it to end at once."""
+        if not self._is_asked and self._process.poll() is None:
             self._process.terminate()
+        self._is_asked = True
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self._process.kill()
 
     def end(self, *, within_seconds: float) -> None:
         """Send SIGTERM, and SIGKILL if it has not left by then."""
         self.ask_to_leave()
         try:
-            self._process.wait(within_seconds)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # it is in the kernel, waiting for a disk
-                self._process.wait(KILLED_SECONDS)
+            has_left = self.wait(within_seconds=within_seconds)
+        except KeyboardInterrupt:  # again, and now it is not waited for
+            self.kill()
+            raise
+        if not has_left:
+            self.kill()
+            self.wait(within_seconds=KILLED_SECONDS)  # in vain if it is in the kernel, waiting for a disk
 
-    def wait(self, *, within_seconds: float) -> bool:
-        """Whether it leaves by itself within this time."""
+    def wait(self, *, within_seconds: float | None = None) -> bool:
+        """Whether it leaves by itself within this time; None: however long it takes."""
         try:
             self._process.wait(within_seconds)
         except subprocess.TimeoutExpired:
             return False
-        return True
+        return self.exit_status is not None
+
+    def _start(self, program: str, arguments: Sequence[str], **streams: IO[bytes] | int | None) -> None:
+        self._started = time.monotonic()
+        self._is_asked = False
+        self._heard = b""
+        self._reason = None
+        self._lock = threading.Lock()  # of what is heard
+        channel, its_end = os.pipe()
+        try:
+            self._process = _started(program, arguments, its_end, streams)
+        except BaseException:
+            os.close(channel)
+            raise
+        finally:
+            os.close(its_end)
+        os.set_blocking(channel, False)
+        self._channel = channel
+        _running.add(self)
+
+    def _listen(self, *, is_over: bool) -> None:
+        with self._lock:
+            if self._channel is None:
+                return
+            with contextlib.suppress(BlockingIOError):
+                while data := os.read(self._channel, CHANNEL_BYTES):
+                    self._heard += data
+            self._reason = heard(self._heard) or self._reason
+            self._heard = self._heard.rpartition(b"\n")[2]
+            if is_over:
+                os.close(self._channel)
+                self._channel = None
 
 
 class PipedChild(Child):
     """The same, without a log: `on_line` gets each line of its output, in a thread of its own."""
 
-    def __init__(self, module: str, arguments: Sequence[str], on_line: Callable[[str], None]) -> None:
-        self.module = module
+    def __init__(self, program: str, arguments: Sequence[str], on_line: Callable[[str], None]) -> None:
         self.log = None
-        self.started = time.monotonic()
-        self._process = _start(module, arguments, subprocess.PIPE)
+        self._start(program, arguments, stdout=subprocess.PIPE)
         self._on_line = on_line
-        self._last_line = ""
         self._reader = threading.Thread(target=self._read, name="child-output", daemon=True)
         self._reader.start()
 
-    def last_line(self) -> str:
-        """The last line of its output that is not empty."""
-        self._reader.join(OUTPUT_SECONDS)
-        return self._last_line
+    def wait(self, *, within_seconds: float | None = None) -> bool:
+        """When it has left, `on_line` has had its last lines."""
+        has_left = super().wait(within_seconds=within_seconds)
+        if has_left:
+            self._reader.join(OUTPUT_SECONDS)
+        return has_left
 
     def _read(self) -> None:
         """The thread. It ends with the output; a process that the child has left behind may keep that open."""
         output = self._process.stdout
         assert output is not None, "its output is a pipe"
         with output:
-            while line := output.readline(LAST_BYTES):
-                text = line.decode(errors="replace").rstrip()
-                self._last_line = text or self._last_line
-                self._on_line(text)
+            while line := output.readline(LONGEST_LINE):
+                self._on_line(line.decode(errors="replace").rstrip())
 
 
-def end_all(children: Sequence[Child], *, within_seconds: float) -> None:
-    """Ask all to leave, wait for them at the same time, and kill those that have not left by then."""
+def end_all(children: Sequence[Child], *, within_seconds: float, unasked_seconds: float = 0.0) -> None:
+    """
+    End all at the same time: they have `unasked_seconds` to leave by themselves, are then asked to, and killed if they
+    have not left `within_seconds` after that.
+    """
+    end = time.monotonic() + unasked_seconds
+    for child in children:
+        child.wait(within_seconds=max(0.0, end - time.monotonic()))
     for child in children:
         child.ask_to_leave()
     end = time.monotonic() + within_seconds
@@ -139,26 +203,45 @@ def end_all(children: Sequence[Child], *, within_seconds: float) -> None:
         child.end(within_seconds=max(0.0, end - time.monotonic()))
 
 
-def child_environment() -> dict[str, str]:
-    """Environment variables of a Python child: it finds the modules that this process finds, and speaks UTF-8."""
+def kill_all() -> None:
+    """For a second signal: end every child of this process at once. Raises KeyboardInterrupt."""
+    for child in list(_running):
+        child.kill()
+    raise KeyboardInterrupt("interrupted again: its processes were killed, and what no checkpoint has is lost")
+
+
+def command_of(program: str, arguments: Sequence[str] = ()) -> list[str]:
+    """The words that start a program: a package (`python -m` runs it), or MODULE:FUNCTION."""
+    module, _, function = program.partition(":")
+    code = ["-c", f"from {module} import {function}; {function}()"] if function else ["-m", module]
+    return [sys.executable, "-P", *code, *arguments]  # -P: no imports from the working folder
+
+
+def _started(
+    program: str, arguments: Sequence[str], channel: int, streams: Mapping[str, IO[bytes] | int | None]
+) -> subprocess.Popen[bytes]:
+    """
+    The process, which says its reasons into this channel.
+
+    It asks the kernel itself to end with its parent (reasons.py): code between fork and exec can deadlock where the
+    parent has threads.
+    """
+    how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT, **streams}
+    # It finds the modules that this process finds, and speaks UTF-8.
     places = [*places_beside_installed(), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(places), "PYTHONIOENCODING": "utf-8:backslashreplace"}
-
-
-def rl_eval_command(flags: Sequence[str]) -> list[str]:
-    """The words that start the `rl-eval` beside this program, which no program but rl-worker's may import."""
-    return [sys.executable, "-P", "-c", RL_EVAL, *flags]  # -P: no imports from the working folder
-
-
-def _start(module: str, arguments: Sequence[str], output: IO[bytes] | int) -> subprocess.Popen[bytes]:
+    variables = {
+        "PYTHONPATH": os.pathsep.join(places),
+        "PYTHONIOENCODING": "utf-8:backslashreplace",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        LAUNCHED: f"{os.getpid()} {channel}",
+    }
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", module, *arguments],  # -P: no imports from the working folder
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        env=child_environment() | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        command_of(program, arguments),
+        env=os.environ | variables,
+        pass_fds=[channel],
         start_new_session=True,  # the terminal sends Ctrl-C to the parent alone, which ends the run in order
-        preexec_fn=die_with_parent,
+        **how,
     )
 
 
@@ -177,9 +260,3 @@ def how_it_ended(status: int) -> str:
         return f"killed by {signal.Signals(-status).name}"
     except ValueError:  # a signal without a name
         return f"killed by signal {-status}"
-
-
-def die_with_parent() -> None:
-    """Runs in the child. On Linux the kernel then ends the child when its parent dies; elsewhere nothing happens."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

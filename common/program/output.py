@@ -4,11 +4,15 @@ Standard output and standard error that cannot be written: a pipe whose reader h
 Such output is dropped and counted. It never ends a program, nor leaves a traceback. A character that the terminal's
 encoding lacks is written as its number. A program that serves others does not wait for output either, say for a reader
 that has stopped or a disk that hangs.
+
+Logs of many hosts are read side by side, weeks later, so each line of a log is complete without its file: it has the
+date, the level and the writer's name.
 """
 
 import contextlib
 import errno
 import io
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +22,7 @@ from typing import Any, TextIO
 
 from common.run_folder.writer_thread import WriterThread
 
+DATE = "%Y-%m-%d %H:%M:%S"
 MOST_WAITING_CHARACTERS = 2**20
 END_SECONDS = 2.0  # for waiting output when a program ends
 
@@ -153,3 +158,15 @@ def _lenient(stream: TextIO | None) -> Any:
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")
     return stream if stream is None or isinstance(stream, LenientStream) else LenientStream(stream)
+
+
+def log_as(writer: str) -> None:
+    """Log everything of level INFO and above to standard error, as lines of `writer`."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(line_format(writer))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def line_format(writer: str) -> logging.Formatter:
+    """2026-01-31 23:59:59 WARNING worker-3: MESSAGE"""
+    return logging.Formatter(f"%(asctime)s %(levelname)s {writer.replace('%', '%%')}: %(message)s", DATE)

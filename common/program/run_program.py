@@ -2,39 +2,117 @@
 
 import atexit
 import gc
+import os
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from common.errors import PsRlError
 from common.program.allocator import keep_freed_memory
 from common.program.output import lenient_output
+from common.program.reasons import has_said_goodbye, is_of_flags, reason_of, say
 from common.program.stop_signals import Interrupted, ignore_stop_signals
 
 NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError
+THREADS_SECONDS = 1.0  # for the threads that a user's code has left to end
+MOST_NAMED = 3  # threads in a line
 
 
 def run_program(main: Any, prog: str) -> NoReturn:
-    """Call a program's main. An error that the user can mend becomes one sentence and exit status 1."""
+    """
+    Call a program's main. An error that the user can mend becomes one sentence and exit status 1.
+
+    The program says to its parent how it ends (reasons.py), and does end, whatever a user's code has left running.
+    """
     _imports_are_over()  # common/program/start.py has disabled the garbage collector
     keep_freed_memory()
     atexit.register(ignore_stop_signals)
     with lenient_output(prog):
-        try:
-            sys.exit(main())
-        except PsRlError as error:
+        status = _status(main, prog)
+    _wait_for_no_thread(status, prog)
+    sys.exit(status)
+
+
+def _status(main: Any, prog: str) -> int:
+    """The exit status of the program; what is a fault of ours or of a user's code leaves a traceback."""
+    try:
+        status = main() or 0
+        if not has_said_goodbye():
+            say("failed" if status else "left", f"exit status {status}" if status else "")
+        return int(status)
+    except PsRlError as error:
+        return _failed(prog, str(error))
+    except SystemExit as error:
+        if not is_of_flags(error):
+            return _failed(prog, reason_of(error))
+        say("left", "")
+        return int(error.code or 0)
+    except Interrupted:  # it has not begun yet, or has ended already
+        if not has_said_goodbye():
+            say("left", "asked to leave")
+        return 0
+    except KeyboardInterrupt as error:
+        say("failed", "interrupted")
+        if str(error):
             print(f"{prog}: {error}", file=sys.stderr)
-            sys.exit(1)
-        except (MemoryError, RuntimeError) as error:
-            if not isinstance(error, MemoryError) and NO_MEMORY not in str(error):
-                raise
-            print(f"{prog}: there is not enough memory for these settings: {error}", file=sys.stderr)
-            sys.exit(1)
-        except Interrupted:  # it has not begun yet, or has ended already
-            sys.exit(0)
-        except KeyboardInterrupt:
-            sys.exit(130)
+        return 130
+    except BaseException as error:
+        if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and NO_MEMORY in str(error)):
+            return _failed(prog, f"there is not enough memory for these settings: {error}")
+        say("failed", reason_of(error))
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+
+
+def _failed(prog: str, why: str) -> int:
+    say("failed", " ".join(why.split()))
+    print(f"{prog}: {why}", file=sys.stderr)
+    return 1
+
+
+@contextmanager
+def bounded(what: str, *, seconds: float) -> Iterator[None]:
+    """The process ends when a user's code in this block takes longer than that. It has said its reason before."""
+
+    def end() -> None:
+        print(f"{what} has not returned within {seconds:g} s; the process ends without it", file=sys.stderr, flush=True)
+        os._exit(0 if has_said_goodbye() else 1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _wait_for_no_thread(status: int, prog: str) -> None:
+    """
+    At its end Python waits for threads that are no daemons, and a user's code may have left some that never end. A
+    daemon ends the process then.
+    """
+    main = threading.main_thread()
+    left = [thread for thread in threading.enumerate() if thread is not main and not thread.daemon]
+    if left:
+        arguments = (left, status, prog)
+        threading.Thread(target=_end_without, args=arguments, name="end", daemon=True).start()
+
+
+def _end_without(left: Sequence[threading.Thread], status: int, prog: str) -> None:
+    """The thread: it waits for the end of the main thread, then a moment for the others."""
+    threading.main_thread().join()
+    end = time.monotonic() + THREADS_SECONDS
+    for thread in left:
+        thread.join(max(0.0, end - time.monotonic()))
+    alive = [thread.name for thread in left if thread.is_alive()]
+    if alive:
+        names = ", ".join(alive[:MOST_NAMED]) + (", …" if len(alive) > MOST_NAMED else "")
+        print(f"{prog}: ends though threads still run: {len(alive)} ({names})", file=sys.stderr, flush=True)
+        os._exit(status)
 
 
 @contextmanager

@@ -23,6 +23,9 @@ def start(module: str, *, leaves_in_order: bool = False) -> NoReturn:
     """
     gc.disable()
     working_folder_last()
+    from common.program.reasons import answer_to_parent
+
+    answer_to_parent()
     # SDL, which draws many environments, complains of a missing one for each program.
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     if leaves_in_order:

@@ -1,6 +1,7 @@
 """
 Signals that ask a program to leave in order: SIGTERM, Ctrl-C, a lost terminal (SIGHUP), and SIGUSR1, which Slurm sends
-ahead of the time limit (`--signal=USR1@50`). The first one counts; further ones change nothing.
+ahead of the time limit (`--signal=USR1@50`). The first one counts. Further ones change nothing, but in programs that
+supervise others: there the second one ends all at once.
 
 A program polls, or has Interrupted raised in its main thread: between any two steps, but never inside of what must be
 whole, such as a message of several frames.
@@ -12,10 +13,14 @@ a shell ignores SIGINT for its background jobs. SIGTERM always counts, since no 
 import os
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from common.program.reasons import say
+
 IGNORABLE = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+SAME_SECONDS = 0.5  # signals so close to the first are no second request: a closed terminal sends SIGHUP twice
 
 
 class Interrupted(BaseException):
@@ -25,10 +30,12 @@ class Interrupted(BaseException):
 class StopSignal:
     """Whether a stop signal came since this was made. All methods belong to the main thread."""
 
-    def __init__(self, *, raises: bool = False) -> None:
-        """`raises`: the first signal raises Interrupted too."""
+    def __init__(self, *, raises: bool = False, second: Callable[[], None] = lambda: None) -> None:
+        """`raises`: the first signal raises Interrupted too. `second` is called by each further one."""
         self._raises = raises
+        self._second = second
         self._came = False
+        self._came_at = 0.0
         self._to_raise = False  # Interrupted is due, inside of `postponed`
         self._postponed = 0  # depth of nested `postponed`
         self._grace_seconds = 0.0  # inside of `grace`
@@ -68,6 +75,10 @@ class StopSignal:
 
     def _handle(self, *_: object) -> None:
         is_first, self._came = not self._came, True
+        if is_first:
+            self._came_at = time.monotonic()
+        elif time.monotonic() - self._came_at > SAME_SECONDS:
+            self._second()
         if is_first and self._grace_seconds:
             self._grace = threading.Timer(self._grace_seconds, self._grace_is_over)
             self._grace.start()
@@ -91,7 +102,12 @@ def leave_at_once() -> None:
     """Until a StopSignal is made, SIGTERM and SIGUSR1 end the program with status 0: it has done nothing yet."""
     for number in (signal.SIGTERM, signal.SIGUSR1):
         if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, lambda *_: os._exit(0))
+            signal.signal(number, _leave)
+
+
+def _leave(*_: object) -> None:
+    say("left", "asked to leave before it began")
+    os._exit(0)
 
 
 def ignore_stop_signals() -> None:

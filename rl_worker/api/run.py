@@ -8,7 +8,6 @@ a child when the thread that started it ends, and a notebook's threads come and 
 import atexit
 import io
 import os
-import subprocess
 import tempfile
 import threading
 import time
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import PsRlError, SettingsError
-from common.program.child_processes import Child, child_environment, rl_eval_command
+from common.program.child_processes import RL_EVAL, Child
 from common.run_folder.checkpoint_folder import checkpoints_of
 from common.run_folder.endpoint_file import read_endpoint
 from common.run_folder.jsonl import last_row, rows_in
@@ -200,11 +199,13 @@ class Run:
             flags += ["--json", str(path), *(["--greedy"] if greedy else [])]
             flags += [] if epsilon is None else ["--epsilon", str(epsilon)]
             flags += ["--import", *imports] if imports else []
-            done = subprocess.run(
-                rl_eval_command(flags), capture_output=True, encoding="utf-8", check=False, env=child_environment()
-            )
-            if done.returncode:
-                raise PsRlError((done.stderr.strip().splitlines() or ["rl-eval failed"])[-1])
+            child = Child(RL_EVAL, flags, Path(place) / "rl-eval.log")
+            try:
+                child.wait()
+            finally:
+                child.end(within_seconds=0)
+            if child.has_died:
+                raise PsRlError(f"rl-eval: {child.cause_of_death()}")
             return msgspec.json.decode(path.read_bytes(), type=Result)
 
     def __repr__(self) -> str:
@@ -242,8 +243,8 @@ class Run:
 
     def _check(self) -> None:
         """Raises PsRlError when the run has failed."""
-        if self._child is not None and self._child.exit_status not in (None, 0):
-            raise PsRlError(self._child.cause_of_death().removeprefix("rl-cluster: "))
+        if self._child is not None and self._child.has_died:
+            raise PsRlError(self._child.cause_of_death())
 
 
 def _svg(curve: Curve) -> str:

@@ -6,6 +6,7 @@ may reuse its arrays, and its `info` may hold anything.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 import gymnasium
@@ -54,6 +55,7 @@ class StepLoop:
         return Stepped(observations, rewards, terminated, truncated, final)
 
     def close(self) -> None:
-        """Close each environment."""
-        for environment, _ in self.games:
-            environment.close()
+        """Close each environment, also after one whose close() raises."""
+        with ExitStack() as closing:
+            for environment, _ in self.games:
+                closing.callback(environment.close)

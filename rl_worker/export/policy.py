@@ -124,7 +124,7 @@ def load_policy(
         return Policy(_checked(read_model(path), path, imports), seed=seed)
     # These load Gymnasium.
     from rl_worker.environments.imports import import_modules
-    from rl_worker.environments.make import make_environments
+    from rl_worker.environments.make import closing, make_environments
     from rl_worker.play.trained import trained_at, trained_in
 
     if path.is_dir() and not newest_set(path) and not best_first(path):
@@ -133,9 +133,8 @@ def load_policy(
     is_here = path.exists()
     trained = trained_in(path) if is_here else trained_at(server, _keys(server, curve_server_key, curve_secret))
     import_modules(imports, trained.run, source=trained.origin, is_trusted=False)
-    environments = make_environments(trained.run.environment, count=1)
-    spaces = PolicySpaces(environments.observations, environments.actions)
-    environments.close()
+    with closing(make_environments(trained.run.environment, count=1)) as environments:
+        spaces = PolicySpaces(environments.observations, environments.actions)
     steps, minutes, origin = trained.global_steps, trained.minutes, trained.origin
     exported = ExportedPolicy(trained.run, trained.schema, trained.weights, spaces, steps, minutes, origin)
     return Policy(exported, seed=seed)

@@ -8,24 +8,24 @@ alone.
 import logging
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from common.errors import SettingsError
 from common.program.child_processes import Child
-from common.program.log_lines import log_as
+from common.program.output import log_as
+from common.program.reasons import say
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
 from common.run_folder.checkpoint_folder import newer_than, newest_first
+from common.run_folder.followers import Follower
 from common.run_folder.paths import CHECKPOINTS
 from rl_worker.hooks.hooks import Hooks
 
 PROGRAM = "hooks"
 LOG = "hooks.log"
 LOOK_SECONDS = 0.5
-LEAVE_SECONDS = 20.0  # for the last checkpoint's hooks when the run has ended
 
 log = logging.getLogger(PROGRAM)
 
@@ -49,32 +49,26 @@ def follow(argv: list[str] | None = None) -> int:
     folder = Path(arguments[0]) / CHECKPOINTS
     seen = {path for path in newest_first(folder) if path not in newer_than(folder / after)} if after else set()
     hooks = Hooks(paths)
-    while hooks.has_checkpoints:
+    if not hooks.has_checkpoints:
+        say("over", "")
+        return 0
+    while True:
         is_last = stop.is_set()
         for path in reversed(newest_first(folder)):
             if path not in seen:
                 seen.add(path)
                 hooks.checkpoint_appeared(path)
         if is_last:
-            break
+            return 0
         time.sleep(LOOK_SECONDS)
-    return 0
 
 
-@contextmanager
-def checkpoint_hooks(run_folder: Path, paths: tuple[str, ...]) -> Iterator[None]:
-    """Hooks are called for the checkpoints in this folder while the block runs. Raises SettingsError."""
-    if not paths:
-        yield
-        return
-    newest = newest_first(run_folder / CHECKPOINTS)[:1]  # of a resumed run
-    after = ["--after", newest[0].name] if newest else []
-    child = Child("rl_worker.hooks", [str(run_folder), *after, *paths], run_folder / LOG)
-    try:
-        yield
-    finally:
-        child.ask_to_leave()
-        child.wait(within_seconds=LEAVE_SECONDS)
-        child.end(within_seconds=0)
-        if child.exit_status:
-            print(f"the hooks of checkpoints have failed: {child.cause_of_death()} (their log: {child.log})")
+def checkpoint_hooks(run_folder: Path, paths: Sequence[str]) -> list[Follower]:
+    """The process, if any, that calls these hooks for the checkpoints that appear in this folder from its start on."""
+
+    def start() -> Child:
+        newest = newest_first(run_folder / CHECKPOINTS)[:1]
+        after = ["--after", newest[0].name] if newest else []
+        return Child("rl_worker.hooks", [str(run_folder), *after, *paths], run_folder / LOG)
+
+    return [Follower("hooks", start)] if paths else []

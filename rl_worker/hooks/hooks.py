@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from common.errors import SettingsError
+from common.program.reasons import place_of
 from common.protocol.messages import Episode
 from common.settings.import_paths import is_import_path
 from rl_worker.environments.imports import own_part
-from rl_worker.local.own_errors import place_of
 
 NEEDED = "hooks are a class, made without arguments, that has on_episode(game) or on_checkpoint(path), or both"
 LOGGED = {10**power for power in range(12)}  # which errors of a hook are in the log
@@ -72,7 +72,7 @@ class Hooks:
                 continue
             try:
                 called(argument)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._errors += 1
                 if self._errors in LOGGED:
                     log.warning(

@@ -2,7 +2,6 @@
 
 import selectors
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
@@ -10,7 +9,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from common.errors import PsRlError
-from common.program.child_processes import child_environment, die_with_parent, how_it_ended
+from common.program.child_processes import Child
 from rl_worker.load.workload import Joined, Progress, Pushed, Report, Workload
 
 ANSWER_SECONDS = 30.0  # beyond the time that the workers have
@@ -21,32 +20,39 @@ _REPORT: msgspec.json.Decoder[Report] = msgspec.json.Decoder(Report)
 R = TypeVar("R", Joined, Pushed)
 
 
+class _Process(Child):
+    """Reads lines from its input, and writes reports to its output."""
+
+    def __init__(self) -> None:
+        self.log = None
+        self._start("rl_worker.__main__:load_process", [], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self.input, self.output = self._process.stdin, self._process.stdout
+
+    def tell(self, line: bytes) -> None:
+        self.input.write(line + b"\n")
+        self.input.flush()
+
+
 class LoadProcesses:
     """Use it as a context manager: the processes begin with the block, and end with it."""
 
     def __init__(self, workloads: Sequence[Workload]) -> None:
         self._workloads = workloads
-        self._processes: list[subprocess.Popen[str]] = []
+        self._processes: list[_Process] = []
         self._progress: dict[int, int] = {}  # workers with weights, by process
 
     def __enter__(self) -> Self:
         for workload in self._workloads:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-c", "from rl_worker.__main__ import load_process; load_process()"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                encoding="utf-8",
-                env=child_environment(),
-                preexec_fn=die_with_parent,
-            )
+            process = _Process()
             self._processes.append(process)
-            self._tell(process, msgspec.json.encode(workload).decode())
+            process.tell(msgspec.json.encode(workload))
         return self
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes:
-            process.kill()
-            process.wait()
+            process.end(within_seconds=0)
 
     @property
     def pids(self) -> list[int]:
@@ -61,21 +67,15 @@ class LoadProcesses:
     def push(self, seconds: float, *, every_seconds: float, look: Callable[[], None]) -> list[Pushed]:
         """Have all workers push for so long; `look` is called every so often meanwhile."""
         for process in self._processes:
-            self._tell(process, f"push {seconds}")
+            process.tell(f"push {seconds}".encode())
         return self._reports(Pushed, within_seconds=seconds, every_seconds=every_seconds, look=look)
 
     def leave(self) -> None:
         """Have all workers send GOODBYE, and the processes end."""
         for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.close()
+            process.input.close()
         for process in self._processes:
-            process.wait(LEAVE_SECONDS)
-
-    def _tell(self, process: "subprocess.Popen[str]", line: str) -> None:
-        assert process.stdin is not None
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
+            process.wait(within_seconds=LEAVE_SECONDS)
 
     def _reports(
         self,
@@ -92,8 +92,7 @@ class LoadProcesses:
         look_at = time.monotonic() + every_seconds
         with selectors.DefaultSelector() as selector:
             for number, process in enumerate(self._processes):
-                assert process.stdout is not None
-                selector.register(process.stdout, selectors.EVENT_READ, number)
+                selector.register(process.output, selectors.EVENT_READ, number)
             while len(found) < len(self._processes):
                 if (now := time.monotonic()) > end:
                     raise PsRlError(f"a process of the load test has reported nothing for {within_seconds:.0f} s")
@@ -112,8 +111,8 @@ class LoadProcesses:
 
     def _read(self, number: int) -> Report:
         process = self._processes[number]
-        assert process.stdout is not None
-        line = process.stdout.readline()
+        line = process.output.readline()
         if not line:
-            raise PsRlError(f"a process of the load test has failed: {how_it_ended(process.wait(LEAVE_SECONDS))}")
+            process.end(within_seconds=LEAVE_SECONDS)
+            raise PsRlError(f"a process of the load test has failed: {process.cause_of_death()}")
         return _REPORT.decode(line)

@@ -7,7 +7,7 @@ the messages that ps-ctl uses.
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -16,6 +16,7 @@ import msgspec
 from tyro.conf import UseAppendAction, arg
 
 from common.errors import PsRlError, ServerUnreachable, SettingsError
+from common.program.child_processes import PS_CTL, command_of, kill_all
 from common.program.flags import Parsed, parse_with_run
 from common.program.number_flags import LEAST_SECONDS, MOST_PORT, MOST_SECONDS, MOST_WORKERS, check_number
 from common.program.output import never_wait_for_output
@@ -23,10 +24,10 @@ from common.program.output_file import check_output
 from common.program.progress_display import ProgressDisplay
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
-from common.program.web_page import web_page
 from common.protocol.addresses import EVERY_INTERFACE, bare_host, is_loopback, split_address
 from common.protocol.shards import MOST_SHARDS
 from common.protocol.status import Status, how_it_ended
+from common.run_folder.followers import Followers, TrackerName, check_trackers, followers_of
 from common.run_folder.jsonl import last_row
 from common.run_folder.paths import (
     METRICS,
@@ -39,7 +40,6 @@ from common.run_folder.paths import (
     shards_in,
 )
 from common.run_folder.run_rows import MetricsRow
-from common.run_folder.trackers import TrackerName, check_trackers, trackers
 from common.settings.overrides import resumed_run
 from common.settings.run_files import DEFAULT_PRESET, load_config
 from common.settings.run_settings import flags_for
@@ -53,8 +53,6 @@ from rl_worker.local.run_ending import what_next
 
 PROGRAM = "rl-cluster"
 NO_RUN_NAMED = f"this is --preset {DEFAULT_PRESET}, since none is named; {PROGRAM} --list shows what else there is"
-PAGE_SECONDS = 10.0  # for the page to be served, counted from when the server listens
-PS_CTL = [sys.executable, "-P", "-c", "from ps_server.__main__ import control; control()"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,32 +140,32 @@ def train_here(argv: Sequence[str] | None = None) -> int:
         print_catalogue()
         return 0
     card = _check(flags)
-    stop = StopSignal()
+    stop = StopSignal(second=kill_all)
     is_named = flags.names_a_run or flags.program.resume is not None
     print(*filter(None, [flags.remark if is_named else NO_RUN_NAMED]), *card, sep="\n")
     folder, server_flags = _prepare(flags)
     shards = flags.program.shards or shards_in(folder)
     shown = shard_folder(folder, 1, shards)
     shown.mkdir(exist_ok=True)
-    with (
-        trackers(shown, flags.program.track, report=print),
-        checkpoint_hooks(shown, flags.program.hook),
-        web_page(shown, port=flags.program.web_port if flags.program.web else None) as page,
-    ):
-        cluster = _start(flags, folder, server_flags, shards)
+    with followers_of(
+        shown,
+        track=flags.program.track,
+        web_port=flags.program.web_port if flags.program.web else None,
+        others=checkpoint_hooks(shown, flags.program.hook),
+        report=print,
+    ) as followers:
+        cluster = _start(flags, folder, server_flags, shards, stop.is_set)
         try:
-            if page is not None:
-                print(page.first_line(within_seconds=PAGE_SECONDS), flush=True)
+            followers.announce_page(leaving=stop.is_set)
             with ProgressDisplay() as display:
-                deaths = _watch(cluster, display, stop)
+                deaths = _watch(cluster, followers, display, stop)
                 status = _last_status(shown)
                 display.finish(status)
+            followers.ask_to_leave()
         finally:
             cluster.end()
     _report(flags, status, folder, deaths=deaths)
-    if status.episodes:
-        return subprocess.run([*PS_CTL, "plot", str(folder)], check=False).returncode
-    return 0
+    return subprocess.run(command_of(PS_CTL, ["plot", str(folder)]), check=False).returncode if status.episodes else 0
 
 
 def _check(flags: Parsed[ClusterSettings]) -> list[str]:
@@ -194,12 +192,15 @@ def _prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:
     settings, run = flags.program, flags.run
     if settings.resume is not None:
         return settings.resume, ["--resume", str(settings.resume), "--new-code", *flags_for(flags.overrides)]
-    folder = _run_folder(settings, run)
+    folder = make_run_folder(settings.run_dir, experiment=run.experiment, preset=run.preset, seed=run.seed)
+    claim_run_folder(folder)
     (folder / SETTINGS).write_text(run.to_toml(), encoding="utf-8")
     return folder, ["--config", str(folder / SETTINGS), "--run-dir", str(folder)]
 
 
-def _start(flags: Parsed[ClusterSettings], folder: Path, server_flags: Sequence[str], shards: int) -> LocalCluster:
+def _start(
+    flags: Parsed[ClusterSettings], folder: Path, server_flags: Sequence[str], shards: int, leaving: Callable[[], bool]
+) -> LocalCluster:
     """Start the run's processes; the server listens then."""
     settings, run = flags.program, flags.run
     workers = usable_cores() if settings.workers == "auto" else settings.workers
@@ -218,6 +219,7 @@ def _start(flags: Parsed[ClusterSettings], folder: Path, server_flags: Sequence[
         host=settings.host,
         port=settings.port,
         shards=shard_addresses(settings.host, settings.port, shards) if shards > 1 else (),
+        leaving=leaving,
     )
     if cluster.endpoint is not None and not is_loopback(split_address(cluster.endpoint)[0]):
         print(f"workers on other machines can help: rl-worker --server {cluster.endpoint}")
@@ -225,13 +227,15 @@ def _start(flags: Parsed[ClusterSettings], folder: Path, server_flags: Sequence[
     return cluster
 
 
-def _watch(cluster: LocalCluster, display: ProgressDisplay, stop: StopSignal) -> int:
+def _watch(cluster: LocalCluster, followers: Followers, display: ProgressDisplay, stop: StopSignal) -> int:
     """Show progress until the run has ended. Returns how many processes died."""
     is_stopping, deaths = False, 0
     while True:
         if stop.is_set() and not is_stopping:
             is_stopping = True
             cluster.stop("rl-cluster was interrupted")
+        for line in followers.look():
+            display.print_line(line)
         try:
             status = cluster.poll()
         except ServerUnreachable:
@@ -288,9 +292,3 @@ def _last_status(folder: Path) -> Status:
     if row is None:
         raise PsRlError(f"{folder / METRICS}: the server could write nothing there; see {folder / SERVER_LOG}")
     return row
-
-
-def _run_folder(settings: ClusterSettings, run: RunSpec) -> Path:
-    folder = make_run_folder(settings.run_dir, experiment=run.experiment, preset=run.preset, seed=run.seed)
-    claim_run_folder(folder)
-    return folder

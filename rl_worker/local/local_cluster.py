@@ -1,28 +1,32 @@
 """
 A server, or the shards of one, and its workers as child processes on this machine, supervised until the run ends.
 
-A child that dies is started again (supervision.py), the server from its newest checkpoint.
+A child that dies is started again (common/program/supervision.py), the server from its newest checkpoint.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from common.errors import PsRlError, RequestRefused, ServerUnreachable
 from common.program.child_processes import Child, end_all
+from common.program.stop_signals import Interrupted
+from common.program.supervision import Death, SupervisedProcess
 from common.protocol import messages
 from common.protocol.addresses import EVERY_INTERFACE, bare_host
 from common.protocol.status import Status
 from common.run_folder.endpoint_file import read_endpoint
 from common.run_folder.paths import ENDPOINT, GIFS, server_log, shard_folder, worker_log
 from common.sockets.request import ask
-from rl_worker.local.supervision import Death, SupervisedProcess, SupervisedWorkers
+from rl_worker.local.supervision import SupervisedWorkers
 
 POLL_SECONDS = 0.5  # between two status requests
 REPLY_SECONDS = 2.0  # until a request has failed
 START_SECONDS = 300.0  # for the server to come up; on a machine with fifty busy processes it has taken over 60
-LEAVE_SECONDS = 10.0  # for the children to leave when the run has ended
+LEAVE_SECONDS = 10.0  # for servers to leave: they save the run
+TOLD_SECONDS = 2.0  # for workers to leave when the server has told them that the run is over
+WORKERS_SECONDS = 3.0  # for workers to leave when they are asked to
 
 
 class LocalCluster:
@@ -39,12 +43,14 @@ class LocalCluster:
         host: str,
         port: int,
         shards: Sequence[str] = (),
+        leaving: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         Start all processes; `folder` is the run folder, `shards` are the addresses of all shards if there are several.
 
-        Raises PsRlError when a server fails to start.
+        Raises PsRlError when a server fails to start, and Interrupted when this program is `leaving` before it has.
         """
+        self._leaving = leaving
         self._folder = folder
         self._shards = shards
         self._host = host
@@ -76,7 +82,7 @@ class LocalCluster:
             start = partial(self._start_server, number, *server_flags, "--port", str(its_port))
             self._servers.append(SupervisedProcess(f"shard {number}" if self._shards else "the server", start))
         listening = [
-            endpoint_of(server.child, path, written_before=before)
+            endpoint_of(server.child, path, written_before=before, leaving=self._leaving)
             for server, path, before in zip(self._servers, paths, written_before, strict=True)
         ]
         for number, (server, endpoint) in enumerate(zip(self._servers, listening, strict=True), 1):
@@ -102,10 +108,10 @@ class LocalCluster:
         if not all(are_started):
             time.sleep(POLL_SECONDS)
             raise ServerUnreachable("a server died again, and is started again in a moment")
-        if first.child.exit_status == 0:
+        if first.child.is_over:
             return None
         for server in self._servers:
-            if server.child.exit_status not in (None, 0):
+            if server.child.exit_status is not None and not server.child.is_over:
                 self._deaths.append(server.replace(server.child.cause_of_death()))
         reply, _ = ask(self._local_endpoint, messages.StatusRequest(request=1), timeout_seconds=REPLY_SECONDS)
         assert isinstance(reply, messages.StatusReply)
@@ -137,10 +143,8 @@ class LocalCluster:
     def end(self) -> None:
         """End every child, by force if needed."""
         servers = [server.child for server in self._servers]
-        if servers and servers[0].exit_status == 0:
-            for child in [*self._workers.children, *servers]:
-                child.wait(within_seconds=LEAVE_SECONDS)  # the server has told them
-        end_all(self._workers.children, within_seconds=LEAVE_SECONDS)
+        told_seconds = TOLD_SECONDS if servers and servers[0].is_over else 0.0
+        end_all(self._workers.children, unasked_seconds=told_seconds, within_seconds=WORKERS_SECONDS)
         end_all(servers, within_seconds=LEAVE_SECONDS)
 
     @property
@@ -180,17 +184,22 @@ def last_written(path: Path) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
-def endpoint_of(server: Child, path: Path, *, written_before: int) -> str | None:
+def endpoint_of(
+    server: Child, path: Path, *, written_before: int, leaving: Callable[[], bool] = lambda: False
+) -> str | None:
     """
     HOST:PORT, which the server writes to the endpoint file when it listens, and removes when it exits.
 
-    None when the run has ended already: a resumed run has reached its limit. Raises PsRlError when the server fails.
+    None when the run has ended already: a resumed run has reached its limit. Raises PsRlError when the server fails,
+    and Interrupted when this program is `leaving`.
     """
     while server.age_seconds < START_SECONDS:
+        if leaving():
+            raise Interrupted
         has_exited = server.wait(within_seconds=0.05)
         if last_written(path) not in (0, written_before) and (endpoint := read_endpoint(path)):
             return endpoint
-        if has_exited and server.exit_status == 0:
+        if has_exited and server.is_over:
             return None
         if has_exited:
             raise PsRlError(f"the server failed: {server.cause_of_death()}")

@@ -13,11 +13,12 @@ from functools import partial
 
 from common.program.child_processes import PipedChild, end_all
 from common.program.stop_signals import StopSignal
+from common.program.supervision import SupervisedProcess
 from common.protocol.messages import StatusReply
 from common.protocol.names import as_name
 from rl_worker.local.cores import usable_cores
 from rl_worker.local.server_status import status_asker
-from rl_worker.local.supervision import SupervisedProcess, SupervisedWorkers
+from rl_worker.local.supervision import SupervisedWorkers
 from rl_worker.settings import WorkerSettings
 
 PARENTS_FLAGS = {"--workers", "--name", "--notice-file", "--notice-command"}  # not for the children

@@ -13,7 +13,7 @@ import torch
 
 from common.settings.run_spec import RunSpec
 from rl_worker.agent import build_agent, collector_for
-from rl_worker.environments.make import make_environments
+from rl_worker.environments.make import closing, make_environments
 from rl_worker.networks.flat_network import FlatNetwork
 
 TRIED_ENVS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -93,8 +93,7 @@ def in_words(speeds: Speeds, what: str) -> str:
 
 def steps_per_second(run: RunSpec, count: int, *, device: torch.device, clock: Callable[[], float]) -> float:
     """Of a worker with so many environments."""
-    environments = make_environments(run.environment, count=count, with_screen=False)
-    try:
+    with closing(make_environments(run.environment, count=count, with_screen=False)) as environments:
         algorithm = build_agent(run, environments, device=device, seed=0)
         network = FlatNetwork(algorithm.network)
         collector = collector_for(algorithm, environments, seed=0)
@@ -108,5 +107,3 @@ def steps_per_second(run: RunSpec, count: int, *, device: torch.device, clock: C
                     network.gradient_of(algorithm.loss(batch).total, clip=algorithm.gradient_clip)
             steps = 0 if steps < 0 else steps + trajectory.steps
         return steps / max(clock() - began, 1e-9)
-    finally:
-        environments.close()

@@ -9,8 +9,8 @@ only to look for a GPU.
 import contextlib
 import ctypes
 import socket
-import subprocess
 import sys
+import tempfile
 import tomllib
 import warnings
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,10 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from common.errors import PsRlError, SettingsError
-from common.program.child_processes import child_environment, die_with_parent, how_it_ended
+from common.errors import SettingsError
+from common.program.child_processes import Child
+from common.program.reasons import say
+from common.program.run_program import run_program
 from common.protocol.addresses import bare_host, is_ipv6, join_address
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
@@ -31,8 +33,7 @@ from rl_worker.hooks.hooks import Hooks
 from rl_worker.local.own_errors import gymnasium_warnings, tried
 from rl_worker.local.start_card import card_line, start_card
 
-REFUSED_STATUS = 3  # exit status of the checking process when it has printed why
-CARD_BEGINS = "--- start card ---"  # environments may print, too
+SLOW_SECONDS = 10.0  # after which the user is told that the trial goes on
 # A machine with a GPU driver has one of these.
 NVIDIA_LIBRARY = "libcuda.so.1"
 AMD_DEVICE = Path("/dev/kfd")
@@ -47,56 +48,41 @@ def check_apart(
 
     Raises SettingsError.
     """
-    command = [
-        sys.executable,
-        "-P",
-        "-c",
-        "from rl_worker.__main__ import check; check()",
-        device,
-        str(render),
-        *imports,
-    ]
-    checked = subprocess.run(
-        [*command, "--hook", *hooks],
-        input=run.to_toml(),
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        env=child_environment(),
-        check=False,
-        preexec_fn=die_with_parent,
-    )
-    if checked.returncode == REFUSED_STATUS:
-        raise SettingsError(checked.stdout.strip().splitlines()[-1])
-    if checked.returncode:
-        last_line = checked.stderr.strip().splitlines()[-1:]
-        why = "".join(last_line) if checked.returncode > 0 else how_it_ended(checked.returncode)
-        raise SettingsError(f"--environment {run.environment.id}: a trial of it ended at once: {why}")
-    return checked.stdout.rpartition(CARD_BEGINS)[2].strip("\n").splitlines()
+    arguments = [run.to_toml(), device, str(render), *imports, "--hook", *hooks]
+    with tempfile.NamedTemporaryFile() as output:
+        child = Child("rl_worker.__main__:check", arguments, Path(output.name))
+        try:
+            if not child.wait(within_seconds=SLOW_SECONDS):
+                print(f"{run.environment.id} is tried for more than {SLOW_SECONDS:.0f} s by now; Ctrl-C ends that")
+                child.wait()
+        finally:
+            child.end(within_seconds=0)
+    if child.has_left and child.reason is not None:
+        return child.reason.text.splitlines()
+    at_once = "" if child.reason is not None else f"--environment {run.environment.id}: a trial of it ended at once: "
+    raise SettingsError(at_once + child.cause_of_death())
 
 
 def main() -> NoReturn:
-    """
-    The separate process: the run comes as TOML on standard input. The end of its output is the start card, or its last
-    line says what is wrong.
-    """
-    device, render, *named = sys.argv[1:]
+    """The separate process, whose reason to leave is the start card."""
+    run_program(_check, "rl-cluster")
+
+
+def _check() -> int:
+    """Its arguments are the run as TOML, the device, whether there is a window, imports, --hook, hooks."""
+    settings, device, render, *named = sys.argv[1:]
     imports, hooks = named[: named.index("--hook")], named[named.index("--hook") + 1 :]
-    run = run_from_dict(tomllib.loads(sys.stdin.read()), source="rl-cluster")
+    run = run_from_dict(tomllib.loads(settings), source="rl-cluster")
     is_shown = render == str(True)
-    try:
-        check_device(device)
-        for path in hooks:
-            with tried(f"--hook {path}"):
-                Hooks([path])
-        if is_shown:
-            _check_window(run)
-        card = check_run(run, imports=imports, with_screen=is_shown or run.records.gif_every_episodes > 0)
-    except PsRlError as error:
-        print(" ".join(str(error).split()), flush=True)
-        sys.exit(REFUSED_STATUS)
-    print(CARD_BEGINS, *card, sep="\n", end="", flush=True)
-    sys.exit(0)
+    check_device(device)
+    for path in hooks:
+        with tried(f"--hook {path}"):
+            Hooks([path])
+    if is_shown:
+        _check_window(run)
+    card = check_run(run, imports=imports, with_screen=is_shown or run.records.gif_every_episodes > 0)
+    say("over", "\n".join(card))
+    return 0
 
 
 def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool) -> list[str]:

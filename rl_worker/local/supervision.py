@@ -1,91 +1,14 @@
 """
-The supervision of child processes: one that dies is started again, at once the first time, then after a pause.
-
-A child that dies several times without progress ends them all: its fault will not go away. Each death is reported
-once. A worker that hangs counts as dead. The file does not know which programs it supervises.
+The workers of this machine, supervised: one that dies, or hangs, is started again; one that has left in order is not.
 """
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 
-from common.errors import PsRlError
 from common.program.child_processes import Child
+from common.program.supervision import Death, SupervisedProcess
 from common.protocol.status import Status
 
 HUNG_SECONDS = 1.0  # for a hung child to leave: it may not react to SIGTERM
-MOST_DEATHS = 3  # in a row, of one child, without progress between them
-PROGRESS_SECONDS = 60.0  # of work: a child that has worked for so long has made progress
-BACKOFF_SECONDS = 2.0  # before a child is started after its second death in a row
-
-
-@dataclass(frozen=True)
-class Death:
-    """A child has died and was replaced."""
-
-    name: str  # "the server" or the name of a worker
-    why: str  # the last line of its traceback, or the signal that killed it
-    log: Path | None
-    in_a_row: int  # deaths of this process without progress, this one included
-
-    def __str__(self) -> str:
-        return f"{self.name} died: {self.story}; it is started again"
-
-    @property
-    def story(self) -> str:
-        """The cause, and where to read more."""
-        return self.why if self.log is None else f"{self.why} (its log: {self.log})"
-
-
-class SupervisedProcess:
-    """A process: its present child, and the deaths of those before."""
-
-    def __init__(self, name: str, start: Callable[[], Child]) -> None:
-        self.name = name
-        self.start = start  # makes the next child; may be changed
-        self.child = start()
-        self._done = 0  # units of work, by the present child
-        self._worked_from = self._worked_until = 0.0  # its ages when `_done` first and last rose
-        self._deaths = 0  # in a row
-        self._due: float | None = None  # when the next child is to be started; None: it was
-
-    def note_work(self, done: int) -> None:
-        """The child has done so many units of work by now."""
-        if done <= self._done:
-            return
-        self._worked_until = self.child.age_seconds
-        if self._done == 0:
-            self._worked_from = self._worked_until
-        self._done = done
-
-    def replace(self, why: str) -> Death:
-        """Start the next child, or plan that. Raises PsRlError when the last few made no progress."""
-        worked = self._worked_until - self._worked_from >= PROGRESS_SECONDS
-        self._deaths = 1 if worked else self._deaths + 1
-        death = Death(self.name, why, self.child.log, self._deaths)
-        if self._deaths >= MOST_DEATHS:
-            raise PsRlError(
-                f"{death.name} died {self._deaths} times in a row, each within {PROGRESS_SECONDS:.0f} s of work: "
-                f"{death.story}"
-            )
-        self._begin_after(BACKOFF_SECONDS * (self._deaths - 1))
-        return death
-
-    def begin_again(self) -> None:
-        """Start another child after one that has left in order."""
-        self._begin_after(0.0)
-
-    def start_if_due(self) -> bool:
-        """Whether `child` is the present one: started now, if its pause is over, or before."""
-        if self._due is not None and time.monotonic() >= self._due:
-            self._due, self.child = None, self.start()
-        return self._due is None
-
-    def _begin_after(self, seconds: float) -> None:
-        self._done, self._worked_from, self._worked_until = 0, 0.0, 0.0
-        self._due = time.monotonic() + seconds
-        self.start_if_due()
 
 
 class SupervisedWorkers:
@@ -102,20 +25,20 @@ class SupervisedWorkers:
     @property
     def have_left(self) -> bool:
         """Whether every one has left in order."""
-        return all(child.exit_status == 0 for child in self.children)
+        return all(child.has_left for child in self.children)
 
     def replace_dead(self) -> list[Death]:
         """Replace those that have died, and start those whose pause is over. Raises PsRlError as `replace` does."""
         return [
             process.replace(process.child.cause_of_death())
             for process in self.processes
-            if process.start_if_due() and process.child.exit_status not in (None, 0)
+            if process.start_if_due() and process.child.has_died
         ]
 
     def start_those_that_left(self) -> None:
         """Those that have left in order are started again."""
         for process in self.processes:
-            if process.child.exit_status == 0:
+            if process.child.has_left:
                 process.begin_again()
 
     def replace_hung(self, status: Status) -> list[Death]:
@@ -129,7 +52,8 @@ class SupervisedWorkers:
                 continue
             process.note_work(worker.pushes)
             if worker.stalled:
-                why = child.last_line().partition(f"{process.name}: ")[2] or "it is stalled"
+                hangs = child.reason is not None and child.reason.how == "hangs"
+                why = child.reason.text if child.reason is not None and hangs else "it is stalled"
             elif not worker.alive and worker.silent_seconds > self._stall_seconds and not child.is_paused:
                 why = f"silent for {worker.silent_seconds:.0f} s, though its process runs"
             else:

@@ -29,6 +29,7 @@ WORKER = "worker-"
 POLL_SECONDS = 1.0
 REPLY_SECONDS = 10.0
 LEAVE_SECONDS = 15.0
+STOP_SECONDS = 20.0  # for the run to end in order; then its programs are asked by SIGTERM
 START_SECONDS = 300.0  # until Ray has placed the server and it listens
 
 
@@ -45,7 +46,7 @@ def train_on_ray(argv: Sequence[str] | None = None) -> int:
     stop = StopSignal()
     actors = RunActors(ray, settings.run_dir.absolute())
     if settings.stop:
-        actors.stop()
+        actors.stop(stop)
         return 0
     if flags.remark:
         print(flags.remark)
@@ -142,14 +143,16 @@ class RunActors:
             print(how_it_ended(status))
         return 0
 
-    def stop(self) -> None:
-        """End the run: workers leave, the server saves. Raises PsRlError when there is none."""
+    def stop(self, again: StopSignal) -> None:
+        """End the run: workers leave, the server saves; a signal ends that. Raises PsRlError when there is none."""
         if SERVER not in self._names():
             raise PsRlError(f"--run-dir {self._folder}: no run of this folder is on this cluster")
         server = self._ray.get_actor(SERVER, namespace=self._namespace)
         self._ray.get(server.stop_run.remote(f"{PROGRAM} --stop"), timeout=REPLY_SECONDS)
-        deadline = time.monotonic() + START_SECONDS
-        while not self._state().get("over") and SERVER in self._names() and time.monotonic() < deadline:
+        deadline = time.monotonic() + STOP_SECONDS
+        while SERVER in self._names() and not self._state().get("over"):
+            if again.is_set() or time.monotonic() > deadline:
+                break
             time.sleep(POLL_SECONDS / 5)
         for name in self._names():
             self._end(name)

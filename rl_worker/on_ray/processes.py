@@ -7,13 +7,12 @@ not started again.
 """
 
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import RequestRefused, ServerUnreachable, SettingsError
-from common.program.child_processes import Child
+from common.program.child_processes import PS_CTL, Child, command_of
 from common.protocol import messages
 from common.protocol.status import Status
 from common.run_folder.checkpoint_folder import newest_first
@@ -28,7 +27,6 @@ MOST_FAILURES = 12  # in a row
 LONGEST_PAUSE_SECONDS = 10.0  # before a program that has failed is started again
 STEADY_SECONDS = 60.0  # of work after which earlier failures do not count
 
-KEYGEN = [sys.executable, "-P", "-c", "from ps_server.__main__ import control; control()", "keygen"]
 SERVER_KEY, WORKER_SECRET, ADMIN_SECRET = "server.key", "worker.key_secret", "admin.key_secret"
 
 
@@ -66,11 +64,11 @@ class KeptRunning:
         status = self.child.exit_status
         if status is None:
             return True
-        if status == 0:
+        if self.child.is_over:
             self.is_over = True
             return False
         self._failures = 1 if now - self._started >= STEADY_SECONDS else self._failures + 1
-        is_killed = status < 0
+        is_killed = status < 0 or self.child.has_left
         if self._failures > MOST_FAILURES or not (is_killed or self._has_run):
             self.failure = self.child.cause_of_death()
             return False
@@ -94,7 +92,8 @@ class ServerProcess:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if plan.has_keys and not (self.folder / "keys").exists():
-                subprocess.run([*KEYGEN, str(self.folder / "keys")], check=True, capture_output=True)
+                keygen = command_of(PS_CTL, ["keygen", str(self.folder / "keys")])
+                subprocess.run(keygen, check=True, capture_output=True)
             if plan.settings and not self._has_checkpoint:
                 (self.folder / SETTINGS).write_text(plan.settings, encoding="utf-8")
         except OSError as error:

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 from common.errors import SettingsError
 from common.settings.run_spec import Environment
 from rl_worker.environments.interface import Screen
-from rl_worker.environments.make import make_environments
+from rl_worker.environments.make import closing, make_environments
 from rl_worker.play.games import Game, Replay
 from rl_worker.play.overlay import INK, LINE_HEIGHT, MARGIN, PAPER, font
 from rl_worker.play.screens import fitted
@@ -37,8 +37,7 @@ def _pictures(settings: Environment, games: Sequence[Game], best: Game, *, seed:
     """Captions and screens of the best game; the earlier games of its environment are replayed first."""
     count = min(COLUMNS * ROWS, len(best.actions))
     shown = set(np.linspace(0, len(best.actions) - 1, count).round().astype(int).tolist())
-    environments = make_environments(settings, count=1, with_screen=True)
-    try:
+    with closing(make_environments(settings, count=1, with_screen=True)) as environments:
         replay = Replay(environments, seed=seed + best.environment)
         for game in games:
             if game is best:
@@ -49,8 +48,6 @@ def _pictures(settings: Environment, games: Sequence[Game], best: Game, *, seed:
         for step, (score, ended) in enumerate(replay.steps(best.actions), start=1):
             if step in shown and not ended:  # after the end the screen is the next game's
                 yield _picture(step, score, environments.screen())
-    finally:
-        environments.close()
 
 
 def _picture(step: int, score: float, screen: Screen) -> tuple[str, Screen]:

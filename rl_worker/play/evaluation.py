@@ -23,7 +23,7 @@ from common.settings.run_spec import RunSpec
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.imports import import_modules
 from rl_worker.environments.interface import Environments
-from rl_worker.environments.make import make_environments
+from rl_worker.environments.make import closing, make_environments
 from rl_worker.export.policy_folder import MODEL
 from rl_worker.export.write_policy import write_policy
 from rl_worker.play.contact_sheet import write_contact_sheet
@@ -90,10 +90,10 @@ def _verify(path: Path, settings: EvaluationSettings) -> None:
 def _play(trained: Trained, settings: EvaluationSettings) -> Algorithm:
     """Play the games, print and write their scores; returns the agent."""
     environment, seed = trained.run.environment, settings.seed
-    environments = make_environments(environment, count=min(settings.episodes, MOST_ENVIRONMENTS))
-    agent, epsilon = trained.agent(environments, epsilon=settings.epsilon, greedy=settings.greedy, seed=seed)
-    games = _games(agent, environments, settings)
-    environments.close()
+    count = min(settings.episodes, MOST_ENVIRONMENTS)
+    with closing(make_environments(environment, count=count)) as environments:
+        agent, epsilon = trained.agent(environments, epsilon=settings.epsilon, greedy=settings.greedy, seed=seed)
+        games = _games(agent, environments, settings)
     result = summary(games, environment=environment.id, greedy=settings.greedy, epsilon=epsilon)
     if settings.baselines:
         baselines = measure_baselines(environment, epsilon=epsilon or 0.0, seed=seed)
@@ -158,10 +158,8 @@ def _write(path: Path, result: Result) -> None:
 
 
 def _write_gif(path: Path, agent: Algorithm, run: RunSpec, *, greedy: bool, seed: int, overlay: bool) -> None:
-    environments = make_environments(run.environment, count=1, with_screen=True)
     try:
-        record_gif(agent, environments, path, greedy=greedy, seed=seed, overlay=overlay)
+        with closing(make_environments(run.environment, count=1, with_screen=True)) as environments:
+            record_gif(agent, environments, path, greedy=greedy, seed=seed, overlay=overlay)
     except OSError as error:
         raise SettingsError(f"--gif {path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        environments.close()

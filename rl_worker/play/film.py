@@ -22,7 +22,7 @@ from common.run_folder.paths import CHECKPOINTS, EPISODES, GAME_GIFS, GIFS, MILE
 from common.run_folder.run_rows import EpisodeRow
 from rl_worker.environments.imports import import_modules
 from rl_worker.environments.interface import Screen
-from rl_worker.environments.make import make_environments
+from rl_worker.environments.make import closing, make_environments
 from rl_worker.play.gif_file import MOST_SECONDS, GifFile
 from rl_worker.play.overlay import INK, LINE_HEIGHT, MARGIN, PAPER, font
 from rl_worker.play.recording import game_screens
@@ -133,15 +133,12 @@ def _played(run_folder: Path, settings: EvaluationSettings) -> list[Scene]:
 
 
 def _screens_of_game(trained: Trained, settings: EvaluationSettings) -> Timed:
-    environments = make_environments(trained.run.environment, count=1, with_screen=True)
-    try:
+    with closing(make_environments(trained.run.environment, count=1, with_screen=True)) as environments:
         greedy, seed = settings.greedy, settings.seed
         agent, _ = trained.agent(environments, epsilon=settings.epsilon, greedy=greedy, seed=seed)
         screens = game_screens(agent, environments, greedy=greedy, seed=seed, overlay=False)
         for number, screen in enumerate(screens, start=1):
             yield number / environments.steps_per_second, screen
-    finally:
-        environments.close()
 
 
 def _chosen(scenes: list[Scene], *, every_minutes: float) -> list[Scene]:

@@ -18,7 +18,7 @@ from common.protocol.record import check_format
 from common.settings.regular_file import content_of
 from common.settings.run_spec import Environment
 from rl_worker.environments.interface import Environments
-from rl_worker.environments.make import make_environments
+from rl_worker.environments.make import closing, make_environments
 from rl_worker.play.games import Baseline, Game, Replay, shares
 from rl_worker.play.settings import MOST_EPISODES, MOST_SEED
 from rl_worker.play.trained import Trained
@@ -130,16 +130,13 @@ def _first_difference(receipt: Receipt) -> str:
     """A sentence on the first difference between the receipt and its replay; "" if there is none."""
     numbered = list(enumerate(receipt.games, start=1))
     for environment in range(receipt.environments):
-        environments = make_environments(receipt.environment, count=1)
-        try:
+        with closing(make_environments(receipt.environment, count=1)) as environments:
             if sentence := _other_card(receipt.card, _card(environments)):
                 return sentence
             replay = Replay(environments, seed=receipt.seed + environment)
             for number, game in numbered:
                 if game.environment == environment and (sentence := _difference(game, replay)):
                     return f"game {number} of {len(numbered)}: {sentence}"
-        finally:
-            environments.close()
     return ""
 
 

@@ -14,7 +14,7 @@ from common.errors import SettingsError
 from common.settings.run_spec import Environment
 from rl_worker.algorithms.algorithm import Algorithm
 from rl_worker.environments.interface import Environments, Screen
-from rl_worker.environments.make import make_environments
+from rl_worker.environments.make import closing, make_environments
 from rl_worker.play.gif_file import GifFile
 from rl_worker.play.overlay import with_overlay
 from rl_worker.play.player import Player
@@ -26,18 +26,17 @@ def record_game(
     agent: Algorithm, settings: Environment, path: Path, *, greedy: bool, seed: int, overlay: bool = False
 ) -> None:
     """Record one full game to an MP4 file. Raises SettingsError if the file cannot be written."""
-    environments = make_environments(settings, count=1, with_screen=True)
+    video: Any  # imageio's stubs give `get_writer` the type of a reader
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # imageio's stubs give `get_writer` the type of a reader.
-        video: Any
-        with imageio.v2.get_writer(path, fps=environments.steps_per_second, macro_block_size=2) as video:
+        with (
+            closing(make_environments(settings, count=1, with_screen=True)) as environments,
+            imageio.v2.get_writer(path, fps=environments.steps_per_second, macro_block_size=2) as video,
+        ):
             for screen in game_screens(agent, environments, greedy=greedy, seed=seed, overlay=overlay):
                 video.append_data(screen)
     except OSError as error:
         raise SettingsError(f"--video {path}: cannot be written: {error}") from error
-    finally:
-        environments.close()
 
 
 def record_gif(

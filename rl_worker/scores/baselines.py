@@ -14,7 +14,7 @@ from torch import Tensor
 from common.settings.run_spec import Environment
 from rl_worker.algorithms.exploration import epsilon_greedy
 from rl_worker.environments.interface import Environments
-from rl_worker.environments.make import make_environments
+from rl_worker.environments.make import closing, make_environments
 from rl_worker.environments.spaces import DiscreteActions
 from rl_worker.networks.packed_parts import part_of
 from rl_worker.networks.policies import FORBIDDEN
@@ -67,8 +67,7 @@ class RandomPlay:
 
 def measure_baselines(settings: Environment, *, epsilon: float, seed: int) -> list[Baseline]:
     """Random play and each held action, the best first; held actions have a share `epsilon` of random ones."""
-    environments = make_environments(settings, count=ENVIRONMENTS)
-    try:
+    with closing(make_environments(settings, count=ENVIRONMENTS)) as environments:
         actors: list[tuple[str, Plays]] = [(RANDOM_PLAY, RandomPlay(environments, seed=seed))]
         if isinstance(environments.actions, DiscreteActions):
             names = environments.actions.names or tuple(map(str, range(environments.actions.count)))
@@ -81,8 +80,6 @@ def measure_baselines(settings: Environment, *, epsilon: float, seed: int) -> li
             _measured(name, actor, environments, RANDOM_GAMES if name == RANDOM_PLAY else HELD_GAMES, seed)
             for name, actor in shown
         ]
-    finally:
-        environments.close()
     return sorted(measured, key=lambda baseline: baseline.mean, reverse=True)
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import zmq
 
 from common.errors import PsRlError, ServerUnreachable, WireError
+from common.program.reasons import say
 from common.protocol.messages import Frame, ToWorker, Welcome
 from common.protocol.wire import Buffer
 from common.sockets.curve import ClientKeys
@@ -158,7 +159,8 @@ class ZmqClient:
         self._stall = self._watch.check(has_pushed=self._client.has_pushed, now=time.monotonic())
         if before is None and self._stall is not None:
             log.warning("the trainer is stalled here:\n%s", "".join(main_thread_stack().format()))
-            log.warning("%s", describe_stall(self._stall))
+            log.warning("%s", story := describe_stall(self._stall))
+            say("hangs", story)
         elif before is not None and self._stall is None:
             log.info("the trainer goes on, after %.0f s without a step", before.seconds)
 

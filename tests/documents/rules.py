@@ -111,7 +111,7 @@ def nothing_is_asked() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         for name in ("_ask", "subscription"):
             patched.setattr(control, name, parsed)
-        for name in ("make_keys", "add_keys", "rl_eval_command"):
+        for name in ("make_keys", "add_keys", "command_of"):
             patched.setattr(folder_commands, name, parsed)
         patched.setattr(load, "process_count", parsed)
         patched.setattr("ps_server.records.plots.plot_runs", parsed)

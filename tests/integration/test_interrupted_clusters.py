@@ -1,16 +1,20 @@
-"""A cluster that is asked to end while its server is in trouble."""
+"""A cluster that is asked to end while its processes start, hang or are in trouble; and a server that ends unasked."""
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from common.errors import ServerUnreachable
+from common.program.stop_signals import SAME_SECONDS
 from rl_worker.local import local_cluster
 from rl_worker.local.local_cluster import LocalCluster
-from tests.integration.processes import wait_for
+from tests.integration.processes import Program, Programs, status_of, wait_for
+from tests.rl_worker.own_environments import line_with
 
 FLAGS = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000"]
 
@@ -58,3 +62,81 @@ def ends(cluster: LocalCluster) -> Callable[[], bool]:
             return False
 
     return has_ended
+
+
+HANGS = """
+        self.t += 1
+        self.all = getattr(self, "all", 0) + 1
+        if self.all == 600:
+            import ctypes, os
+            open(f"hangs-{os.getpid()}", "w").close()
+            ctypes.PyDLL(None).sleep(3600)
+"""
+
+
+@pytest.fixture
+def hung(programs: Programs, tmp_path: Path) -> tuple[Program, list[psutil.Process]]:
+    """A cluster whose workers hang in native code, and its processes."""
+    (tmp_path / "own.py").write_text(line_with("self.t += 1", HANGS))
+    flags = ["--environment", "own:Line-v0", "--envs", "1", "--workers", "3", "--run-dir", "run"]
+    cluster = programs.start("rl-cluster", *flags, folder=tmp_path)
+    wait_for(lambda: len(list(tmp_path.glob("hangs-*"))) == 3, program=cluster)
+    return cluster, psutil.Process(cluster.process.pid).children()
+
+
+@pytest.mark.timeout(300)
+def test_workers_that_hang_are_waited_for_at_the_same_time(hung: tuple[Program, list[psutil.Process]]) -> None:
+    """Kubernetes kills after 30 seconds."""
+    cluster, children = hung
+    began = time.monotonic()
+    cluster.signal(signal.SIGTERM)
+    wait_for(lambda: "over after" in cluster.output, program=cluster)
+    assert time.monotonic() - began < 20.0
+    assert cluster.wait() == 0, cluster.output
+    assert not any(child.is_running() for child in children)
+
+
+@pytest.mark.timeout(300)
+def test_a_second_signal_ends_a_cluster_at_once(hung: tuple[Program, list[psutil.Process]]) -> None:
+    cluster, children = hung
+    cluster.signal(signal.SIGTERM)
+    first = time.monotonic()
+    wait_for(lambda: time.monotonic() > first + 2 * SAME_SECONDS, program=cluster)
+    cluster.signal(signal.SIGTERM)
+    assert cluster.wait(5) == 130, cluster.output
+    assert "rl-cluster: interrupted again: its processes were killed" in cluster.output
+    assert "Traceback" not in cluster.output
+    psutil.wait_procs(children, timeout=5)
+    assert not any(child.is_running() for child in children)
+
+
+@pytest.mark.timeout(300)
+def test_a_cluster_that_is_asked_to_leave_while_its_server_starts_leaves(programs: Programs, tmp_path: Path) -> None:
+    cluster = programs.start("rl-cluster", "--preset", "cartpole", "--workers", "2", "--run-dir", str(tmp_path / "run"))
+    wait_for(lambda: (tmp_path / "run" / "server.log").exists(), program=cluster)
+    cluster.signal(signal.SIGTERM)
+    assert cluster.wait(20) == 0, cluster.output
+    assert "Traceback" not in cluster.output
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_server_that_leaves_though_the_run_goes_on_is_started_again(
+    programs: Programs, tmp_path: Path, shards: int
+) -> None:
+    """A preempted shard exits in order, and must not bring the run to a standstill."""
+    run = tmp_path / "run"
+    flags = [*FLAGS, "--workers", "1", "--shards", str(shards), "--no-web", "--run-dir", str(run)]
+    cluster = programs.start("rl-cluster", *flags)
+    endpoint = run / ("endpoint" if shards == 1 else "shard-1-of-2/endpoint")
+    wait_for(lambda: endpoint.exists() and status_of(endpoint.read_text().strip()).updates > 10, program=cluster)
+    children = psutil.Process(cluster.process.pid).children()
+    last = [child for child in children if "ps_server" in child.cmdline()][-1]
+    last.terminate()
+    who = "the server" if shards == 1 else "shard 2"
+    why = f"{who} died: a signal from elsewhere asked it to leave (its log: "
+    wait_for(lambda: why in cluster.output, program=cluster)
+    before = status_of(wait_for(lambda: endpoint.exists() and endpoint.read_text().strip())).updates
+    wait_for(lambda: endpoint.exists() and status_of(endpoint.read_text().strip()).updates > before, program=cluster)
+    cluster.signal(signal.SIGTERM)
+    assert cluster.wait() == 0, cluster.output

@@ -156,7 +156,7 @@ def test_an_environment_that_keeps_raising_ends_the_run_with_its_error(programs:
     flags = ["--environment", "own:Line-v0", "--envs", "1", "--workers", "1", "--run-dir", "run"]
     cluster = programs.start("rl-cluster", *flags, folder=tmp_path)
     assert cluster.wait() == 1
-    why = "ValueError: the line is too long"
+    why = "ValueError: the line is too long (own.py, line 27)"
     assert cluster.output.count(f"worker-0 died: {why} (its log: run/worker-0.log); it is started again") == 2
     assert f"rl-cluster: worker-0 died 3 times in a row, each within 60 s of work: {why}" in cluster.output
     assert "Traceback" not in cluster.output

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError
-from common.program.child_processes import rl_eval_command
+from common.program.child_processes import RL_EVAL, command_of
 from common.program.flags import parse_program
 from common.protocol import messages
 from common.protocol.messages import ToServer, ToWorker
@@ -375,7 +375,7 @@ def becomes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 )
 def test_export_is_rl_eval_with_its_flags(becomes: list[str], flags: list[str], expected: dict[str, Any]) -> None:
     control.control(["export", "RUN_DIR", "my-policy", *flags])
-    start = rl_eval_command([])
+    start = command_of(RL_EVAL)
     assert becomes[: len(start)] == start
     asked = parse_program(EvaluationSettings, becomes[len(start) :], prog="rl-eval")
     assert asked == EvaluationSettings(checkpoint="RUN_DIR", export=Path("my-policy"), **expected)

@@ -21,9 +21,9 @@ import pytest
 from common.errors import SettingsError
 from common.program.flags import parse_with_run
 from common.protocol.messages import Episode
-from common.run_folder import trackers as tracking
+from common.run_folder import followers
+from common.run_folder.followers import followers_of
 from common.run_folder.paths import tracker_position
-from common.run_folder.trackers import trackers
 from common.settings.run_spec import RunSpec
 from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings
@@ -192,12 +192,13 @@ def test_a_service_that_never_replies_holds_nothing_up_and_gets_the_rows_later(
         service.settimeout(120)
         monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{service.getsockname()[1]}")
         monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-        with trackers(tmp_path, ["wandb"], report=lines.append, leave_seconds=0.5):
+        monkeypatch.setattr(followers, "LEAVE_SECONDS", 0.5)
+        with followers_of(tmp_path, track=["wandb"], web_port=None, report=lines.append):
             a_run(tmp_path, part=0)
             with service.accept()[0]:  # it waits for a reply that never comes
                 assert not lines
             a_run(tmp_path, part=1)
-    assert "its last rows were not sent in time" in lines[0]
+    assert lines[0].startswith("wandb: was not done within 0.5 s (its log: ")
     assert f"python -m ps_track {tmp_path} --track wandb" in lines[0]
     monkeypatch.delenv("WANDB_BASE_URL")
     assert "6 points sent" in sent(tmp_path, "wandb", WANDB_MODE="offline")
@@ -222,7 +223,7 @@ def test_while_a_tracker_fails_the_rows_wait_in_the_files(tmp_path: Path, monkey
 
 
 def test_a_tracker_that_is_not_installed_is_an_error_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(tracking.PACKAGES, "wandb", ("no_such_package_of_wandb",))
+    monkeypatch.setitem(followers.PACKAGES, "wandb", ("no_such_package_of_wandb",))
     for settings in (ServerSettings, ClusterSettings):
         with pytest.raises(SettingsError, match=r"--track wandb: .*pip install .*'\.\[wandb\]'"):
             parse_with_run(settings, ["--track", "wandb"], prog="it")

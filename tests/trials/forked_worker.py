@@ -14,7 +14,7 @@ import time
 import numpy as np
 import torch
 
-from common.program.child_processes import die_with_parent
+from common.program.reasons import die_with_parent
 from common.program.stop_signals import Interrupted, StopSignal, leave_at_once
 from common.settings.run_spec import Wire
 from rl_worker.joining import LEAVE_SECONDS

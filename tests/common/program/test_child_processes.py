@@ -12,13 +12,17 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from common.program.child_processes import Child, PipedChild, end_all
+from common.program.reasons import Reason
 from tests.rl_worker.loopback_server import wait_until
 
 SOON_SECONDS = 20.0
 PROGRAMS = {
     "writes_and_leaves": "import sys\nprint('first'); print('last:', *sys.argv[1:]); sys.exit(3)",
     "writes_nothing": "",
-    "waits": "import signal\nprint('ready', flush=True)\nsignal.pause()",
+    "waits": (
+        "import signal\nfrom common.program.reasons import answer_to_parent\n"
+        "answer_to_parent()\nprint('ready', flush=True)\nsignal.pause()"
+    ),
     "will_not_leave": (
         "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n"
         "while True: signal.pause()"
@@ -32,13 +36,31 @@ PROGRAMS = {
         "child = Child('waits', [], pathlib.Path(sys.argv[1]))\nprint(child.pid, flush=True)\nsignal.pause()"
     ),
 }
+SPEAKS = """
+import os, sys
+from common.program.reasons import answer_to_parent, say
+answer_to_parent()
+say(sys.argv[1], "because")
+print("the last line of its log")
+"""
+FORKS = """
+import os
+from common.program.reasons import answer_to_parent, say
+answer_to_parent()
+say("left", "the parent's reason")
+if os.fork() == 0:
+    say("failed", "the fork's reason")
+    os._exit(0)
+os.wait()
+print("PS_RL_LAUNCHED" in os.environ)
+"""
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules that a child can run by name."""
-    for name, source in PROGRAMS.items():
+    for name, source in (PROGRAMS | {"speaks": SPEAKS, "forks": FORKS}).items():
         (tmp_path / f"{name}.py").write_text(source)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
 
@@ -57,18 +79,64 @@ def start(started: list[Child], tmp_path: Path, module: str, *arguments: str) ->
     return started[-1]
 
 
-def test_it_runs_a_module_with_arguments_and_keeps_its_last_line(started: list[Child], tmp_path: Path) -> None:
+def log_of(child: Child) -> str:
+    assert child.log is not None
+    return child.log.read_text(encoding="utf-8", errors="replace")
+
+
+def test_it_runs_a_module_with_arguments_and_logs_its_output(started: list[Child], tmp_path: Path) -> None:
     child = start(started, tmp_path, "writes_and_leaves", "--flag", "a value")
     assert child.wait(within_seconds=SOON_SECONDS)
     assert child.exit_status == 3
-    assert child.last_line() == "last: --flag a value"
-    assert child.log.read_text() == "first\nlast: --flag a value\n"
+    assert log_of(child) == "first\nlast: --flag a value\n"
 
 
-def test_a_child_that_writes_nothing_has_no_last_line(started: list[Child], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("how", "has_left", "is_over"), [("over", True, True), ("left", True, False)])
+def test_a_child_that_says_so_has_left_in_order(
+    started: list[Child], tmp_path: Path, how: str, has_left: bool, is_over: bool
+) -> None:
+    child = start(started, tmp_path, "speaks", how)
+    assert child.wait(within_seconds=SOON_SECONDS)
+    assert (child.has_left, child.is_over, child.has_died) == (has_left, is_over, False)
+    assert child.reason == Reason(how, "because")  # type: ignore[arg-type]
+
+
+def test_a_child_dies_of_what_it_says_and_not_of_the_last_line_of_its_log(started: list[Child], tmp_path: Path) -> None:
+    child = start(started, tmp_path, "speaks", "failed")
+    assert child.wait(within_seconds=SOON_SECONDS)
+    assert (child.exit_status, child.has_died, child.cause_of_death()) == (0, True, "because")
+
+
+def test_a_child_that_says_nothing_has_died_whatever_its_exit_status(started: list[Child], tmp_path: Path) -> None:
     child = start(started, tmp_path, "writes_nothing")
     assert child.wait(within_seconds=SOON_SECONDS)
-    assert (child.exit_status, child.last_line()) == (0, "")
+    assert (child.has_left, child.has_died) == (False, True)
+    assert child.cause_of_death() == "exit status 0, without a reason"
+
+
+def test_a_hang_that_was_told_is_no_cause_of_death(started: list[Child], tmp_path: Path) -> None:
+    child = start(started, tmp_path, "speaks", "hangs")
+    assert child.wait(within_seconds=SOON_SECONDS)
+    assert child.reason == Reason("hangs", "because")
+    assert child.cause_of_death() == "exit status 0, without a reason"
+
+
+def test_a_forked_process_does_not_speak_for_the_child_nor_find_its_parent(
+    started: list[Child], tmp_path: Path
+) -> None:
+    child = start(started, tmp_path, "forks")
+    assert child.wait(within_seconds=SOON_SECONDS)
+    assert child.reason == Reason("left", "the parent's reason")
+    assert log_of(child) == "False\n", "programs that it starts itself are not launched by its parent"
+
+
+def test_a_child_that_left_though_nobody_here_asked_it_to_is_not_over(started: list[Child], tmp_path: Path) -> None:
+    child = start(started, tmp_path, "speaks", "left")
+    assert child.wait(within_seconds=SOON_SECONDS)
+    assert not child.is_over
+    assert child.cause_of_death() == "a signal from elsewhere asked it to leave"
+    child.ask_to_leave()
+    assert child.is_over
 
 
 def test_a_log_is_continued_and_holds_errors_too(started: list[Child], tmp_path: Path) -> None:
@@ -78,7 +146,6 @@ def test_a_log_is_continued_and_holds_errors_too(started: list[Child], tmp_path:
     lines = child.log.read_bytes().splitlines()
     assert lines[0] == b"before \xff"
     assert set(lines[1:]) == {b"to the log", b"on stderr"}
-    assert child.last_line() in ("to the log", "on stderr"), "bytes that are no UTF-8 do no harm"
 
 
 def test_a_child_has_one_thread_for_mathematics_and_no_terminal_of_its_parent(
@@ -86,7 +153,7 @@ def test_a_child_has_one_thread_for_mathematics_and_no_terminal_of_its_parent(
 ) -> None:
     child = start(started, tmp_path, "writes_threads")
     assert child.wait(within_seconds=SOON_SECONDS)
-    assert child.last_line() == f"1 1 {child.pid}"
+    assert log_of(child) == f"1 1 {child.pid}\n"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +166,7 @@ def test_a_log_is_utf_8_in_every_locale(
         monkeypatch.setenv(name, value)
     child = start(started, tmp_path, "writes_a_sign")
     assert child.wait(within_seconds=SOON_SECONDS)
-    assert child.last_line() == "2 × 3"
+    assert log_of(child) == "2 × 3\n"
 
 
 def test_a_child_imports_what_its_parent_can_and_nothing_of_the_working_folder(
@@ -114,12 +181,12 @@ def test_a_child_imports_what_its_parent_can_and_nothing_of_the_working_folder(
     monkeypatch.setattr(sys, "path", [str(tmp_path / "of the script"), "", str(tmp_path / "working"), *sys.path])
     child = start(started, tmp_path, "imports_what_is_beside")
     assert child.wait(within_seconds=SOON_SECONDS)
-    assert child.last_line() == f"{tmp_path}/of the script/beside_the_script.py {random.__file__}"
+    assert log_of(child) == f"{tmp_path}/of the script/beside_the_script.py {random.__file__}\n"
 
 
 def test_a_running_child_has_no_exit_status_and_leaves_when_asked(started: list[Child], tmp_path: Path) -> None:
     child = start(started, tmp_path, "waits")
-    wait_until(lambda: child.last_line() == "ready", "the child runs")
+    wait_until(lambda: log_of(child) == "ready\n", "the child runs")
     assert child.exit_status is None
     assert not child.wait(within_seconds=0)
     assert 0 < child.age_seconds < 60
@@ -131,7 +198,7 @@ def test_a_running_child_has_no_exit_status_and_leaves_when_asked(started: list[
 
 def test_a_child_that_will_not_leave_is_made_to(started: list[Child], tmp_path: Path) -> None:
     child = start(started, tmp_path, "will_not_leave")
-    wait_until(lambda: child.last_line() == "ready", "the child runs")
+    wait_until(lambda: log_of(child) == "ready\n", "the child runs")
     child.end(within_seconds=0.05)
     assert child.exit_status == -signal.SIGKILL
 
@@ -166,16 +233,15 @@ def test_the_parent_reads_the_lines_of_a_child_without_a_log() -> None:
     lines: list[str] = []
     child = PipedChild("writes_and_leaves", ["a", "b"], lines.append)
     assert child.wait(within_seconds=SOON_SECONDS)
-    assert child.last_line() == "last: a b"
     assert lines == ["first", "last: a b"]
-    assert child.cause_of_death() == "last: a b"
+    assert child.cause_of_death() == "exit status 3, without a reason"
 
 
 def test_all_are_asked_to_leave_before_one_is_waited_for(started: list[Child], tmp_path: Path) -> None:
     stubborn = start(started, tmp_path, "will_not_leave")
     lines: list[str] = []
     other = PipedChild("waits", [], lines.append)
-    wait_until(lambda: stubborn.last_line() == "ready" and lines == ["ready"], "both")
+    wait_until(lambda: log_of(stubborn) == "ready\n" and lines == ["ready"], "both")
     end_all([stubborn, other], within_seconds=0.2)
     assert stubborn.exit_status == -signal.SIGKILL
     assert other.exit_status == -signal.SIGTERM

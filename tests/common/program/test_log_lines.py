@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from common.program.log_lines import line_format
+from common.program.output import line_format
 
 
 @pytest.mark.parametrize("who", ["ps-server", "worker-3", "host-1234", "100%s", "%(name)s"])

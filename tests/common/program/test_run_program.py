@@ -5,12 +5,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from common.program.child_processes import Child
+from common.program.reasons import Reason
 from common.program.run_program import run_program
 from common.program.stop_signals import Interrupted
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -52,9 +57,94 @@ def test_the_garbage_collector_runs_from_then_on() -> None:
 
 
 @pytest.mark.usefixtures("thawed")
-def test_a_fault_of_ours_keeps_its_traceback() -> None:
-    with pytest.raises(ZeroDivisionError):
+def test_a_fault_of_ours_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
         run_program(lambda: 1 // 0, "oven")
+    assert left.value.code == 1
+    assert capsys.readouterr().err.endswith("\nZeroDivisionError: integer division or modulo by zero\n")
+
+
+# A program as others start it: what it says of its end comes through a pipe, and a user's code may do anything.
+USERS = """
+import atexit, os, sys, threading, time
+from common.errors import SettingsError
+from common.program.reasons import answer_to_parent, say
+from common.program.run_program import run_program
+
+def fails():
+    raise ValueError("the track file is missing")
+
+def main():
+    print("the last line", flush=True)
+    {body}
+    return 0
+
+answer_to_parent()
+run_program(main, "oven")
+"""
+
+
+def ended(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Child:
+    (tmp_path / "users_own.py").write_text(USERS.format(body=body))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    child = Child("users_own", [], tmp_path / "log")
+    try:
+        assert child.wait(within_seconds=60), "it ends"
+    finally:
+        child.end(within_seconds=0)
+    return child
+
+
+@pytest.mark.parametrize(
+    ("body", "why", "status"),
+    [
+        ("fails()", "ValueError: the track file is missing (users_own.py, line 8)", 1),
+        ("raise SettingsError('--heat 900: is too hot')", "--heat 900: is too hot", 1),
+        ("sys.exit()", "sys.exit() was called (users_own.py, line 12)", 1),
+        ("sys.exit(3)", "sys.exit(3) was called (users_own.py, line 12)", 1),
+        ("quit()", "sys.exit() was called (users_own.py, line 12)", 1),
+        ("os._exit(0)", "exit status 0, without a reason", 0),
+        ("os.abort()", "killed by SIGABRT", -6),
+        ("say('left', 'done'); fails()", "ValueError: the track file is missing (users_own.py, line 8)", 1),
+    ],
+)
+def test_a_program_that_does_not_come_to_its_end_has_died_of_a_reason(
+    body: str, why: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = ended(body, tmp_path, monkeypatch)
+    assert (child.has_died, child.cause_of_death(), child.exit_status) == (True, why, status)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("pass", ""),
+        ("say('left', 'done')", "done"),
+        ("atexit.register(os._exit, 5)", ""),
+        ("atexit.register(fails)", ""),
+    ],
+)
+def test_a_program_that_came_to_its_end_has_left_in_order(
+    body: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = ended(body, tmp_path, monkeypatch)
+    assert (child.has_left, child.reason) == (True, Reason("left", text))
+
+
+@pytest.mark.parametrize("status", [0, 4])
+def test_a_program_ends_with_its_status_though_a_thread_of_the_user_never_does(
+    status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forever = "threading.Thread(target=threading.Event().wait, name='never ends').start()"
+    child = ended(f"{forever}; return {status}", tmp_path, monkeypatch)
+    assert child.exit_status == status
+    assert (tmp_path / "log").read_text() == "the last line\noven: ends though threads still run: 1 (never ends)\n"
+
+
+def test_a_thread_that_ends_soon_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soon = "threading.Thread(target=lambda: (threading.main_thread().join(), print('last'))).start()"
+    assert ended(soon, tmp_path, monkeypatch).exit_status == 0
+    assert (tmp_path / "log").read_text() == "the last line\nlast\n"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +170,8 @@ def test_settings_that_ask_for_too_much_memory_end_in_a_sentence(
 
 LATE = """
 import os, sys
+from common.program.child_processes import Child
+from common.program.reasons import Reason
 from common.program.run_program import run_program
 from common.program.stop_signals import StopSignal
 

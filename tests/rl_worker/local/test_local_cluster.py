@@ -12,9 +12,9 @@ from tests.rl_worker.local.test_supervision import ScriptedChild
 class LeavingServer(ScriptedChild):
     """Leaves while it is waited for. Its own files are removed by then."""
 
-    def __init__(self, exit_status: int) -> None:
+    def __init__(self, *, is_over: bool) -> None:
         super().__init__(age_seconds=1.0)
-        self.exit_status = exit_status
+        self.is_over = is_over
 
     def wait(self, *, within_seconds: float) -> bool:
         return True
@@ -25,7 +25,7 @@ class LeavingServer(ScriptedChild):
 
 def test_a_server_that_ends_its_run_at_once_has_not_failed(tmp_path: Path) -> None:
     """The limit of the run was reached before it was resumed."""
-    server = LeavingServer(exit_status=0)
+    server = LeavingServer(is_over=True)
     assert endpoint_of(server, tmp_path / "endpoint", written_before=0) is None  # type: ignore[arg-type]
 
 
@@ -33,4 +33,4 @@ def test_a_server_that_leaves_with_an_error_has_failed_with_its_last_words(tmp_p
     path = tmp_path / "endpoint"
     path.write_text("127.0.0.1:5555\n")  # of a server before it
     with pytest.raises(PsRlError, match="the server failed: ps-server: the port is taken"):
-        endpoint_of(LeavingServer(exit_status=1), path, written_before=last_written(path))  # type: ignore[arg-type]
+        endpoint_of(LeavingServer(is_over=False), path, written_before=last_written(path))  # type: ignore[arg-type]

@@ -5,15 +5,9 @@ from pathlib import Path
 import pytest
 
 from common.errors import PsRlError
-from rl_worker.local import supervision
-from rl_worker.local.supervision import (
-    BACKOFF_SECONDS,
-    MOST_DEATHS,
-    PROGRESS_SECONDS,
-    Death,
-    SupervisedProcess,
-    SupervisedWorkers,
-)
+from common.program import supervision
+from common.program.supervision import BACKOFF_SECONDS, MOST_DEATHS, PROGRESS_SECONDS, Death, SupervisedProcess
+from rl_worker.local.supervision import SupervisedWorkers
 
 LOG = Path("worker-0.log")
 
@@ -79,7 +73,7 @@ def test_a_slow_start_or_a_hang_is_no_progress() -> None:
 
 
 class DeadChild(ScriptedChild):
-    exit_status = 1
+    has_died, has_left = True, False
 
     def cause_of_death(self) -> str:
         return "ValueError: boom"
@@ -104,7 +98,7 @@ def test_a_child_that_died_again_waits_before_it_is_started(monkeypatch: pytest.
 
 def test_a_worker_that_left_in_order_stays_away() -> None:
     child = DeadChild()
-    child.exit_status = 0
+    child.has_died, child.has_left = False, True
     workers = SupervisedWorkers([a_process(child)], stall_seconds=60.0)
     assert workers.replace_dead() == []
     assert workers.have_left

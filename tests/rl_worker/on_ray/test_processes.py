@@ -33,9 +33,10 @@ class Script:
 class Ended:
     def __init__(self, status: int | None) -> None:
         self.exit_status = status
+        self.is_over = self.has_left = status == 0
 
     def cause_of_death(self) -> str:
-        return "its last line"
+        return "its reason"
 
 
 def polled(program: KeptRunning, *, until: float = 1000.0) -> float:
@@ -53,18 +54,28 @@ def test_a_killed_program_is_started_again_at_once_and_ends_in_order() -> None:
     assert (program.is_over, program.failure, script.started) == (True, "", 3)
 
 
+def test_a_program_that_left_though_the_run_goes_on_is_started_again() -> None:
+    """Its node is preempted, and sends SIGTERM."""
+    script = Script(0, 0)
+    program = KeptRunning(script.start, has_run=False, now=0.0)
+    program.child.is_over = False  # type: ignore[misc]
+    assert program.poll(now=0.0)
+    polled(program)
+    assert (program.is_over, script.started) == (True, 2)
+
+
 def test_a_program_that_fails_at_first_is_not_started_again() -> None:
     script = Script(1)
     program = KeptRunning(script.start, has_run=False, now=0.0)
     polled(program)
-    assert (program.is_over, program.failure, script.started) == (False, "its last line", 1)
+    assert (program.is_over, program.failure, script.started) == (False, "its reason", 1)
 
 
 def test_a_program_that_ran_before_is_tried_for_as_long_as_a_lock_may_take() -> None:
     script = Script(*[1] * 100)
     program = KeptRunning(script.start, has_run=True, now=0.0)
     assert polled(program) > 60.0
-    assert program.failure == "its last line"
+    assert program.failure == "its reason"
     assert script.started == MOST_FAILURES + 1
 
 

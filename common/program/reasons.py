@@ -1,0 +1,114 @@
+"""
+The reason for which a program ends, said to the program that started it on a channel of its own: a pipe.
+
+An exit status is no message, and the last line of a log may be anybody's. A program that has left in order says so, and
+one that fails says why. A program that said nothing has died, whatever its exit status.
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+LAUNCHED = "PS_RL_LAUNCHED"  # variable of a started program: the parent's id and the channel's descriptor
+PR_SET_PDEATHSIG = 1
+MOST_CHARACTERS = 10_000  # of a text: the pipe holds several
+PACKAGES = Path(__file__).parents[2]
+OURS = tuple(f"{PACKAGES / package}{os.sep}" for package in ("common", "ps_server", "ps_track", "ps_web", "rl_worker"))
+# Parts of file names that are not the user's own code.
+NOT_OWN = ("site-packages", "dist-packages", "<frozen ", str(Path(re.__file__).parents[1]), *OURS)
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """What a program says of its end."""
+
+    # over: in order, and there is nothing left to do; left: in order, as it was asked to; hangs: it has not ended yet.
+    how: Literal["over", "left", "failed", "hangs"]
+    text: str
+
+    @property
+    def is_in_order(self) -> bool:
+        return self.how in ("over", "left")
+
+
+# The descriptor, by the id of this process: a forked child has another id, and no channel.
+_channel: dict[int, int] = {}
+_said: list[Reason] = []
+
+
+def answer_to_parent() -> None:
+    """
+    Take the channel of this process, and end with its parent, if one of our programs has started it.
+
+    Programs that this one starts find no trace of its parent.
+    """
+    launched = os.environ.pop(LAUNCHED, "")
+    if not launched:
+        return
+    parent, descriptor = map(int, launched.split())
+    die_with_parent()
+    if os.getppid() != parent:  # it died before the kernel was asked
+        os._exit(1)
+    os.set_inheritable(descriptor, False)
+    os.set_blocking(descriptor, False)
+    _channel[os.getpid()] = descriptor
+
+
+def die_with_parent() -> None:
+    """On Linux the kernel sends SIGTERM to this process when its parent dies; elsewhere nothing happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def say(how: Literal["over", "left", "failed", "hangs"], text: str) -> None:
+    """Say a reason; the last one counts. Without a parent, or when that is gone, nobody hears it."""
+    reason = Reason(how, text[:MOST_CHARACTERS])
+    _said[:] = [reason]
+    descriptor = _channel.get(os.getpid())
+    if descriptor is not None:
+        with contextlib.suppress(OSError):
+            os.write(descriptor, msgspec.json.encode(reason) + b"\n")
+
+
+def has_said_goodbye() -> bool:
+    """Whether this program has said that it leaves in order."""
+    return any(reason.is_in_order for reason in _said)
+
+
+def heard(lines: bytes) -> Reason | None:
+    """The last whole reason in what came over a channel."""
+    for line in reversed(lines.split(b"\n")[:-1]):
+        with contextlib.suppress(msgspec.MsgspecError):
+            return msgspec.json.decode(line, type=Reason)
+    return None
+
+
+def reason_of(error: BaseException) -> str:
+    """An error as one line, with its place in the user's own code."""
+    what = traceback.format_exception_only(error)[-1].strip()
+    if isinstance(error, SystemExit):
+        what = f"sys.exit({'' if error.code is None else repr(error.code)}) was called"
+    return what + place_of(error)
+
+
+def place_of(error: BaseException) -> str:
+    """The innermost line of the user's own code, in the first of chained errors that has one; "" without one."""
+    cause = error.__cause__ or error.__context__
+    if cause is not None and (place := place_of(cause)):
+        return place
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not any(place in frame.filename for place in NOT_OWN)]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+
+
+def is_of_flags(error: SystemExit) -> bool:
+    """Whether --help or a mistake in the flags ends the program, and no code of the user or of a package."""
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+    return raised_in.startswith(OURS) or "tyro" in Path(raised_in).parts

@@ -1,0 +1,86 @@
+"""
+The supervision of a child process: when it dies it is started again, at once the first time, then after a pause.
+
+A child that dies several times without progress is given up: its fault will not go away. Each death is reported once.
+The file does not know which programs it supervises.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.errors import PsRlError
+from common.program.child_processes import Child
+
+MOST_DEATHS = 3  # in a row, of one child, without progress between them
+PROGRESS_SECONDS = 60.0  # of work: a child that has worked for so long has made progress
+BACKOFF_SECONDS = 2.0  # before a child is started after its second death in a row
+
+
+@dataclass(frozen=True)
+class Death:
+    """A child has died and was replaced."""
+
+    name: str  # "the server", "the page" or the name of a worker
+    why: str  # what it has said, or the signal that killed it
+    log: Path | None
+    in_a_row: int  # deaths of this process without progress, this one included
+
+    def __str__(self) -> str:
+        return f"{self.name} died: {self.story}; it is started again"
+
+    @property
+    def story(self) -> str:
+        """The cause, and where to read more."""
+        return self.why if self.log is None else f"{self.why} (its log: {self.log})"
+
+
+class SupervisedProcess:
+    """A process: its present child, and the deaths of those before."""
+
+    def __init__(self, name: str, start: Callable[[], Child]) -> None:
+        self.name = name
+        self.start = start  # makes the next child; may be changed
+        self.child = start()
+        self._done = 0  # units of work, by the present child
+        self._worked_from = self._worked_until = 0.0  # its ages when `_done` first and last rose
+        self._deaths = 0  # in a row
+        self._due: float | None = None  # when the next child is to be started; None: it was
+
+    def note_work(self, done: int) -> None:
+        """The child has done so many units of work by now."""
+        if done <= self._done:
+            return
+        self._worked_until = self.child.age_seconds
+        if self._done == 0:
+            self._worked_from = self._worked_until
+        self._done = done
+
+    def replace(self, why: str) -> Death:
+        """Start the next child, or plan that. Raises PsRlError when the last few made no progress."""
+        worked = self._worked_until - self._worked_from >= PROGRESS_SECONDS
+        self._deaths = 1 if worked else self._deaths + 1
+        death = Death(self.name, why, self.child.log, self._deaths)
+        if self._deaths >= MOST_DEATHS:
+            raise PsRlError(
+                f"{death.name} died {self._deaths} times in a row, each within {PROGRESS_SECONDS:.0f} s of work: "
+                f"{death.story}"
+            )
+        self._begin_after(BACKOFF_SECONDS * (self._deaths - 1))
+        return death
+
+    def begin_again(self) -> None:
+        """Start another child after one that has left in order."""
+        self._begin_after(0.0)
+
+    def start_if_due(self) -> bool:
+        """Whether `child` is the present one: started now, if its pause is over, or before."""
+        if self._due is not None and time.monotonic() >= self._due:
+            self._due, self.child = None, self.start()
+        return self._due is None
+
+    def _begin_after(self, seconds: float) -> None:
+        self._done, self._worked_from, self._worked_until = 0, 0.0, 0.0
+        self._due = time.monotonic() + seconds
+        self.start_if_due()

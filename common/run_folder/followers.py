@@ -1,0 +1,162 @@
+"""
+The followers of a run: child processes that read its folder, such as its page and the experiment trackers that it is
+sent to. The files are the queue: a follower that fails, hangs or is slow holds nothing up, and gets the rows later.
+
+A follower that dies is started again. One that keeps dying is given up, and the run goes on without it.
+"""
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+from typing import Literal, Self
+
+from common.errors import PsRlError, SettingsError
+from common.program.child_processes import Child, end_all
+from common.program.supervision import SupervisedProcess
+from common.run_folder.paths import PAGE, WEB_LOG, tracker_log
+
+TrackerName = Literal["wandb", "trackio", "mlflow"]
+# The packages of each extra that ps_track imports.
+PACKAGES: dict[TrackerName, tuple[str, ...]] = {
+    "wandb": ("wandb",),
+    "trackio": ("trackio",),
+    "mlflow": ("mlflow", "sqlalchemy", "alembic"),
+}
+PAGE_SECONDS = 10.0  # for the page to be served
+LEAVE_SECONDS = 10.0  # for all together to do the last of their work when the run has ended
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Follower:
+    """How a follower is started."""
+
+    name: str  # "page", "hooks" or a tracker's
+    start: Callable[[], Child]
+    advice: str = ""  # how the user does what it leaves undone
+
+
+class Followers:
+    """The followers of a run while a block runs. `report` gets a line for each end that is news."""
+
+    def __init__(self, folder: Path, followers: Sequence[Follower], *, report: Callable[[str], None]) -> None:
+        """Raises SettingsError when a log cannot be written."""
+        self._report = report
+        self._folder = folder
+        self._all: list[tuple[Follower, SupervisedProcess]] = []
+        try:
+            for follower in followers:
+                self._all.append((follower, SupervisedProcess(follower.name, follower.start)))
+        except BaseException:
+            self.end()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.end(is_quiet=kind is KeyboardInterrupt)
+
+    def look(self) -> list[str]:
+        """Start those again that have died. A line for each death."""
+        lines = []
+        for follower, process in list(self._all):
+            process.note_work(int(process.child.age_seconds))
+            try:
+                if process.start_if_due() and process.child.exit_status is not None and not process.child.is_over:
+                    lines.append(str(process.replace(process.child.cause_of_death())))
+            except PsRlError as error:
+                self._all.remove((follower, process))
+                lines.append(f"{error}; it is not started again{follower.advice}")
+        return lines
+
+    def announce_page(self, *, leaving: Callable[[], bool]) -> None:
+        """Print the page's address with its token, or where that will be; or why there is no page, if it fails."""
+        for follower, process in self._all:
+            if follower.name == PAGE:
+                print(self._first_line(process, leaving), flush=True)
+                return
+
+    def _first_line(self, page: SupervisedProcess, leaving: Callable[[], bool]) -> str:
+        file = self._folder / PAGE
+        while not file.exists():
+            if page.child.exit_status is not None:
+                self._all = [one for one in self._all if one[1] is not page]
+                return f"there is no page: {page.child.cause_of_death()} (its log: {page.child.log})"
+            if page.child.age_seconds > PAGE_SECONDS or leaving():
+                return f"page: its address will be in {file}"
+            page.child.wait(within_seconds=POLL_SECONDS)
+        return "page: " + file.read_text(encoding="utf-8")
+
+    def ask_to_leave(self) -> None:
+        """The run is over: they do the last of their work."""
+        for _, process in self._all:
+            process.child.ask_to_leave()
+
+    def end(self, *, is_quiet: bool = False) -> None:
+        """Have all leave at the same time, and report how they ended."""
+        end_all([process.child for _, process in self._all], within_seconds=LEAVE_SECONDS)
+        lines = [_ending(follower, process.child) for follower, process in self._all if not is_quiet]
+        self._all = []
+        for line in filter(None, lines):
+            self._report(line)
+
+
+def _ending(follower: Follower, child: Child) -> str:
+    """How a follower ended, if that is worth a line."""
+    if child.has_left:
+        text = child.reason.text if child.reason is not None else ""
+        return f"{follower.name}: {text}" if text else ""
+    if child.exit_status == -SIGTERM and not follower.advice:  # it had not begun
+        return ""
+    was_killed = child.reason is None and child.exit_status == -SIGKILL
+    why = f"was not done within {LEAVE_SECONDS:g} s" if was_killed else child.cause_of_death()
+    return f"{follower.name}: {why} (its log: {child.log}){follower.advice}"
+
+
+def followers_of(
+    folder: Path,
+    *,
+    track: Sequence[TrackerName],
+    web_port: int | None,
+    secret_key: Path | None = None,
+    others: Sequence[Follower] = (),
+    report: Callable[[str], None],
+) -> Followers:
+    """Trackers, a page (None: none), and others; `secret_key` is that of a locked server. Raises SettingsError."""
+    followers = [*map(partial(_tracker, folder), dict.fromkeys(track)), *others]
+    if web_port is not None:
+        followers.append(_page(folder, web_port, secret_key))
+    return Followers(folder, followers, report=report)
+
+
+def check_trackers(names: Sequence[TrackerName]) -> None:
+    """Raises SettingsError that names the extra when a tracker's package is not installed."""
+    for name in names:
+        if missing := [package for package in PACKAGES[name] if find_spec(package) is None]:
+            raise SettingsError(
+                f"--track {name}: {' and '.join(missing)} cannot be imported: "
+                f"pip install -c constraints.txt '.[{name}]'"
+            )
+
+
+def _tracker(folder: Path, name: TrackerName) -> Follower:
+    """It sends the run to an experiment tracker. Which rows those are, ps_track decides."""
+    flags = [str(folder), "--track", name, "--follow"]
+    advice = f". The rest of the run is sent by: python -m ps_track {shlex.quote(str(folder))} --track {name}"
+    return Follower(name, partial(Child, "ps_track", flags, tracker_log(folder, name)), advice)
+
+
+def _page(folder: Path, port: int, secret_key: Path | None) -> Follower:
+    """It shows the run on the loopback interface; port 0 takes a free one. Started again, it keeps its address."""
+    try:
+        (folder / PAGE).unlink(missing_ok=True)
+    except OSError as error:
+        raise SettingsError(f"{folder / PAGE}: cannot be written: {error.strerror}") from error
+    keys = [] if secret_key is None else ["--curve-server-key", str(secret_key), "--curve-secret", str(secret_key)]
+    flags = [str(folder), "--wait", "--port", str(port), "--address-file", str(folder / PAGE), *keys]
+    return Follower(PAGE, partial(Child, "ps_web", flags, folder / WEB_LOG))
