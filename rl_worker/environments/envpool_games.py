@@ -54,7 +54,7 @@ class EnvPoolEnvironments:
 
     def step(self, actions: Actions) -> Stepped:
         seen, rewards, terminated, truncated, _ = self._env.step(self._codec.native(actions))
-        observations = self._shown(seen)
+        observations, rewards, terminated = self._shown(seen), np.array(rewards), np.array(terminated)  # copies
         ended = terminated | truncated
         final = None
         if ended.any():

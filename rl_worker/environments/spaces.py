@@ -107,7 +107,8 @@ def fitted(seen: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[A
     if array.dtype.kind not in ("bui" if is_bytes else "buif") or (is_bytes and ((array < 0) | (array > 255)).any()):
         seen_bounds = f" from {array.min():g} to {array.max():g}" if array.dtype.kind in "buif" else ""
         wanted = "bytes from 0 to 255 (uint8)" if is_bytes else "numbers"
-        raise ValueError(f"it is {array.dtype}{seen_bounds}, and {wanted} are expected")
+        remedy = ", as (255 * x).astype(numpy.uint8) of x from 0 to 1" if array.dtype.kind == "f" else ""
+        raise ValueError(f"it is {array.dtype}{seen_bounds}, and {wanted} are expected{remedy}")
     return array.reshape(shape).astype(dtype, copy=False)
 
 

@@ -24,7 +24,7 @@ MISFITS: list[tuple[Space[Any], Callable[[int], Any], str]] = [
     (
         PICTURE,
         lambda t: np.full((9, 8, 3), t / 10),
-        r"it is float64 from 0.1 to 0.1, and bytes from 0 to 255 \(uint8\) are expected; return wh",
+        r"it is float64 from 0.1 to 0.1, and bytes from 0 to 255 \(uint8\) are expected, as",
     ),
     (PICTURE, lambda t: np.full((9, 8, 3), 300 * t), "it is int64 from 300 to 300, and bytes"),
     (PICTURE, lambda t: np.full((9, 8, 3), -t), "it is int64 from -1 to -1"),
@@ -140,3 +140,18 @@ def test_environments_that_one_network_cannot_play_are_refused_and_closed(
     with pytest.raises(SettingsError, match=f"^--environment mine:Game: of two environments one has the {what}"):
         made(make, count=3)
     assert [game.is_open for game in opened] == [False, False]
+
+
+def test_an_environment_that_cannot_be_closed_keeps_no_other_open(made: Any) -> None:
+    closed: list[int] = []
+
+    class Fails(Counts):
+        def close(self) -> None:
+            closed.append(self.number)
+            if self.number == 1 and len(closed) <= 3:
+                raise OSError("the arena is locked")
+
+    environments = made(lambda number: Fails(NUMBERS, number), count=3)
+    with pytest.raises(OSError, match="locked"):
+        environments.close()
+    assert sorted(closed) == [0, 1, 2]
