@@ -100,7 +100,8 @@ const PHASES = { empty: "waiting for its first worker", serving: "training", dra
 function drawLink(run) {
   document.title = `${run.name} · ps-rl`;
   const status = run.status, game = status ? status.environment : (run.settings.environment || {}).id;
-  const phase = status && (PHASES[status.phase] || status.phase);
+  const waits = status && status.phase === "serving" && !status.workers_alive;
+  const phase = status && (waits ? "waiting for a worker" : PHASES[status.phase] || status.phase);
   const halted = status && (status.drained ? "drained, no worker is admitted" : status.paused ? "paused" : "");
   const past = run.ended || (gone ? "this is the run as it was seen last" : "no server answers; this is the past");
   const state = !status ? past : halted || status.ending || phase;

@@ -53,15 +53,21 @@ def test_the_last_word_is_how_the_run_ended(
     assert page.locator("#steer-hint").inner_text() == "The run is over."
 
 
-def test_the_last_word_of_a_server_with_a_page_is_how_its_run_ended(
+def test_the_page_of_a_server_says_that_it_waits_for_workers_and_in_the_end_why_it_ended(
     programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
 ) -> None:
-    flags = (*ENDLESS, "--max-steps", "20000", "--web-port", "0")
+    flags = (*ENDLESS, "--lease-seconds", "1", "--web-port", "0")
     server, endpoint = programs.start_server(*flags, run_dir=tmp_path / "my-run")
     page = open_page(printed_address(server))
-    programs.start("rl-worker", "--server", endpoint)
-    assert server.wait(120) == 0, server.output
-    it_is_over(page, "my-run: CartPole-v1, over after 0.", "(max_steps 20000 reached)")
+    until(page, f"{LINK}.includes('waiting for its first worker at')")
+    worker = programs.start("rl-worker", "--server", endpoint)
+    until(page, f"{LINK}.includes('training at')")
+    until(page, "document.querySelector('#chart-return canvas')?.checkVisibility()")
+    worker.kill()
+    until(page, f"{LINK}.includes('waiting for a worker at')")
+    assert programs.start("ps-ctl", "stop", "--server", endpoint).wait() == 0
+    assert server.wait() == 0, server.output
+    it_is_over(page, "my-run: CartPole-v1, over after ", "(stopped by ps-ctl)")
 
 
 @pytest.mark.parametrize(
