@@ -38,6 +38,11 @@ def as_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.:@/+-]", "-", text).lstrip("-.:@/+")[:LONGEST_NAME] or "unnamed"
 
 
+def printable(text: str) -> str:
+    """The text as UTF-8 can hold it: escapes stand for bytes of a path that are not UTF-8."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def as_text(text: str, longest: int = LONGEST_TEXT) -> str:
     """A text of any origin as a Text: escapes stand for other characters."""
     escaped = re.sub(r"[^ -~]", lambda match: ascii(match[0])[1:-1], text)

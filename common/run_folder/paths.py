@@ -6,6 +6,7 @@ even if they start in the same second.
 """
 
 import itertools
+import os
 import re
 import shlex
 import time
@@ -93,7 +94,10 @@ def make_run_folder(given: Path | None, *, experiment: str, preset: str, seed: i
     try:
         if given is None:
             return _make_new(folder)
+        os.fsencode(folder).decode()
         folder.mkdir(parents=True, exist_ok=True)
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"--run-dir {folder}: is not UTF-8, as safetensors takes it; name another") from error
     except OSError as error:
         raise SettingsError(f"--run-dir {folder}: cannot be made: {error.strerror}") from error
     return folder

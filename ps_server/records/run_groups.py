@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from common.protocol.names import printable
 from common.settings.run_settings import flag_of
 from ps_server.records.run_curves import RunCurves
 
@@ -38,7 +39,7 @@ def group_runs(runs: Sequence[RunCurves]) -> list[RunGroup]:
         for members, own in zip(kinds.values(), settings, strict=True):
             words = [name, *_in_words(own, differing)]
             which = members[0].folder if len(members) == 1 else f"{len(members)} runs"
-            groups.append(RunGroup(f"{', '.join(words)} ({which})", tuple(members)))
+            groups.append(RunGroup(printable(f"{', '.join(words)} ({which})"), tuple(members)))
     return groups
 
 

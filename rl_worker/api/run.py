@@ -198,7 +198,7 @@ class Run:
             flags = ["--checkpoint", str(self.folder), "--episodes", str(episodes), "--seed", str(seed)]
             flags += ["--json", str(path), *(["--greedy"] if greedy else [])]
             flags += [] if epsilon is None else ["--epsilon", str(epsilon)]
-            flags += ["--import", *imports] if imports else []
+            flags += ["--import", *([imports] if isinstance(imports, str) else imports)] if imports else []
             child = Child(RL_EVAL, flags, Path(place) / "rl-eval.log")
             try:
                 child.wait()

@@ -120,6 +120,7 @@ def load_policy(
     two key files of `rl-eval`. Raises CheckpointError, SettingsError or ServerUnreachable.
     """
     path = Path(source)
+    imports = [imports] if isinstance(imports, str) else imports
     if path.name == MODEL or (path / MODEL).is_file():
         return Policy(_checked(read_model(path), path, imports), seed=seed)
     # These load Gymnasium.

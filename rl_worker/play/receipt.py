@@ -14,6 +14,7 @@ import msgspec
 import xxhash
 
 from common.errors import CheckpointError, ReceiptError
+from common.protocol.names import printable
 from common.protocol.record import check_format
 from common.settings.regular_file import content_of
 from common.settings.run_spec import Environment
@@ -66,7 +67,7 @@ def receipt_of(
     """The receipt of all games that were played in these environments."""
     receipt = Receipt(
         format=f"ps-rl {KIND} {FORMAT}",
-        checkpoint=trained.origin,
+        checkpoint=printable(trained.origin),
         checkpoint_sha256=trained.sha256,
         environment=trained.run.environment,
         card=_card(environments),

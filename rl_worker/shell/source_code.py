@@ -57,5 +57,5 @@ def _modules(place: Path) -> Iterator[tuple[str, Path]]:
     for folder, folders, files in os.walk(place):
         folders[:] = filter(str.isidentifier, folders)
         for file in (Path(folder, name) for name in files):
-            if file.suffix == ".py" and file.stem.isidentifier():
+            if file.suffix == ".py" and file.stem.isidentifier() and file.is_file():
                 yield file.relative_to(place).as_posix(), file

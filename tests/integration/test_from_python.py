@@ -70,8 +70,8 @@ if __name__ == "__main__":
         print(error)
     with train(environment="own_line:Line", workers=1, max_steps=400, run_dir=Path(sys.argv[1])) as run:
         print(run.wait(60).global_steps >= 400)
-    print(run.evaluate(episodes=2, imports=["own_line"]).episodes)
-    print(load_policy(run.folder, imports=["own_line"]).actions)
+    print(run.evaluate(episodes=2, imports="own_line").episodes)
+    print(load_policy(run.folder, imports="own_line").actions)
 """
 
 
@@ -82,14 +82,14 @@ def test_a_script_in_another_folder_trains_the_environment_beside_it(locale: dic
     here.mkdir()
     (project / "own_line.py").write_text(line_with("self.t += 1", "self.t += 1; print('2 × 3')"), encoding="utf-8")
     (project / "train_it.py").write_text(SCRIPT)
-    command = [sys.executable, str(project / "train_it.py"), "run"]
+    command = [sys.executable, str(project / "train_it.py"), "rün"]
     variables = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8:replace", **locale}
     ran = subprocess.run(command, capture_output=True, cwd=here, env=variables, timeout=240, check=False)
     lines = ran.stdout.decode().splitlines()
     assert ran.returncode == 0, ran.stderr.decode()
     assert "--environment __main__:Line: __main__ is the program that was started" in lines[0]
     assert lines[1:3] == ["True", "2"]
-    assert (here / "run" / "run.toml").is_file()
+    assert (here / "rün" / "run.toml").is_file()
 
 
 def test_what_is_no_run_and_no_policy_is_named(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """The names of run folders, and how they are claimed."""
 
+import os
 import re
 import shlex
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,15 @@ def test_the_command_for_a_claimed_folder_can_be_typed(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as error:
         claim_run_folder(folder)
     assert shlex.split(str(error.value).partition("continue it: ")[2]) == ["rl-cluster", "--resume", str(folder)]
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_refused_before_a_run_is_in_it(tmp_path: Path) -> None:
+    """Checkpoints would be written there, and could never be read."""
+    for name, is_taken in ((b"\xfc", False), ("ü".encode(), True)):
+        folder = tmp_path / os.fsdecode(name)
+        with nullcontext() if is_taken else pytest.raises(SettingsError, match="is not UTF-8"):
+            make_run_folder(folder, experiment="", preset="pong", seed=1)
+        assert folder.exists() == is_taken
 
 
 def test_a_folder_that_takes_no_file_cannot_be_claimed(tmp_path: Path) -> None:

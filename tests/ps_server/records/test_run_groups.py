@@ -1,5 +1,6 @@
 """Groups of runs, their labels, and the runs below a folder."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,12 @@ def test_many_differences_are_counted(tmp_path: Path) -> None:
     settings = {"environment.envs": 4, "environment.frame_skip": 2, RATE: 0.1, "network.lstm": 8, "wire.prefetch": 3}
     runs = [a_run(tmp_path / "1", SCORES, settings=settings), a_run(tmp_path / "2", SCORES, settings={})]
     assert labels(*runs)[0] == "pong, envs 4, frame-skip 2, lstm 8, learning-rate 0.1, 1 more (1)"
+
+
+def test_a_label_can_be_drawn_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    """Under LC_ALL=C Python reads the name "ü" as two bytes without a meaning."""
+    folder = a_run(tmp_path / os.fsdecode(b"\xc3\xfc"), SCORES)
+    assert labels(folder) == ["pong (\\udcc3\\udcfc)"]
 
 
 # -- folders with runs below ------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 from common.errors import ReceiptError, SettingsError
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
+from rl_worker.environments.make import make_environments
 from rl_worker.play import receipt as receipts
 from rl_worker.play.evaluation import evaluate
+from rl_worker.play.trained import trained_in
 from tests.rl_worker.play.test_evaluation import CARTPOLE, STEP, checkpoint
 
 Content = dict[str, Any]
@@ -77,6 +80,15 @@ def test_a_receipt_names_everything_that_decided_its_games(tmp_path: Path) -> No
     assert content["card"]["actions"] == [0, 2, 3]
     assert content["versions"].keys() >= {"ps-rl", "gymnasium", "ale-py", "torch"}
     assert all(len(game["actions"]) == 90 and set(game["actions"]) <= {0, 1, 2} for game in content["games"])
+
+
+def test_a_receipt_can_be_written_whatever_its_checkpoint_is_called(tmp_path: Path) -> None:
+    trained = replace(trained_in(checkpoint(tmp_path / "some.safetensors")), origin="\udcfc, step 5")
+    environments = make_environments(CARTPOLE.environment, count=1)
+    made = receipts.receipt_of([], trained, environments, greedy=True, epsilon=None, seed=7, baselines=[])
+    environments.close()
+    receipts.write_receipt(tmp_path / "receipt.json", made)
+    assert json.loads((tmp_path / "receipt.json").read_text())["checkpoint"] == "\\udcfc, step 5"
 
 
 def flip(content: Content) -> None:

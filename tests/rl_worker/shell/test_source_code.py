@@ -1,5 +1,6 @@
 """The hash of a module's source: equal where the code is, whatever the folder; another after any change that counts."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +82,13 @@ def test_a_renamed_module_is_other_code(folder: Path) -> None:
     before = code_of("my_own")
     (folder / "my_own" / "drawing.py").rename(folder / "my_own" / "pictures.py")
     assert code_of("my_own").hash != before.hash
+
+
+def test_what_looks_like_a_module_and_is_no_file_is_left_out(folder: Path) -> None:
+    before = code_of("my_own")
+    (folder / "my_own" / "gone.py").symlink_to(folder / "nowhere.py")
+    os.mkfifo(folder / "my_own" / "pipe.py")
+    assert code_of("my_own") == before
 
 
 def test_installed_modules_and_builtin_ones_have_a_code_too() -> None:
