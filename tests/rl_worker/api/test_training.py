@@ -9,7 +9,7 @@ import pytest
 
 from common.errors import SettingsError
 from common.program.flags import parse_with_run
-from common.run_folder import trackers
+from common.run_folder import followers
 from rl_worker import Run, train
 from rl_worker.local.cluster import ClusterSettings
 
@@ -57,7 +57,7 @@ def test_a_run_without_a_folder_gets_one_of_its_own(started: list[Sequence[str]]
 
 
 def test_a_tracker_may_be_given_alone(started: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(trackers.PACKAGES, "wandb", ("json",))
+    monkeypatch.setitem(followers.PACKAGES, "wandb", ("json",))
     train("cartpole", track="wandb")
     assert parse_with_run(ClusterSettings, started[0], prog="rl-cluster").program.track == ("wandb",)
 
