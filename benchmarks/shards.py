@@ -62,7 +62,10 @@ def round_trips(server: str, size: int, seconds: float) -> float:
             environments=0, first_shard=first,
         )  # fmt: skip
         machine = ParameterClient(
-            identity, patience_seconds=60, resend_bytes=RESEND_BYTES // opening.shards, now=time.monotonic()
+            identity,
+            patience_seconds=60,
+            resend_bytes=RESEND_BYTES // (opening.shard.of if opening.shard else 1),
+            now=time.monotonic(),
         )
         return Connection(ZmqClient(opening.server, machine), machine)
 

@@ -35,7 +35,7 @@ from common.protocol.status import Status
 from common.run_folder.endpoint_file import address_of
 from common.settings.adjustable import DRAINED, PAUSED, settings_in, shown
 from common.sockets.curve import CurveFlags
-from common.sockets.every_shard import ask_shards
+from common.sockets.run_request import ask_run
 from common.sockets.subscription import subscription
 from ps_server.folder_commands import export, keygen, plot
 from ps_server.status_text import change_in, line_of, print_status
@@ -235,7 +235,7 @@ for command in (plot, export, keygen):
 
 def _ask(server: Server, message: ToServer, timeout_seconds: float) -> ToWorker:
     keys = server.client_keys()
-    reply = ask_shards(server.address, message, timeout_seconds=timeout_seconds, keys=keys)[0]
+    reply = ask_run(server.address, message, timeout_seconds=timeout_seconds, keys=keys)[0]
     if isinstance(reply, Stop):
         raise PsRlError(f"the run is over: {reply.reason}")
     return reply

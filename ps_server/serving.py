@@ -36,12 +36,11 @@ from ps_server.settings import ServerSettings
 from ps_server.shell.access_control import AccessControl
 from ps_server.shell.checkpoint_writer import CheckpointWriter
 from ps_server.shell.lineage_file import write_lineage
-from ps_server.shell.other_shards import ending_others
 from ps_server.shell.own_address import is_own, own_host
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.starting import machine_for
 from ps_server.storage.checkpoint_store import CheckpointStore
-from ps_server.storage.resharding import folder_of_shard
+from ps_server.storage.resharding import check_no_others, folder_of_shard
 from ps_server.storage.run_storage import RunStorage
 
 PROGRAM = "ps-server"
@@ -110,9 +109,7 @@ def _serve(
     try:
         shell.serve(leaving=stop.is_set, on_tick=_on_tick(records, followers), on_record=records.add)
     finally:
-        status = machine.status(now=time.monotonic())
-        with ending_others(status.shard, status.ending, _peer_keys(settings)):
-            is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
+        is_written = shell.close() & records.close(machine.status(now=time.monotonic()))
         if not is_written:
             storage.keep()
     if shell.served is not None and (primary := shell.served.ending.gives_way_to):
@@ -148,7 +145,7 @@ def _shell(
             port=settings.port,
             receive_bytes=int(settings.receive_mib * 2**20),
             access_control=access_control,
-            primary_keys=_peer_keys(settings),
+            server_keys=_peer_keys(settings),
         )
     except SettingsError:
         writer.close()
@@ -186,6 +183,8 @@ def _storage(flags: Parsed[ServerSettings], new: NewPaths) -> RunStorage:
     folders = (own, settings.checkpoint_folder or own / CHECKPOINTS)
     new.expect(own / LINEAGE, *(one / LOCK for one in folders))
     folder = folder_of_shard(folder, settings.place)
+    if settings.resume is None:
+        check_no_others(folder, settings.checkpoint_dir if settings.store_flag else None)
     may_hold_a_run = settings.resume is not None or settings.standby_of is not None
     store = CheckpointStore(settings.store_flag[1], flag=settings.store_flag[0]) if settings.store_flag else None
     return RunStorage(folder, checkpoints=settings.checkpoint_folder, may_hold_a_run=may_hold_a_run, store=store)
@@ -233,7 +232,7 @@ def _access_control(settings: ServerSettings) -> AccessControl | None:
 
 
 def _peer_keys(settings: ServerSettings) -> ClientKeys | None:
-    """The keys that connect a primary and its standby: both have the same pair. None without keys."""
+    """The keys that connect the servers of a run: all have the same pair. None without keys."""
     if settings.curve_secret is None:
         return None
     own = read_pair("--curve-secret", settings.curve_secret)

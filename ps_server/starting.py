@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from common.errors import CheckpointError, Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
+from common.errors import Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
 from common.program.flags import Parsed
 from common.protocol.lineage import DRAWN, MOST_LOST, RUN_ID_DIGITS, Lineage
 from common.protocol.messages import StatusReply, StatusRequest
@@ -29,7 +29,7 @@ from ps_server.settings import ServerSettings
 from ps_server.shell.checkpoint_writer import check_unused, newest_checkpoint
 from ps_server.shell.lineage_file import read_lineage, write_lineage
 from ps_server.state.training_run import TrainingRun
-from ps_server.storage.resharding import join_old_shards
+from ps_server.storage.resharding import join_old_shards, join_stored_shards
 from ps_server.storage.run_storage import RunStorage
 
 # After a power failure both servers of a pair start at once. The standby first asks the primary, in vain, and only then
@@ -67,10 +67,11 @@ def machine_for(
         lineage = run.lineage
     else:
         lineage = _new_lineage(storage, rescued=settings.rescue, shard=settings.place or WHOLE, draw=draw)
-        if flags.names_a_run:
+        if flags.names_a_run and lineage.shard.number == 1:
             run = TrainingRun(flags.run, lineage)
         storage.begin_life(lineage)
-    overrides: dict[str, Any] = flags.overrides if run is None else {}
+    # A shard after the first warns of those that shard 1 has otherwise.
+    overrides: dict[str, Any] = flags.overrides if run is None or lineage.shard.number > 1 else {}
     return ParameterServer(run, lineage=lineage, overrides=overrides, limits=limits, now=now)
 
 
@@ -127,7 +128,8 @@ def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: fl
     """The run of the newest sound checkpoint, with the settings that the flags change."""
     path, vectors, record = newest_checkpoint(storage.folder, storage.checkpoints)
     kept = run_from_dict(record.run, source=str(path))
-    spec = resumed_run(kept, flags.overrides)
+    is_first = record.lineage.shard.number == 1  # which alone decides the settings
+    spec = resumed_run(kept, flags.overrides) if is_first else kept
     run = TrainingRun.restored(vectors, msgspec.structs.replace(record, run=spec.to_dict()), now=now)
     if flags.program.new_code:
         run.code.forget()
@@ -149,6 +151,8 @@ def _resumed_run(
     claimed = _life_in_store(storage, settings, draw=draw)
     if settings.resumed_folder is not None:
         join_old_shards(settings.resumed_folder, storage, settings.place)
+    elif settings.resume is not None:
+        join_stored_shards(settings.resume, storage, settings.place)
     run = _restored_run(flags, storage, now=now)
     run.lineage = claimed or run.lineage
     is_begun, shard = claimed is not None, settings.place
@@ -170,8 +174,6 @@ def _life_in_store(storage: RunStorage, settings: ServerSettings, *, draw: int) 
         return None
     there, here = storage.store.lineage(), read_lineage(storage.folder)
     if there is None:
-        if here is None:
-            raise CheckpointError(f"--resume {storage.store.url}: there is no run")
         return None
     if here is not None and here.run_id != there.run_id:
         where = f"holds run {there.run_id}, and {storage.folder} run {here.run_id}"

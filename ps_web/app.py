@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ from common.protocol.messages import (
 )
 from common.protocol.names import Name
 from common.protocol.status import Status
-from common.sockets.request import ask
+from common.sockets.request import SERVED_ELSEWHERE
+from common.sockets.run_request import ask_run
 from ps_web.access import HEADERS, Access
 from ps_web.history import most_sent
 from ps_web.prometheus import exposition
@@ -34,7 +36,6 @@ from ps_web.run import WatchedRun
 from ps_web.viewers import TooManyViewers, Viewers, encoded
 
 ANSWER_SECONDS = 5.0
-SERVED_ELSEWHERE = {"standby", "fenced"}  # refusals and phases of a server that does not serve the run (any more)
 SAVE_SECONDS = 60.0  # until a checkpoint is on disk
 STUCK_SECONDS = 30.0  # for which a page may read nothing before it is disconnected
 PING_SECONDS = 15.0  # proxies close connections on which nothing is sent
@@ -178,28 +179,22 @@ class Page:
     async def _status(self, run: WatchedRun, seconds: float = ANSWER_SECONDS) -> Status | None:
         with contextlib.suppress(web.HTTPException):
             reply = await self._ask(run, StatusRequest(request=1), seconds)
-            return reply.status if isinstance(reply, StatusReply) else None
+            if isinstance(reply, StatusReply) and reply.status.phase not in SERVED_ELSEWHERE:
+                return reply.status
         return None
 
     async def _ask(self, run: WatchedRun, message: ToServer, seconds: float) -> ToWorker:
         """The reply of the run's server. Raises web.HTTPException with the sentence that it says."""
-        why = f"{run.name}: no server is known"
-        for address in dict.fromkeys([*filter(None, [run.answered]), *run.addresses()]):
-            try:
-                reply, _ = await asyncio.to_thread(ask, address, message, timeout_seconds=seconds, keys=run.keys)
-            except RequestRefused as refused:
-                if refused.code not in SERVED_ELSEWHERE:
-                    raise web.HTTPConflict(text=f"{refused}\n") from refused
-                why = str(refused)
-            except PsRlError as error:
-                why = str(error)
-                if run.answered == address:
-                    run.answered = ""
-            else:
-                if not isinstance(reply, StatusReply) or reply.status.phase not in SERVED_ELSEWHERE:
-                    run.answered = address
-                    return reply
-        raise web.HTTPBadGateway(text=f"{why}\n")
+        if not (addresses := run.addresses()):
+            raise web.HTTPBadGateway(text=f"{run.name}: no server is known\n")
+        asked = partial(ask_run, timeout_seconds=seconds, keys=run.keys)
+        try:
+            return (await asyncio.to_thread(asked, ",".join(addresses), message))[0]
+        except RequestRefused as refused:
+            is_there = refused.code not in SERVED_ELSEWHERE
+            raise (web.HTTPConflict if is_there else web.HTTPBadGateway)(text=f"{refused}\n") from refused
+        except PsRlError as error:
+            raise web.HTTPBadGateway(text=f"{error}\n") from error
 
 
 async def _next(queue: "asyncio.Queue[bytes | None]") -> bytes | None:

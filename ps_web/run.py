@@ -63,7 +63,6 @@ class WatchedRun:
         self.name = name
         self.folder = folder
         self.keys = keys
-        self.answered = ""  # the address that answered a request last
         self.watched = ""  # the worker whose game the page shows
         self.status: Status | None = None  # the newest while the server answers
         self._last_status: Status | None = None  # the newest of all

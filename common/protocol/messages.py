@@ -30,6 +30,7 @@ MOST_ENVIRONMENTS = 4096  # of one worker: they bound the steps that its pushes 
 MOST_EPISODES = 500  # in one report
 MOST_OWN_MODULES = 32
 MOST_ADJUSTED = 16  # settings in one message
+MOST_ADJUSTMENTS = 100  # of the history, the newest
 MOST_IMAGE_BYTES = 48 * 1024  # of a frame of the game, which goes to every watcher
 MOST_ACTIONS = 32  # in a frame
 PROTOCOL_VERSION = 1  # of the messages; the framing has a version of its own in wire.py
@@ -129,6 +130,7 @@ class Push(Struct, frozen=True, kw_only=True, tag="PUSH"):
     have_version: Count = 0
     have_epoch: Count = 0
     oldest: Sequence = 1  # no push of this incarnation older than this one will be sent again
+    norm: float = 0.0  # of the whole gradient, at each shard that gets a range of it
     inline: bytes = b""
 
 
@@ -178,9 +180,10 @@ class CreditRequest(Struct, frozen=True, kw_only=True, tag="CREDIT_REQUEST"):
 
 
 class RunRequest(Struct, frozen=True, kw_only=True, tag="RUN_REQUEST"):
-    """Send the settings of the run as they are now. Answered by RUN."""
+    """Send the settings of the run as they are now. Answered by RUN; needs no HELLO."""
 
     request: Count
+    shard: Count = 0  # of the sender, which takes over the settings of shard 1; 0: the sender is a worker
 
 
 class Goodbye(Struct, frozen=True, kw_only=True, tag="GOODBYE"):
@@ -396,6 +399,27 @@ class CreditGrant(Reply, frozen=True, kw_only=True, tag="CREDIT_GRANT"):
     request: int
 
 
+class AdjustmentsRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The adjustments of a run, and what of them is no part of its specification."""
+
+    version: Count
+    paused: bool
+    drained: bool
+    checkpoint_seconds: Annotated[float, msgspec.Meta(gt=0, le=MOST)] | None
+    settings: tuple[Name, ...]  # those of the specification that were changed, sorted
+    history: Annotated[tuple[Adjustment, ...], msgspec.Meta(max_length=MOST_ADJUSTMENTS)]
+
+
+class RunState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the other shards of a run take over from shard 1, besides the settings; and which run and server that is."""
+
+    shard: Shard
+    first_shard: Text  # as in WELCOME
+    epoch: int  # of shard 1
+    global_steps: int  # T at shard 1
+    adjustments: AdjustmentsRecord  # each with the T from which it holds
+
+
 class RunReply(Reply, frozen=True, kw_only=True, tag="RUN"):
     """The answer to RUN_REQUEST: the run with all that was adjusted."""
 
@@ -403,6 +427,7 @@ class RunReply(Reply, frozen=True, kw_only=True, tag="RUN"):
     settings_version: int
     run: Run
     drained: bool = False  # the worker is to leave when its pushes are settled
+    state: RunState | None = None  # for another shard
 
     def __post_init__(self) -> None:
         _check_run("run", self.run)
@@ -539,15 +564,16 @@ class HandedOver(Struct, frozen=True, kw_only=True, tag="HANDED_OVER"):
 
 class Update(Struct, frozen=True, kw_only=True, tag="UPDATE"):
     """
-    One change of the run: OPENED, a worker's PUSH (with its vector) or REPORT, ADJUSTED, or HANDED_OVER.
+    One change of the run: OPENED, a worker's PUSH (with its vector) or REPORT, ADJUSTED, RUN (at a shard that has it
+    from shard 1), or HANDED_OVER.
 
     Answered by FOLLOWED.
     """
 
     request: int  # of FOLLOW
     number: int  # one more with each
-    worker_id: Text  # "" of ADJUSTED and HANDED_OVER
-    message: Opened | Push | Report | Adjusted | HandedOver
+    worker_id: Text  # "" of ADJUSTED, RUN and HANDED_OVER
+    message: Opened | Push | Report | Adjusted | RunReply | HandedOver
     together: bool = False  # a push that is settled as one with that of the next number
 
 

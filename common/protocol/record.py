@@ -15,21 +15,19 @@ from torch import Tensor
 from common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
 from common.protocol.addresses import check_address
 from common.protocol.lineage import Lineage
-from common.protocol.messages import MOST_ENVIRONMENTS, Code, Run
+from common.protocol.messages import MOST_ENVIRONMENTS, AdjustmentsRecord, Code, Run
 from common.protocol.names import Name, Text
 from common.protocol.numbers import MOST, Count, Sequence, Signed
-from common.protocol.status import STALENESS_BOUNDS, Adjustment, Histogram
+from common.protocol.status import STALENESS_BOUNDS, Histogram
 from common.protocol.tensors import Schema, TensorSpec
 
 KIND, FORMAT, OLDEST = "checkpoint", 3, 2
 MOST_BYTES = 2**26  # of a record: 200,000 workers
-MOST_ADJUSTMENTS = 100  # of the history, the newest
 EPISODES_IN_MEAN = 100
 MOST_STEPS = 10**9  # of one push, however long an unroll: T has to stay a number that a message can carry
 WEIGHTS, TARGET, SLOT = "weights", "target", "optimizer."  # names of vectors; each slot has its own after the dot
 
 Minutes = Annotated[float, msgspec.Meta(ge=0, le=MOST)]
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=MOST)]
 
 
 class Account(msgspec.Struct, forbid_unknown_fields=True):
@@ -63,17 +61,6 @@ class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     staleness_sum: Count
     staleness_counts: Annotated[Histogram, msgspec.Meta(min_length=len(STALENESS_BOUNDS) + 1)]
     minutes: Minutes
-
-
-class AdjustmentsRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The adjustments of a run, and what of them is no part of its specification."""
-
-    version: Count
-    paused: bool
-    drained: bool
-    checkpoint_seconds: Seconds | None
-    settings: tuple[Name, ...]  # those of the specification that were changed, sorted
-    history: Annotated[tuple[Adjustment, ...], msgspec.Meta(max_length=MOST_ADJUSTMENTS)]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

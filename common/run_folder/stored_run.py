@@ -9,6 +9,7 @@ replaced replaces nothing, and is not taken for the newest. In a run of shards e
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -19,7 +20,7 @@ from common.run_folder.object_store import ObjectStore
 from common.run_folder.paths import ASIDE, BEST, LINEAGE, NEWEST, NUMBERED, SHARD_NAME, WRITING, newest_whole
 
 _OBJECT = re.compile(r"lives/(\d{9})/([^/]+)")
-_OF_SHARD = re.compile(r"([^/]+)/lives/\d{9}/checkpoint-(\d+)\.safetensors")
+_CHECKPOINT = re.compile(r"(?:([^/]+)/)?lives/\d{9}/checkpoint-(\d+)\.safetensors")
 
 
 @dataclass(frozen=True, order=True)
@@ -83,20 +84,25 @@ def set_aside(store: ObjectStore, one: Stored) -> None:
     store.remove(one.name)
 
 
-def shards_in(url: str, *, flag: str) -> list[str]:
-    """The folders of a run's shards in a store, in order: of the newest whole set. [] of a run without shards."""
+def newest_set_in(url: str, *, flag: str) -> list[str]:
+    """
+    The folders in a store whose checkpoints together hold the newest whole vector: those of all shards in order, or ""
+    of a run without shards; [] when nothing is whole.
+    """
     newest: dict[str, int] = {}  # T of the newest checkpoint, by folder
-    for match in filter(None, map(_OF_SHARD.fullmatch, ObjectStore(url, flag=flag).names())):
-        newest[match[1]] = max(int(match[2]), newest.get(match[1], 0))
-    numbers = {int(match[2]) for match in filter(None, map(SHARD_NAME.fullmatch, newest))}
+    for match in filter(None, map(_CHECKPOINT.fullmatch, ObjectStore(url, flag=flag).names())):
+        newest[match[1] or ""] = max(int(match[2]), newest.get(match[1] or "", 0))
+    numbers = {1} | {int(match[2]) for match in filter(None, map(SHARD_NAME.fullmatch, newest))}
     return [folder.name for folder in newest_whole(Path(), numbers, lambda folder: newest.get(folder.name, -1))]
 
 
-def fetch_sound(url: str, folder: Path, *, flag: str) -> Path:
-    """The best sound checkpoint of a run or shard in a store, or its newest, downloaded. Changes nothing there."""
+def fetch_sound(
+    url: str, folder: Path, *, flag: str, order: Callable[[list[Stored]], list[Stored]] = best_first
+) -> Path:
+    """The first sound checkpoint, in this order, of a run or shard in a store, downloaded. Changes nothing there."""
     store = ObjectStore(url, flag=flag)
     errors: list[str] = []
-    for one in best_first(stored_in(store)):
+    for one in order(stored_in(store)):
         path = folder / one.file
         store.download(one.name, path)
         try:

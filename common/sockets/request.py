@@ -1,47 +1,100 @@
 """One request to a server and its reply, for programs that are no workers: ps-ctl, rl-eval, rl-cluster."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
 import zmq
 
-from common.errors import RequestRefused, ServerUnreachable, SettingsError
+from common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError, WireError
 from common.protocol.addresses import check_address
-from common.protocol.messages import Refused, ToServer, ToWorker
+from common.protocol.messages import Refused, StatusReply, ToServer, ToWorker
 from common.protocol.wire import Buffer, read_to_worker, to_frames
 from common.sockets.curve import ClientKeys
 from common.sockets.zmq_sockets import connect, receive_frames, why_no_address
 
+SERVED_ELSEWHERE = {"standby", "fenced"}  # refusals and phases of a server that does not serve the run (any more)
 
-def ask(
-    server: str, message: ToServer, *, timeout_seconds: float, keys: ClientKeys | None = None
-) -> tuple[ToWorker, Sequence[Buffer]]:
+Answer = tuple[ToWorker, Sequence[Buffer]]
+
+
+def ask(server: str, message: ToServer, *, timeout_seconds: float, keys: ClientKeys | None = None) -> Answer:
     """
     Send one message to HOST:PORT and return the reply with the buffers of its vector.
 
-    Raises ServerUnreachable without a reply in time, RequestRefused, or WireError when another program listens there.
+    HOST:PORT,HOST:PORT, of a server and its standby, are asked at the same time; the reply is that of the one which
+    serves the run, if either does. Raises ServerUnreachable without a reply in time, RequestRefused, or WireError when
+    another program listens there.
     """
-    try:
-        check_address("the address", server)
-    except SettingsError as error:
-        raise ServerUnreachable(str(error)) from error
-    if why := why_no_address(server):
-        raise ServerUnreachable(f"{server}: {why}")
-    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
-        socket.setsockopt(zmq.LINGER, 0)
-        if keys is not None:
-            keys.lock(socket)
-        connect(socket, server)
-        socket.send_multipart(to_frames(message))
-        deadline = time.monotonic() + timeout_seconds
-        # Other messages may come first (STOP comes unasked); the deadline stays.
-        while (left := deadline - time.monotonic()) > 0 and socket.poll(int(1000 * left) + 1):
-            reply, vector = read_to_worker([frame.buffer for frame in receive_frames(socket)])
-            if isinstance(reply, Refused):
-                raise RequestRefused(reply.code, reply.reason)
-            if reply.request == message.request:
-                return reply, vector
+    last: Answer | PsRlError | None = None
+    with zmq.Context() as context, ExitStack() as stack:
+        sockets = []
+        for address in dict.fromkeys(server.split(",")):
+            try:
+                sockets.append(stack.enter_context(_asked(context, address, message, keys)))
+            except ServerUnreachable as error:
+                last = error
+        for reply in _replies(sockets, message, until=time.monotonic() + timeout_seconds):
+            if not _is_elsewhere(reply):
+                return _result(reply)
+            last = reply
+    if last is not None:
+        return _result(last)
     terms = "know this key" if keys else "do without keys"
     raise ServerUnreachable(
         f"{server} sent no reply within {timeout_seconds:g} s; is a ps-server listening there, and does it {terms}?"
     )
+
+
+def _asked(
+    context: zmq.Context[zmq.Socket[bytes]], address: str, message: ToServer, keys: ClientKeys | None
+) -> zmq.Socket[bytes]:
+    """The connection on which the message is sent. Raises ServerUnreachable for what is no address."""
+    try:
+        check_address("the address", address)
+    except SettingsError as error:
+        raise ServerUnreachable(str(error)) from error
+    if why := why_no_address(address):
+        raise ServerUnreachable(f"{address}: {why}")
+    socket = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, 0)
+    if keys is not None:
+        keys.lock(socket)
+    connect(socket, address)
+    socket.send_multipart(to_frames(message))
+    return socket
+
+
+def _replies(sockets: Sequence[zmq.Socket[bytes]], message: ToServer, *, until: float) -> Iterator[Answer | PsRlError]:
+    """The reply of each server as it comes, or its error. Other messages may come first: STOP comes unasked."""
+    poller = zmq.Poller()
+    for socket in sockets:
+        poller.register(socket, zmq.POLLIN)
+    waiting = len(sockets)
+    while waiting and (left := until - time.monotonic()) > 0:
+        for socket, _ in poller.poll(int(1000 * left) + 1):
+            reply: Answer | PsRlError
+            try:
+                reply = read_to_worker([frame.buffer for frame in receive_frames(socket)])
+                if isinstance(reply[0], Refused):
+                    reply = RequestRefused(reply[0].code, reply[0].reason)
+                elif reply[0].request != message.request:
+                    continue
+            except WireError as error:
+                reply = error
+            yield reply
+            poller.unregister(socket)
+            waiting -= 1
+
+
+def _is_elsewhere(reply: Answer | PsRlError) -> bool:
+    """Whether another of the servers may have a better reply."""
+    if isinstance(reply, PsRlError):
+        return not isinstance(reply, RequestRefused) or reply.code in SERVED_ELSEWHERE
+    return isinstance(reply[0], StatusReply) and reply[0].status.phase in SERVED_ELSEWHERE
+
+
+def _result(reply: Answer | PsRlError) -> Answer:
+    if isinstance(reply, PsRlError):
+        raise reply
+    return reply

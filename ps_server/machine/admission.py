@@ -41,27 +41,10 @@ class Undecided:
     overrides: dict[str, Any]
 
     def run_for(self, hello: Hello, run: TrainingRun | None, *, now: float) -> TrainingRun:
-        """
-        The run that this worker is to train: `run` if there is one, else the worker's proposal. Raises Denied.
-
-        A worker that has not joined shard 1 yet may have made the proposal. One that has joined it knows better.
-        """
+        """The run that this worker is to train: `run` if there is one, else the worker's proposal. Raises Denied."""
         lineage = run.lineage if run else self.lineage
-        is_known_better = run is not None and run.may_be_replaced and hello.first_shard != ""
-        spec = admit(hello, run=None if is_known_better else run, lineage=lineage, overrides=self.overrides)
-        if run is None or is_known_better:
-            decided = TrainingRun(spec, lineage)
-            decided.may_be_replaced = lineage.shard.number > 1 and not hello.first_shard
-            decided.ledger = run.ledger if run else decided.ledger
-            run = decided
-        if hello.first_shard not in ("", run.first_shard) and run.first_shard:
-            raise Denied(
-                "other_run",
-                f"{run.shard} here belongs to run {run.first_shard}, and shard 1 of {hello.worker_id} to run "
-                f"{hello.first_shard}: --shards of these servers must name the shards of one run",
-            )
-        run.first_shard = run.first_shard or hello.first_shard
-        return run
+        spec = admit(hello, run=run, lineage=lineage, overrides=self.overrides)
+        return run or TrainingRun(spec, lineage)
 
 
 def admit(hello: Hello, *, run: TrainingRun | None, lineage: Lineage, overrides: dict[str, Any]) -> RunSpec:
@@ -87,7 +70,8 @@ def admit(hello: Hello, *, run: TrainingRun | None, lineage: Lineage, overrides:
         raise Denied("too_many_workers", f"this run has seen {MAX_WORKERS} workers; start one under a name it knows")
     spec = run.spec if run else _decide(hello, overrides)
     adjusted = run.adjustments.settings if run else ()
-    if sentence := contradiction(spec, hello.overrides, adjusted=adjusted):
+    is_first = lineage.shard.number == 1  # which alone knows the settings of this moment
+    if is_first and (sentence := contradiction(spec, hello.overrides, adjusted=adjusted)):
         raise Denied("contradiction", sentence)
     if sentence := run.code.difference(hello.code) if run else "":
         raise Denied("other_code", f"{sentence} of {hello.worker_id} on {hello.host or 'its host'}: {SAME_CODE}")
@@ -158,7 +142,7 @@ class Admission:
             environments=hello.environments or run.spec.environment.envs,
             # Rounds take the pushes in order of these numbers: all shards have to agree on them.
             code=hello.code,
-            number=hello.number if hello.first_shard and run.shard.number > 1 else None,
+            number=hello.number if run.shard.number > 1 else None,
         )
         lost = run.ledger.lacking(worker, opened.proof, oldest=hello.oldest)
         account = run.join(worker, opened)

@@ -83,9 +83,18 @@ class Exit:
 
 @dataclass(frozen=True)
 class SendToPrimary:
-    """Send a message from this standby to its primary. It may be lost."""
+    """Send a message from this standby to its primary, HOST:PORT. It may be lost."""
 
+    to: str
     message: ToServer
 
 
-Effect = SendToPrimary | Send | SaveCheckpoint | Recall | Reported | Note | Happened | Exit
+@dataclass(frozen=True)
+class SendToFirstShard:
+    """Send a message from this shard to shard 1: to both of HOST:PORT,HOST:PORT, as one serves. It may be lost."""
+
+    to: str
+    message: ToServer
+
+
+Effect = SendToPrimary | SendToFirstShard | Send | SaveCheckpoint | Recall | Reported | Note | Happened | Exit

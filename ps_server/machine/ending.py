@@ -10,15 +10,17 @@ A worker or a standby of another run, which was pointed here by mistake, fences 
 
 from typing import TypeGuard
 
-from common.protocol.messages import Fence, Hello, Refused, Stop, ToServer
+from common.protocol.messages import Fence, Hello, Refused, RunRequest, Stop, ToServer
+from common.protocol.shards import Shard
 from ps_server.machine.effects import Effect, Exit, Note, Send
-from ps_server.machine.membership import Membership
+from ps_server.machine.membership import Membership, PeerId
 from ps_server.machine.phases import Phase
 from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.replication.replication import Replication
 from ps_server.state.training_run import TrainingRun
 
 DRAIN_SECONDS = 5.0  # how long workers have to say GOODBYE when the run ends
+INFORM_SECONDS = 1.0  # after that, for other shards to ask whether the run is over
 HANDOVER_SECONDS = 1.5  # how long the standby has to take over when this server is asked to leave
 # How long a fenced server stays: ZeroMQ drops what a worker has not read yet when the connection ends. A worker that
 # misses the refusal notices only by its link timeout that the run is elsewhere.
@@ -36,6 +38,7 @@ class Ending:
         self._phase: Phase | None = None
         self._exit_due = 0.0
         self._exited = False
+        self._uninformed: set[int] = set()  # shards that do not know yet that the run is over
         self._membership = membership
         self._pushes = pushes
         self._replication = replication
@@ -45,14 +48,31 @@ class Ending:
         """DRAINING, HANDING_OVER or FENCED; None while the server goes on."""
         return self._phase
 
-    def drain(self, reason: str, *, now: float) -> list[Effect]:
-        """The run is over: send STOP, and exit when the workers have left. Nothing if the server ends already."""
+    def drain(self, reason: str, *, shard: Shard, now: float) -> list[Effect]:
+        """
+        The run is over: send STOP, and exit when the workers have left, and the other shards know it.
+
+        Nothing if the server ends already.
+        """
         if self._phase is not None:
             return []
+        self._uninformed = set(range(2, shard.of + 1)) if shard.number == 1 else set()
         self._phase, self.reason, self._exit_due = Phase.DRAINING, reason, now + DRAIN_SECONDS
         self._pushes.gate.drop_all()
         stops = [Send(member.peer, Stop(reason=reason)) for member in self._membership.alive()]
         return [Note(f"the run is over: {reason}", kind="end"), *stops, *self._replication.end(reason)]
+
+    def reply(self, peer: PeerId, message: ToServer, *, now: float) -> list[Effect]:
+        """
+        The reply to a request that is too late: STOP.
+
+        Another shard has no reply before the workers have left: by then it has all their pushes.
+        """
+        if isinstance(message, RunRequest) and message.shard:
+            if not self._have_left(now=now):
+                return []
+            self._uninformed.discard(message.shard)
+        return [Send(peer, Stop(reason=self.reason, request=message.request))]
 
     def leave(self, *, now: float) -> list[Effect]:
         """This server is asked to leave: hand over, or exit at once. A second call changes nothing."""
@@ -88,7 +108,9 @@ class Ending:
         """Time has passed."""
         if self._exited or self._phase is None:
             return []
-        if now < self._exit_due and (self._phase is not Phase.DRAINING or self._membership.alive()):
+        if now < self._exit_due and (self._phase is not Phase.DRAINING or not self._have_left(now=now)):
+            return []
+        if self._uninformed and now < self._exit_due + INFORM_SECONDS:
             return []
         self._exited = True
         if self._phase is not Phase.HANDING_OVER:
@@ -101,6 +123,9 @@ class Ending:
         self._pushes.gate.drop_all()
         refusal = Refused(request=0, code="fenced", reason=why)
         return [Send(member.peer, refusal) for member in self._membership.alive()]
+
+    def _have_left(self, *, now: float) -> bool:
+        return now >= self._exit_due or not self._membership.alive()
 
 
 def is_fenced_by(message: ToServer, run: TrainingRun | None) -> TypeGuard[Hello | Fence]:

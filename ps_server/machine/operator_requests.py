@@ -1,5 +1,6 @@
 """
-The requests of people who watch and steer a run: STATUS_REQUEST, SUBSCRIBE, WATCH, ADJUST and CHECKPOINT_REQUEST.
+The requests of people who watch and steer a run: STATUS_REQUEST, SUBSCRIBE, WATCH, ADJUST and CHECKPOINT_REQUEST; and
+RUN_REQUEST, by which workers and other shards learn what was adjusted; and those of a standby.
 
 An adjustment is in the next checkpoint, at the standby, and in the log. ps_server/state/adjustments.py has the settings
 that a run lets change, and the effect of each.
@@ -7,15 +8,28 @@ that a run lets change, and the effect of each.
 
 from collections.abc import Callable
 
-from common.protocol.messages import Adjust, Adjusted, CheckpointRequest, StatusRequest, Subscribe, Watch
+from common.protocol.lineage import Lineage
+from common.protocol.messages import (
+    Adjust,
+    Adjusted,
+    CheckpointRequest,
+    Follow,
+    Followed,
+    RunReply,
+    RunRequest,
+    StatusRequest,
+    Subscribe,
+    Watch,
+)
 from common.protocol.status import Adjustment, Status
 from common.settings.adjustable import shown
 from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
 from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.membership import Membership, PeerId
 from ps_server.machine.push_pipeline import PushPipeline
-from ps_server.machine.replies import status_reply
+from ps_server.machine.replies import run_reply, status_reply
 from ps_server.machine.subscriptions import Subscriptions, Watchers
+from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
@@ -23,7 +37,7 @@ from ps_server.state.training_run import TrainingRun
 KEY_DIGITS = 8  # of an admin's key, in the history
 
 
-OperatorRequest = StatusRequest | Subscribe | Watch | Adjust | CheckpointRequest
+OperatorRequest = StatusRequest | RunRequest | Subscribe | Watch | Adjust | CheckpointRequest
 
 
 class OperatorRequests:
@@ -55,6 +69,8 @@ class OperatorRequests:
         match message:
             case StatusRequest():
                 return [status_reply(peer, message, run, self._status(now=now))]
+            case RunRequest():
+                return [Send(peer, run_reply(message, run))]
             case Subscribe():
                 return self._subscriptions.subscribe(peer, message, epoch=epoch, now=now)
             case Watch(worker_id=worker_id):
@@ -82,12 +98,44 @@ class OperatorRequests:
         effects: list[Effect] = [Send(peer, Adjusted(request=adjust.request, adjustments=adjustments))]
         if not adjustments:
             return effects
+        effects += [Note(_sentence(one), kind="adjustment") for one in adjustments]
+        return effects + self._changed(run, Adjusted(request=0, adjustments=adjustments), now=now)
+
+    def reply_to_standby(
+        self, run: TrainingRun, peer: PeerId, message: Follow | Followed, *, now: float
+    ) -> list[Effect]:
+        """The reply to FOLLOW, or to FOLLOWED. Raises Denied."""
+        if isinstance(message, Followed):
+            effects = self._replication.acknowledge(peer, message, run, now=now)
+            self._checkpoints.release(run.ledger, followed=self._replication.followed)
+            return effects
+        if not run.lineage.is_of(message.run_id):
+            held = f"the standby {message.address} holds run {message.run_id}"
+            raise Denied("other_run", f"this server has run {run.lineage.run_id}, and {held}")
+        effects = self._replication.follow(peer, message, run, now=now)
+        if run.standby != message.address:
+            run.standby = message.address
+            self._checkpoints.hurry()  # a restarted server asks the standby first whether it serves the run now
+        return effects
+
+    def follow(
+        self, first_shard: FirstShard, run: TrainingRun | None, lineage: Lineage, reply: RunReply, *, now: float
+    ) -> tuple[TrainingRun | None, list[Effect]]:
+        """The run with the settings of shard 1, which has sent this reply."""
+        rule = run.spec.consistency if run else None
+        run, effects = first_shard.follow(run, lineage, reply, now=now)
+        if run is None or not effects:
+            return run, effects
+        if run.spec.consistency != rule:
+            self._pushes.begin(run)
+        return run, effects + self._changed(run, reply, now=now)
+
+    def _changed(self, run: TrainingRun, message: Adjusted | RunReply, *, now: float) -> list[Effect]:
+        """The settings of the run have changed, as this message tells its standby."""
         if run.adjustments.checkpoint_seconds is not None:
             self._checkpoints.change_interval(run.adjustments.checkpoint_seconds, now=now)
         self._checkpoints.hurry()
-        effects += [Note(_sentence(one), kind="adjustment") for one in adjustments]
-        effects += self._replication.forward("", Adjusted(request=0, adjustments=adjustments), now=now)
-        return effects + self._pushes.settle_ready(now=now)
+        return [*self._replication.forward("", message, now=now), *self._pushes.settle_ready(now=now)]
 
 
 def _sentence(adjustment: Adjustment) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 from common.errors import CheckpointError
 from common.protocol import messages
 from common.protocol.lineage import Lineage
-from common.protocol.messages import ToServer
+from common.protocol.messages import ToServer, ToWorker
 from common.protocol.record import Record
 from common.protocol.status import Status
 from common.protocol.wire import Buffer
@@ -29,8 +29,9 @@ from ps_server.machine.operator_requests import OperatorRequest, OperatorRequest
 from ps_server.machine.phases import ACCEPTS, ANYBODY, Phase, Sender, check_sender
 from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.machine.refusals import Refusals
-from ps_server.machine.replies import renewed, status_of
+from ps_server.machine.replies import directions, renewed, status_of
 from ps_server.machine.worker_requests import WorkerRequests
+from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied
 from ps_server.state.soundness import Soundness
@@ -59,6 +60,7 @@ class ParameterServer:
     ) -> None:
         self.run = run
         self._undecided = Undecided(lineage, overrides)
+        self.first_shard = FirstShard(lineage.shard, overrides)
         self.membership = Membership(limits.lease_seconds, now=now)
         self.refusals = Refusals(self.membership)
         self.replication = Replication()
@@ -68,9 +70,8 @@ class ParameterServer:
         self.checkpoints.saved_settings = run.adjustments.version if run else 0
         soundness = Soundness()
         self._saving = Saving(self.checkpoints, self.replication, self.refusals, soundness)
-        self.pushes = PushPipeline(
-            run, self.membership, self.refusals, self.replication, soundness, receive_bytes=limits.receive_bytes
-        )
+        parts = self.membership, self.refusals, self.replication, soundness, self.first_shard
+        self.pushes = PushPipeline(run, *parts, receive_bytes=limits.receive_bytes)
         self._admission = Admission(self.membership, self.replication, self.pushes)
         self._requests = WorkerRequests(self.membership, self.pushes, self.replication, self.checkpoints, self._saving)
         self._operators = OperatorRequests(
@@ -115,37 +116,43 @@ class ParameterServer:
         legal = type(message) in ACCEPTS[self.phase]
         try:
             if not legal and self.phase is Phase.DRAINING:
-                return [Send(peer, messages.Stop(reason=self.ending.reason, request=message.request))]
+                return self.ending.reply(peer, message, now=now)
             check_sender(message, sender, is_member=member is not None)
             if isinstance(message, messages.Fence) and self.phase is Phase.EMPTY:
                 refusal = self.refusals.refuse(peer, "fenced", "no run is begun here", message.request, now=now)
                 return [*refusal, *self.ending.give_way(message, now=now)]
+            self.first_shard.check(message, self.run)
             if is_fenced_by(message, self.run):
-                later = "the run is served in a later epoch"
-                refusal = self.refusals.refuse(peer, "fenced", later, message.request, now=now)
+                why = "the run is served in a later epoch"
+                refusal = self.refusals.refuse(peer, "fenced", why, message.request, now=now)
                 address = message.address if isinstance(message, messages.Fence) else ""
                 return [*refusal, *self.fence(address, epoch=message.latest_epoch, now=now)]
             if not legal and self.phase is Phase.HANDING_OVER:
                 return []  # the worker sends it again, to the standby
-            if not legal and self.phase is Phase.FENCED:
-                raise Denied("fenced", self.ending.fenced)
             if not legal:
-                raise Denied("no_weights", "the run has no weights yet; send SEED first")
+                why = "the run has no weights yet; send SEED first"
+                raise Denied("fenced", self.ending.fenced) if self.ending.fenced else Denied("no_weights", why)
             effects = self._reply(peer, member, message, vector, sender.key, now)
             effects += self._keep_time(now=now)
         except Denied as denied:
             return self.refusals.refuse(peer, denied.code, str(denied), message.request, now=now)
         return effects + self._end_if_over(now=now)
 
+    def receive_from_first_shard(self, message: ToWorker, *, now: float) -> list[Effect]:
+        """A message of shard 1, or of its standby, to this other shard."""
+        if isinstance(message, messages.RunReply) and self.ending.phase is None:
+            self.run, effects = self._operators.follow(self.first_shard, self.run, self.lineage, message, now=now)
+            return effects
+        return self._end(message.reason, now=now) if isinstance(message, messages.Stop) else []
+
     def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
         """A peer has sent bytes that are no message."""
-        if self.refusals.seconds_left(peer, now=now) > 0:
-            return []
-        return self.refusals.refuse(peer, "bad_message", reason, request=0, now=now)
+        is_ignored = self.refusals.seconds_left(peer, now=now) > 0
+        return [] if is_ignored else self.refusals.refuse(peer, "bad_message", reason, request=0, now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
         """Time has passed. To be called at least once a second."""
-        effects: list[Effect] = []
+        effects = self.first_shard.ask()
         for member in self.membership.expire(now=now):
             why = f"has been silent for {now - member.last_heard:.1f} s and is gone"
             effects.append(Note(f"{member.worker_id} {why}", warning=True, worker_id=member.worker_id))
@@ -222,33 +229,22 @@ class ParameterServer:
                 return [Send(peer, messages.Leading(request=message.request, run_id=run_id, epoch=self.epoch))]
             case messages.StopRequest():
                 return [Send(peer, messages.Stopping(request=message.request)), *self._end(message.reason, now=now)]
+            case messages.Goodbye() if member is None:
+                return [Send(peer, messages.Farewell(request=message.request))]
         assert self.run is not None, "the other requests are for a run, which HELLO decides"
-        match message:
-            case messages.Follow():
-                return self._follow(self.run, peer, message, now=now)
-            case messages.Followed():
-                effects = self.replication.acknowledge(peer, message, self.run, now=now)
-                self.checkpoints.release(self.run.ledger, followed=self.replication.followed)
-                return effects
+        if isinstance(message, messages.Follow | messages.Followed):
+            return self._operators.reply_to_standby(self.run, peer, message, now=now)
         assert member is not None, "FROM_ANYBODY lists the requests of peers that are no members"
         return self._requests.reply(self.run, member, message, vector, now=now)
 
     def _hello(self, peer: PeerId, hello: messages.Hello, *, key: str, now: float) -> list[Effect]:
+        if self.first_shard.is_followed and not hello.first_shard:
+            return [Send(peer, directions(hello, self.lineage, lease_seconds=self.membership.lease_seconds))]
         run = self._undecided.run_for(hello, self.run, now=now)
         if run is not self.run:
             self.run = run
             self.pushes.begin(run)
         return self._admission.join(run, peer, hello, key=key, now=now)
-
-    def _follow(self, run: TrainingRun, peer: PeerId, follow: messages.Follow, *, now: float) -> list[Effect]:
-        if not run.lineage.is_of(follow.run_id):
-            held = f"the standby {follow.address} holds run {follow.run_id}"
-            raise Denied("other_run", f"this server has run {run.lineage.run_id}, and {held}")
-        effects = self.replication.follow(peer, follow, run, now=now)
-        if run.standby != follow.address:
-            run.standby = follow.address
-            self.checkpoints.hurry()  # a restarted server asks the standby first whether it serves the run now
-        return effects
 
     def status(self, *, now: float) -> Status:
         """The state of the run; an immutable value that any thread may have."""
@@ -256,6 +252,7 @@ class ParameterServer:
             self.run,
             self.membership.all(),
             phase=self.phase.value,
+            shard=self.lineage.shard,
             run_id=self.lineage.run_id,
             epoch=self.epoch,
             ending=self.ending.reason,
@@ -270,8 +267,6 @@ class ParameterServer:
             now=now,
         )
 
-    # -- the end ------------------------------------------------------------------------------------------------------
-
     def _keep_time(self, *, now: float) -> list[Effect]:
         """Minutes count while the weights have a worker and nobody holds the run; a note after long without any."""
         is_held = self.run is not None and self.run.adjustments.stands_still
@@ -282,12 +277,12 @@ class ParameterServer:
         return [Note(ALONE, warning=True)] if waits else []
 
     def _end_if_over(self, *, now: float) -> list[Effect]:
-        reason = self.run.end_reason(now=now) if self.run else ""
+        reason = self.run.end_reason(now=now) if self.run and not self.first_shard.is_followed else ""
         return self._end(reason, now=now) if reason else []
 
     def _end(self, reason: str, *, now: float) -> list[Effect]:
         """The run is over: send STOP, save, and exit when the workers have left."""
-        ends = self.ending.drain(reason, now=now)
+        ends = self.ending.drain(reason, shard=self.lineage.shard, now=now)
         return [*ends, *self.save(now=now)] if ends else []
 
     def leave(self, *, now: float) -> list[Effect]:

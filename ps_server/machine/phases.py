@@ -36,8 +36,10 @@ ACCEPTS: dict[Phase, set[type[ToServer]]] = {
     Phase.FENCED: {messages.StatusRequest},
 }
 
-# Requests that need no HELLO: those of admins and standbys, and reading the weights.
-FROM_ANYBODY: set[type[ToServer]] = {messages.Hello, messages.Pull, messages.Adjust, *_ADMIN, *_STANDBY}
+# Requests that need no HELLO: those of admins, standbys and other shards, reading the weights, and GOODBYE.
+FROM_ANYBODY: set[type[ToServer]] = {
+    messages.Hello, messages.Pull, messages.RunRequest, messages.Goodbye, messages.Adjust, *_ADMIN, *_STANDBY
+}  # fmt: skip
 
 # Requests that need an admin's key, where keys are asked for.
 ADMINS_ONLY: set[type[ToServer]] = {

@@ -20,6 +20,7 @@ from ps_server.machine.flow_control import PushBudget
 from ps_server.machine.membership import Member, Membership, PeerId
 from ps_server.machine.refusals import Refusals
 from ps_server.machine.replies import newest
+from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied, codec_for_weights
 from ps_server.state.soundness import Soundness
@@ -36,6 +37,7 @@ class PushPipeline:
         refusals: Refusals,
         replication: Replication,
         soundness: Soundness,
+        first_shard: FirstShard,
         *,
         receive_bytes: int,
     ) -> None:
@@ -46,6 +48,7 @@ class PushPipeline:
         self._refusals = refusals
         self._replication = replication
         self._soundness = soundness
+        self._first_shard = first_shard
         self.begin(run)
 
     def begin(self, run: TrainingRun | None) -> None:
@@ -117,6 +120,8 @@ class PushPipeline:
         effects: list[Effect] = []
         run = self._run
         if run is None or run.store is None or run.adjustments.holds_pushes:
+            return effects
+        if self._first_shard.holds(run, now=now):
             return effects
         while together := self.gate.next(self._membership, epoch=run.epoch, version=run.store.version):
             effects += self._settle(run, together, now=now)

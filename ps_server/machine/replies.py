@@ -11,6 +11,7 @@ import msgspec
 from common.protocol import messages
 from common.protocol.codecs import CODEC_NAMES
 from common.protocol.deltas import DELTA, WHOLE
+from common.protocol.lineage import Lineage
 from common.protocol.messages import (
     Alive,
     Heartbeat,
@@ -19,6 +20,9 @@ from common.protocol.messages import (
     Pull,
     Push,
     Report,
+    RunReply,
+    RunRequest,
+    RunState,
     Settlement,
     Weights,
     Welcome,
@@ -27,7 +31,7 @@ from common.protocol.record import Account
 from common.protocol.status import Status, WorkerStatus
 from ps_server.machine.effects import Reported, Send
 from ps_server.machine.membership import Member, PeerId
-from ps_server.state.guards import codec_for_weights
+from ps_server.state.guards import Denied, codec_for_weights
 from ps_server.state.training_run import TrainingRun
 from ps_server.state.weight_store import Snapshot, WeightStore
 
@@ -56,6 +60,39 @@ def welcome(hello: Hello, run: TrainingRun, account: Account, *, lease_seconds: 
         first_shard=run.first_shard,
         drained=run.adjustments.drained,
     )
+
+
+def directions(hello: Hello, lineage: Lineage, *, lease_seconds: float) -> Welcome:
+    """The reply of a shard after the first to a worker that has not joined shard 1: the addresses, and no admission."""
+    counts = ("incarnation", "number", "version", "global_steps", "settled_through", "reported_through")
+    nothing: dict[str, Any] = dict.fromkeys(counts, 0)
+    return Welcome(
+        request=hello.request,
+        protocol=messages.PROTOCOL_VERSION,
+        run_id=lineage.run_id,
+        epoch=lineage.epoch,
+        epoch_proof=lineage.proof,
+        **nothing,
+        run={},
+        schema=(),
+        lease_seconds=lease_seconds,
+        codecs=CODEC_NAMES,
+        shard=lineage.shard,
+    )
+
+
+def run_reply(request: RunRequest, run: TrainingRun | None) -> RunReply:
+    """The reply to RUN_REQUEST of a worker, or of another shard. Raises Denied."""
+    if run is None:
+        raise Denied("no_weights", "there is no run yet: no worker has joined")
+    made, state = run.adjustments.record(), None
+    if request.shard:
+        steps = run.progress.global_steps
+        state = RunState(
+            shard=run.shard, first_shard=run.first_shard, epoch=run.epoch, global_steps=steps, adjustments=made
+        )
+    spec, number = run.spec.to_dict(), request.request
+    return RunReply(request=number, settings_version=made.version, run=spec, drained=made.drained, state=state)
 
 
 def alive(
@@ -143,8 +180,7 @@ def status_of(run: TrainingRun | None, members: list[Member], *, now: float, **f
     return Status(
         workers_alive=sum(member.alive for member in members),
         workers=_workers(members, now=now),
-        **(_run_fields(run, now=now) if run else {}),
-        **fields,
+        **(fields | (_run_fields(run, now=now) if run else {})),
     )
 
 

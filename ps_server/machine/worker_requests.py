@@ -1,5 +1,5 @@
 """
-The requests of the members of a run: SEED, PUSH, CREDIT_REQUEST, HEARTBEAT, REPORT, FRAME, RUN_REQUEST and GOODBYE.
+The requests of the members of a run: SEED, PUSH, CREDIT_REQUEST, HEARTBEAT, REPORT, FRAME and GOODBYE.
 
 parameter_server.py has admitted the member and found the request legal. Pushes go on to push_pipeline.py.
 """
@@ -15,8 +15,6 @@ from common.protocol.messages import (
     Noted,
     Push,
     Report,
-    RunReply,
-    RunRequest,
     Seed,
     Seeded,
 )
@@ -31,7 +29,7 @@ from ps_server.replication.replication import Replication
 from ps_server.state.guards import Denied, seed_of
 from ps_server.state.training_run import TrainingRun
 
-WorkerRequest = Seed | Push | CreditRequest | Heartbeat | Report | Frame | RunRequest | Goodbye
+WorkerRequest = Seed | Push | CreditRequest | Heartbeat | Report | Frame | Goodbye
 
 
 class WorkerRequests:
@@ -70,11 +68,6 @@ class WorkerRequests:
                 return self._report(run, member, request, now=now)
             case Frame():
                 return forwarded(member, request, now=now)
-            case RunRequest():
-                made = run.adjustments
-                number, spec = request.request, run.spec.to_dict()
-                reply = RunReply(request=number, settings_version=made.version, run=spec, drained=made.drained)
-                return [Send(member.peer, reply)]
             case Goodbye(reason=reason):
                 self._membership.leave(member)
                 why = f": {reason}" if reason else ""

@@ -33,6 +33,8 @@ class Repetition:
                 run.join(worker, message)
             case messages.Adjusted():
                 run.repeat_adjustments(message.adjustments)
+            case messages.RunReply(state=messages.RunState() as state):
+                run.take_over(message, state, now=now)
             case messages.Report():
                 is_first = self._first_reporter.is_first(run.ledger.accounts[worker].number, now=now)
                 if (reported := count_report(run, worker, message, is_first=is_first, now=now)) is not None:

@@ -24,6 +24,7 @@ from common.protocol.messages import (
     Push,
     Refused,
     Report,
+    RunReply,
     Stop,
     Update,
 )  # fmt: skip
@@ -144,7 +145,7 @@ class Replication:
     def forward(
         self,
         worker_id: str,
-        message: Opened | Push | Report | Adjusted | HandedOver,
+        message: Opened | Push | Report | Adjusted | RunReply | HandedOver,
         vector: Sequence[Buffer] = (),
         *,
         together: bool = False,

@@ -36,9 +36,9 @@ class Standby:
     """
     Follows one primary. After the takeover `server` is the server of the run; None before.
 
-    `primary` is the HOST:PORT of the primary, `address` that of the standby, set before the first tick. `draw` is a
-    random number for the epoch in which the standby would serve. `takeover_seconds` is how long the primary has to be
-    silent. A standby that is restarted after its takeover gets the `server` of the run from the start.
+    `primary` and `address`, set before the first tick, are HOST:PORT of both. `draw` is a random number for the epoch
+    in which the standby would serve. `takeover_seconds` is how long the primary has to be silent. A standby that is
+    restarted after its takeover gets the `server` of the run from the start.
     """
 
     def __init__(
@@ -161,7 +161,9 @@ class Standby:
         self._last_request += 1
         if not self._has_state:
             held = self.run.lineage.run_id if self.run is not None else ""
-            return [SendToPrimary(messages.Follow(request=self._follow, address=self.address, run_id=held))]
+            return [
+                SendToPrimary(self.primary, messages.Follow(request=self._follow, address=self.address, run_id=held))
+            ]
         # A reply to an older one would not count, and while the primary is dead there is none.
         self._beats = {beat: sent for beat, sent in self._beats.items() if now - sent < LEASE_SECONDS}
         self._beats[self._last_request] = now
@@ -215,7 +217,7 @@ class Standby:
         return [self._acknowledge(), *self._repetition.apply(self.run, update, vector, now=now)]
 
     def _acknowledge(self, *, request: int = 0) -> SendToPrimary:
-        return SendToPrimary(messages.Followed(request=request, follow=self._follow, number=self._number))
+        return SendToPrimary(self.primary, messages.Followed(request=request, follow=self._follow, number=self._number))
 
     def _begin_anew(self, *, now: float) -> None:
         """Request another state. The run is kept: it may be all that is left when the primary dies."""
@@ -277,14 +279,11 @@ class Standby:
             return []
         self._due = now + FENCE_SECONDS
         self._last_request += 1
+        number, lineage, where = self._last_request, server.lineage, self.address
         fence = messages.Fence(
-            request=self._last_request,
-            run_id=server.lineage.run_id,
-            latest_epoch=server.epoch,
-            epoch_proof=server.lineage.proof,
-            address=self.address,
+            request=number, run_id=lineage.run_id, latest_epoch=lineage.epoch, epoch_proof=lineage.proof, address=where
         )
-        return [SendToPrimary(fence)]
+        return [SendToPrimary(self.primary, fence)]
 
     def _receive_from_replaced(self, server: ParameterServer, message: ToWorker, *, now: float) -> list[Effect]:
         """The old primary lives. If it was restarted after the takeover, its epoch is later, and this server stops."""

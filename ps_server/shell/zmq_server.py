@@ -1,6 +1,6 @@
 """
 The shell of the server: one ROUTER socket, one thread. It receives and decodes messages, passes them to the machine,
-and carries out the effects. At a standby it also receives from the primary (primary_link.py).
+and carries out the effects. A standby and a shard also talk to another server (server_link.py).
 
 The machine decides everything. No peer can block this loop: send_queue.py keeps the replies that a peer does not read.
 """
@@ -31,6 +31,7 @@ from ps_server.machine.effects import (
     Reported,
     SaveCheckpoint,
     Send,
+    SendToFirstShard,
     SendToPrimary,
 )
 from ps_server.machine.flow_control import RECEIVE_BYTES
@@ -43,9 +44,9 @@ from ps_server.shell.checkpoint_writer import CheckpointWriter, Written
 from ps_server.shell.connections import Connections
 from ps_server.shell.mapped_segments import MappedSegments
 from ps_server.shell.noted_lines import NotedLines
-from ps_server.shell.primary_link import PrimaryLink
 from ps_server.shell.router_socket import router
 from ps_server.shell.send_queue import SendQueue
+from ps_server.shell.server_link import ServerLink
 
 TICK_SECONDS = 0.25
 AWAY_SECONDS = 0.5  # a tick later than this: messages of workers may have waited meanwhile
@@ -69,12 +70,11 @@ class ZmqServer:
         port: int,
         receive_bytes: int = RECEIVE_BYTES,
         access_control: AccessControl | None = None,
-        primary_keys: ClientKeys | None = None,
+        server_keys: ClientKeys | None = None,
     ) -> None:
         """
-        Binds at once; port 0 takes a free one. Without `access_control` every peer may connect.
-
-        `primary_keys` connect a standby to a locked primary. Raises SettingsError when the address cannot be bound.
+        Binds at once; port 0 takes a free one. Without `access_control` every peer may connect. `server_keys` connect
+        this server to other locked ones. Raises SettingsError when the address cannot be bound.
         """
         self._server = server
         self._writer = writer
@@ -92,10 +92,8 @@ class ZmqServer:
         self.host, self.port = self._bind(host, port)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
-        self._primary: PrimaryLink | None = None
-        if isinstance(server, Standby):
-            self._primary = PrimaryLink(self._context, server.primary, primary_keys)
-            self._poller.register(self._primary.socket, zmq.POLLIN)
+        self._primary = ServerLink(self._context, self._poller, server_keys, flag="--standby-of")
+        self._first_shard = ServerLink(self._context, self._poller, server_keys, flag="--shards")
 
     @property
     def served(self) -> ParameterServer | None:
@@ -121,7 +119,7 @@ class ZmqServer:
             due = min(next_tick, self._replies.next_due() or next_tick, self._connections.next_look)
             wait = max(0.0, due - time.monotonic())
             if self._poller.poll(int(wait * 1000) + 1):
-                self._receive_from_primary()
+                self._receive_from_servers()
                 for frames in self._received():
                     self._handle(frames)
             else:
@@ -196,10 +194,13 @@ class ZmqServer:
             self._connections.delivered(frames, now=time.monotonic())
             yield frames
 
-    def _receive_from_primary(self) -> None:
-        if self._primary is not None and isinstance(self._server, Standby):
-            for message, vector in self._primary.received():
-                self._do(self._server.receive_from_primary(message, vector, now=time.monotonic()))
+    def _receive_from_servers(self) -> None:
+        for message, vector in self._primary.received():
+            assert isinstance(self._server, Standby)
+            self._do(self._server.receive_from_primary(message, vector, now=time.monotonic()))
+        for message, _ in self._first_shard.received():
+            assert self.served is not None, "a standby follows its primary alone"
+            self._do(self.served.receive_from_first_shard(message, now=time.monotonic()))
 
     def _handle(self, frames: list[zmq.Frame]) -> None:
         peer = frames[0].bytes
@@ -239,8 +240,9 @@ class ZmqServer:
                 case Send():
                     self._send(effect)
                 case SendToPrimary():
-                    assert self._primary is not None, "a standby has a primary"
-                    self._primary.send(effect.message)
+                    self._primary.send(effect.message, to=effect.to)
+                case SendToFirstShard():
+                    self._first_shard.send(effect.message, to=effect.to)
                 case SaveCheckpoint():
                     self._writer.write(effect)
                 case Recall():

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from common.errors import SettingsError
-from common.protocol.record import MOST_ADJUSTMENTS, AdjustmentsRecord
+from common.protocol.messages import MOST_ADJUSTMENTS, AdjustmentsRecord
 from common.protocol.status import AdjustedValue, Adjustment
 from common.settings import adjustable
 from common.settings.run_settings import with_settings
@@ -77,11 +77,11 @@ class Adjustments:
         )
 
     def restore(self, kept: AdjustmentsRecord) -> None:
-        """Back to what a checkpoint kept."""
+        """Back to what a checkpoint kept, or on to what shard 1 has."""
         self.version, self.paused, self.drained = kept.version, kept.paused, kept.drained
         self.checkpoint_seconds = kept.checkpoint_seconds
         self.settings = set(kept.settings)
-        self._history.extend(kept.history)
+        self._history = deque(kept.history, maxlen=MOST_ADJUSTMENTS)
 
 
 def adjustments_for(

@@ -3,6 +3,7 @@ Guards: the checks that a vector passes before it may touch the weights. Denied 
 machine.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -12,25 +13,29 @@ from common.errors import PsRlError, SchemaMismatch, UnknownCodec, WireError
 from common.protocol.codecs import codec_named
 from common.protocol.deltas import DELTA
 from common.protocol.messages import Push, Seed
+from common.protocol.norms import ABSURD_NORM, ABSURD_STATISTIC, norm_of
 from common.protocol.shards import Shard
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
 
-# A norm of weights or their gradient that no sane training produces; float32 squares overflow not far above it.
-ABSURD_NORM = 1e12
-# A sum of observations or rewards, or of their squares, that leaves float32 no room to add up a run of such pushes.
-ABSURD_STATISTIC = 1e30
-
 
 def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tuple[Tensor, float]:
-    """The gradient [P] of a push and the Euclidean norm of its part for weights. Raises Denied."""
+    """
+    The gradient [P] of a push and the Euclidean norm of its part for weights, or of the whole that it is a range of.
+
+    Raises Denied, at all shards when one of them would.
+    """
     if message.schema_hash != schema.hash:
         raise Denied(
             "schema_mismatch",
             f"the push is for schema {message.schema_hash[:8]}, this run's is {schema.hash[:8]}; "
             "is the worker training the environment and network of this run?",
         )
-    return _sound(message.codec, vector, schema, "gradient")
+    gradient, norm = _sound(message.codec, vector, schema, "gradient")
+    if not message.norm <= ABSURD_NORM:
+        code = "not_finite" if math.isnan(message.norm) else "absurd_norm"
+        raise Denied(code, f"the gradient is refused in the range of another shard; its norm is {message.norm:g}")
+    return gradient, max(norm, message.norm)
 
 
 def seed_of(message: Seed, vector: Sequence[Buffer], shard: Shard) -> tuple[Schema, Tensor]:
@@ -60,14 +65,13 @@ def _sound(codec: str, buffers: Sequence[Buffer], schema: Schema, what: str) -> 
         raise Denied("unknown_codec", str(error)) from error
     except WireError as error:
         raise Denied("wrong_size", str(error)) from error
-    norm = float(torch.linalg.vector_norm(vector[: schema.weights]))
-    greatest = float(vector[schema.weights :].abs().max()) if schema.statistics else 0.0
-    if norm <= ABSURD_NORM and greatest <= ABSURD_STATISTIC:  # NaN is neither
+    norm = norm_of(vector, schema.weights)
+    if norm <= ABSURD_NORM:  # NaN is not
         return vector, norm
     for name, tensor in schema.views(vector).items():
         if not bool(torch.isfinite(tensor).all()):
             raise Denied("not_finite", f"the {what} of tensor {name!r} holds NaN or Inf")
-    if norm <= ABSURD_NORM:
+    if norm_of(vector[: schema.weights], schema.weights) <= ABSURD_NORM:
         reason = f"a sum in its statistics is above {ABSURD_STATISTIC:g}"
         raise Denied("absurd_norm", f"{reason}: observations or rewards are too large; scale them in the environment")
     raise Denied("absurd_norm", f"the {what} has a norm of more than {ABSURD_NORM:g}")

@@ -38,6 +38,8 @@ def record_for(records: Sequence[Record], shard: Shard, ledger: dict[str, Accoun
     return msgspec.structs.replace(
         furthest,
         lineage=_lineage_of(records[0].lineage, shard),
+        run=records[0].run,  # shard 1 decides the settings
+        adjustments=records[0].adjustments,
         version=max(record.version for record in records),
         target_version=max(record.target_version for record in records),
         # The best checkpoint of the old shard is of other ranges.

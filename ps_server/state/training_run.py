@@ -7,11 +7,12 @@ This file decides what a push does. It knows nothing of connections and messages
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
 from torch import Tensor
 
 from common.errors import CheckpointError
 from common.protocol.lineage import Lineage
-from common.protocol.messages import Opened, Push, Report, Settlement, Verdict
+from common.protocol.messages import Opened, Push, Report, RunReply, RunState, Settlement, Verdict
 from common.protocol.record import WEIGHTS, Account, Record
 from common.protocol.shards import Shard
 from common.protocol.status import Adjustment
@@ -43,9 +44,8 @@ class TrainingRun:
     def __init__(self, spec: RunSpec, lineage: Lineage) -> None:
         self.spec = spec
         self.lineage = lineage
-        # The run id that shard 1 had first: which shards belong together. Others learn it from the first worker.
+        # The run id that shard 1 had first: which shards belong together. The others learn it from shard 1.
         self.first_shard = lineage.first_run_id if lineage.shard.number == 1 else ""
-        self.may_be_replaced = False  # a worker proposed the run before it knew that of shard 1
         self.ledger = Ledger(PUSH_WINDOW)
         self.progress = Progress()
         self.adjustments = Adjustments()
@@ -114,7 +114,6 @@ class TrainingRun:
 
     def seed(self, schema: Schema, weights: Tensor) -> None:
         """Begin with these weights [P]."""
-        self.may_be_replaced = False
         optimizer = optimizer_for(self.spec.optimizer, schema.weights)
         self.store = WeightStore(schema, weights, optimizer, has_target=self._target_interval > 0)
 
@@ -242,9 +241,27 @@ class TrainingRun:
         for adjustment in adjustments:
             self.spec = self.adjustments.apply(adjustment, self.spec)
 
+    def take_over(self, reply: RunReply, state: RunState, *, now: float) -> bool:
+        """Take over the settings of shard 1 with all that was adjusted there; whether that changes anything."""
+        before = self.first_shard, self.spec, self.adjustments.record()
+        had_target = self._target_interval > 0
+        self.first_shard = state.first_shard
+        self.spec = run_from_dict(reply.run, source="shard 1")
+        self.adjustments.restore(state.adjustments)
+        if self.spec != before[1]:
+            self.progress.minutes_to_target = None  # the target may be another
+            self.progress.judge(self.spec.budget, now=now)
+        changed = self.spec.optimizer != before[1].optimizer or had_target != (self._target_interval > 0)
+        if self.store is not None and changed:
+            kept = self.store
+            self.seed(kept.schema, kept.flat)
+            self.weights.restore(kept.vectors(), version=kept.version, target_version=kept.target_version)
+        return (self.first_shard, self.spec, self.adjustments.record()) != before
+
     def end_reason(self, *, now: float) -> str:
-        """Why the run is over; "" while it is not."""
-        return self.progress.end_of(self.spec.budget, now=now)
+        """Why the run is over by the counts of this server; "" while it is not. Minutes are those of shard 1 alone."""
+        budget = self.spec.budget
+        return self.progress.end_of(budget if self.shard.number == 1 else replace(budget, max_minutes=0), now=now)
 
     def _settlement(self, worker_id: str, push: Push, judged: Sound | Unsound | None) -> Settlement:
         """The settlement of a push; `judged` is None for a duplicate."""

@@ -6,15 +6,18 @@ All new shards read the same files, which stay as they are.
 """
 
 import logging
+import tempfile
 from pathlib import Path
 
-from common.errors import SchemaMismatch, SettingsError
+from common.errors import CheckpointError, SchemaMismatch, SettingsError
 from common.protocol.shards import WHOLE, Shard
 from common.run_folder.checkpoint_file import write_checkpoint
 from common.run_folder.checkpoint_folder import newest_first
 from common.run_folder.folder_lock import check_unlocked
-from common.run_folder.paths import SHARD_NAME, checkpoint_name, shard_folder
+from common.run_folder.paths import CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, checkpoint_name, shard_folder
 from common.run_folder.shard_folders import joined, newest_set, newest_step, read_newest
+from common.run_folder.stored_run import fetch_sound, newest_set_in
+from common.run_folder.stored_run import newest_first as newest_in_store
 from ps_server.state.joining import cut, joined_ledgers, record_for
 from ps_server.storage.run_storage import RunStorage
 
@@ -38,6 +41,29 @@ def folder_of_shard(given: Path, place: Shard | None) -> Path:
             f"the folder of the whole run, {given.parent}"
         )
     return given
+
+
+def check_no_others(folder: Path, store: str | None) -> None:
+    """
+    Raises SettingsError when a new run would lie beside one that has another number of shards: whoever takes the newest
+    of all checkpoints there would mix them up. `folder` is that of the server, `store` the URL for all of the run.
+    """
+    own = SHARD_NAME.fullmatch(folder.resolve().name)
+    run_folder = folder.resolve().parent if own else folder
+    of = int(own[2]) if own else 1
+    for beside in (run_folder, *run_folder.glob(SHARD_FOLDERS)):
+        if _shards_named(beside.name) != of and newest_step(beside) >= 0:
+            how = f"take another folder, or continue that run: --resume {run_folder}"
+            raise SettingsError(f"{run_folder}: holds the checkpoints of a run, in {beside.name}; {how}")
+    stored = newest_set_in(store, flag="--checkpoint-dir") if store else []
+    if stored and _shards_named(stored[0]) != of:
+        raise SettingsError(f"{store}: holds a run; take another place, or --resume {store}")
+
+
+def _shards_named(folder: str) -> int:
+    """The number of shards in the name of a folder; 1 where it is not that of a shard."""
+    match = SHARD_NAME.fullmatch(folder)
+    return int(match[2]) if match else 1
 
 
 def join_old_shards(given: Path, storage: RunStorage, place: Shard | None) -> None:
@@ -73,6 +99,21 @@ def join_old_shards(given: Path, storage: RunStorage, place: Shard | None) -> No
     path = storage.checkpoints / checkpoint_name(record.progress.global_steps)
     write_checkpoint(path, cut(vectors, schema), record)
     log.info("%s begins with elements %d to %d of %s", path, schema.first, schema.range.stop - 1, given)
+
+
+def join_stored_shards(url: str, storage: RunStorage, place: Shard | None) -> None:
+    """As `join_old_shards`, of a run in an object store. Raises CheckpointError, StoreError or SettingsError."""
+    shard, old = place or WHOLE, newest_set_in(url, flag="--resume")
+    if not old and not newest_first(storage.checkpoints):
+        raise CheckpointError(f"--resume {url}: there is no run")
+    if not old or shard_folder(Path(), shard.number, shard.of).name in old:
+        return
+    with tempfile.TemporaryDirectory() as name:
+        for folder in old:
+            checkpoints = Path(name, folder, CHECKPOINTS)
+            checkpoints.mkdir(parents=True)
+            fetch_sound(f"{url.rstrip('/')}/{folder}".rstrip("/"), checkpoints, flag="--resume", order=newest_in_store)
+        join_old_shards(Path(name), storage, place)
 
 
 def _report(folders: list[Path], steps: list[int], lacking: list[int]) -> None:

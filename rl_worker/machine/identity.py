@@ -32,14 +32,15 @@ class Identity:
         proposed_run: dict[str, Any],
         host: str,
         environments: int,
+        shard: Shard | None = None,
         first_shard: Welcome | None = None,
         code: Mapping[str, Code] | None = None,
     ) -> None:
         """
         `secret` is a random text that no other process knows; `overrides` are the settings, flat, that this worker's
-        user has set; `proposed_run` is the whole run, for a server that has none yet; `first_shard` is the
-        WELCOME of shard 1, in HELLO to the others. `code` is that of the modules of the run's own parts, when they are
-        known.
+        user has set; `proposed_run` is the whole run, for a server that has none yet; `shard` is which shard the server
+        is, if that is known; `first_shard` is the WELCOME of shard 1, in HELLO to the others. `code` is that of the
+        modules of the run's own parts, when they are known.
         """
         self._constant_fields: dict[str, Any] = {
             "worker_id": worker_id,
@@ -58,7 +59,7 @@ class Identity:
         self._incarnation = 0
         self._latest_epoch = 0
         self._epoch_proof = ""
-        self._shard: Shard | None = None  # of the newest WELCOME
+        self._shard = shard  # then that of the newest WELCOME
 
     def hello(self, *, request: int, oldest: int) -> Hello:
         """The HELLO of this moment. `oldest` is the lowest sequence that may still be sent."""
@@ -86,7 +87,11 @@ class Identity:
             return f"{why}; start this worker anew"
         before, after = self._shard, welcome.shard
         if before is not None and (before.number, before.of) != (after.number, after.of):
-            return f"the server came back as {after} of the run, and was {before}; start this worker anew"
+            if self._run_id:
+                return f"the server came back as {after} of the run, and was {before}; start this worker anew"
+            address = before.addresses[before.number - 1]
+            why = f"{address}, which shard 1 names as {before}, is {after}"
+            return f"the server at {why}: all servers of a run take the same --shards, in the same order"
         difference = schema.difference(Schema(welcome.schema)) if schema is not None and welcome.schema else ""
         return f"the run trains another network: {difference}" if difference else ""
 

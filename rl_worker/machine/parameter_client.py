@@ -88,12 +88,11 @@ class ParameterClient:
         steps: int,
         now: float,
         weight_codec: str | Base | None = None,
+        norm: float = 0.0,
     ) -> Call:
         """
-        Send a gradient in `codec`; the reply is Settled.
-
-        With `weight_codec`, as in `pull`, the reply is Weights if there are newer ones than the gradient was computed
-        on, and else NotModified. The gradient must not change any more: it may be sent again after the reply.
+        Send a gradient in `codec`, which must not change any more: it may be sent again. The reply is Settled; with
+        `weight_codec`, as in `pull`, Weights if there are newer ones, else NotModified. `norm`: of the whole gradient.
         """
         assert self._schema is not None, "a push comes after `seed`, which names the schema"
         push = messages.Push(
@@ -107,6 +106,7 @@ class ParameterClient:
             weight_codec=DELTA if isinstance(weight_codec, Base) else weight_codec,
             have_epoch=epoch,
             have_version=computed_on,
+            norm=norm,
         )
         return self._request(push, weight_codec, vector=vector, now=now)
 

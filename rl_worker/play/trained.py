@@ -22,7 +22,7 @@ from common.run_folder.checkpoint_file import MOST_FILE_BYTES, read_checkpoint, 
 from common.run_folder.checkpoint_folder import best_first, first_sound
 from common.run_folder.paths import check_whole_run
 from common.run_folder.shard_folders import Checkpoint, joined, newest_set, read_best
-from common.run_folder.stored_run import fetch_sound, shards_in
+from common.run_folder.stored_run import fetch_sound, newest_set_in
 from common.settings.regular_file import opened
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
@@ -98,7 +98,7 @@ def trained_in_store(url: str) -> Trained:
     """The weights of the best checkpoint in an object store, or of its newest sound one; of all shards."""
     flag = "--checkpoint"
     with tempfile.TemporaryDirectory() as folder:
-        if shards := shards_in(url, flag=flag):
+        if len(shards := newest_set_in(url, flag=flag)) > 1:
             places = [Path(folder, shard) for shard in shards]
             for place in places:
                 place.mkdir()
@@ -150,9 +150,7 @@ def trained_at(server: str, keys: ClientKeys | None) -> Trained:
     if not status.schema:
         raise SettingsError(f"--server {server}: its run has no weights yet; try again when a worker has joined")
     shard, schema = status.status.shard, Schema(status.schema)
-    servers = {number: address.split(",")[0] for number, address in enumerate(shard.addresses, 1)} | {
-        shard.number: server
-    }
+    servers = dict(enumerate(shard.addresses, 1)) | {shard.number: server}
     pulled = [_pulled(servers[number], schema.of_shard(number, shard.of), keys) for number in range(1, shard.of + 1)]
     weights, version, steps = torch.cat([one[0] for one in pulled]), *pulled[0][1:]
     run = run_from_dict(status.run, source=server)

@@ -15,16 +15,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from common.errors import RunEnded, SettingsError
+from common.errors import RunEnded
 from common.protocol.messages import Code, Frame, Run, Welcome
 from common.protocol.names import as_name, as_text
+from common.protocol.shards import Shard
 from common.protocol.tensors import Schema
 from common.settings.run_spec import Wire
 from common.sockets.curve import ClientKeys
 from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.machine.shard_agreement import disagreement
 from rl_worker.machine.stall_watch import StallWatch
 from rl_worker.shell.remote_parameters import DRAINED, RemoteParameters
 from rl_worker.shell.sharded_parameters import ShardedParameters
@@ -41,10 +42,10 @@ class Connection:
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """How a connection is opened: to which server, one of how many."""
+    """How a connection is opened: to which server of the run."""
 
     server: str
-    shards: int = 1
+    shard: Shard | None = None  # which one it is, once that is known
     first_shard: Welcome | None = None  # of shard 1, for the others, whose run it is
     code: Mapping[str, Code] = field(default_factory=dict)  # of the run's own parts, once it is known
 
@@ -68,24 +69,24 @@ class Connections:
 
     def join(self) -> Welcome:
         """
-        Join the server, or all shards of its run; the WELCOME of the first.
+        Join the server, or all shards of its run: first shard 1, whose WELCOME is returned.
 
-        Raises SettingsError that names the shard when the shards are not of one run.
+        Raises PsRlError, also when a server is not the shard that it should be.
         """
         welcome = self._all[0].client.welcome.result()
         if not welcome.shard.addresses:
             return welcome
         typed = {welcome.shard.number: self._server}  # the user may reach it by another address than the other shards
-        servers = [typed.get(number) or address for number, address in enumerate(welcome.shard.addresses, 1)]
         self.close("to join all shards")
-        self._all = [self._connect(Opening(server=servers[0], shards=len(servers), code=self._code))]
-        first = self._all[0].client.welcome.result()
-        _check(first, first, 1, servers)
-        for server in servers[1:]:
-            opening = Opening(server=server, shards=len(servers), first_shard=first, code=self._code)
+        self._all, first = [], None
+        for number, address in enumerate(welcome.shard.addresses, 1):
+            server, shard = typed.get(number) or address, replace(welcome.shard, number=number)
+            opening = Opening(server=server, shard=shard, first_shard=first, code=self._code)
             self._all.append(self._connect(opening))
-        for number, connection in enumerate(self._all[1:], 2):
-            _check(first, connection.client.welcome.result(), number, servers)
+            first = first or self._all[0].client.welcome.result()
+        assert first is not None, "there is a shard 1"
+        for connection in self._all:
+            connection.client.welcome.result()
         return first
 
     def parameters(self, schema: Schema, wire: Wire) -> RemoteParameters | ShardedParameters:
@@ -165,6 +166,7 @@ def connections_of(
             proposed_run=opening.first_shard.run if opening.first_shard else proposed_run,
             host=as_text(socket.gethostname()),
             environments=environments,
+            shard=opening.shard,
             first_shard=opening.first_shard,
             code=opening.code,
         )
@@ -172,15 +174,10 @@ def connections_of(
             identity,
             patience_seconds=patience_seconds,
             addresses=len(opening.server.split(",")),
-            resend_bytes=int(resend_mib * 2**20) // opening.shards,
+            resend_bytes=int(resend_mib * 2**20) // (opening.shard.of if opening.shard else 1),
             now=time.monotonic(),
         )
         shell = ZmqClient(opening.server, machine, keys=keys, postponing_signals=postponing_signals, watch=watch)
         return Connection(shell, machine)
 
     return Connections(server, connect)
-
-
-def _check(first: Welcome, other: Welcome, number: int, servers: list[str]) -> None:
-    if sentence := disagreement(first, other, number=number, address=servers[number - 1]):
-        raise SettingsError(sentence)

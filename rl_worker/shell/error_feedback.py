@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from common.protocol.codecs import CODECS
+from common.protocol.norms import ABSURD_NORM, norm_of
 from common.protocol.tensors import Schema
 
 
@@ -24,10 +25,14 @@ class GradientEncoder:
         if CODECS[codec].needs_error_feedback and self._residual is None:
             self._residual = torch.zeros(self._schema.weights)
 
-    def encode(self, gradient: Tensor) -> memoryview:
-        """The bytes of a gradient [P], possibly a view of it. The gradient is not changed."""
+    def encode(self, gradient: Tensor, *, norm: float = 0.0) -> memoryview:
+        """
+        The bytes of a gradient [P], possibly a view of it. The gradient is not changed.
+
+        The servers discard one with an absurd norm, here or in the whole that it is a range of: no part of it arrives.
+        """
         codec, schema = CODECS[self.codec], self._schema
-        if self._residual is None:
+        if self._residual is None or not norm <= ABSURD_NORM >= norm_of(gradient, schema.weights):
             return codec.encode(gradient, schema.statistics)
         wanted = gradient.clone()
         of_weights = wanted[: schema.weights].add_(self._residual)
@@ -36,6 +41,6 @@ class GradientEncoder:
             self._residual = None
             return encoded
         sent = codec.decode([encoded], schema.size, schema.statistics)[: schema.weights]
-        # The server discards a gradient that is not finite. It must not spoil the gradients after it.
+        # An element may be too large for the codec. It must not spoil the gradients after it.
         torch.nan_to_num(torch.sub(of_weights, sent, out=self._residual), 0, 0, 0, out=self._residual)
         return encoded

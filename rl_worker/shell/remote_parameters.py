@@ -105,18 +105,19 @@ class RemoteParameters:
         self.push(gradient, computed_on=computed_on, steps=steps, pulls=pulls)
         return self.replied(computed_on)
 
-    def push(self, gradient: Tensor, *, computed_on: Newest, steps: int, pulls: bool = True) -> None:
-        """The first half of `push_pull`, which does not wait."""
+    def push(self, gradient: Tensor, *, computed_on: Newest, steps: int, pulls: bool = True, norm: float = 0.0) -> None:
+        """The first half of `push_pull`, which does not wait. `norm`: of the whole that the gradient is a range of."""
         self._pushes += 1
         is_pull = pulls and self._pushes % self._wire.pull_every == 0
         call = partial(
             self._machine.push,
             self._gradients.codec,
-            [self._gradients.encode(gradient)],
+            [self._gradients.encode(gradient, norm=norm)],
             epoch=computed_on.epoch,
             computed_on=computed_on.version,
             steps=steps,
             weight_codec=self._weight_codec(computed_on.base) if is_pull else None,
+            norm=norm,
         )
         self._in_flight.append((self._client.call(call), computed_on, steps > 0))
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from common.protocol.messages import Episode
+from common.protocol.norms import norm_of
 from common.protocol.tensors import Schema
 from common.settings.run_spec import Algorithm, Wire
 from rl_worker.shell.remote_parameters import Newest, RemoteParameters
@@ -28,6 +29,7 @@ class ShardedParameters:
     def __init__(self, parts: Sequence[RemoteParameters], schema: Schema) -> None:
         """`schema` is that of the trainer's network."""
         self._parts = parts
+        self._weight_count = schema.weights
         self._ranges = [part.schema.range for part in parts]
         self._weights, self._target = torch.zeros(schema.size), torch.zeros(0)  # as put together last
 
@@ -68,13 +70,12 @@ class ShardedParameters:
         """
         Push the ranges of a gradient [P] to all shards, and pull what is newer than the weights it was computed on.
 
-        A shard sees its own range alone: one would discard a gradient that the others apply. So a gradient that is not
-        finite somewhere is NaN everywhere, and all discard it.
+        A shard sees its own range alone, so it is told the norm of the whole: a gradient that one shard has to discard
+        is discarded by all.
         """
-        if not bool(torch.isfinite(gradient.sum())):
-            gradient = torch.full_like(gradient, torch.nan)
+        norm = norm_of(gradient, self._weight_count)
         for part, its_range, have in zip(self._parts, self._ranges, computed_on.parts, strict=True):
-            part.push(gradient[its_range], computed_on=have, steps=steps, pulls=pulls)
+            part.push(gradient[its_range], computed_on=have, steps=steps, pulls=pulls, norm=norm)
         results([reply for part in self._parts for reply in part.awaited()])
         newest = [part.replied(have) for part, have in zip(self._parts, computed_on.parts, strict=True)]
         return self._joined(newest, self._weights)

@@ -21,16 +21,19 @@ class Shards:
         count: int,
         *flags: str,
         first: Sequence[str] = (),
+        others: Sequence[str] = (),
         standbys: Mapping[int, str] = NO_STANDBYS,
         name: str = "run",
     ) -> None:
         """
-        `flags` are those of every start, `first` those of a new run alone. `standbys` are addresses of standbys, by
+        `flags` are those of every start, `first` those of a new run alone, `others` those of shards after the first.
+        `standbys` are addresses of standbys, by
         number of the shard.
         """
         self._programs = programs
         self._flags = flags
         self._first = first
+        self._others = others
         self.folder = programs.folder / name
         self.ports = free_ports(count)
         self.addresses = [f"127.0.0.1:{port}" for port in self.ports]
@@ -46,7 +49,7 @@ class Shards:
         (shard_folder(self.folder, number, len(self.ports)) / "endpoint").unlink(missing_ok=True)
         address = ["--host", "127.0.0.1", "--port", str(self.ports[number - 1])]
         shard = ["--shard", f"{number}/{len(self.ports)}", *self._shards]
-        often = ["--checkpoint-seconds", "0.5"]
+        often = ["--checkpoint-seconds", "0.5", *(self._others if number > 1 else ())]
         program = self._programs.start("ps-server", *address, *shard, *often, *self._flags, *place)
         if wait:
             self.wait_for_start(number, program)

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from common.run_folder.shard_folders import joined, newest_set, read_newest
+from ps_server.control import control
 from tests.integration.integer_worker import told
-from tests.integration.processes import Program, Programs, free_ports, status_of, wait_for, weights_of
+from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
 from tests.integration.shard_servers import Shards
 
 PARAMETERS = 5000
@@ -41,16 +42,32 @@ def test_a_killed_shard_comes_back_alone_and_one_server_goes_on_with_the_run_of_
     assert status_of(alone).parameters == PARAMETERS
 
 
-def test_a_server_of_other_settings_among_the_shards_is_named(programs: Programs) -> None:
-    ports = free_ports(2)
-    addresses = [f"127.0.0.1:{port}" for port in ports]
-    for number, rate in ((1, "0.1"), (2, "0.2")):
-        flags = ["--preset", "cartpole", "--value-weight", rate]
-        where = ["--host", "127.0.0.1", "--port", str(ports[number - 1]), "--run-dir", str(programs.folder / "run")]
-        programs.start("ps-server", *where, "--shard", f"{number}/2", "--shards", *addresses, *flags)
-    worker = programs.start("rl-worker", "--server", addresses[0], "--name", "w")
-    assert worker.wait() != 0
-    said = (
-        f"the server at {addresses[1]}, which --shards names as shard 2/2, has --value-weight 0.2, and shard 1 has 0.1"
-    )
-    assert said in worker.output
+@pytest.mark.timeout(400)
+def test_a_live_run_is_adjusted_at_any_shard_then_joined_and_resumed(
+    programs: Programs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is adjusted, and the T at which, is that of shard 1 everywhere; another flag of shard 2 has no effect."""
+    shards = Shards(programs, 2, "--preset", "cartpole-a3c", "--anneal-steps", "1000000", others=["--max-steps", "7"])
+    first, second = shards.addresses
+    workers = [programs.start("rl-worker", "--server", first, "--name", "w0")]
+    wait_for(lambda: status_of(first).global_steps > 0, within_seconds=120, program=workers[0])
+    assert "--max-steps 7 contradicts this run" in shards.servers[1].output
+    control(["set", "learning_rate=1e-4", "--server", second])
+    assert "schedule.learning_rate: " in capsys.readouterr().out
+    wait_for(lambda: status_of(second).settings_version == 1)
+    assert status_of(second).adjustments == status_of(first).adjustments
+    workers.append(programs.start("rl-worker", "--server", first, "--name", "w1"))
+    wait_for(lambda: status_of(second).workers_alive == 2, within_seconds=120, program=workers[1])
+    shards.stop()
+    shards.resume(1)
+    shards.resume(2)
+    workers.append(programs.start("rl-worker", "--server", second, "--name", "w2"))
+    wait_for(lambda: status_of(second).workers_alive == 3, within_seconds=120, program=workers[2])
+    wait_for(lambda: {status_of(address).settings_version for address in shards.addresses} == {1})
+    assert status_of(second).adjustments == status_of(first).adjustments
+    control(["stop", "--server", second])
+    for program in (*shards.servers, *workers):
+        assert program.wait() == 0, program.output
+    folders = newest_set(shards.folder)
+    settings = [record.run for _, record in read_newest(folders, lambda error: pytest.fail(str(error)))]
+    assert settings[0] == settings[1]

@@ -76,7 +76,7 @@ class Asked:
 def server(monkeypatch: pytest.MonkeyPatch) -> Callable[[ToWorker | PsRlError], Asked]:
     def answering(answer: ToWorker | PsRlError) -> Asked:
         asked = Asked(answer)
-        monkeypatch.setattr(control, "ask_shards", asked)
+        monkeypatch.setattr(control, "ask_run", asked)
         return asked
 
     return answering

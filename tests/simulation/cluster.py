@@ -9,6 +9,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +28,7 @@ from common.protocol.wire import Buffer, read_to_server, read_to_worker, to_fram
 from common.settings.run_settings import run_from_dict
 from common.settings.run_spec import RunSpec
 from ps_server.machine.admission import proof_of
-from ps_server.machine.effects import Exit, SaveCheckpoint, Send
+from ps_server.machine.effects import Exit, SaveCheckpoint, Send, SendToFirstShard
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.state.training_run import TrainingRun
 from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
@@ -225,6 +226,8 @@ class SimulatedCluster:
             settings or {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 0.05}}, source="test"
         )
         self.network = Network(faults, seed)
+        self.first_shard: SimulatedCluster | None = None
+        self.others: dict[bytes, SimulatedCluster] = {}  # shards that follow this one
         self.disk_full = False
         self.resend_bytes = resend_bytes
         self._in_flight, self._pulls, self._addresses = in_flight, pulls, addresses
@@ -362,6 +365,9 @@ class SimulatedCluster:
                 case SaveCheckpoint():
                     self._writing = (self.now + self._checkpoint_takes_seconds, effect)
                     self._finish_writing()
+                case SendToFirstShard() if self.first_shard is not None:
+                    peer, frames = self._other_peer, [bytes(frame) for frame in to_frames(effect.message)]
+                    self.network.carry(partial(self.first_shard._to_server, peer, frames), now=self.now)
                 case Exit():
                     self.exited = True
 
@@ -412,7 +418,15 @@ class SimulatedCluster:
         assert isinstance(message, ToServer)
         self._do_server(self.server.receive(peer, message, vector, now=self.now))
 
+    def follow(self, first_shard: "SimulatedCluster") -> None:
+        """From now on this shard is in touch with shard 1."""
+        self.first_shard = first_shard
+        self._other_peer = f"{self.lineage.shard}".encode()
+        first_shard.others[self._other_peer] = self
+
     def _to_worker(self, peer: bytes, frames: list[bytes]) -> None:
+        if peer in self.others and (other := self.others[peer]).server_up:
+            other._do_server(other.server.receive_from_first_shard(read_to_worker(frames)[0], now=other.now))
         for worker in self.workers:
             if worker.peer == peer and worker.alive:
                 self._hear(worker, frames)

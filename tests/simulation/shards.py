@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from common.protocol import messages
 from common.protocol.messages import ToWorker
 from common.protocol.shards import Shard
 from common.protocol.tensors import Schema
@@ -79,12 +80,15 @@ class SimulatedShards:
             )
             for number in range(shards)
         ]
+        for cluster in self.clusters[1:]:
+            cluster.follow(self.clusters[0])
         self._wire = wire or Wire(prefetch=prefetch)
         self.connections: list[list[Connection]] = []  # of each worker
         self.workers = [self._parameters(number) for number in range(workers)]
         self.made = [0] * workers  # pushes
         self.totals = [torch.zeros(schema.size) for _ in range(workers)]
         self.newest: list[Newest] = []
+        self.ends = False  # the run may end
 
     def seed(self, weights: Tensor) -> None:
         """Begin the run with these weights, and wait until every shard has a checkpoint."""
@@ -103,8 +107,17 @@ class SimulatedShards:
         self.newest[number] = newest
         return newest
 
+    def adjust(self, settings: dict[str, Any]) -> None:
+        """Somebody adjusts the run at shard 1, now."""
+        self.clusters[0]._receive(b"ps-ctl", messages.Adjust(request=1, settings=settings), ())
+
+    def decided(self) -> list[Any]:
+        """The settings of each shard, with all that was adjusted; of one that is down, those it had."""
+        runs = [cluster.server.run for cluster in self.clusters]
+        return [run and (run.spec, run.adjustments.record()) for run in runs]
+
     def step(self) -> None:
-        assert self.errors() == []
+        assert self.ends or self.errors() == []
         for cluster in self.clusters:
             cluster.step()
 

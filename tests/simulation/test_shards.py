@@ -136,6 +136,81 @@ def test_a_gradient_that_is_not_finite_in_one_range_is_discarded_by_all() -> Non
     assert [one.server.version for one in cluster.clusters] == [2, 2, 2]
 
 
+@pytest.mark.parametrize("codec", ["float32", "topk"])
+@pytest.mark.parametrize(
+    ("at", "value", "code"), [(0, 1e13, "absurd_norm"), (12, 1e31, "absurd_norm"), (12, torch.inf, "not_finite")]
+)
+def test_a_gradient_that_one_shard_must_discard_is_discarded_by_all(
+    at: int, value: float, code: str, codec: Any
+) -> None:
+    """Element 0 is in the range of shard 1; 12 is a statistic, at the last shard. Nothing of it comes later either."""
+    wire = Wire(gradient_codec=codec, prefetch=0)
+    cluster = SimulatedShards(SMALL, shards=3, workers=1, settings=EXACT, faults=Faults(), wire=wire)
+    cluster.seed(torch.zeros(SMALL.size))
+    gradient = torch.ones(SMALL.size)
+    gradient[at] = value
+    settled = cluster.push(0, gradient).settled
+    assert settled is not None
+    assert settled.verdict == "discarded"
+    assert [one.server.refusals.counts["absurd_norm"] for one in cluster.clusters[:2]] == [1, 1]
+    assert cluster.clusters[2].server.refusals.counts[code] == 1
+    cluster.push(0, torch.zeros(SMALL.size))
+    assert cluster.whole().tolist() == [0] * SMALL.size
+
+
+def test_a_run_is_adjusted_while_a_shard_is_down_and_a_worker_joins() -> None:
+    """Shard 1 decides, and its T; the others have the same settings before they apply another gradient."""
+    rate = {"schedule": {"learning_rate": 1.0, "anneal_steps": 1000}}
+    cluster = SimulatedShards(SMALL, shards=3, workers=2, settings=EXACT | rate, faults=Faults(drop=0.2))
+    cluster.seed(torch.zeros(SMALL.size))
+    for _ in range(3):
+        cluster.push(0, torch.ones(SMALL.size))
+    cluster.run_to_the_end()
+    cluster.clusters[2].save()
+    cluster.step()
+    cluster.clusters[2].kill_server()
+    cluster.adjust({"schedule.learning_rate": 0.5, "budget.max_steps": 5000})
+    cluster.run_until(lambda: cluster.decided()[1] == cluster.decided()[0])
+    for _ in range(3):
+        cluster.push(1, torch.ones(SMALL.size))
+    cluster.clusters[2].restore_server()
+    cluster.run_to_the_end()
+    decided = cluster.decided()
+    assert decided == decided[:1] * 3
+    spec, adjusted = decided[0]
+    assert (spec.schedule.learning_rate, spec.schedule.anneal_start, spec.budget.max_steps) == (0.5, 6, 5000)
+    assert [one.global_steps for one in adjusted.history] == [6, 6]
+    weights = cluster.whole()[: SMALL.weights]
+    assert torch.equal(weights, weights[:1].expand_as(weights)), "each range was moved by the same rates"
+
+
+def test_a_shard_that_was_down_when_the_run_was_paused_applies_nothing() -> None:
+    cluster = SimulatedShards(SMALL, shards=2, workers=1, settings=EXACT, faults=Faults())
+    cluster.seed(torch.zeros(SMALL.size))
+    cluster.clusters[1].kill_server()
+    cluster.adjust({"paused": True})
+    cluster.clusters[1].restore_server()
+    cluster.push(0, torch.ones(SMALL.size))
+    for _ in range(100):
+        cluster.step()
+    assert cluster.whole().tolist() == [0] * SMALL.size
+    cluster.adjust({"paused": False})
+    cluster.run_to_the_end()
+    assert cluster.whole()[: SMALL.weights].tolist() == [-1] * SMALL.weights
+
+
+def test_the_end_of_a_run_is_that_of_shard_1_with_the_same_pushes_everywhere() -> None:
+    settings = EXACT | {"budget": {"max_steps": 20}}
+    cluster = SimulatedShards(SMALL, shards=3, workers=1, settings=settings, faults=BAD)
+    cluster.seed(torch.zeros(SMALL.size))
+    for _ in range(15):
+        cluster.push(0, torch.ones(SMALL.size))
+    cluster.ends = True
+    cluster.run_until(lambda: all(one.exited for one in cluster.clusters))
+    assert cluster.whole()[: SMALL.weights].tolist() == [-10] * SMALL.weights
+    assert {one.server.ending.reason for one in cluster.clusters} == {"max_steps 20 reached"}
+
+
 def test_target_weights_of_shards_are_pulled_whole() -> None:
     algorithm = {"name": "n_step_q", "target_interval": 4}
     cluster = SimulatedShards(
@@ -196,6 +271,11 @@ class ShardHistories(RuleBasedStateMachine):
         faults = Faults(drop=drop, duplicate=duplicate, longest_delay_seconds=0.2)
         self.cluster.clusters[shard].network.faults = faults
 
+    @rule(settings=st.sampled_from([{"paused": True}, {"paused": False}, {"budget.max_steps": 10**6}]))
+    def the_run_is_adjusted(self, settings: dict[str, Any]) -> None:
+        if self.cluster.clusters[0].server_up:
+            self.cluster.adjust(settings)
+
     @rule(shard=st.integers(0, 2))
     def a_shard_is_killed(self, shard: int) -> None:
         if self.cluster.clusters[shard].server_up:
@@ -233,7 +313,9 @@ class ShardHistories(RuleBasedStateMachine):
             cluster.network.faults = Faults()
             if not cluster.server_up:
                 cluster.restore_server()
+        self.cluster.adjust({"paused": False})
         self.cluster.run_to_the_end()
+        self.cluster.run_until(lambda: self.cluster.decided() == self.cluster.decided()[:1] * 3)
         self.no_push_is_settled_twice_or_was_never_made()
         total = sum(self.cluster.totals, torch.zeros(SMALL.size))
         total[: SMALL.weights] *= -1

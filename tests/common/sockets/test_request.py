@@ -132,3 +132,39 @@ def test_a_program_of_another_protocol_is_an_error() -> None:
 def test_a_text_that_is_no_address_is_an_error(address: str) -> None:
     with pytest.raises(ServerUnreachable, match="must be HOST:PORT"):
         ask(address, Heartbeat(request=1), timeout_seconds=PATIENCE_SECONDS)
+
+
+def refused(code: str) -> Answer:
+    return lambda message: [to_frames(messages.Refused(request=message.request, code=code, reason=f"{code} there"))]
+
+
+def test_a_server_and_its_standby_are_asked_at_once_and_the_one_that_serves_counts() -> None:
+    """However long the other may be silent, and whichever of them is named first."""
+    with (
+        server(lambda message: [stopping(message)]) as served,
+        server(refused("standby")) as standby,
+        server(lambda _: []) as silent,
+    ):
+        for pair in ((served, standby), (standby, served), (silent, served), ("no.such.host.example:1", served)):
+            began = time.monotonic()
+            assert ask(",".join(pair), StopRequest(request=1), timeout_seconds=PATIENCE_SECONDS)[0] == Stopping(
+                request=1
+            )
+            assert time.monotonic() - began < PATIENCE_SECONDS / 2
+
+
+def test_the_refusal_of_a_standby_is_better_than_silence() -> None:
+    with server(refused("standby")) as standby, server(lambda _: []) as silent:
+        with pytest.raises(RequestRefused, match="standby there"):
+            ask(f"{silent},{standby}", StopRequest(request=1), timeout_seconds=0.2)
+        with pytest.raises(RequestRefused, match="standby there"):
+            ask(standby, StopRequest(request=1), timeout_seconds=PATIENCE_SECONDS)
+
+
+def test_a_refusal_of_the_server_that_serves_is_final() -> None:
+    with (
+        server(refused("bad_setting")) as served,
+        server(lambda _: []) as silent,
+        pytest.raises(RequestRefused, match="bad_setting there"),
+    ):
+        ask(f"{silent},{served}", StopRequest(request=1), timeout_seconds=PATIENCE_SECONDS)

@@ -226,7 +226,6 @@ def test_a_push_that_asks_for_weights_in_an_unknown_codec_is_refused_and_not_set
         messages.Push(request=5, sequence=1, computed_on=1, epoch=EPOCH, schema_hash="x"),
         messages.Report(request=5, sequence=1),
         messages.Heartbeat(request=5),
-        messages.Goodbye(request=5),
     ],
     ids=lambda message: type(message).__name__,
 )

@@ -1,76 +1,341 @@
-"""One shard as a server: what WELCOME says, which vectors it takes, which run and which other shards it belongs to."""
+"""One shard as a server: which vectors it takes, what it takes over from shard 1, and which run it belongs to."""
+
+from typing import Any
 
 import pytest
 
 from common.protocol import messages
+from common.protocol.messages import Adjust, RunReply, StopRequest
 from common.protocol.shards import Shard
 from common.protocol.tensors import Schema, TensorSpec
+from ps_server.machine.effects import Effect, SendToFirstShard
+from ps_server.replication.first_shard import END_SECONDS
+from ps_server.replication.repetition import Repetition
 from ps_server.state.training_run import TrainingRun
-from tests.ps_server.transcripts import RUN_ID, START, Transcript, a_run, encoded
+from tests.ps_server.transcripts import (
+    EPOCH,
+    RUN_ID,
+    START,
+    Transcript,
+    a_run,
+    encoded,
+    exits,
+    notes,
+    only,
+    restored_run,
+    sends,
+)
 
 SCHEMA = Schema([TensorSpec("a", (4, 2)), TensorSpec("seen", (1,), role="statistic")])
-ADDRESSES = ("one:1", "two:1,two:2")
+ADDRESSES = ("one:1,one:2", "two:1,two:2")
 OTHER_RUN = "fedcba9876543210"
+HASH = SCHEMA.of_shard(2, 2).hash
 
 
-def a_shard(number: int, run: bool = True) -> Transcript:
-    """One of two shards; without `run` the first worker proposes it."""
-    return Transcript(a_run() if run else None, shard=Shard(number=number, addresses=ADDRESSES))
+def place(number: int) -> Shard:
+    return Shard(number=number, addresses=ADDRESSES)
+
+
+def the_first(**sections: Any) -> Transcript:
+    """Shard 1 of two."""
+    return Transcript(a_run(**sections), shard=place(1))
+
+
+def the_second(first: Transcript | None = None, **fields: Any) -> Transcript:
+    """Shard 2 of two; in touch with `first` if that is given."""
+    second = Transcript(shard=place(2), **fields)
+    if first is not None:
+        ask(second, first)
+    return second
+
+
+def ask(second: Transcript, first: Transcript) -> list[Effect]:
+    """Shard 2 asks what is new at shard 1, whose reply has these effects."""
+    sent = only(SendToFirstShard, second.after(0.25))
+    assert sent.to == ADDRESSES[0], "shard 1 and its standby, as one of them serves"
+    first.now = second.now
+    for send in sends(first.say("shard 2", sent.message)):
+        second.effects = second.machine.receive_from_first_shard(send.message, now=second.now)
+    return second.effects
+
+
+def a_pair(**sections: Any) -> tuple[Transcript, Transcript]:
+    """Both shards, seeded by worker "w"."""
+    first = the_first(**sections)
+    second = the_second(first)
+    first.hello("w")
+    first.seed("w", [0] * 4, SCHEMA)
+    second.hello("w", first_shard=RUN_ID, number=0)
+    second.seed("w", [0] * 5, SCHEMA)
+    return first, second
+
+
+def restored(second: Transcript) -> Transcript:
+    """Shard 2, resumed from a checkpoint of this moment, and not yet in touch with shard 1."""
+    kept = second.save()
+    run = TrainingRun.restored(kept.vectors, kept.record, now=second.now)
+    run.lineage = run.lineage.resumed(draw=0)
+    return Transcript(run, shard=place(2), now=second.now)
+
+
+def push(second: Transcript, sequence: int) -> list[Effect]:
+    """Shard 2 gets a push of "w", whose reply may come later."""
+    return second.say("w", second.push_of(sequence, schema_hash=HASH), encoded([1] * 5))
+
+
+def adjust(first: Transcript, **settings: Any) -> None:
+    dotted = {name.replace("__", "."): value for name, value in settings.items()}
+    first.answer(messages.Adjusted, "ps-ctl", Adjust(request=first.next_request(), settings=dotted, by="ps-ctl"))
+
+
+# -- joining ----------------------------------------------------------------------------------------------------------
 
 
 def test_welcome_names_the_shard_the_addresses_of_all_and_the_run_of_the_first() -> None:
-    first, second = a_shard(1), a_shard(2)
+    first, second = a_pair()
     welcome = first.hello("w")
-    assert welcome.shard == Shard(number=1, addresses=ADDRESSES)
+    assert welcome.shard == place(1)
     assert welcome.first_shard == RUN_ID
-    assert second.hello("w").first_shard == ""
-    assert second.hello("w", first_shard="of one").first_shard == "of one"
-    assert second.machine.status(now=START).shard == Shard(number=2, addresses=ADDRESSES)
+    assert second.hello("w", first_shard=RUN_ID).first_shard == RUN_ID
+    assert second.machine.status(now=START).shard == place(2)
+
+
+def test_a_worker_that_has_not_joined_shard_1_learns_the_addresses_alone() -> None:
+    """It may be the first worker, whom shard 1 is to give the run. Shard 2 admits nobody for that."""
+    second = the_second()
+    welcome = second.hello("w", proposed_run=a_run().to_dict())
+    assert (welcome.shard, welcome.incarnation, welcome.schema) == (place(2), 0, ())
+    second.goodbye("w")
+    assert second.machine.run is None
+    assert second.machine.membership.all() == []
+    assert second.machine.status(now=START).shard == place(2)
 
 
 def test_a_shard_takes_seeds_and_pushes_of_its_range_alone() -> None:
-    second = a_shard(2)
-    second.hello("w")
+    second = the_second(the_first())
+    second.hello("w", first_shard=RUN_ID)
     whole = messages.Seed(request=90, schema=SCHEMA.specs)
     assert second.refusal("w", whole, encoded([0] * 9)).code == "wrong_size"
     second.seed("w", [0] * 5, SCHEMA)
-    assert second.hello("w").schema == SCHEMA.specs
-    push = second.push("w", 1, [1, 2, 3, 4, 5], schema_hash=SCHEMA.of_shard(2, 2).hash)
-    assert push.verdict == "applied"
+    assert second.hello("w", first_shard=RUN_ID).schema == SCHEMA.specs
+    assert second.push("w", 1, [1, 2, 3, 4, 5], schema_hash=HASH).verdict == "applied"
     assert second.weights() == [-1, -2, -3, -4, 5]
     assert second.push("w", 2, [1] * 5, schema_hash=SCHEMA.hash).code == "schema_mismatch"
     assert second.push("w", 3, [1] * 5, schema_hash=SCHEMA.of_shard(1, 2).hash).code == "schema_mismatch"
 
 
 def test_workers_whose_first_shard_is_of_another_run_are_refused() -> None:
-    second = a_shard(2)
+    second = the_second(the_first())
     second.hello("w", first_shard=RUN_ID)
     refused = second.refusal("v", second.hello_of("v", first_shard=OTHER_RUN))
     assert refused.code == "other_run"
     assert f"shard 2/2 here belongs to run {RUN_ID}, and shard 1 of v to run {OTHER_RUN}" in refused.reason
 
 
-@pytest.mark.parametrize("rate", [0.5, 2.0])
-def test_the_run_that_a_worker_brings_from_shard_1_replaces_what_it_had_proposed_before(rate: float) -> None:
-    second = a_shard(2, run=False)
-    proposed = a_run(schedule={"learning_rate": rate}).to_dict()
-    assert second.hello("w", proposed_run={}).run != proposed
-    second.hello("v")
-    assert second.hello("w", proposed_run=proposed, first_shard=RUN_ID).run == proposed
-    another = a_run(schedule={"learning_rate": 3.0}).to_dict()
-    assert second.hello("w", proposed_run=another, first_shard=RUN_ID).run == proposed
-    second.seed("w", [0] * 5, SCHEMA)
-    second.push("v", 1, [1] * 5, schema_hash=SCHEMA.of_shard(2, 2).hash)
-    assert second.weights()[0] == -rate
+def test_overrides_are_checked_by_shard_1_alone() -> None:
+    """Shard 2 may not have heard yet of what was adjusted a moment ago."""
+    first, second = a_pair()
+    adjust(first, schedule__learning_rate=0.5)
+    typed = {"schedule.learning_rate": 0.5}
+    first.hello("v", overrides=typed)
+    second.hello("v", overrides=typed, first_shard=RUN_ID)
+
+
+def test_a_shard_that_lost_its_folder_takes_weights_of_a_worker_that_trained_and_no_first_ones() -> None:
+    first = a_pair()[0]
+    first.push("w", 1, [1] * 4, schema_hash=SCHEMA.of_shard(1, 2).hash)
+    second = the_second(first)
+    refused = second.refusal("v", second.hello_of("v", first_shard=RUN_ID))
+    assert refused.code == "other_run"
+    assert "shard 2/2 has no weights, though shard 1 is at step 20: was its folder lost?" in refused.reason
+    second.hello("w", first_shard=RUN_ID, incarnation=1)
+    assert second.seed("w", [7] * 5, SCHEMA).accepted
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_shard_has_no_run_before_shard_1_has_one() -> None:
+    first = Transcript(shard=place(1))
+    second = the_second(first)
+    refused = second.refusal("w", second.hello_of("w", first_shard=RUN_ID, proposed_run=a_run().to_dict()))
+    assert refused.code == "standby", "the worker tries again soon"
+    assert "shard 2/2 has no reply of shard 1 (one:1,one:2) yet" in refused.reason
+    proposed = a_run(schedule={"learning_rate": 0.25})
+    first.hello("w", proposed_run=proposed.to_dict())
+    ask(second, first)
+    assert second.hello("w", first_shard=RUN_ID, proposed_run={}).run == proposed.to_dict()
+
+
+def test_what_is_adjusted_at_shard_1_holds_at_the_others_with_its_step() -> None:
+    first, second = a_pair(schedule={"learning_rate": 1.0, "anneal_steps": 1000})
+    first.push("w", 1, [1] * 4, schema_hash=SCHEMA.of_shard(1, 2).hash)
+    adjust(first, schedule__learning_rate=0.5, budget__max_steps=900, checkpoint_seconds=7.0)
+    assert notes(ask(second, first)) == ["has the settings of shard 1: version 3, at step 20 there"]
+    assert second.run.spec == first.run.spec
+    assert second.run.spec.schedule.anneal_start == 20
+    assert second.run.adjustments.record() == first.run.adjustments.record()
+    assert second.machine.checkpoints.every_seconds == 7.0
+    assert notes(ask(second, first)) == [], "nothing is new"
+    adjust(first, drained=True)
+    ask(second, first)
+    assert second.hello("w", first_shard=RUN_ID).drained
+    assert second.refusal("v", second.hello_of("v", first_shard=RUN_ID)).code == "drained"
+
+
+def test_other_settings_of_a_shard_have_no_effect_and_are_named() -> None:
+    overrides = {"schedule.learning_rate": 0.125, "budget.max_steps": 0}
+    second = the_second(overrides=overrides)
+    first = the_first(schedule={"learning_rate": 0.5})
+    said = notes(ask(second, first))
+    assert second.run.spec == first.run.spec
+    assert said[1:] == [
+        "the settings of all shards are those of shard 1: --learning-rate 0.125 contradicts this run, which was "
+        "started with 0.5; leave the flag out"
+    ]
+    assert notes(ask(second, first)) == []
+
+
+def test_a_resumed_shard_applies_nothing_before_it_knows_what_shard_1_has_decided_meanwhile() -> None:
+    first, second = a_pair()
+    resumed = restored(second)
+    adjust(first, schedule__learning_rate=0.5)
+    resumed.hello("w", first_shard=RUN_ID)
+    push(resumed, 1)
+    assert resumed.machine.version == 1
+    ask(resumed, first)
+    assert resumed.weights() == [-0.5, -0.5, -0.5, -0.5, 1]
+    resumed.after(3600.0)
+    push(resumed, 2)
+    assert resumed.machine.version == 3, "from then on it goes on without shard 1"
+
+
+def test_a_shard_resumed_with_other_settings_of_the_optimizer_at_shard_1_has_them_and_keeps_its_slots() -> None:
+    momentum = {"name": "momentum", "momentum": 0.5}
+    second = a_pair(optimizer=momentum)[1]
+    push(second, 1)
+    resumed = the_first(optimizer=momentum | {"momentum": 0.0})
+    ask(second, resumed)
+    assert second.weights() == [-1, -1, -1, -1, 1]
+    push(second, 2)
+    assert second.weights() == [-2, -2, -2, -2, 2]
+
+
+def test_a_standby_of_a_shard_repeats_what_the_shard_took_over() -> None:
+    first, second = a_pair()
+    kept = second.save()
+    copy = restored_run(kept.vectors, kept.record, epoch=EPOCH)
+    adjust(first, schedule__learning_rate=0.5, paused=True)
+    reply = first.answer(RunReply, "shard 2", messages.RunRequest(request=1, shard=2))
+    update = messages.Update(request=1, number=1, worker_id="", message=reply)
+    Repetition().apply(copy, update, (), now=START)
+    assert (copy.spec, copy.adjustments.record()) == (first.run.spec, first.run.adjustments.record())
+
+
+def test_a_worker_is_sent_no_more_than_it_needs() -> None:
+    first, _ = a_pair()
+    assert first.answer(RunReply, "w", messages.RunRequest(request=5)).state is None
+
+
+@pytest.mark.parametrize("request_", [Adjust(request=7, settings={"paused": True}), StopRequest(request=7)])
+def test_what_shard_1_decides_is_refused_elsewhere_with_its_address(request_: messages.ToServer) -> None:
+    second = a_pair()[1]
+    refused = second.refusal("ps-ctl", request_)
+    assert refused.code == "not_first"
+    assert refused.reason == "shard 1 decides that for all shards: send it to one:1,one:2"
+
+
+def test_shard_1_of_another_run_or_of_other_shards_is_not_followed() -> None:
+    second = a_pair()[1]
+    resumed = restored(second)
+    resumed.hello("w", first_shard=RUN_ID)
+    other = Transcript(a_run(schedule={"learning_rate": 0.5}), run_id=OTHER_RUN, shard=place(1))
+    other.run.first_shard = OTHER_RUN
+    assert notes(ask(resumed, other)) == [
+        f"shard 2/2 belongs to run {RUN_ID}, and shard 1 at one:1,one:2 serves run {OTHER_RUN}: --shards must name the "
+        "shards of one run"
+    ]
+    assert notes(ask(resumed, other)) == [], "it is said once"
+    push(resumed, 1)
+    assert resumed.machine.version == 1
+    third = Transcript(a_run(), shard=Shard(number=2, addresses=("three:1", "one:1")))
+    third.run.first_shard = RUN_ID
+    assert notes(ask(resumed, third)) == [
+        "the server at one:1,one:2 is shard 2/2 of --shards three:1 one:1, and this one is shard 2/2 of --shards "
+        "one:1,one:2 two:1,two:2: give all servers of a run the same --shards, in the same order"
+    ]
+
+
+def test_a_server_of_shard_1_that_was_replaced_is_not_listened_to() -> None:
+    first, second = a_pair()
+    later = Transcript(a_run(schedule={"learning_rate": 0.5}), epoch=EPOCH + 1, shard=place(1))
+    ask(second, later)
+    ask(second, first)
+    assert second.run.spec == later.run.spec
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_shard_ends_when_shard_1_has_ended_and_its_workers_have_left() -> None:
+    first, second = a_pair()
+    first.answer(messages.Stopping, "ps-ctl", StopRequest(request=7, reason="enough"))
+    assert sends(ask(second, first)) == []
+    assert second.machine.phase.value == "serving", "the worker's last push may be on its way"
+    push(second, 1)
+    second.goodbye("w")
+    first.goodbye("w")
+    assert exits(first.after(1.0)) == [], "shard 2 does not know it yet"
+    ask(second, first)
+    assert second.machine.status(now=second.now).ending == "enough"
+    assert len(exits(first.after(0.1))) == len(exits(second.after(0.1))) == 1
+    assert second.machine.version == 2
+
+
+def test_shard_1_does_not_wait_long_for_a_shard_that_is_down() -> None:
+    first, _ = a_pair()
+    first.answer(messages.Stopping, "ps-ctl", StopRequest(request=7))
+    first.goodbye("w")
+    assert exits(first.after(5.5)) == []
+    assert len(exits(first.after(0.6))) == 1
+
+
+def test_a_shard_that_has_counted_all_steps_waits_for_shard_1_to_end_the_run() -> None:
+    """If shard 1 lacks a push, the run goes on until it has enough."""
+    first, second = a_pair(budget={"max_steps": 40})
+    for sequence in (1, 2, 3):
+        push(second, sequence)
+    assert second.run.progress.global_steps == 40
+    assert second.machine.phase.value == "serving"
+    second.after(END_SECONDS + 0.1)
+    assert second.run.progress.global_steps == 60
+    for sequence in (1, 2):
+        first.push("w", sequence, [1] * 4, schema_hash=SCHEMA.of_shard(1, 2).hash)
+    first.goodbye("w")
+    ask(second, first)
+    assert second.machine.status(now=second.now).ending == "max_steps 40 reached"
+
+
+def test_minutes_are_those_of_shard_1() -> None:
+    first, second = a_pair(budget={"max_minutes": 1.0})
+    second.after(90.0)
+    push(second, 1)
+    assert second.machine.version == 2
+    assert second.machine.phase.value == "serving"
+    first.after(200.0)
+    assert first.machine.status(now=first.now).ending == "max_minutes 1 reached"
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_checkpoint_keeps_the_place_of_the_shard() -> None:
-    second = a_shard(2)
+    second = the_second(the_first())
     second.hello("w", first_shard=RUN_ID)
     second.seed("w", [1, 2, 3, 4, 5], SCHEMA)
     saved = second.save()
     run = TrainingRun.restored(saved.vectors, saved.record, now=START)
-    assert run.shard == Shard(number=2, addresses=ADDRESSES)
+    assert run.shard == place(2)
     assert run.first_shard == RUN_ID
     assert run.weights.flat.tolist() == [1, 2, 3, 4, 5]
     assert run.weights.schema == SCHEMA.of_shard(2, 2)

@@ -3,6 +3,7 @@
 import secrets
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
@@ -13,11 +14,13 @@ from common.protocol.shards import Shard
 from common.protocol.tensors import Schema, TensorSpec
 from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from common.run_folder.paths import CHECKPOINTS, checkpoint_name, shard_folder
+from ps_server.machine.parameter_server import ParameterServer
 from ps_server.settings import ServerSettings
 from ps_server.shell.lineage_file import read_lineage, write_lineage
+from ps_server.starting import machine_for
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.checkpoint_store import CheckpointStore
-from ps_server.storage.resharding import folder_of_shard, join_old_shards
+from ps_server.storage.resharding import check_no_others, folder_of_shard, join_old_shards
 from ps_server.storage.run_storage import RunStorage
 from rl_worker.api.run import Run
 from rl_worker.local.cluster import ClusterSettings
@@ -110,15 +113,20 @@ def test_checkpoints_of_a_shard_go_below_the_run_in_a_store_however_it_is_named(
         assert settings.store_flag == ("--checkpoint-dir", "memory://run/shard-2-of-2")
 
 
-def test_shards_in_a_store_are_played_as_one(tmp_path: Path) -> None:
-    run = a_sharded_run(a_sharded_run(tmp_path / "run", 2), 4, steps=100)
+def in_a_store(run: Path) -> str:
+    """The URL of a store with all that the folder of a run holds."""
     url = f"memory://{secrets.token_hex(8)}/run"
-    for folder in run.glob("shard-*"):
+    for path in run.glob(f"**/{CHECKPOINTS}/*.safetensors"):
+        folder = path.parent.parent
         lineage = read_lineage(folder)
         assert lineage is not None
-        (path,) = (folder / CHECKPOINTS).glob("*.safetensors")
-        store = CheckpointStore(f"{url}/{folder.name}", flag="--checkpoint-dir")
-        store.put(path, lineage, best=True, milestone="", keep=5)
+        below = "" if folder == run else f"/{folder.name}"
+        CheckpointStore(url + below, flag="--checkpoint-dir").put(path, lineage, best=True, milestone="", keep=5)
+    return url
+
+
+def test_shards_in_a_store_are_played_as_one(tmp_path: Path) -> None:
+    url = in_a_store(a_sharded_run(a_sharded_run(tmp_path / "run", 2), 4, steps=100))
     trained = trained_in_store(url)
     assert trained.weights.tolist() == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0], "of the newest set"
     assert trained.origin == f"{url}, 4 shards, step 100"
@@ -139,3 +147,74 @@ def test_whoever_needs_the_whole_run_refuses_the_folder_of_a_shard_with_that_of_
     with pytest.raises(CheckpointError, match="is of one of 2 shards alone; give the folder of their run"):
         trained_as(own / CHECKPOINTS / checkpoint_name(0))
     assert trained_in(run).weights.tolist() == [1.0] * 4 + [2.0] * 4
+
+
+def resumed(url: str, folder: Path, place: Shard | None) -> ParameterServer:
+    """The server that `ps-server --resume URL` begins, with this folder."""
+    where = ["--shard", f"{place.number}/{place.of}", "--shards", *place.addresses] if place else []
+    parsed = parse_with_run(ServerSettings, ["--resume", url, *where], prog="ps-server")
+    assert parsed.program.store_flag is not None
+    store = CheckpointStore(parsed.program.store_flag[1], flag="--resume")
+    folder.mkdir(exist_ok=True)
+    storage = RunStorage(folder_of_shard(folder, place), checkpoints=None, may_hold_a_run=True, store=store)
+    try:
+        server = machine_for(parsed, storage, keys=None, now=0.0)
+    finally:
+        storage.close()
+    assert isinstance(server, ParameterServer)
+    assert server.run is not None
+    return server
+
+
+@pytest.mark.parametrize(("old", "new"), [(2, 4), (4, 2), (2, None), (1, 2)])
+def test_a_run_in_a_store_goes_on_with_another_number_of_shards(tmp_path: Path, old: int, new: int | None) -> None:
+    """Each new shard has its part of the store from then on, and goes on from there."""
+    run = a_sharded_run(tmp_path / "run", old)
+    whole = trained_in(run).weights
+    url = in_a_store(run)
+    places = [place_of(number, new) for number in range(1, new + 1)] if new else [None]
+    for folder in ("elsewhere", "and again"):
+        servers = [resumed(url, tmp_path / folder, place) for place in places]
+        weights = [server.run.weights.flat for server in servers if server.run]
+        assert torch.equal(torch.cat(weights), whole)
+        assert len({server.run.first_shard for server in servers if server.run}) == 1
+    with pytest.raises(CheckpointError, match="there is no run"):
+        resumed(f"{url}/elsewhere", tmp_path / "nothing", places[0])
+
+
+def test_a_shard_in_a_store_that_is_older_than_the_run_is_refused(tmp_path: Path) -> None:
+    url = in_a_store(a_sharded_run(a_sharded_run(tmp_path / "run", 2), 4, steps=100))
+    with pytest.raises(SettingsError, match="holds an older state than shard-1-of-4 … shard-4-of-4"):
+        resumed(url, tmp_path / "elsewhere", place_of(2, 2))
+
+
+def test_new_shards_have_the_settings_of_the_old_shard_1(tmp_path: Path) -> None:
+    """Another one may have been down when the run was adjusted, and be ahead of it in steps."""
+    run = a_sharded_run(tmp_path / "run", 2)
+    path = run / "shard-1-of-2" / CHECKPOINTS / checkpoint_name(0)
+    vectors, record = read_checkpoint(path)
+    adjusted = msgspec.structs.replace(record, run=a_run(schedule={"learning_rate": 0.5}).to_dict())
+    write_checkpoint(path, vectors, adjusted)
+    _, new = read_checkpoint(join(run, place_of(2, 3)) / CHECKPOINTS / checkpoint_name(0))
+    assert new.run["schedule"]["learning_rate"] == 0.5
+
+
+def test_a_new_run_does_not_lie_beside_one_with_another_number_of_shards(tmp_path: Path) -> None:
+    """Of the checkpoints there the newest count: a new run was shadowed by the old one, or the other way round."""
+    run = a_sharded_run(tmp_path / "run", 2)
+    for beside in (run, run / "shard-1-of-3"):
+        with pytest.raises(SettingsError, match=f"{run}: holds the checkpoints of a run, in shard-.-of-2; .*--resume"):
+            check_no_others(beside, None)
+    check_no_others(run / "shard-2-of-2", None)  # each shard begins with its own start
+    whole = a_sharded_run(tmp_path / "whole", 1)
+    with pytest.raises(SettingsError, match=f"{whole}: holds the checkpoints of a run, in whole"):
+        check_no_others(whole / "shard-1-of-2", None)
+    check_no_others(whole, None)
+
+
+def test_a_store_with_the_shards_of_a_run_is_not_empty(tmp_path: Path) -> None:
+    url = in_a_store(a_sharded_run(tmp_path / "run", 2))
+    for folder in (tmp_path / "new", tmp_path / "new" / "shard-1-of-4"):
+        with pytest.raises(SettingsError, match=f"{url}: holds a run; take another place, or --resume {url}"):
+            check_no_others(folder, url)
+    check_no_others(tmp_path / "new" / "shard-2-of-2", url)

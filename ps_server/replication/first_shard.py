@@ -1,0 +1,125 @@
+"""
+What a shard after the first takes over from shard 1: the settings of the run with all that was adjusted, and its end.
+
+Shard 1 alone decides these. Each other shard asks it with every tick. A shard settles nothing before the first reply in
+its life: no push meets settings that are out of date. After that reply it goes on while shard 1 is away.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from common.errors import SettingsError
+from common.protocol.lineage import Lineage
+from common.protocol.messages import Adjust, Hello, RunReply, RunRequest, RunState, StopRequest, ToServer
+from common.protocol.shards import Shard
+from common.settings.overrides import contradiction
+from common.settings.run_settings import run_from_dict
+from ps_server.machine.effects import Effect, Note, SendToFirstShard
+from ps_server.state.guards import Denied
+from ps_server.state.training_run import TrainingRun
+
+END_SECONDS = 5.0  # for shard 1 to end the run when this shard has counted as many steps
+
+
+class FirstShard:
+    """Shard 1 as another shard knows it. `is_followed` is false on shard 1 itself, and on a server without shards."""
+
+    def __init__(self, shard: Shard, overrides: Mapping[str, Any]) -> None:
+        """`overrides` are flat settings from the flags of this server, which have no effect."""
+        self.is_followed = shard.number > 1
+        self._shard = shard
+        self._overrides = overrides
+        # Why the settings of the run are not known here; "" when they are.
+        self._trouble = f"{shard} has no reply of shard 1 ({self._address}) yet" if self.is_followed else ""
+        self._epoch = 0
+        self._global_steps = 0
+        self._over_since: float | None = None
+
+    def ask(self) -> list[Effect]:
+        """Ask for what is new."""
+        request = RunRequest(request=1, shard=self._shard.number)
+        return [SendToFirstShard(self._address, request)] if self.is_followed else []
+
+    def holds(self, run: TrainingRun, *, now: float) -> bool:
+        """
+        Whether pushes wait for shard 1: for its first reply, or for the end of the run.
+
+        When this shard has counted all steps of the budget, shard 1 is about to end the run, at the same T. If it does
+        not, it lacks a push, and the run goes on.
+        """
+        if self._trouble:
+            return True
+        if not self.is_followed or not run.end_reason(now=now):
+            self._over_since = None
+            return False
+        self._over_since = now if self._over_since is None else self._over_since
+        return now - self._over_since < END_SECONDS
+
+    def check(self, message: ToServer, run: TrainingRun | None) -> None:
+        """Raises Denied for what shard 1 alone decides, and for a worker that cannot join here, or not yet."""
+        if not self.is_followed:
+            return
+        if isinstance(message, Adjust | StopRequest):
+            raise Denied("not_first", f"shard 1 decides that for all shards: send it to {self._address}")
+        if not isinstance(message, Hello) or not message.first_shard:
+            return
+        if run is None or not run.first_shard:
+            raise Denied("standby", f"{self._trouble}; it waits for the settings of the run")
+        if message.first_shard != run.first_shard:
+            raise Denied(
+                "other_run",
+                f"{self._shard} here belongs to run {run.first_shard}, and shard 1 of {message.worker_id} to run "
+                f"{message.first_shard}: --shards of these servers must name the shards of one run",
+            )
+        if run.store is None and self._global_steps and not message.incarnation:
+            raise Denied(
+                "other_run",
+                f"{self._shard} has no weights, though shard 1 is at step {self._global_steps}: was its folder lost? "
+                "Resume it from a copy, or begin a new run; a worker that has trained the run restores its weights",
+            )
+
+    def follow(
+        self, run: TrainingRun | None, lineage: Lineage, reply: RunReply, *, now: float
+    ) -> tuple[TrainingRun | None, list[Effect]]:
+        """
+        The run with the settings of shard 1, and what to log. Without effects nothing has changed.
+
+        The run is new when there was none. It is `run` as it was when this is a reply of another run's server.
+        """
+        state = reply.state
+        if state is None or state.epoch < self._epoch:
+            return run, []  # a server that was replaced, and does not know it yet
+        try:
+            self._check(run, state)
+            spec = run_from_dict(reply.run, source=f"shard 1 at {self._address}")
+        except SettingsError as error:
+            is_news, self._trouble = self._trouble != str(error), str(error)
+            return run, [Note(str(error), warning=True)] if is_news else []
+        is_first = bool(self._trouble)
+        self._trouble, self._epoch, self._global_steps = "", state.epoch, state.global_steps
+        run = run or TrainingRun(spec, lineage)
+        notes: list[Effect] = []
+        if run.take_over(reply, state, now=now) or is_first:
+            at = f"version {reply.settings_version}, at step {state.global_steps} there"
+            notes.append(Note(f"has the settings of shard 1: {at}", kind="adjustment"))
+        if is_first and (sentence := contradiction(spec, self._overrides, adjusted=state.adjustments.settings)):
+            notes.append(Note(f"the settings of all shards are those of shard 1: {sentence}", warning=True))
+        return run, notes
+
+    def _check(self, run: TrainingRun | None, state: RunState) -> None:
+        """Raises SettingsError when the server there is not shard 1 of this run."""
+        if state.shard != Shard(addresses=self._shard.addresses):
+            theirs, ours = (f"{one} of --shards {' '.join(one.addresses)}" for one in (state.shard, self._shard))
+            raise SettingsError(
+                f"the server at {self._address} is {theirs}, and this one is {ours}: give all servers of a run the "
+                "same --shards, in the same order"
+            )
+        if run is not None and run.first_shard not in ("", state.first_shard):
+            raise SettingsError(
+                f"{self._shard} belongs to run {run.first_shard}, and shard 1 at {self._address} serves run "
+                f"{state.first_shard}: --shards must name the shards of one run"
+            )
+
+    @property
+    def _address(self) -> str:
+        return self._shard.addresses[0]

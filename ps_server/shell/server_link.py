@@ -1,0 +1,67 @@
+"""
+A server's connection to another one, of a standby to its primary and of a shard to shard 1: one DEALER an address.
+
+Messages sent while a connection is down are lost.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import zmq
+
+from common.errors import WireError
+from common.protocol.messages import ToServer, ToWorker
+from common.protocol.wire import Buffer, read_to_worker, to_frames
+from common.sockets.curve import ClientKeys
+from common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
+
+BURST = 16  # messages of one address before other peers have their turn
+DEAD_MILLISECONDS = 5000  # without a TCP acknowledgement: the connection is dead
+
+log = logging.getLogger("ps-server")
+
+
+class ServerLink:
+    """The serving thread owns it; it ends with the context. With keys it connects only to the servers they name."""
+
+    def __init__(self, context: zmq.Context[Any], poller: zmq.Poller, keys: ClientKeys | None, *, flag: str) -> None:
+        """`flag` has named the server. `poller` is to be told of what arrives."""
+        self._context = context
+        self._poller = poller
+        self._keys = keys
+        self._flag = flag
+        self._sockets: dict[str, zmq.Socket[bytes]] = {}  # by address
+
+    def send(self, message: ToServer, *, to: str) -> None:
+        """Send a message to HOST:PORT, or to both of HOST:PORT,HOST:PORT, unless the connection is down."""
+        for address in to.split(","):
+            if address not in self._sockets:
+                self._sockets[address] = self._connected(address)
+            try:
+                self._sockets[address].send_multipart(to_frames(message), zmq.NOBLOCK)
+            except zmq.Again:
+                log.debug("%s could not be sent to %s", type(message).__name__, address)
+
+    def received(self) -> Iterator[tuple[ToWorker, Sequence[Buffer]]]:
+        """Messages that have arrived, up to BURST of each address, each with the buffers of its vector."""
+        for address, socket in self._sockets.items():
+            for _ in range(BURST):
+                try:
+                    frames = receive_frames(socket)
+                except zmq.Again:
+                    break
+                try:
+                    yield read_to_worker([frame.buffer for frame in frames])
+                except WireError as error:
+                    log.warning("the server at %s sent something unreadable: %s", address, error)
+
+    def _connected(self, address: str) -> zmq.Socket[bytes]:
+        socket = dealer(self._context, self._keys)
+        # The kernel must not take minutes to find that the host has vanished and come back.
+        socket.setsockopt(zmq.TCP_MAXRT, DEAD_MILLISECONDS)
+        if why := why_no_address(address):
+            log.warning("%s %s: %s; still trying", self._flag, address, why)
+        connect(socket, address)
+        self._poller.register(socket, zmq.POLLIN)
+        return socket
