@@ -56,7 +56,8 @@ serve_in_pair() {
 
 # A server of a pair with the older epoch notes that in lineage.json, and ends. The peer is asked here for the usual case, a
 # server that was killed and is started again: ps-server takes seconds to load, and would take them twice. (One that had
-# itself taken over has no lineage.json yet, and does.) A standby that holds the run is about to take over.
+# itself taken over may have no lineage.json yet: as a standby it puts its older state aside.) A standby that holds the run
+# is about to take over.
 is_replaced() {
     own=$(cat "$folder/lineage.json" 2>/dev/null) || return 1
     echo "$own" | grep -q '"replaced_by": *"' && return

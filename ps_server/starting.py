@@ -102,7 +102,7 @@ def _taken_over_run(
     draw: int,
     now: float,
 ) -> ParameterServer | None:
-    """The run that this standby took over in an earlier life, if its folder holds one; else None."""
+    """The run that this standby took over in an earlier life, if its folder holds one and nobody has it since."""
     if not newest_first(storage.checkpoints):
         return None
     run = _restored_run(flags, storage, now=now)
@@ -115,12 +115,14 @@ def _taken_over_run(
             "follow it, take another --run-dir; to continue the run held here: "
             f"ps-server --resume {shlex.quote(str(storage.folder))}"
         )
-    log.warning(
-        "run %s was taken over from %s and continues here; to follow a new run there, give another --run-dir",
-        run.lineage.run_id,
-        run.primary,
-    )
-    _begin_epoch(run, storage, keys=keys, take_back=False, draw=draw)
+    run_id, primary = run.lineage.run_id, run.primary
+    try:
+        _begin_epoch(run, storage, keys=keys, take_back=False, draw=draw)
+    except Fenced:
+        log.warning("%s has run %s again: following, with the older state in %s", primary, run_id, storage.put_aside())
+        return None
+    continues = "was taken over from %s and continues here; to follow a new run there, give another --run-dir"
+    log.warning(f"run %s {continues}", run_id, primary)
     return ParameterServer(run, lineage=run.lineage, overrides={}, limits=limits, now=now)
 
 

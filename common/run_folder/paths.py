@@ -20,6 +20,7 @@ FIRST_SHARDS = "shard-1-of-*"
 SHARD_NAME = re.compile(r"shard-([1-9][0-9]*)-of-([1-9][0-9]*)")  # K and N
 SETTINGS = "run.toml"
 LINEAGE = "lineage.json"  # the run of this folder, and the newest epoch in which it was served
+REPLACED = "replaced"  # folder with the older state of a server that another one has replaced, and that follows it now
 ENDPOINT = "endpoint"  # HOST:PORT of the server while it serves
 LOCK = "server.lock"
 METRICS = "metrics.jsonl"

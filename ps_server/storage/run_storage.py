@@ -5,12 +5,13 @@ where a checkpoint is durable only then.
 It knows nothing of the files in them.
 """
 
+import shutil
 from pathlib import Path
 
 from common.errors import SettingsError
 from common.protocol.lineage import Lineage
 from common.run_folder.folder_lock import FolderLocks
-from common.run_folder.paths import CHECKPOINTS
+from common.run_folder.paths import CHECKPOINTS, LINEAGE, REPLACED
 from ps_server.shell.checkpoint_writer import check_unused
 from ps_server.shell.lineage_file import write_lineage
 from ps_server.storage.checkpoint_store import CheckpointStore
@@ -50,6 +51,25 @@ class RunStorage:
         if self.store is not None:
             self.store.claim(lineage)
         write_lineage(self.folder, lineage)
+
+    def put_aside(self) -> Path:
+        """
+        Move the state of a server that was replaced into a folder inside, in place of an older one, and go on without.
+
+        Raises SettingsError.
+        """
+        aside = self.folder / REPLACED
+        try:
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir()
+            shutil.move(self.checkpoints, aside / CHECKPOINTS)
+            (self.folder / LINEAGE).rename(aside / LINEAGE)
+            self.checkpoints.mkdir()
+        except OSError as error:
+            raise SettingsError(f"{aside}: the state before cannot be kept there: {error.strerror}") from error
+        self._locks.close()
+        self._locks = FolderLocks([self.folder, self.checkpoints])
+        return aside
 
     def keep(self) -> None:
         """Hold the locks until the process ends: a thread may still be writing there."""

@@ -31,7 +31,7 @@ def _heeds_signals() -> None:
 
 
 class Program:
-    """A running program and what it has printed: an installed script, or a module of the tests."""
+    """A running program and what it has printed: an installed script, one by its path, or a module of the tests."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Program:
     ) -> None:
         """It works in `folder`, or in that of the tests; `variables` of its environment stand above theirs."""
         self.log = log
-        is_script = (script := Path(sys.executable).with_name(name)).exists()
+        is_script = (script := Path(sys.executable).parent / name).exists()
         program = [str(script)] if is_script else [sys.executable, "-m", name]
         with log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -87,7 +87,7 @@ class Programs:
 
     def start(self, name: str, *flags: str, **how: Any) -> Program:
         """`how`: further arguments of Program."""
-        program = Program(name, *flags, log=self.folder / f"{len(self.started)}-{name}.log", **how)
+        program = Program(name, *flags, log=self.folder / f"{len(self.started)}-{Path(name).name}.log", **how)
         self.started.append(program)
         return program
 

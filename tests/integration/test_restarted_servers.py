@@ -64,7 +64,7 @@ class Following(Command):
         return cls(programs, command.ports, primary, standby, worker)
 
     def one_run_goes_on(self, run_id: str) -> None:
-        """At B, with A as its standby and every worker; and at A when B is killed in its turn."""
+        """At B, with A as its standby and every worker; at A when B is killed in its turn; and B follows again."""
         wait_for(lambda: self.has(1, "late") and self.has(1, "early"), program=self.standby)
         wait_for(lambda: "follows as the standby" in self.standby.output, program=self.standby)
         there, here = status_of(self.addresses[1]), status_of(self.addresses[0])
@@ -75,6 +75,8 @@ class Following(Command):
         after = status_of(self.addresses[0])
         assert (after.run_id, after.phase) == (run_id, "serving")
         assert after.global_steps >= before
+        self.standby = self.start_standby()
+        wait_for(lambda: self.primary.output.count("follows as the standby"), program=self.standby)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from common.protocol.messages import StatusReply
 from common.protocol.status import Status
 from common.protocol.tensors import Schema, TensorSpec
 from common.run_folder.checkpoint_file import write_checkpoint
-from common.run_folder.paths import CHECKPOINTS, checkpoint_name
+from common.run_folder.paths import CHECKPOINTS, LOCK, REPLACED, checkpoint_name
 from ps_server import starting
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.replication.standby import Standby
@@ -128,18 +128,26 @@ def test_a_standby_in_the_folder_of_what_it_took_over_is_its_server(tmp_path: Pa
     assert read_lineage(folder) == machine.server.lineage
 
 
-def test_a_standby_whose_primary_has_the_run_back_refuses(tmp_path: Path, others: Others) -> None:
-    folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
-    others.say(P, TAKEN_OVER.taken_over(draw=1))
+@pytest.mark.parametrize("standby", ["", P])
+def test_a_standby_whose_primary_has_the_run_back_follows_and_keeps_the_newest_of_its_older_states(
+    tmp_path: Path, others: Others, standby: str
+) -> None:
+    """Whoever took the run back may have been its standby meanwhile."""
+    newest = TAKEN_OVER
+    for _ in range(2):
+        folder = a_folder(tmp_path / "s", newest, primary=P, standby=standby)
+        newest = newest.taken_over(draw=1)
+        others.say(P, newest)
+        machine = started(folder, "--standby-of", P)
+        assert isinstance(machine, Standby)
+        assert machine.server is None
+        assert not list((folder / CHECKPOINTS).glob("*.safetensors"))
+        (folder / CHECKPOINTS / LOCK).unlink()
+        (folder / CHECKPOINTS).rmdir()
+    aside = folder / REPLACED
     with pytest.raises(Fenced, match=f"{P} has taken over"):
-        started(folder, "--standby-of", P)
-
-
-def test_a_standby_of_a_standby_that_took_over_too_refuses(tmp_path: Path, others: Others) -> None:
-    folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P, standby=P)
-    others.say(P, TAKEN_OVER.taken_over(draw=1))
-    with pytest.raises(Fenced, match=f"{P} has taken over"):
-        started(folder, "--standby-of", P)
+        resumed(aside)
+    assert resumed(aside, "--take-back").epoch > newest.epoch
 
 
 def test_a_standby_in_the_folder_of_a_finished_takeover_says_that_another_run_has_begun(
