@@ -73,8 +73,8 @@ class ServerSettings(NoticeFlags):
     standby of its own. With --resume: continue with N shards, also a run that had another number"""
     shards: tuple[str, ...] = ()
     """addresses of all N shards in order, as workers reach them; HOST:PORT,HOST:PORT is a shard with a standby"""
-    checkpoint_seconds: float = 30.0
-    """seconds between two checkpoints"""
+    checkpoint_seconds: float | None = None
+    """seconds between two checkpoints; 30, or as ps-ctl set it, when not given"""
     lease_seconds: float = 5.0
     """silence after which a worker counts as dead"""
     receive_mib: float = 256.0
@@ -98,7 +98,8 @@ class ServerSettings(NoticeFlags):
     def __post_init__(self) -> None:
         check_number("--port", self.port, least=0, most=MOST_PORT)
         check_number("--web-port", self.web_port or 0, least=0, most=MOST_PORT)
-        check_number("--checkpoint-seconds", self.checkpoint_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
+        if self.checkpoint_seconds is not None:
+            check_number("--checkpoint-seconds", self.checkpoint_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
         check_number("--lease-seconds", self.lease_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
         check_number("--takeover-seconds", self.takeover_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
         check_number("--receive-mib", self.receive_mib, least=LEAST_MIB, most=MOST_MIB)

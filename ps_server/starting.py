@@ -18,6 +18,7 @@ from common.protocol.shards import WHOLE, Shard
 from common.protocol.status import Status
 from common.run_folder.checkpoint_folder import newest_first
 from common.run_folder.paths import BEST
+from common.settings.adjustable import shown
 from common.settings.overrides import resumed_run
 from common.settings.run_settings import run_from_dict
 from common.sockets.curve import ClientKeys
@@ -28,6 +29,7 @@ from ps_server.replication.standby import STANDBY_PHASE, Standby
 from ps_server.settings import ServerSettings
 from ps_server.shell.checkpoint_writer import check_unused, newest_checkpoint
 from ps_server.shell.lineage_file import read_lineage, write_lineage
+from ps_server.state.adjustments import undone_by_flags
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.resharding import join_old_shards, join_stored_shards
 from ps_server.storage.run_storage import RunStorage
@@ -36,6 +38,7 @@ from ps_server.storage.run_storage import RunStorage
 # listens: so the primary has more patience than the standby.
 STANDBY_REPLY_SECONDS = 10.0
 PRIMARY_REPLY_SECONDS = 2.0
+CHECKPOINT_SECONDS = 30.0  # between two checkpoints, where neither a flag nor ps-ctl says otherwise
 SECRET_BYTES = 16
 
 log = logging.getLogger("ps-server")
@@ -48,7 +51,7 @@ def machine_for(
     settings = flags.program
     limits = Limits(
         lease_seconds=settings.lease_seconds,
-        checkpoint_seconds=settings.checkpoint_seconds,
+        checkpoint_seconds=settings.checkpoint_seconds or CHECKPOINT_SECONDS,
         receive_bytes=int(settings.receive_mib * 2**20),
     )
     draw = secrets.randbelow(DRAWN)
@@ -135,7 +138,16 @@ def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: fl
     run = TrainingRun.restored(vectors, msgspec.structs.replace(record, run=spec.to_dict()), now=now)
     if flags.program.new_code:
         run.code.forget()
-    if flags.program.checkpoint_seconds != ServerSettings.checkpoint_seconds:
+    seconds = flags.program.checkpoint_seconds
+    for undone in undone_by_flags(kept, spec, seconds, run.progress, run.adjustments, now=now):
+        run.adjustments.note(undone)
+        log.warning(
+            "%s is %s by a flag, and no longer %s as it was adjusted (ps-ctl set); leave the flag out to keep that",
+            undone.setting,
+            shown(undone.after),
+            shown(undone.before),
+        )
+    if seconds is not None:
         run.adjustments.checkpoint_seconds = None  # a flag stands above what was adjusted
     log.info("resumed %s at step %d", path, run.progress.global_steps)
     if run.adjustments.paused:

@@ -19,6 +19,8 @@ from common.settings.run_spec import A3CSettings, ActionValuesSettings, RunSpec
 from ps_server.state.guards import Denied
 from ps_server.state.progress import Progress
 
+BY_FLAGS = "a flag of ps-server"  # in the history, of a change that is made when the server starts
+
 
 class Adjustments:
     """
@@ -52,8 +54,7 @@ class Adjustments:
 
     def apply(self, adjustment: Adjustment, spec: RunSpec) -> RunSpec:
         """The run specification after an adjustment, which is remembered."""
-        self.version += 1
-        self._history.append(adjustment)
+        self.note(adjustment)
         match adjustment.setting, adjustment.after:
             case adjustable.PAUSED, bool(paused):
                 self.paused = paused
@@ -64,6 +65,11 @@ class Adjustments:
         changes = _changes(spec, adjustment.setting, adjustment.after, global_steps=adjustment.global_steps)
         self.settings |= changes.keys()
         return with_settings(spec, changes, source="adjustment")
+
+    def note(self, adjustment: Adjustment) -> None:
+        """Remember a change that the specification has already."""
+        self.version += 1
+        self._history.append(adjustment)
 
     def record(self) -> AdjustmentsRecord:
         """The adjustments as a checkpoint keeps them."""
@@ -118,6 +124,26 @@ def adjustments_for(
     ]
 
 
+def undone_by_flags(
+    kept: RunSpec, spec: RunSpec, seconds: float | None, progress: Progress, made: Adjustments, *, now: float
+) -> list[Adjustment]:
+    """
+    The adjustments of a restored run, `kept`, that the flags of the start undo: they give `spec`, and `seconds` between
+    two checkpoints.
+    """
+    before, after = (_values(one, progress.global_steps) for one in (kept, spec))
+    if seconds is not None and made.checkpoint_seconds is not None:
+        before[adjustable.CHECKPOINT_SECONDS], after[adjustable.CHECKPOINT_SECONDS] = made.checkpoint_seconds, seconds
+    minutes, steps = progress.minutes(now=now), progress.global_steps
+    return [
+        Adjustment(
+            setting=name, before=before[name], after=after[name], by=BY_FLAGS, global_steps=steps, minutes=minutes
+        )
+        for name in before
+        if after[name] != before[name] and any(one.setting == name for one in made.history)
+    ]
+
+
 def _values(spec: RunSpec, global_steps: int) -> dict[str, AdjustedValue]:
     """The settings of this run that may be adjusted, as they are at this T."""
     budget = spec.budget
@@ -139,7 +165,7 @@ def _check_not_passed(setting: str, after: AdjustedValue, progress: Progress, *,
     reached: dict[str, float | None] = {
         adjustable.MAX_STEPS: progress.global_steps,
         adjustable.MAX_MINUTES: progress.minutes(now=now),
-        adjustable.UNTIL_RETURN: progress.best_mean,
+        adjustable.UNTIL_RETURN: progress.mean_return if progress.best_mean is None else progress.best_mean,
     }
     behind = reached.get(setting)
     is_limit = after is not None and (after != 0 or setting == adjustable.UNTIL_RETURN)
@@ -150,20 +176,31 @@ def _check_not_passed(setting: str, after: AdjustedValue, progress: Progress, *,
 
 def _changes(spec: RunSpec, setting: str, after: AdjustedValue, *, global_steps: int) -> dict[str, Any]:
     """The settings of the specification that an adjustment changes, flat."""
+    moves: dict[str, Any]
     match setting:
         case adjustable.PAUSED | adjustable.DRAINED | adjustable.CHECKPOINT_SECONDS:
             return {}
         case adjustable.LEARNING_RATE:
             is_over = global_steps >= spec.schedule.anneal_steps
-            schedule = {"anneal_start": 0, "anneal_steps": 0} if is_over else {"anneal_start": global_steps}
-            return {setting: after} | {f"schedule.{name}": value for name, value in schedule.items()}
+            moves = {"anneal_start": 0, "anneal_steps": 0} if is_over else {"anneal_start": global_steps}
+            if _would_rise(after, initial=spec.schedule.learning_rate, final=spec.schedule.final_learning_rate):
+                moves["final_learning_rate"] = after
+            return {setting: after} | {f"schedule.{name}": value for name, value in moves.items()}
         case adjustable.ENTROPY_WEIGHT:
             assert isinstance(spec.algorithm, A3CSettings), "checked before the adjustment was made"
             is_over = global_steps >= spec.algorithm.entropy_anneal_steps
             names = ("entropy_anneal_start", "entropy_anneal_steps")
             moves = dict.fromkeys(names, 0) if is_over else {"entropy_anneal_start": global_steps}
+            final = spec.algorithm.final_entropy_weight
+            if final is not None and _would_rise(after, initial=spec.algorithm.entropy_weight, final=final):
+                moves["final_entropy_weight"] = after
             return {setting: after} | {f"algorithm.{name}": value for name, value in moves.items()}
         case adjustable.FINAL_EPSILON:
             return {"algorithm.final_epsilons": (after,), "algorithm.epsilon_probabilities": (1.0,)}
         case _:
             return {setting: after}
+
+
+def _would_rise(after: AdjustedValue, *, initial: float, final: float) -> bool:
+    """Whether a value of a falling schedule is set below its end. It stays there then."""
+    return isinstance(after, int | float) and after < final <= initial

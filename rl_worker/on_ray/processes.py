@@ -37,7 +37,7 @@ class RunPlan:
     folder: str  # absolute
     settings: str  # TOML; "": the first worker decides
     flags: tuple[str, ...]  # of ps-server, which change a run that goes on
-    checkpoint_seconds: float
+    checkpoint_seconds: float | None  # None: those of ps-server
     has_keys: bool
 
 
@@ -132,7 +132,8 @@ class ServerProcess:
             flags = ["--config", str(self.folder / SETTINGS), "--run-dir", folder]
         else:
             flags = ["--run-dir", folder, *plan.flags]
-        flags += ["--host", self._host, "--port", "0", "--checkpoint-seconds", str(plan.checkpoint_seconds)]
+        flags += ["--host", self._host, "--port", "0"]
+        flags += [] if plan.checkpoint_seconds is None else ["--checkpoint-seconds", str(plan.checkpoint_seconds)]
         if plan.has_keys:
             keys = self.folder / "keys"
             flags += ["--curve-secret", str(keys / "server.key_secret"), "--authorized-keys", str(keys / "authorized")]

@@ -34,7 +34,7 @@ class RaySettings:
     """GPUs that Ray sets aside for each worker; its share of one where it is below 1"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the workers' networks run"""
-    checkpoint_seconds: float = 30.0
+    checkpoint_seconds: float | None = None
     """seconds between two checkpoints"""
     keys: bool = True
     """encrypt all traffic with keys that the server makes in the run folder; --no-keys leaves its port open"""
@@ -47,6 +47,7 @@ class RaySettings:
         check_number("--workers", self.workers, least=0, most=MOST_WORKERS)
         check_number("--worker-cpus", self.worker_cpus, least=0, most=MOST_WORKERS)
         check_number("--worker-gpus", self.worker_gpus, least=0, most=MOST_WORKERS)
-        check_number("--checkpoint-seconds", self.checkpoint_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
+        if self.checkpoint_seconds is not None:
+            check_number("--checkpoint-seconds", self.checkpoint_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
         if self.device == "cuda" and not self.worker_gpus:
             raise SettingsError("--device cuda: Ray hides GPUs that no actor has asked for; add --worker-gpus 1")

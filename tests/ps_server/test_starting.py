@@ -1,6 +1,9 @@
 """Which of two servers of one run may start, by its folder and the status of the other."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 import torch
@@ -54,11 +57,19 @@ def others(monkeypatch: pytest.MonkeyPatch) -> Others:
     return others
 
 
-def a_folder(folder: Path, lineage: Lineage, *, standby: str = "", primary: str = "") -> Path:
+def a_folder(
+    folder: Path,
+    lineage: Lineage,
+    *,
+    standby: str = "",
+    primary: str = "",
+    adjusted: Mapping[str, Any] = MappingProxyType({}),
+) -> Path:
     """A run folder with one checkpoint."""
     run = TrainingRun(a_run(), lineage)
     run.seed(Schema([TensorSpec("w", (2,))]), torch.zeros(2))
     run.standby, run.primary = standby, primary
+    run.adjust(adjusted, by="me", checkpoint_seconds=30.0, now=0.0)
     checkpoints = folder / CHECKPOINTS
     checkpoints.mkdir(parents=True)
     write_checkpoint(checkpoints / checkpoint_name(0), run.weights.vectors(), run.record(now=0.0))
@@ -103,6 +114,31 @@ def test_a_primary_that_nobody_has_replaced_goes_on_in_the_next_epoch(
     server = resumed(folder)
     assert FIRST.epoch < server.epoch < TAKEN_OVER.epoch
     assert read_lineage(folder) == server.lineage
+
+
+def test_a_flag_that_undoes_an_adjustment_is_logged_and_in_the_history(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = {"schedule.learning_rate": 1e-4, "budget.max_steps": 1_000_000, "checkpoint_seconds": 5.0}
+    folder = a_folder(tmp_path / "p", FIRST, adjusted=wanted)
+    flags = ["--learning-rate", "1e-3", "--max-steps", "1000000", "--checkpoint-seconds", "30"]
+    run = resumed(folder, *flags).run
+    assert run is not None
+    undone = [(one.setting, one.before, one.after, one.by) for one in run.adjustments.history[len(wanted) :]]
+    assert undone == [
+        ("schedule.learning_rate", 1e-4, 1e-3, "a flag of ps-server"),
+        ("checkpoint_seconds", 5.0, 30.0, "a flag of ps-server"),
+    ]
+    logged = [record.message for record in caplog.records if "adjusted (ps-ctl set)" in record.message]
+    assert logged[0].startswith("schedule.learning_rate is 0.001 by a flag, and no longer 0.0001")
+    assert len(logged) == 2
+
+
+def test_a_resume_without_flags_keeps_what_was_adjusted(tmp_path: Path) -> None:
+    folder = a_folder(tmp_path / "p", FIRST, adjusted={"checkpoint_seconds": 5.0})
+    run = resumed(folder).run
+    assert run is not None
+    assert (run.adjustments.checkpoint_seconds, len(run.adjustments.history)) == (5.0, 1)
 
 
 @pytest.mark.parametrize("is_known", [True, False])

@@ -63,6 +63,24 @@ def test_a_learning_rate_that_is_adjusted_after_its_schedule_stays() -> None:
     assert run.learning_rate == 0.4
 
 
+@pytest.mark.parametrize("steps", [0, 500, 1000])
+def test_a_learning_rate_below_the_end_of_its_schedule_stays_there(steps: int) -> None:
+    run = a_training_run(global_steps=steps, schedule=ANNEALED)
+    adjust(run, schedule__learning_rate=0.1)
+    for later in (steps, 750, 1000, 5000):
+        run.progress.global_steps = later
+        assert run.learning_rate == pytest.approx(0.1)
+
+
+def test_a_schedule_that_rises_goes_on_to_its_end() -> None:
+    run = a_training_run(
+        global_steps=500, schedule={"learning_rate": 0.1, "final_learning_rate": 1.0, "anneal_steps": 1000}
+    )
+    adjust(run, schedule__learning_rate=0.2)
+    run.progress.global_steps = 1000
+    assert run.learning_rate == pytest.approx(1.0)
+
+
 def test_an_adjusted_entropy_weight_goes_on_to_the_end_of_its_schedule() -> None:
     settings = {"name": "a3c", "entropy_weight": 0.02, "final_entropy_weight": 0.0, "entropy_anneal_steps": 1000}
     run = a_training_run(global_steps=500, algorithm=settings)
@@ -189,6 +207,13 @@ def test_of_several_settings_all_are_adjusted_or_none() -> None:
     with pytest.raises(Denied, match=r"budget\.max_steps"):
         adjust(run, schedule__learning_rate=0.5, paused=True, budget__max_steps=-1)
     assert run.record(now=NOW) == before
+
+
+def test_a_target_below_the_mean_of_the_first_games_is_refused() -> None:
+    run = a_training_run()
+    run.progress.episode_finished(Episode(3.0, 10), run.spec.budget, now=NOW)
+    with pytest.raises(Denied, match=r"until_return: -5 is not allowed; it may be above 3"):
+        run.adjust({"budget.until_return": -5}, by="me", checkpoint_seconds=30.0, now=NOW)
 
 
 def test_a_limit_that_the_run_has_passed_is_refused() -> None:
