@@ -2,16 +2,19 @@
 
 import json
 import shutil
+import time
 
 import numpy as np
 import pytest
 import torch
 
+from common.protocol import messages
 from common.run_folder.checkpoint_file import read_checkpoint
 from common.run_folder.shard_folders import joined, newest_set, read_newest
+from common.sockets.run_request import ask_run
 from ps_server.shell.keys import make_keys
 from rl_worker.play.evaluation import evaluate
-from rl_worker.play.trained import trained_in
+from rl_worker.play.trained import trained_at, trained_in
 from tests.integration.integer_worker import keys_of, told
 from tests.integration.processes import Program, Programs, free_ports, status_of, wait_for
 from tests.integration.shard_servers import Shards
@@ -54,30 +57,46 @@ def test_shards_in_rounds_equal_one_server_bit_for_bit_and_are_played(programs: 
     assert len(json.loads(scores.read_text())["scores"]) == 2
 
 
-def test_the_standby_of_a_locked_shard_takes_over_alone(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shard 1 goes on meanwhile; the sum of all pushes is exact at both."""
+@pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.nightly), 2])
+def test_the_standby_of_a_locked_shard_takes_over_alone(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The other shard goes on meanwhile; the sum of all pushes is exact at both. Nobody waits for the dead server."""
     keys = programs.folder / "keys"
     make_keys(keys)
     lock = ["--curve-secret", str(keys / "server.key_secret"), "--authorized-keys", str(keys / "authorized")]
     monkeypatch.setenv("KEYS", str(keys))
-    second = f"127.0.0.1:{free_ports(1)[0]}"
-    shards = Shards(programs, 2, *lock, standbys={2: second})
+    successor = f"127.0.0.1:{free_ports(1)[0]}"
+    shards = Shards(programs, 2, *lock, standbys={number: successor})
     standby, _ = programs.start_server(
-        "--standby-of", shards.addresses[1], *lock, run_dir=programs.folder / "standby", port=int(second[10:])
+        "--standby-of",
+        shards.addresses[number - 1],
+        *lock,
+        run_dir=programs.folder / "standby",
+        port=int(successor[10:]),
     )
-    mine = keys_of(keys, "worker")
-    primary = shards.servers[1]
+    mine, admin = keys_of(keys, "worker"), keys_of(keys, "admin")
+    primary, other = shards.servers[number - 1], 2 - number  # the index of the other shard
     updates = 3000  # the worker comes last and has enough to do, so that it is not done when the server dies
-    worker = count_with(programs, shards.addresses[0], "w", updates)
+    worker = count_with(programs, shards.addresses[other], "w", updates)
     wait_for(lambda: "follows as the standby" in primary.output, program=worker)
     primary.kill()
     expected = torch.tensor(wait_for(lambda: told(worker.output), within_seconds=120, program=worker)).float()
     assert "taking over" in standby.output
-    servers = [shards.addresses[0], second]
+    servers = [successor if at == number else address for at, address in enumerate(shards.addresses, 1)]
     assert [status_of(server, mine).version for server in servers] == [1 + updates] * 2
-    assert status_of(second, mine).shard.number == 2
+    assert status_of(successor, mine).shard.number == number
     assert torch.equal(shards.weights(servers, mine), -expected)
-    assert shards.servers[0].process.poll() is None
+    began, patience = time.monotonic(), 60.0
+    for request in (
+        messages.CheckpointRequest(request=1),
+        messages.Adjust(request=1, settings={"checkpoint_seconds": 9}),
+    ):
+        ask_run(shards.addresses[other], request, timeout_seconds=patience, keys=admin)
+    assert torch.equal(trained_at(shards.addresses[other], mine).weights, -expected)
+    assert time.monotonic() - began < patience / 2
+    wait_for(lambda: [status_of(server, mine).checkpoint_seconds for server in servers] == [9.0, 9.0])
+    assert shards.servers[other].process.poll() is None
 
 
 @pytest.mark.nightly

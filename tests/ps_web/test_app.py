@@ -4,17 +4,20 @@ import asyncio
 import json
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from common.protocol.messages import Adjust, StopRequest, Subscribe
 from ps_web import app as app_module
 from ps_web.access import Access
 from ps_web.app import STATIC, make_app, static_folder
 from ps_web.run import WatchedRun
 from ps_web.viewers import MOST_VIEWERS, Viewers
+from tests.common.sockets.test_run_request import Shards
 
 TOKEN = "a-secret"
 Check = Callable[[TestClient[aiohttp.web.Request, aiohttp.web.Application]], Awaitable[None]]
@@ -121,6 +124,23 @@ def test_steering_takes_the_token_and_no_other_site_can_do_it(
             assert response.status == status, await response.text()
 
     with_page(folder, check)
+
+
+def test_a_run_in_shards_is_adjusted_and_ended_at_shard_1_whichever_the_page_shows(folder: Path) -> None:
+    async def steer(shards: Shards) -> None:
+        runs = [WatchedRun(0, "run", Viewers(), folder=None, servers=[shards.addresses["second"]], keys=None)]
+        app = make_app(runs, Viewers(), Access(TOKEN, is_open=True, port=1, hosts=set()))
+        sent = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
+        async with TestClient(TestServer(app)) as client:
+            for what in ("adjust", "stop", "checkpoint"):
+                response = await client.post(f"/api/runs/0/{what}", data=b'{"paused": true}', headers=sent)
+                assert response.status == 200, await response.text()
+
+    with ExitStack() as stack:
+        asyncio.run(steer(shards := Shards(stack)))
+    asked = [(name, type(message)) for name, message in shards.asked if not isinstance(message, Subscribe)]
+    assert asked[:2] == [("first", Adjust), ("first", StopRequest)]
+    assert sorted(name for name, _ in asked[2:]) == ["first", "second"]
 
 
 def test_a_name_of_another_site_that_leads_here_is_refused(folder: Path) -> None:
