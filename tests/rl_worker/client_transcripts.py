@@ -7,6 +7,7 @@ import numpy as np
 
 from common.protocol import messages
 from common.protocol.messages import ToServer, Welcome
+from common.protocol.shards import Shard
 from common.protocol.tensors import Schema, TensorSpec
 from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
 from rl_worker.machine.identity import Identity
@@ -39,6 +40,7 @@ def new_client(
     patience_seconds: float = PATIENCE_SECONDS,
     resend_bytes: int = RESEND_BYTES,
     addresses: int = 1,
+    shard: Shard | None = None,
 ) -> ParameterClient:
     return ParameterClient(
         Identity(
@@ -48,6 +50,7 @@ def new_client(
             proposed_run={"preset": "proposed"},
             host="here",
             environments=8,
+            shard=shard,
         ),
         patience_seconds=patience_seconds,
         resend_bytes=resend_bytes,

@@ -6,6 +6,7 @@ import pytest
 
 from common.errors import SchemaMismatch, ServerUnreachable
 from common.protocol import messages
+from common.protocol.shards import Shard
 from common.protocol.tensors import TensorSpec
 from rl_worker.machine.effects import Effect, Fail, Note, Reconnect, Resolve, Transmit
 from rl_worker.machine.link_timeout import TIMEOUT_SECONDS
@@ -276,3 +277,23 @@ def test_the_log_gets_a_line_every_ten_seconds() -> None:
         (20, "no reply for 20 s; still trying"),
         (30, "no reply for 30 s; still trying"),
     ]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_server_that_is_not_the_shard_that_its_address_says_is_named(number: int) -> None:
+    """Settings are not compared, but another range of the weights would be taken for this one."""
+    client = new_client(shard=Shard(number=2, addresses=("a:1", "b:2")))
+    join(client, shard=Shard(number=number, addresses=("b:2", "a:1")))
+    why = (
+        "the server at b:2, which shard 1 names as shard 2/2, is shard 1/2: all servers of a run take the same --shards"
+    )
+    assert (str(client.error) == f"{why}, in the same order") == (number == 1)
+
+
+def test_a_server_that_comes_back_as_another_shard_is_left() -> None:
+    client = joined_client(shard=Shard(number=2, addresses=("a:1", "b:2")))
+    client.receive(unknown_worker(9), now=1.0)
+    join(client, now=1.1, shard=Shard(number=1, addresses=("a:1", "b:2")))
+    assert "the server came back as shard 1/2 of the run, and was shard 2/2; start this worker anew" in str(
+        client.error
+    )
