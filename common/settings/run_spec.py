@@ -378,7 +378,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_episodes: NotNegative = 0
     """end after this many episodes of all workers"""
     max_minutes: Amount = 0.0
-    """end after this many minutes"""
+    """end after this many minutes of training; they stand still while no worker is alive"""
     until_return: Score | None = None
     """end when the mean return of the last 100 episodes reaches this"""
 
