@@ -10,7 +10,6 @@ import importlib
 import os
 import sys
 import sysconfig
-import tempfile
 from typing import NoReturn
 
 
@@ -23,6 +22,8 @@ def start(module: str, *, leaves_in_order: bool = False) -> NoReturn:
     """
     gc.disable()
     working_folder_last()
+    import tempfile  # which imports random, and the working folder may have another
+
     from common.program.reasons import answer_to_parent
 
     answer_to_parent()
