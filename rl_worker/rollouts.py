@@ -209,19 +209,19 @@ class RolloutCollector:
     def _first(self, seed: int) -> Observations:
         """The observations after a reset, with 0 for numbers that are not sound."""
         observations = self._environments.reset(seed)
-        if (unsound := unsound_observation(observations)) is None:
+        if (unsound := unsound_observation(observations, self._environments.observations)) is None:
             return observations
         self._fault = unsound.sentence(self._environments, steps=-1)
-        return finite(observations)
+        return finite(observations, self._environments.observations)
 
     def _step(self, t: int) -> Stepped:
         """A step of all environments, with 0 for numbers that are not sound."""
         stepped = self._environments.step(self._actions[t].numpy())
-        if (unsound := unsound_step(stepped)) is None:
+        if (unsound := unsound_step(stepped, self._environments.observations)) is None:
             return stepped
         steps = self._games.lengths[unsound.row]
         self._fault = self._fault or unsound.sentence(self._environments, steps=steps)
-        return made_sound(stepped)
+        return made_sound(stepped, self._environments.observations)
 
     def _decide(self, t: int) -> Decision:
         made_from = (self._observations[t], self._state, self._starts[t])

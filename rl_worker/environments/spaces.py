@@ -67,6 +67,12 @@ class ObservationSpace:
         """The action mask, if there is one."""
         return next((part for part in self.parts if part.kind == "mask"), None)
 
+    def floats(self, observations: Observations) -> list[NDArray[np.float32]]:
+        """The parts of observations [B, ...] that may hold what is no finite number; views."""
+        if self.parts:
+            return [part.of(observations) for part in self.parts if part.dtype.kind == "f"]
+        return [observations] if self.dtype.kind == "f" else []
+
     def __str__(self) -> str:
         if not self.parts:
             return f"{self.dtype} {list(self.shape)}"

@@ -103,17 +103,17 @@ def _random_play(
     random = np.random.default_rng(seed)
     began = said = clock()
     say(f"random play measures what is normalized: {SAMPLES:,} steps, or those of {MOST_SECONDS:.0f} s")
-    observations = finite(environments.reset(seed))
+    observations = finite(environments.reset(seed), environments.observations)
     count, mask = environments.count, environments.observations.mask
     seen, rewards, continues = [], [], []
     for played in range(count, SAMPLES + count, count):
         allowed = None if mask is None else mask.of(observations).astype(np.bool_)
         stepped = environments.step(environments.actions.sample(random, count, allowed))
-        if (unsound := unsound_step(stepped)) is None:
+        if (unsound := unsound_step(stepped, environments.observations)) is None:
             seen.append(stepped.observations.copy())
             rewards.append(stepped.rewards if stepped.learner_rewards is None else stepped.learner_rewards)
             continues.append(np.where(stepped.terminated | stepped.truncated, np.float32(0), np.float32(1)))
-        observations = finite(stepped.observations)
+        observations = finite(stepped.observations, environments.observations)
         now = clock()
         if now - began >= MOST_SECONDS:
             say(f"random play ends after {now - began:.0f} s: {played:,} steps have to do")
@@ -123,7 +123,7 @@ def _random_play(
             say(f"random play: {played:,} of {SAMPLES:,} steps after {now - began:.0f} s")
     if not seen:
         assert unsound is not None, "a step is left out for nothing else"
-        name = environments.description.get("environment", "the environment")
+        name = next(iter(environments.description.values()), "the environment")
         raise PsRlError(f"{name}: no step of random play was sound: environment {unsound.row} returned {unsound.what}")
     return Played(
         torch.from_numpy(np.concatenate(seen)),

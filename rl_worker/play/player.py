@@ -29,7 +29,7 @@ class Player:
         self._greedy = greedy
         self._steps = np.zeros(environments.count, np.int64)  # of the games in progress
         first = environments.reset(seed)
-        if (unsound := unsound_observation(first)) is not None:
+        if (unsound := unsound_observation(first, environments.observations)) is not None:
             raise PsRlError(f"{unsound.sentence(environments, steps=-1)}: it cannot be played")
         self._observations = torch.from_numpy(first)
         self._state = actor.initial_state(environments.count)
@@ -47,7 +47,7 @@ class Player:
     def take(self, decision: Decision) -> Stepped:
         """Step every environment once. Raises PsRlError for a number without which no game has a score."""
         stepped = self._environments.step(decision.actions.cpu().numpy())
-        if (unsound := unsound_step(stepped)) is not None:
+        if (unsound := unsound_step(stepped, self._environments.observations)) is not None:
             sentence = unsound.sentence(self._environments, steps=self._steps[unsound.row])
             raise PsRlError(f"{sentence}: the game has no score")
         ended = np.logical_or(stepped.terminated, stepped.truncated)

@@ -13,10 +13,10 @@ from common.protocol.messages import Episode
 from rl_worker.algorithms.self_imitation import SelfImitation
 from rl_worker.environments.interface import Stepped
 from rl_worker.environments.lost_games import LostGames
-from rl_worker.environments.spaces import ObservationSpace
+from rl_worker.environments.spaces import ObservationSpace, packed, packed_space
 from rl_worker.networks.running_statistics import ReturnNormalization, observe
 from rl_worker.rollouts import MOST_DROPPED, RolloutCollector
-from rl_worker.unsound_numbers import MOST_REWARD, unsound_observation, unsound_step
+from rl_worker.unsound_numbers import MOST_REWARD, Unsound, finite, unsound_observation, unsound_step
 from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
 
 NAN, INF = math.nan, math.inf
@@ -108,11 +108,27 @@ def test_the_last_observation_of_a_game_that_was_cut_off_counts_too() -> None:
 def test_the_last_observation_of_a_game_that_goes_on_is_not_looked_at() -> None:
     nothing = np.zeros(2, dtype=np.bool_)
     seen = np.zeros((2, 3), np.float32)
-    assert unsound_step(Stepped(seen, np.zeros(2, np.float32), ~nothing, nothing, np.full_like(seen, NAN))) is None
+    stepped = Stepped(seen, np.zeros(2, np.float32), ~nothing, nothing, np.full_like(seen, NAN))
+    assert unsound_step(stepped, ObservationSpace((3,), np.dtype(np.float32))) is None
 
 
 def test_bytes_are_always_sound() -> None:
-    assert unsound_observation(np.zeros((2, 3), np.uint8)) is None
+    assert unsound_observation(np.zeros((2, 3), np.uint8), ObservationSpace((3,), np.dtype(np.uint8))) is None
+
+
+@pytest.mark.parametrize("number", [NAN, INF])
+def test_the_vector_of_a_packed_observation_is_looked_at_and_its_bytes_are_not(number: float) -> None:
+    space = packed_space([("image", (1, 2, 2), np.uint8), ("vector", (3,), np.float32), ("mask", (2,), np.uint8)])
+    parts = [np.full((1, 2, 2), 255, np.uint8), np.ones(3, np.float32), np.ones(2, np.uint8)]
+    seen = np.stack([packed(space, parts)] * 2)
+    assert unsound_observation(seen, space) is None
+    vector = space.parts[1].of(seen)
+    vector[1, 2] = number
+    assert unsound_observation(seen, space) == Unsound(1, f"an observation that holds {number:g}")
+    sound = finite(seen, space)
+    assert space.parts[1].of(sound).tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert (space.parts[0].of(sound) == 255).all()
+    assert not np.isfinite(vector).all(), "the environment's own array stays as it is"
 
 
 def test_games_with_a_part_in_a_dropped_unroll_are_not_reported_and_later_ones_are() -> None:
