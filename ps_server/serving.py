@@ -1,5 +1,6 @@
 """The parts of `ps-server` that its flags ask for, and serving until the run ends or a signal comes."""
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -34,7 +35,7 @@ from ps_server.records.run_records import RunRecords
 from ps_server.replication.standby import Standby
 from ps_server.settings import ServerSettings
 from ps_server.shell.access_control import AccessControl
-from ps_server.shell.checkpoint_writer import CheckpointWriter
+from ps_server.shell.checkpoint_writer import CheckpointWriter, newest_checkpoint
 from ps_server.shell.lineage_file import write_lineage
 from ps_server.shell.own_address import is_own, own_host
 from ps_server.shell.zmq_server import ZmqServer
@@ -116,7 +117,7 @@ def _serve(
         (storage.folder / LINEAGE).unlink()  # of the run that is not begun
         return settings.following(primary, storage.folder, port=shell.port)
     if shell.served is not None:
-        _check_saved(shell.served, storage.folder)
+        _check_saved(shell.served, storage)
     return None
 
 
@@ -208,10 +209,10 @@ def _usual_folder(settings: ServerSettings) -> Path | None:
     return folder_from_store(settings.resume) if settings.resume is not None else None
 
 
-def _check_saved(server: ParameterServer, folder: Path) -> None:
+def _check_saved(server: ParameterServer, storage: RunStorage) -> None:
     """Raises Fenced when another server has taken the run, CheckpointError when the last version was not saved."""
     if server.ending.fenced:
-        write_lineage(folder, server.lineage)
+        write_lineage(storage.folder, server.lineage)
     if server.ending.reason:
         say("over", server.ending.reason)
     if server.ending.handed_over_to:
@@ -220,8 +221,25 @@ def _check_saved(server: ParameterServer, folder: Path) -> None:
     if server.ending.fenced:
         raise Fenced(server.ending.fenced)
     if server.version != server.checkpoints.saved_version:
-        raise CheckpointError(f"version {server.version} could not be saved; see the warnings above")
-    log.info("saved version %d in %s", server.checkpoints.saved_version, folder)
+        raise CheckpointError(_not_saved(server, storage))
+    if server.version:
+        log.info("saved version %d in %s", server.version, storage.folder)
+    else:
+        log.info("there was nothing to save: no worker has brought weights")
+
+
+def _not_saved(server: ParameterServer, storage: RunStorage) -> str:
+    """A sentence on where the last version is, if it is anywhere."""
+    with contextlib.suppress(CheckpointError):
+        path, _, record = newest_checkpoint(storage.folder, storage.checkpoints)
+        if storage.store is not None and (record.version, record.lineage.epoch) == (server.version, server.epoch):
+            why = server.checkpoints.error or "it does not answer in time"
+            url = storage.store_url
+            return (
+                f"version {server.version} is saved as {path}, and not in {url}: {why}; to go on "
+                f"from it: ps-server --resume {storage.folder} --checkpoint-dir {url}"
+            )
+    return f"version {server.version} could not be saved; see the warnings above"
 
 
 def _access_control(settings: ServerSettings) -> AccessControl | None:

@@ -21,7 +21,7 @@ from common.protocol.addresses import check_address, is_host
 from common.protocol.lineage import RUN_ID
 from common.protocol.shards import WHOLE, Shard, shard_of
 from common.run_folder.followers import TrackerName, check_trackers
-from common.run_folder.object_store import is_url
+from common.run_folder.object_store import check_folder, is_url
 from common.run_folder.paths import SHARD_NAME, shard_folder
 
 
@@ -111,6 +111,8 @@ class ServerSettings(NoticeFlags):
             raise SettingsError("--curve-secret and --authorized-keys go together; ps-ctl keygen makes both")
         if self.advertise is not None and not is_host(self.advertise):
             raise SettingsError(f"--advertise {self.advertise}: must be a name or an address, without a port")
+        check_folder("--run-dir", self.run_dir)
+        check_folder("--checkpoint-dir", self.checkpoint_dir)
         if self.standby_of is not None:
             check_address("--standby-of", self.standby_of)
             if self.resume is not None:
@@ -160,5 +162,6 @@ class ServerSettings(NoticeFlags):
             return
         if self.run_dir is not None:
             raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
+        check_folder("--resume", place)
         if not Path(place).is_dir():
             raise SettingsError(f"--resume {place}: there is no such folder")

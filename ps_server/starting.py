@@ -6,6 +6,7 @@ first peer is served.
 import logging
 import secrets
 import shlex
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +18,9 @@ from common.protocol.messages import StatusReply, StatusRequest
 from common.protocol.shards import WHOLE, Shard
 from common.protocol.status import Status
 from common.run_folder.checkpoint_folder import newest_first
-from common.run_folder.paths import BEST
+from common.run_folder.jsonl import last_row
+from common.run_folder.paths import BEST, METRICS
+from common.run_folder.run_rows import MetricsRow
 from common.settings.adjustable import shown
 from common.settings.overrides import resumed_run
 from common.settings.run_settings import run_from_dict
@@ -56,6 +59,7 @@ def machine_for(
     )
     draw = secrets.randbelow(DRAWN)
     if settings.standby_of is not None:
+        storage.remember_store()
         return Standby(
             primary=settings.standby_of,
             draw=draw,
@@ -89,11 +93,20 @@ def _new_lineage(storage: RunStorage, *, rescued: str | None, shard: Shard, draw
     lost = [rescued] if rescued else []
     if before is not None:
         lost += [before.run_id, *before.continues]
-    if lost:
+    if rescued or (before is not None and _had_weights(storage.folder)):
         log.info("the checkpoints of run %s are lost; its workers may restore their newest weights", lost[0])
     run_id = secrets.token_hex(RUN_ID_DIGITS // 2)
     secret = secrets.token_hex(SECRET_BYTES)
     return Lineage.begun(run_id, secret=secret, draw=draw, continues=tuple(lost[:MOST_LOST]), shard=shard)
+
+
+def _had_weights(folder: Path) -> bool:
+    """Whether the run of a folder without checkpoints had any weights to save; True where nobody knows."""
+    try:
+        row = last_row(folder / METRICS, MetricsRow)
+    except OSError:
+        return True
+    return row is None or row.version > 0
 
 
 def _taken_over_run(

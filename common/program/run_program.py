@@ -1,6 +1,7 @@
 """How a program runs its main function, and ends: exit status 0, 1 with one sentence, or 130."""
 
 import atexit
+import errno
 import gc
 import os
 import sys
@@ -16,6 +17,8 @@ from common.program.output import lenient_output
 from common.program.reasons import has_said_goodbye, is_of_flags, reason_of, say
 from common.program.stop_signals import Interrupted, ignore_stop_signals
 
+# What a disk answers that is read-only, full, broken, or somebody else's.
+DISK_REFUSES = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM}
 NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError
 THREADS_SECONDS = 1.0  # for the threads that a user's code has left to end
 MOST_NAMED = 3  # threads in a line
@@ -62,6 +65,8 @@ def _status(main: Any, prog: str) -> int:
     except BaseException as error:
         if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and NO_MEMORY in str(error)):
             return _failed(prog, f"there is not enough memory for these settings: {error}")
+        if isinstance(error, OSError) and error.errno in DISK_REFUSES and error.filename is not None:
+            return _failed(prog, f"{error.filename}: cannot be written or read: {error.strerror}")
         say("failed", reason_of(error))
         sys.excepthook(type(error), error, error.__traceback__)
         return 1

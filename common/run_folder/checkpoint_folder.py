@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from common.errors import CheckpointError, OtherFormat
-from common.run_folder.paths import BEST, CHECKPOINTS, NEWEST, NUMBERED
+from common.run_folder.paths import ASIDE, BEST, CHECKPOINTS, LINEAGE, METRICS, NEWEST, NUMBERED
 
 T = TypeVar("T")
 
@@ -38,6 +38,22 @@ def best_first(run_folder: Path) -> list[Path]:
     """The best checkpoint of a run, if there is one, then all others, the newest first."""
     best = [folder / BEST for folder in (run_folder / CHECKPOINTS, run_folder)]
     return [*(path for path in best if path.exists()), *checkpoints_of(run_folder)]
+
+
+def why_none(folder: Path, run_folder: Path | None = None) -> str:
+    """Why no checkpoint here can be gone on from, in words; `run_folder` is that of the run if it is another one."""
+    run_folder = run_folder or folder
+    place = folder / CHECKPOINTS if (folder / CHECKPOINTS).is_dir() else folder
+    names = sorted(path.name for path in place.glob("*"))
+    if sound := checkpoints_of(folder):
+        return f"none of its {len(sound)} checkpoints is sound"
+    if aside := [name for name in names if name.endswith(ASIDE)]:
+        return f"its checkpoints were damaged, and are moved aside: {', '.join(aside[:3])}"
+    if others := [name for name in names if name.endswith(".safetensors")]:
+        return f"it has no checkpoints to go on from, only {', '.join(others[:3])}"
+    if not any((one / name).exists() for name in (LINEAGE, METRICS) for one in (run_folder, run_folder.parent)):
+        return "it is not the folder of a run: no server has served there"
+    return "it has no checkpoints: its server never had weights, or keeps them in another place (--checkpoint-dir)"
 
 
 def first_sound(

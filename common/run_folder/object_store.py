@@ -7,6 +7,7 @@ listing is what the store holds now. Any exception of a store's client becomes a
 
 import errno
 import importlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,12 +17,22 @@ from common.errors import SettingsError, StoreError
 
 PROTOCOL_END = "://"
 EXTRAS = {"s3": "pip install 'ps-rl[s3]'", "s3a": "pip install 'ps-rl[s3]'"}
+MISTYPED = re.compile(r"(s3a?|gs|gcs|az|abfss?|adl|hdfs|https?|s?ftp|memory|file|local):")
 CONDITION_FAILED = {errno.EEXIST, errno.EINVAL}  # an object has this name already
 
 
 def is_url(place: str) -> bool:
     """Whether a flag names an object store, and not a folder."""
     return PROTOCOL_END in place
+
+
+def check_folder(flag: str, place: str | Path | None) -> None:
+    """Raises SettingsError for a folder that is a mistyped URL, as s3:/bucket, or a URL where a folder is wanted."""
+    if place is None or (isinstance(place, str) and is_url(place)):
+        return
+    if match := MISTYPED.match(str(place)):
+        meant = f"{match[1]}{PROTOCOL_END}{str(place)[match.end() :].lstrip('/')}"
+        raise SettingsError(f"{flag} {place}: is no folder; an object store is {meant}, for a flag that takes one")
 
 
 class ObjectStore:

@@ -23,6 +23,7 @@ LINEAGE = "lineage.json"  # the run of this folder, and the newest epoch in whic
 REPLACED = "replaced"  # folder with the older state of a server that another one has replaced, and that follows it now
 ENDPOINT = "endpoint"  # HOST:PORT of the server while it serves
 LOCK = "server.lock"
+STORE = "store"  # the URL of the object store that keeps the checkpoints too
 METRICS = "metrics.jsonl"
 WORKERS = "workers.jsonl"
 EPISODES = "episodes.jsonl"

@@ -15,7 +15,7 @@ from common.errors import CheckpointError
 from common.protocol.record import Record
 from common.protocol.tensors import Schema
 from common.run_folder.checkpoint_file import read_checkpoint
-from common.run_folder.checkpoint_folder import checkpoints_of, first_sound
+from common.run_folder.checkpoint_folder import checkpoints_of, first_sound, why_none
 from common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, newest_whole
 
 Checkpoint = tuple[dict[str, Tensor], Record]
@@ -74,5 +74,5 @@ def _joined(parts: list[Tensor]) -> Tensor:
 def _first_sound(folder: Path, paths: Sequence[Path], warn: Callable[[CheckpointError], None]) -> Checkpoint:
     found = first_sound(paths, read_checkpoint, warn)
     if found is None:
-        raise CheckpointError(f"{folder}: contains no sound checkpoints")
+        raise CheckpointError(f"{folder}: {why_none(folder)}")
     return found[1]

@@ -25,7 +25,7 @@ from common.errors import CheckpointError, DamagedCheckpoint, Replaced, Settings
 from common.protocol.lineage import Lineage
 from common.protocol.record import Record
 from common.run_folder.checkpoint_file import read_checkpoint, remove_unfinished, write_checkpoint
-from common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, older_than
+from common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, older_than, why_none
 from common.run_folder.paths import ASIDE, BEST, MILESTONES, NEWEST, WRITING, checkpoint_name, milestone_name
 from common.run_folder.writer_thread import WriterThread
 from ps_server.machine.effects import SaveCheckpoint
@@ -158,8 +158,8 @@ def newest_checkpoint(
     paths = newest_first(checkpoint_folder) if checkpoint_folder else checkpoints_of(run_folder)
     found = first_sound(paths, read_checkpoint, lambda error: log.warning("%s; trying the one before it", error))
     if found is None:
-        why = f"none of its {len(paths)} checkpoints is sound" if paths else "it has no checkpoints"
-        raise CheckpointError(f"{checkpoint_folder or run_folder}: {why}")
+        place = checkpoint_folder or run_folder
+        raise CheckpointError(f"{place}: {why_none(place, run_folder)}")
     path, (vectors, record) = found
     for newer in paths[: paths.index(path)]:
         move_aside(newer)

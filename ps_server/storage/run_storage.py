@@ -11,7 +11,8 @@ from pathlib import Path
 from common.errors import SettingsError
 from common.protocol.lineage import Lineage
 from common.run_folder.folder_lock import FolderLocks
-from common.run_folder.paths import CHECKPOINTS, LINEAGE, REPLACED
+from common.run_folder.paths import CHECKPOINTS, LINEAGE, REPLACED, SHARD_NAME, STORE
+from common.settings.regular_file import content_of
 from ps_server.shell.checkpoint_writer import check_unused
 from ps_server.shell.lineage_file import write_lineage
 from ps_server.storage.checkpoint_store import CheckpointStore
@@ -38,6 +39,7 @@ class RunStorage:
         self._outlives_us = False
         self._locks = FolderLocks([folder, self.checkpoints])
         try:
+            self._check_store()
             if not may_hold_a_run:
                 check_unused(self.checkpoints)
                 if store is not None:
@@ -50,6 +52,7 @@ class RunStorage:
         """Write the lineage of this life of the server, before it serves anybody. Raises SettingsError, StoreError."""
         if self.store is not None:
             self.store.claim(lineage)
+            self.remember_store()
         write_lineage(self.folder, lineage)
 
     def put_aside(self) -> Path:
@@ -70,6 +73,29 @@ class RunStorage:
         self._locks.close()
         self._locks = FolderLocks([self.folder, self.checkpoints])
         return aside
+
+    def remember_store(self) -> None:
+        """Write down where the checkpoints are kept too: no later life may forget that. Raises OSError."""
+        if self.store is not None:
+            (self.folder / STORE).write_text(f"{self.store_url}\n")
+
+    @property
+    def store_url(self) -> str:
+        """The store as its flag names it: that of the whole run, also for a shard."""
+        assert self.store is not None, "asked for where there is one"
+        is_shard = SHARD_NAME.fullmatch(self.folder.resolve().name) is not None
+        return self.store.url.rpartition("/")[0] if is_shard else self.store.url
+
+    def _check_store(self) -> None:
+        """Raises SettingsError when the run was kept in a store, and no flag names one."""
+        path = self.folder / STORE
+        if self.store is not None or not path.exists():
+            return
+        url = content_of(path).decode(errors="replace").strip()
+        raise SettingsError(
+            f"{self.folder}: the checkpoints of this run are kept in {url} too, where newer ones may be; add "
+            f"--checkpoint-dir {url}, or remove {path} to go on without it"
+        )
 
     def keep(self) -> None:
         """Hold the locks until the process ends: a thread may still be writing there."""

@@ -29,6 +29,7 @@ from common.protocol.shards import MOST_SHARDS
 from common.protocol.status import Status, how_it_ended
 from common.run_folder.followers import Followers, TrackerName, check_trackers, followers_of
 from common.run_folder.jsonl import last_row
+from common.run_folder.object_store import check_folder
 from common.run_folder.paths import (
     METRICS,
     SERVER_LOG,
@@ -118,6 +119,8 @@ class ClusterSettings:
         check_number("--web-port", self.web_port, least=0, most=MOST_PORT)
         check_trackers(self.track)
         check_number("--stall-seconds", self.stall_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
+        check_folder("--run-dir", self.run_dir)
+        check_folder("--resume", self.resume)
         if self.resume is not None:
             if self.run_dir is not None:
                 raise SettingsError("--resume and --run-dir both name the run folder; give one of them")

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageSequence
 
 from common.errors import CheckpointError, SettingsError
-from common.run_folder.checkpoint_folder import best_first, newest_first
+from common.run_folder.checkpoint_folder import best_first, newest_first, why_none
 from common.run_folder.jsonl import rows_in
 from common.run_folder.paths import CHECKPOINTS, EPISODES, GAME_GIFS, GIFS, MILESTONES
 from common.run_folder.run_rows import EpisodeRow
@@ -122,7 +122,7 @@ def _played(run_folder: Path, settings: EvaluationSettings) -> list[Scene]:
         else:
             found[trained.global_steps] = trained
     if not found:
-        raise CheckpointError(f"--checkpoint {run_folder}: contains no sound checkpoints")
+        raise CheckpointError(f"--checkpoint {run_folder}: {why_none(run_folder)}")
     log.info("a run shows more of its learning with --gif-every-episodes or --checkpoint-every-episodes")
     newest = found[max(found)]
     import_modules(settings.imports, newest.run, source=newest.origin, is_trusted=False)

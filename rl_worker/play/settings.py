@@ -12,7 +12,7 @@ from common.errors import SettingsError
 from common.program.number_flags import MOST_MINUTES, check_number
 from common.program.output_file import check_output
 from common.protocol.addresses import check_address
-from common.run_folder.object_store import is_url
+from common.run_folder.object_store import check_folder, is_url
 from common.sockets.curve import CurveFlags
 
 MOST_EPISODES = 10**9
@@ -106,6 +106,7 @@ class EvaluationSettings(CurveFlags):
             raise SettingsError("--film: is made of a run's folder; add --checkpoint RUN_DIR")
         if self.onnx and self.export is None:
             raise SettingsError("--onnx: belongs to an exported policy; add --export DIR")
+        check_folder("--checkpoint", self.checkpoint)
         if self.server is not None:
             check_address("--server", self.server)
         check_number("--episodes", self.episodes, least=1, most=MOST_EPISODES)

@@ -19,7 +19,7 @@ from common.protocol import messages
 from common.protocol.codecs import codec_named
 from common.protocol.tensors import Schema
 from common.run_folder.checkpoint_file import MOST_FILE_BYTES, read_checkpoint, read_weights
-from common.run_folder.checkpoint_folder import best_first, first_sound
+from common.run_folder.checkpoint_folder import best_first, first_sound, why_none
 from common.run_folder.paths import check_whole_run
 from common.run_folder.shard_folders import Checkpoint, joined, newest_set, read_best
 from common.run_folder.stored_run import fetch_sound, newest_set_in
@@ -90,7 +90,7 @@ def trained_in(path: Path) -> Trained:
         return _trained_by(read_best(shards, lambda error: log.warning("%s; trying another", error)), path)
     found = first_sound(best_first(path), trained_as, lambda error: log.warning("%s; trying another", error))
     if found is None:
-        raise CheckpointError(f"--checkpoint {path}: contains no sound checkpoints")
+        raise CheckpointError(f"--checkpoint {path}: {why_none(path)}")
     return found[1]
 
 

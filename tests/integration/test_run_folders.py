@@ -55,6 +55,7 @@ def test_two_runs_that_are_given_one_folder_do_not_merge(programs: Programs, tmp
         ["ps-server", "--port", "0", "--run-dir", "{tmp}/elsewhere", "--checkpoint-dir", "{run}/checkpoints"],
         ["rl-cluster", "--preset", "cartpole", "--run-dir", "{run}/empty"],
         ["rl-cluster", "--preset", "cartpole", "--json", "{run}/summary.json"],
+        ["ps-server", "--port", "0", "--shard", "1/2", "--shards", "a:1", "b:1", "--run-dir", "{run}/empty"],
         ["rl-cluster", "--resume", "{run}"],
         ["ps-ctl", "plot", "{run}"],
         ["ps-ctl", "keygen", "{run}/keys"],

@@ -12,10 +12,12 @@ import torch
 from common.errors import CheckpointError, PsRlError, SettingsError
 from common.program.number_flags import LEAST_MIB, LEAST_SECONDS, MOST_MIB, MOST_SECONDS, MOST_THREADS
 from common.run_folder.folder_lock import FolderLocks
-from common.run_folder.paths import METRICS
+from common.run_folder.paths import LINEAGE, METRICS
 from common.sockets.descriptors import take_every_descriptor_allowed
 from ps_server import cli, serving
 from ps_server.settings import ServerSettings
+from rl_worker.local.cluster import ClusterSettings
+from rl_worker.play.settings import EvaluationSettings
 from tests.common.program.test_number_flags import numbers_of
 from tests.ps_server.stops import NoSignal, StopAtOnce
 
@@ -103,9 +105,52 @@ def test_a_command_that_is_refused_leaves_nothing_behind(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_run_without_checkpoints_cannot_be_resumed(serve: Serve, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=f"^{tmp_path}.*: it has no checkpoints"):
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ([], "it is not the folder of a run: no server has served there"),
+        ([LINEAGE], r"it has no checkpoints: its server never had weights, or keeps them in another place \(--checkp"),
+        (["checkpoints/checkpoint-000000000007.safetensors"], "none of its 1 checkpoints is sound"),
+        (
+            ["checkpoints/checkpoint-000000000007.safetensors.aside"],
+            "its checkpoints were damaged, and are moved aside",
+        ),
+        (["checkpoints/best.safetensors"], "it has no checkpoints to go on from, only best.safetensors"),
+    ],
+)
+def test_a_run_without_checkpoints_is_not_resumed_and_the_cause_is_named(
+    serve: Serve, tmp_path: Path, files: list[str], why: str
+) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    for name in files:
+        (tmp_path / name).touch()
+    with pytest.raises(CheckpointError, match=f"^{tmp_path}/checkpoints: {why}"):
         serve("--resume", tmp_path)
+
+
+@pytest.mark.parametrize("flag", ["--run-dir", "--checkpoint-dir", "--resume"])
+@pytest.mark.parametrize(
+    ("place", "meant"),
+    [("s3:/b/x", "s3://b/x"), ("s3:b", "s3://b"), ("http:/h/x", "http://h/x"), ("file:x", "file://x")],
+)
+def test_a_mistyped_url_does_not_become_a_folder(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, place: str, meant: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match=f"^{flag} {place}: is no folder; an object store is {meant}, for"):
+        serve(flag, place)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_url_is_no_run_folder(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match=r"^--run-dir s3:/b/x: is no folder"):
+        serve("--run-dir", "s3://b/x")
+    with pytest.raises(SettingsError, match=r"^--run-dir gs:/b: is no folder"):
+        ClusterSettings(run_dir=Path("gs://b"))
+    with pytest.raises(SettingsError, match=r"^--checkpoint s3:/b: is no folder; an object store is s3://b"):
+        EvaluationSettings(checkpoint="s3:/b")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_server_may_have_as_many_connections_as_the_system_allows() -> None:

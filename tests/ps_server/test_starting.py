@@ -1,10 +1,12 @@
 """Which of two servers of one run may start, by its folder and the status of the other."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -15,7 +17,7 @@ from common.protocol.messages import StatusReply
 from common.protocol.status import Status
 from common.protocol.tensors import Schema, TensorSpec
 from common.run_folder.checkpoint_file import write_checkpoint
-from common.run_folder.paths import CHECKPOINTS, LOCK, REPLACED, checkpoint_name
+from common.run_folder.paths import CHECKPOINTS, LOCK, METRICS, REPLACED, checkpoint_name
 from ps_server import starting
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.replication.standby import Standby
@@ -211,3 +213,18 @@ def test_a_standby_in_a_new_folder_follows(tmp_path: Path, others: Others) -> No
 def test_taking_back_is_for_a_folder_that_is_resumed() -> None:
     with pytest.raises(SettingsError, match="--take-back goes with --resume"):
         ServerSettings(take_back=True)
+
+
+@pytest.mark.parametrize(("version", "are_lost"), [(0, False), (7, True), (None, True)])
+def test_checkpoints_are_lost_only_where_there_was_something_to_save(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, version: int | None, are_lost: bool
+) -> None:
+    write_lineage(tmp_path, FIRST)
+    if version is not None:
+        row = msgspec.to_builtins(a_status(version=version)) | {"time": 1.0}
+        (tmp_path / METRICS).write_bytes(msgspec.json.encode(row) + b"\n")
+    with caplog.at_level(logging.INFO):
+        server = started(tmp_path)
+    assert isinstance(server, ParameterServer)
+    assert server.lineage.continues == (FIRST.run_id,)
+    assert (f"the checkpoints of run {FIRST.run_id} are lost" in caplog.text) is are_lost

@@ -1,6 +1,8 @@
 """How a program ends."""
 
+import errno
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -36,6 +38,32 @@ def test_a_program_ends_with_the_status_of_its_main(outcome: Any, status: int) -
     with pytest.raises(SystemExit) as exit_:
         run_program(main, "oven")
     assert exit_.value.code == status
+
+
+@pytest.mark.usefixtures("thawed")
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EACCES])
+def test_a_disk_that_refuses_is_one_sentence_that_names_the_file(
+    number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main() -> int:
+        raise OSError(number, os.strerror(number), "/somewhere/file")
+
+    with pytest.raises(SystemExit) as exit_:
+        run_program(main, "oven")
+    assert exit_.value.code == 1
+    said = f"oven: /somewhere/file: cannot be written or read: {os.strerror(number)}\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
+@pytest.mark.usefixtures("thawed")
+@pytest.mark.parametrize("error", [OSError(errno.EROFS, "without a file"), ConnectionResetError(errno.ECONNRESET, "x")])
+def test_other_errors_of_the_system_keep_their_traceback(error: OSError, capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> int:
+        raise error
+
+    with pytest.raises(SystemExit):
+        run_program(main, "oven")
+    assert "Traceback" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("thawed")

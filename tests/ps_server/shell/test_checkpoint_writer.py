@@ -258,7 +258,7 @@ def test_a_run_without_a_sound_checkpoint_cannot_be_resumed(
 
 
 def test_a_run_that_saved_nothing_cannot_be_resumed(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=f"^{tmp_path}: it has no checkpoints"):
+    with pytest.raises(CheckpointError, match=f"^{tmp_path}: it is not the folder of a run"):
         newest_checkpoint(tmp_path)
 
 

@@ -12,7 +12,7 @@ from common.program.flags import parse_with_run
 from common.protocol.lineage import Lineage
 from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from common.run_folder.checkpoint_folder import newest_first
-from common.run_folder.paths import BEST, CHECKPOINTS
+from common.run_folder.paths import BEST, CHECKPOINTS, STORE
 from ps_server import starting
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.settings import ServerSettings
@@ -73,6 +73,38 @@ def test_a_run_of_a_folder_moves_into_an_empty_store(tmp_path: Path, url: str) -
     started(folder, url, "--resume", str(folder), "--checkpoint-dir", url)
     shutil.rmtree(folder)
     assert started(tmp_path / "elsewhere", url, "--resume", url).version == 1
+
+
+def test_a_folder_knows_its_store_and_is_not_served_without_it(tmp_path: Path, url: str) -> None:
+    """The pushes that only the store had were dropped, and nobody was told."""
+    folder = a_folder(tmp_path / "run", FIRST)
+    started(folder, url, "--resume", str(folder), "--checkpoint-dir", url)
+    said = f"^{folder}: the checkpoints of this run are kept in {url} too.*add --checkpoint-dir {url}, or remove"
+    with pytest.raises(SettingsError, match=said):
+        RunStorage(folder, checkpoints=None, may_hold_a_run=True)
+    started(folder, url, "--resume", str(folder), "--checkpoint-dir", url)
+    (folder / STORE).unlink()
+    RunStorage(folder, checkpoints=None, may_hold_a_run=True).close()
+
+
+def test_the_folder_of_a_shard_remembers_the_store_of_the_whole_run(tmp_path: Path, url: str) -> None:
+    folder = tmp_path / "shard-1-of-2"
+    folder.mkdir()
+    store = CheckpointStore(f"{url}/shard-1-of-2", flag="--x")
+    storage = RunStorage(folder, checkpoints=None, may_hold_a_run=True, store=store)
+    storage.remember_store()
+    storage.close()
+    assert (folder / STORE).read_text() == f"{url}\n"
+
+
+def test_a_standby_with_a_store_remembers_it_from_the_start(tmp_path: Path, url: str) -> None:
+    folder = tmp_path / "standby"
+    folder.mkdir()
+    storage = RunStorage(folder, checkpoints=None, may_hold_a_run=True, store=CheckpointStore(url, flag="--x"))
+    flags = ["--standby-of", "127.0.0.1:5", "--run-dir", str(folder), "--checkpoint-dir", url]
+    starting.machine_for(parse_with_run(ServerSettings, flags, prog="ps-server"), storage, keys=None, now=0.0)
+    storage.close()
+    assert (folder / STORE).read_text() == f"{url}\n"
 
 
 def test_a_run_that_moves_into_a_store_takes_its_best_checkpoint_along(tmp_path: Path, url: str) -> None:

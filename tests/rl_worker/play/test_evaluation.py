@@ -412,7 +412,7 @@ def folder(path: Path) -> Path:
         (lambda path: path, "cannot be read: "),
         (text, "cannot be read: "),
         (damaged, "is damaged"),
-        (folder, "contains no sound checkpoints"),
+        (folder, "it is not the folder of a run: no server has served there"),
     ],
 )
 def test_what_is_no_checkpoint_is_said_in_one_sentence(make: Any, sentence: str, tmp_path: Path) -> None:

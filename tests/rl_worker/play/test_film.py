@@ -164,5 +164,5 @@ def test_flags_that_make_no_film_are_named(flags: list[str], sentence: str) -> N
 
 
 def test_an_empty_folder_makes_no_film(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="contains no sound checkpoints"):
+    with pytest.raises(CheckpointError, match="it is not the folder of a run"):
         filmed(tmp_path, tmp_path / "film.gif")
