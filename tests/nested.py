@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 Place = tuple[Any, ...]
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_subnormal=False) | st.text() | st.sampled_from([2**53, -1, 1e308, "NaN"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_subnormal=False)
+    | st.text()
+    | st.sampled_from([2**53, -1, 1e308, "NaN"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=5,
 )
