@@ -151,7 +151,7 @@ def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: fl
     run = TrainingRun.restored(vectors, msgspec.structs.replace(record, run=spec.to_dict()), now=now)
     if flags.program.new_code:
         run.code.forget()
-    seconds = flags.program.checkpoint_seconds
+    seconds = flags.program.checkpoint_seconds if is_first else None
     for undone in undone_by_flags(kept, spec, seconds, run.progress, run.adjustments, now=now):
         run.adjustments.note(undone)
         log.warning(

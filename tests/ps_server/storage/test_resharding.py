@@ -218,3 +218,24 @@ def test_a_store_with_the_shards_of_a_run_is_not_empty(tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match=f"{url}: holds a run; take another place, or --resume {url}"):
             check_no_others(folder, url)
     check_no_others(tmp_path / "new" / "shard-2-of-2", url)
+
+
+def test_flags_of_a_shard_that_is_resumed_undo_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither a setting of the run nor the interval of checkpoints: it has those of shard 1 in a moment."""
+    run = a_sharded_run(tmp_path / "run", 2)
+    path = run / "shard-2-of-2" / CHECKPOINTS / checkpoint_name(0)
+    vectors, record = read_checkpoint(path)
+    adjusted = msgspec.structs.replace(record.adjustments, version=1, checkpoint_seconds=7.0)
+    write_checkpoint(path, vectors, msgspec.structs.replace(record, adjustments=adjusted))
+    given = ["--resume", str(run), "--shard", "2/2", "--shards", *place_of(2, 2).addresses]
+    flags = [*given, "--checkpoint-seconds", "9", "--learning-rate", "0.5"]
+    storage = RunStorage(run / "shard-2-of-2", checkpoints=None, may_hold_a_run=True)
+    try:
+        server = machine_for(parse_with_run(ServerSettings, flags, prog="ps-server"), storage, keys=None, now=0.0)
+    finally:
+        storage.close()
+    assert isinstance(server, ParameterServer)
+    assert server.run is not None
+    assert server.run.adjustments.record() == adjusted
+    assert server.run.spec.to_dict() == record.run
+    assert "by a flag" not in caplog.text
