@@ -6,6 +6,7 @@ return of the last 100 games over the minutes.
 """
 
 import contextlib
+import os
 import sys
 import termios
 import time
@@ -51,7 +52,7 @@ class ProgressDisplay:
         if self._live is not None:
             self._live.stop()
         if self._terminal is not None:
-            termios.tcsetattr(sys.stdin, termios.TCSANOW, self._terminal)
+            _set_attributes(self._terminal)
 
     def show(self, status: Status) -> None:
         """Show a status."""
@@ -74,11 +75,11 @@ class ProgressDisplay:
 
     def _hide_control_characters(self) -> None:
         """The terminal writes ^C where the cursor is, and the panel would leave a line of its frame behind."""
-        with contextlib.suppress(termios.error, OSError, ValueError):  # standard input is no terminal
+        with contextlib.suppress(termios.error, OSError, ValueError, TypeError):  # standard input is no terminal
             self._terminal = termios.tcgetattr(sys.stdin)
             changed = self._terminal.copy()
             changed[3] &= ~termios.ECHOCTL
-            termios.tcsetattr(sys.stdin, termios.TCSANOW, changed)
+            _set_attributes(changed)
 
     def _panel(self, status: Status) -> RenderableType:
         grid = Table.grid(expand=True, padding=(0, 1))
@@ -101,6 +102,13 @@ class ProgressDisplay:
         width = self._console.width - FRAME_WIDTH
         lines = self._curve.lines(width, rows, target=status.until_return)
         return [Text(line, style="cyan", no_wrap=True) for line in lines]
+
+
+def _set_attributes(attributes: list[Any]) -> None:
+    """Change the terminal, if it is there and this program is in its foreground: the kernel stops others that do."""
+    with contextlib.suppress(termios.error, OSError, ValueError):
+        if os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp():
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, attributes)
 
 
 def _phase(status: Status) -> str:

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -21,22 +21,30 @@ from common.program.stop_signals import Interrupted, ignore_stop_signals
 DISK_REFUSES = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM}
 NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError
 THREADS_SECONDS = 1.0  # for the threads that a user's code has left to end
+EXIT_SECONDS = 5.0  # for everything else at the end of the interpreter
 MOST_NAMED = 3  # threads in a line
+
+
+class ProgramEnd(SystemExit):
+    """The program ends with this status."""
+
+    def __init__(self, status: int, prog: str) -> None:
+        super().__init__(status)
+        self.prog = prog
 
 
 def run_program(main: Any, prog: str) -> NoReturn:
     """
     Call a program's main. An error that the user can mend becomes one sentence and exit status 1.
 
-    The program says to its parent how it ends (reasons.py), and does end, whatever a user's code has left running.
+    The program says to its parent how it ends (reasons.py). Raises ProgramEnd.
     """
     _imports_are_over()  # common/program/start.py has disabled the garbage collector
     keep_freed_memory()
     atexit.register(ignore_stop_signals)
     with lenient_output(prog):
         status = _status(main, prog)
-    _wait_for_no_thread(status, prog)
-    sys.exit(status)
+    raise ProgramEnd(status, prog)
 
 
 def _status(main: Any, prog: str) -> int:
@@ -95,29 +103,31 @@ def bounded(what: str, *, seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
-def _wait_for_no_thread(status: int, prog: str) -> None:
+def end_in_time(end: ProgramEnd) -> None:
     """
-    At its end Python waits for threads that are no daemons, and a user's code may have left some that never end. A
-    daemon ends the process then.
+    The process ends soon after the main thread, whatever a user's code has left running. Python waits for threads that
+    are no daemons and for child processes of `multiprocessing`, and calls what was registered with atexit.
     """
+    status = int(end.code or 0)
+    threading.Thread(target=_end_after_main, args=(status, end.prog), name="end", daemon=True).start()
+
+
+def _end_after_main(status: int, prog: str) -> None:
+    """The thread."""
     main = threading.main_thread()
-    left = [thread for thread in threading.enumerate() if thread is not main and not thread.daemon]
-    if left:
-        arguments = (left, status, prog)
-        threading.Thread(target=_end_without, args=arguments, name="end", daemon=True).start()
-
-
-def _end_without(left: Sequence[threading.Thread], status: int, prog: str) -> None:
-    """The thread: it waits for the end of the main thread, then a moment for the others."""
-    threading.main_thread().join()
+    main.join()
     end = time.monotonic() + THREADS_SECONDS
+    left = [thread for thread in threading.enumerate() if thread is not main and not thread.daemon]
     for thread in left:
         thread.join(max(0.0, end - time.monotonic()))
-    alive = [thread.name for thread in left if thread.is_alive()]
-    if alive:
+    if alive := [thread.name for thread in left if thread.is_alive()]:
         names = ", ".join(alive[:MOST_NAMED]) + (", …" if len(alive) > MOST_NAMED else "")
-        print(f"{prog}: ends though threads still run: {len(alive)} ({names})", file=sys.stderr, flush=True)
-        os._exit(status)
+        why = f"threads still run: {len(alive)} ({names})"
+    else:
+        threading.Event().wait(EXIT_SECONDS)
+        why = f"an atexit function or a child process has not ended within {EXIT_SECONDS:g} s"
+    print(f"{prog}: ends though {why}", file=sys.stderr, flush=True)
+    os._exit(status)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 import sysconfig
+from contextlib import suppress
 from typing import NoReturn
 
 
@@ -28,12 +29,19 @@ def start(module: str, *, leaves_in_order: bool = False) -> NoReturn:
 
     answer_to_parent()
     # SDL, which draws many environments, complains of a missing one for each program.
-    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
+    with suppress(FileNotFoundError):  # no folder for temporary files can be written
+        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     if leaves_in_order:
         from common.program.stop_signals import leave_at_once
 
         leave_at_once()
-    importlib.import_module(module).main()
+    from common.program.run_program import ProgramEnd, end_in_time
+
+    try:
+        importlib.import_module(module).main()
+    except ProgramEnd as end:
+        end_in_time(end)
+        raise
     raise AssertionError("main of a program does not return")
 
 

@@ -5,9 +5,10 @@ import os
 import pty
 import re
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -256,17 +257,45 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(clock: Clock, monkeyp
     assert screen.getvalue().startswith("minutes 0.0  T 1,234,567")
 
 
-def test_a_terminal_shows_no_control_characters_beside_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def terminal_input(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Standard input is a terminal, of which this program is said to be in the foreground; its descriptor."""
     terminal = partial(Console, file=io.StringIO(), force_terminal=True, width=80, color_system=None)
     monkeypatch.setattr(progress_display, "Console", terminal)
+    monkeypatch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp())
     master, slave = pty.openpty()
-    with os.fdopen(slave) as terminal_input, os.fdopen(master):
-        monkeypatch.setattr("sys.stdin", terminal_input)
-        before = termios.tcgetattr(slave)
-        assert before[3] & termios.ECHOCTL
-        with ProgressDisplay():
-            assert not termios.tcgetattr(slave)[3] & termios.ECHOCTL
-        assert termios.tcgetattr(slave) == before
+    with os.fdopen(slave) as stdin, os.fdopen(master):
+        monkeypatch.setattr("sys.stdin", stdin)
+        yield slave
+
+
+def shows_control_characters(terminal: int) -> bool:
+    return bool(termios.tcgetattr(terminal)[3] & termios.ECHOCTL)
+
+
+def test_a_terminal_shows_no_control_characters_beside_the_panel(terminal_input: int) -> None:
+    before = termios.tcgetattr(terminal_input)
+    assert shows_control_characters(terminal_input)
+    with ProgressDisplay():
+        assert not shows_control_characters(terminal_input)
+    assert termios.tcgetattr(terminal_input) == before
+
+
+def test_a_program_in_the_background_changes_no_terminal(terminal_input: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp() + 1)
+    with ProgressDisplay():
+        assert shows_control_characters(terminal_input)
+
+
+@pytest.mark.parametrize("gone", [termios.error(5, "gone"), OSError(5, "gone")])
+def test_a_terminal_that_goes_away_is_no_error(
+    gone: Exception, terminal_input: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ProgressDisplay():
+        monkeypatch.setattr(termios, "tcsetattr", Mock(side_effect=gone))
+    monkeypatch.setattr("sys.stdin", None)
+    with ProgressDisplay():
+        pass
 
 
 def test_a_line_of_its_own_goes_into_a_pipe_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

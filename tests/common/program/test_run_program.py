@@ -94,10 +94,10 @@ def test_a_fault_of_ours_keeps_its_traceback(capsys: pytest.CaptureFixture[str])
 
 # A program as others start it: what it says of its end comes through a pipe, and a user's code may do anything.
 USERS = """
-import atexit, os, sys, threading, time
+import atexit, multiprocessing, os, sys, threading, time
 from common.errors import SettingsError
 from common.program.reasons import answer_to_parent, say
-from common.program.run_program import run_program
+from common.program.run_program import ProgramEnd, end_in_time, run_program
 
 def fails():
     raise ValueError("the track file is missing")
@@ -107,8 +107,13 @@ def main():
     {body}
     return 0
 
-answer_to_parent()
-run_program(main, "oven")
+if __name__ == "__main__":
+    answer_to_parent()
+    try:
+        run_program(main, "oven")
+    except ProgramEnd as end:
+        end_in_time(end)
+        raise
 """
 
 
@@ -167,6 +172,22 @@ def test_a_program_ends_with_its_status_though_a_thread_of_the_user_never_does(
     child = ended(f"{forever}; return {status}", tmp_path, monkeypatch)
     assert child.exit_status == status
     assert (tmp_path / "log").read_text() == "the last line\noven: ends though threads still run: 1 (never ends)\n"
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "atexit.register(threading.Event().wait)",
+        "multiprocessing.get_context('spawn').Process(target=time.sleep, args=(20,)).start()",
+    ],
+)
+def test_a_program_ends_though_python_waits_for_what_the_user_has_left(
+    left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = ended(f"{left}; return 4", tmp_path, monkeypatch)
+    assert (child.exit_status, child.reason) == (4, Reason("failed", "exit status 4"))
+    why = "an atexit function or a child process has not ended within 5 s"
+    assert f"oven: ends though {why}\n" in (tmp_path / "log").read_text()
 
 
 def test_a_thread_that_ends_soon_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
