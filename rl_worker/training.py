@@ -50,7 +50,7 @@ def train(
     """
     Train until a call raises, or until `is_leaving` is true after an unroll.
 
-    `on_episodes` gets the episodes that ended in each unroll once its steps are pushed, and the newest version.
+    `on_episodes` gets the episodes that ended in an unroll after the last of its pushes, and the newest version.
     `adjusted` returns the settings of the algorithm if they were adjusted since its last call.
     """
     target = None if algorithm.target_network is None else Target(parameters, algorithm.target_network)
@@ -63,12 +63,16 @@ def train(
             trajectory, newest = _collect(parameters, network, collector, algorithm, newest, reporter)
             if target is not None:
                 target.refresh(newest)
-            for pushed in _learn(parameters, network, algorithm, trajectory, newest, reporter):
-                newest = pushed.newest
-                if pushed.steps:
-                    span = (began, max(newest.global_steps, began + pushed.steps))
-                    episodes = collector.take_episodes(span=span)
-                    reporter.played(episodes, steps=pushed.steps)
+            episodes: list[Episode] = []
+            try:
+                for pushed in _learn(parameters, network, algorithm, trajectory, newest, reporter):
+                    newest = pushed.newest
+                    if pushed.steps:
+                        span = (began, max(newest.global_steps, began + pushed.steps))
+                        episodes = collector.take_episodes(span=span)
+                        reporter.played(episodes, steps=pushed.steps)
+            finally:
+                if episodes:
                     on_episodes(episodes, newest)
             reporter.report(pushed.loss, network, gradient_norm=pushed.norm, dropped=collector.dropped)
     finally:

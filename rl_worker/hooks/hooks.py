@@ -31,7 +31,7 @@ class Game:
 
     score: float  # true, unclipped
     steps: int
-    global_steps: int  # of all workers, at about that time
+    global_steps: int  # of all workers when it ended, as in episodes.jsonl
     worker: int  # its number in the run
 
 
@@ -59,7 +59,8 @@ class Hooks:
     def games_ended(self, episodes: Sequence[Episode], *, global_steps: int, worker: int) -> None:
         """Call each `on_episode`."""
         for episode in episodes:
-            self._call("on_episode", Game(episode.episode_return, episode.length, global_steps, worker))
+            steps = episode.global_steps or global_steps
+            self._call("on_episode", Game(episode.episode_return, episode.length, steps, worker))
 
     def checkpoint_appeared(self, path: Path) -> None:
         """Call each `on_checkpoint`."""

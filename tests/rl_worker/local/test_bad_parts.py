@@ -1,11 +1,13 @@
 """A user's environment, wrapper or hook that cannot work is named by its own flag before anything starts."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from common.errors import SettingsError
+from common.protocol.messages import Episode
 from common.settings.run_settings import with_settings
 from common.settings.run_spec import RunSpec
 from rl_worker.hooks.hooks import Hooks
@@ -141,3 +143,12 @@ def test_an_error_of_a_hook_is_logged_with_the_line_of_the_hook(folder: Path, ca
     assert re.search(
         r"--hook: on_checkpoint of Reads failed \(own_hooks.py, line 4\), 1 times by now: JSONDecode", caplog.text
     )
+
+
+def test_a_hook_gets_a_game_with_the_steps_of_the_run_when_it_ended(folder: Path) -> None:
+    """As in episodes.jsonl; those of the newest version where nobody knows."""
+    text = "seen = []\nclass Keeps:\n    def on_episode(self, game):\n        seen.append(game.global_steps)\n"
+    (folder / "own_hooks.py").write_text(text)
+    hooks = Hooks(["own_hooks:Keeps"])
+    hooks.games_ended([Episode(1.0, 3, global_steps=40), Episode(1.0, 3)], global_steps=64, worker=0)
+    assert sys.modules["own_hooks"].seen == [40, 64]
