@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from common.errors import SettingsError
+from common.protocol.norms import ABSURD_NORM
 from common.settings.run_spec import Network
 from rl_worker.environments.imports import own_part
 from rl_worker.environments.spaces import ObservationSpace
@@ -19,6 +20,11 @@ NEEDED = (
 NO_BATCH_NORM = (
     "whose statistics are those of a batch: a policy acts on one observation at a time, and workers share parameters "
     "alone; take nn.LayerNorm or nn.GroupNorm"
+)
+
+NO_MASK = (
+    "which no server accepts; for a mask use a large negative number such as -1e9, or masked_fill with a bool made in "
+    "forward"
 )
 
 
@@ -71,3 +77,5 @@ def check_travels(network: nn.Module, *, flag: str) -> None:
     for name, tensor in (*network.named_parameters(), *network.named_buffers()):
         if tensor.dtype != torch.float32:
             raise SettingsError(f"{flag}: its {name} is {tensor.dtype}; parameters and buffers travel as float32")
+        if not float(tensor.detach().norm()) <= ABSURD_NORM:  # NaN is not
+            raise SettingsError(f"{flag}: its {name} holds NaN, infinity or numbers above {ABSURD_NORM:g}, {NO_MASK}")

@@ -76,6 +76,9 @@ REFUSED = [
      "--network own_parts_here:Torso: fails when it is tried: .*shapes cannot be multiplied"),
     (("self.features = 5", "self.features = 5; self.register_buffer('n', torch.zeros((), dtype=torch.int64))"),
      CARTPOLE, TORSO, None, "--network own_parts_here:Torso: its n is torch.int64; .* travel as float32"),
+    *((("self.features = 5", f"self.features = 5; self.register_buffer('mask', torch.full((5, 5), {number}).triu(1))"),
+       CARTPOLE, TORSO, None, "--network own_parts_here:Torso: its mask holds NaN, .* a large negative number")
+      for number in ("-torch.inf", "torch.nan", "torch.finfo().min")),
     (("torch.nn.Linear(observations.shape[0], 5)",
       "torch.nn.Sequential(torch.nn.Linear(observations.shape[0], 5), torch.nn.BatchNorm1d(5))"), CARTPOLE, TORSO, None,
      "--network own_parts_here:Torso: its layer.1 is a BatchNorm1d, .*; take nn.LayerNorm or nn.GroupNorm"),
