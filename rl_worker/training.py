@@ -53,17 +53,15 @@ def train(
     `on_episodes` gets the episodes that ended in an unroll after the last of its pushes, and the newest version.
     `adjusted` returns the settings of the algorithm if they were adjusted since its last call.
     """
-    target = None if algorithm.target_network is None else Target(parameters, algorithm.target_network)
+    target = Target(parameters, algorithm.target_network)
     newest = _load_newest(network, parameters.pull())
     reporter = Reporter(parameters, clock)
     try:
         while not is_leaving():
             _adjust(algorithm, adjusted())
-            began = newest.global_steps
+            began, episodes = newest.global_steps, list[Episode]()
             trajectory, newest = _collect(parameters, network, collector, algorithm, newest, reporter)
-            if target is not None:
-                target.refresh(newest)
-            episodes: list[Episode] = []
+            target.refresh(newest)
             try:
                 for pushed in _learn(parameters, network, algorithm, trajectory, newest, reporter):
                     newest = pushed.newest
@@ -141,16 +139,16 @@ def _learn(
 
 
 class Target:
-    """The target network θ⁻. Every reply names its version; it is pulled when that has changed."""
+    """The target network θ⁻, if there is one. Every reply names its version; it is pulled when that has changed."""
 
-    def __init__(self, parameters: Parameters, network: nn.Module) -> None:
+    def __init__(self, parameters: Parameters, network: nn.Module | None) -> None:
         self._parameters = parameters
-        self._network = FlatNetwork(network)
+        self._network = None if network is None else FlatNetwork(network)
         self._version = (0, 0)  # epoch and version of the loaded weights
 
     def refresh(self, newest: Newest) -> None:
         """`newest` is the latest reply of the server."""
-        if (newest.epoch, newest.target_version) != self._version:
+        if self._network is not None and (newest.epoch, newest.target_version) != self._version:
             target = _load_newest(self._network, self._parameters.pull(target=True))
             self._version = (target.epoch, target.version)
 

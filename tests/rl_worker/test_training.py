@@ -244,7 +244,11 @@ def test_the_games_of_an_unroll_are_passed_on_after_its_last_push_or_when_the_ru
     """A hook or a GIF between two pushes would make the later gradients of an unroll late."""
     trial = Trial(updates=6, batches_per_unroll=3, speed=64.0)
     versions: list[int] = []
-    trial.on_episodes = lambda _, newest: versions.append(newest.version)  # type: ignore[method-assign]
+
+    def keeps(episodes: Sequence[Episode], newest: Newest) -> None:
+        versions.append(newest.version)
+
+    trial.on_episodes = keeps  # type: ignore[method-assign]
     trial.run()
     assert versions == [4, 6]
 
