@@ -130,6 +130,11 @@ trackers: $(READY)  ## the tests of all experiment trackers; installs MLflow, to
 docker-test: ENGINE := docker
 docker-test: engine-test  ## the same for ENGINE=docker
 
+size:  ## lines and files of the product's Python, and of its tests
+	@for part in "common ps_server ps_track ps_web rl_worker" tests; do \
+		files=$$(find $$part -name '*.py'); \
+		echo "$$part: $$(cat $$files | wc -l) lines in $$(echo "$$files" | wc -l) files"; done
+
 clean:  ## remove the virtual environment
 	rm -rf $(VENV)
 

@@ -38,6 +38,9 @@ class Reason(msgspec.Struct, frozen=True):
         return self.how in ("over", "left")
 
 
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+LONGEST_LINE = 500  # characters of an error's message
+
 # The descriptor, by the id of this process: a forked child has another id, and no channel.
 _channel: dict[int, int] = {}
 _said: list[Reason] = []
@@ -92,10 +95,17 @@ def heard(lines: bytes) -> Reason | None:
 
 def reason_of(error: BaseException) -> str:
     """An error as one line, with its place in the user's own code."""
-    what = traceback.format_exception_only(error)[-1].strip()
+    lines, name = traceback.format_exception_only(error), type(error).__qualname__
+    what = next(line for line in reversed(lines) if name in line.partition(":")[0])  # notes stand behind it
     if isinstance(error, SystemExit):
         what = f"sys.exit({'' if error.code is None else repr(error.code)}) was called"
-    return what + place_of(error)
+    return one_line(what) + place_of(error)
+
+
+def one_line(text: str) -> str:
+    """A text of any origin as one line of bounded length for a terminal: escapes stand for control characters."""
+    shown = CONTROL.sub(lambda found: ascii(found[0])[1:-1], " ".join(text.split()))
+    return shown if len(shown) <= LONGEST_LINE else f"{shown[:LONGEST_LINE]}…"
 
 
 def place_of(error: BaseException) -> str:
