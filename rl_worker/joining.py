@@ -15,7 +15,7 @@ from common.denormals import flush_denormals
 from common.errors import RunEnded
 from common.program.child_processes import kill_all
 from common.program.flags import Parsed
-from common.program.reasons import Reason, say
+from common.program.reasons import Reason, reason_of, say
 from common.program.run_program import bounded
 from common.program.stop_signals import Interrupted, StopSignal
 from common.protocol.messages import Episode, Welcome
@@ -126,12 +126,12 @@ def _work_for(flags: Parsed[WorkerSettings], name: str, stop: StopSignal) -> Non
     except Interrupted:
         log.info("asked to leave: an unroll in progress is lost")
     except BaseException as error:
-        ending = Reason("failed", f"failed: {type(error).__name__}")
+        ending = Reason("failed", reason_of(error))
         raise
     finally:
         connections.close(ending.text)
         say(ending.how, ending.text)
-        with bounded("close() of the environments", seconds=CLOSE_SECONDS):
+        with bounded("close() of the environments", PROGRAM, seconds=CLOSE_SECONDS):
             made.close()
 
 

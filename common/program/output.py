@@ -137,13 +137,18 @@ def lenient_output(prog: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, LenientStream):
-                stream.flush()
-                stream.wait(within_seconds=END_SECONDS)
+        finish_output()
         error = sys.stdout.error if isinstance(sys.stdout, LenientStream) else None
         if error is not None and not isinstance(error, BrokenPipeError):
             print(f"{prog}: some of the output is lost: {error.strerror}", file=sys.stderr)
+
+
+def finish_output() -> None:
+    """Write what waits to be written, as far as that takes no longer than END_SECONDS."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, LenientStream):
+            stream.flush()
+            stream.wait(within_seconds=END_SECONDS)
 
 
 def never_wait_for_output() -> None:

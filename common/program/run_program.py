@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from common.errors import PsRlError
 from common.program.allocator import keep_freed_memory
-from common.program.output import lenient_output
+from common.program.output import finish_output, lenient_output
 from common.program.reasons import has_said_goodbye, is_of_flags, reason_of, say
 from common.program.stop_signals import Interrupted, ignore_stop_signals
 
@@ -87,12 +87,22 @@ def _failed(prog: str, why: str) -> int:
 
 
 @contextmanager
-def bounded(what: str, *, seconds: float) -> Iterator[None]:
-    """The process ends when a user's code in this block takes longer than that. It has said its reason before."""
+def bounded(what: str, prog: str, *, seconds: float) -> Iterator[None]:
+    """
+    The process ends when a user's code in this block takes longer than that: of the error that is on its way to
+    `run_program`, if there is one, and with everything that was printed and logged.
+    """
+    error = sys.exception()
+
+    def main() -> None:
+        if error is not None:
+            raise error
 
     def end() -> None:
-        print(f"{what} has not returned within {seconds:g} s; the process ends without it", file=sys.stderr, flush=True)
-        os._exit(0 if has_said_goodbye() else 1)
+        print(f"{what} has not returned within {seconds:g} s; the process ends without it", file=sys.stderr)
+        status = _status(main, prog)
+        finish_output()
+        os._exit(status)
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True

@@ -97,7 +97,8 @@ USERS = """
 import atexit, multiprocessing, os, sys, threading, time
 from common.errors import SettingsError
 from common.program.reasons import answer_to_parent, say
-from common.program.run_program import ProgramEnd, end_in_time, run_program
+from common.program.output import never_wait_for_output
+from common.program.run_program import ProgramEnd, bounded, end_in_time, run_program
 
 def fails():
     raise ValueError("the track file is missing")
@@ -131,14 +132,14 @@ def ended(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Child:
 @pytest.mark.parametrize(
     ("body", "why", "status"),
     [
-        ("fails()", "ValueError: the track file is missing (users_own.py, line 8)", 1),
+        ("fails()", "ValueError: the track file is missing (users_own.py, line 9)", 1),
         ("raise SettingsError('--heat 900: is too hot')", "--heat 900: is too hot", 1),
-        ("sys.exit()", "sys.exit() was called (users_own.py, line 12)", 1),
-        ("sys.exit(3)", "sys.exit(3) was called (users_own.py, line 12)", 1),
-        ("quit()", "sys.exit() was called (users_own.py, line 12)", 1),
+        ("sys.exit()", "sys.exit() was called (users_own.py, line 13)", 1),
+        ("sys.exit(3)", "sys.exit(3) was called (users_own.py, line 13)", 1),
+        ("quit()", "sys.exit() was called (users_own.py, line 13)", 1),
         ("os._exit(0)", "exit status 0, without a reason", 0),
         ("os.abort()", "killed by SIGABRT", -6),
-        ("say('left', 'done'); fails()", "ValueError: the track file is missing (users_own.py, line 8)", 1),
+        ("say('left', 'done'); fails()", "ValueError: the track file is missing (users_own.py, line 9)", 1),
     ],
 )
 def test_a_program_that_does_not_come_to_its_end_has_died_of_a_reason(
@@ -146,6 +147,48 @@ def test_a_program_that_does_not_come_to_its_end_has_died_of_a_reason(
 ) -> None:
     child = ended(body, tmp_path, monkeypatch)
     assert (child.has_died, child.cause_of_death(), child.exit_status) == (True, why, status)
+
+
+HANGS = """
+    never_wait_for_output()
+    print("a line that waits", file=sys.stderr)
+    try:
+        {before}
+    finally:
+        with bounded("close()", "oven", seconds=0.05):
+            threading.Event().wait()
+"""
+PRINTED = "the last line\na line that waits\nclose() has not returned within 0.05 s; the process ends without it\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "why", "status", "printed"),
+    [
+        (
+            "fails()",
+            "ValueError: the track file is missing (users_own.py, line 9)",
+            1,
+            "ValueError: the track file is ",
+        ),
+        ("raise SettingsError('too hot')", "too hot", 1, "oven: too hot"),
+    ],
+)
+def test_an_error_and_what_is_printed_survive_a_close_that_hangs(
+    before: str, why: str, status: int, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = ended(HANGS.format(before=before).strip(), tmp_path, monkeypatch)
+    assert (child.has_died, child.cause_of_death(), child.exit_status) == (True, why, status)
+    log = (tmp_path / "log").read_text()
+    assert log.startswith(PRINTED)
+    assert printed in log.splitlines()[-1]
+
+
+def test_a_program_that_has_said_goodbye_ends_in_order_though_a_close_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = ended(HANGS.format(before="say('over', 'done')").strip(), tmp_path, monkeypatch)
+    assert (child.reason, child.exit_status) == (Reason("over", "done"), 0)
+    assert (tmp_path / "log").read_text() == PRINTED
 
 
 @pytest.mark.parametrize(
