@@ -19,7 +19,7 @@ from common.errors import PsRlError
 from common.protocol.messages import Episode
 from rl_worker.environments.interface import Environments, Stepped
 from rl_worker.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, Observations
-from rl_worker.unsound_numbers import finite, made_sound, unsound_observation, unsound_step
+from rl_worker.unsound_numbers import made_sound, sound_observations, unsound_observation, unsound_step
 
 MOST_DROPPED = 20  # unrolls in a row; the environment has no sound game any more
 LOGGED = {10**power for power in range(12)}  # which of the dropped unrolls are in the log
@@ -211,8 +211,8 @@ class RolloutCollector:
         observations = self._environments.reset(seed)
         if (unsound := unsound_observation(observations, self._environments.observations)) is None:
             return observations
-        self._fault = unsound.sentence(self._environments, steps=-1)
-        return finite(observations, self._environments.observations)
+        self._fault = unsound.sentence(self._environments)
+        return sound_observations(observations, self._environments.observations)
 
     def _step(self, t: int) -> Stepped:
         """A step of all environments, with 0 for numbers that are not sound."""

@@ -1,18 +1,23 @@
 """
-Numbers of an environment that nothing can be learned from: NaN, infinity, and rewards of absurd size.
+Numbers of an environment that nothing can be learned from: NaN, infinity, and numbers of absurd size.
 
 They are looked for where they enter, at each step: one of them would spoil every statistic, memory and weight behind
 it for good. A number that was found is a 0 from there on.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from common.protocol.numbers import MOST_REWARD
 from rl_worker.environments.interface import Environments, Stepped
 from rl_worker.environments.spaces import Observations, ObservationSpace
 
-MOST_REWARD = 1e10  # either way; float32 holds no sums of the squares of returns far above it
+# Either way. The squares of 10^7 of them, which is what statistics count, add up to less than the 10^30 that a server
+# takes for a statistic.
+MOST_OBSERVATION = 1e10
 
 
 @dataclass(frozen=True)
@@ -21,52 +26,83 @@ class Unsound:
 
     row: int  # of the environment
     what: str  # "the reward nan", "an observation that holds inf"
+    is_first: bool = False  # the observation is the first of a game
 
-    def sentence(self, environments: Environments, *, steps: int) -> str:
-        """`steps`: of the game, before this one; -1 when it was reset."""
+    def sentence(self, environments: Environments, *, steps: int = 0) -> str:
+        """`steps`: of the game, before this one."""
         name = next(iter(environments.description.values()), "the environment")
-        when = "when it was reset" if steps < 0 else f"in step {steps + 1} of its game"
+        when = "when it was reset" if self.is_first else f"in step {steps + 1} of its game"
         return f"{name}: environment {self.row} returned {self.what} {when}"
 
 
 def unsound_step(stepped: Stepped, space: ObservationSpace) -> Unsound | None:
     """None when all numbers of the step are sound."""
-    is_sound = np.abs(stepped.rewards) <= MOST_REWARD  # which NaN is not
-    if not is_sound.all():
-        row = int(is_sound.argmin())
-        return Unsound(row, f"the reward {stepped.rewards[row]:g}")
-    if (found := unsound_observation(stepped.observations, space)) or stepped.final_observations is None:
-        return found
-    cut_off = np.flatnonzero(stepped.truncated)  # of other games the last observation is not used
-    found = unsound_observation(stepped.final_observations[cut_off], space)
-    return found and replace(found, row=int(cut_off[found.row]))
+    if (bad := first_unsound(stepped.rewards, MOST_REWARD)) is not None:
+        return Unsound(bad.row, f"the reward {bad.what}")
+    if stepped.final_observations is not None and stepped.truncated.any():
+        cut_off = np.flatnonzero(stepped.truncated)  # of other games the last observation is not used
+        if found := unsound_observation(stepped.final_observations[cut_off], space):
+            return replace(found, row=int(cut_off[found.row]), is_first=False)
+    found = unsound_observation(stepped.observations, space)
+    return found and replace(found, is_first=bool(stepped.terminated[found.row] | stepped.truncated[found.row]))
 
 
 def unsound_observation(observations: Observations, space: ObservationSpace) -> Unsound | None:
-    """None when all of the observations [B, ...] are finite, as bytes are."""
+    """None when all numbers of the first observations [B, ...] of games are sound, as bytes are."""
     for numbers in space.floats(observations):
-        if not (is_finite := np.isfinite(numbers)).all():
-            at = np.unravel_index(is_finite.argmin(), numbers.shape)
-            return Unsound(int(at[0]), f"an observation that holds {numbers[at]:g}")
+        if (bad := first_unsound(numbers, MOST_OBSERVATION)) is not None:
+            return Unsound(bad.row, f"an observation that holds {bad.what}", is_first=True)
     return None
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def first_unsound(numbers: NDArray[Any], most: float) -> Unsound | None:
+    """The first of numbers [B, ...] that is not within ±`most`. A sum of squares is fast, and mostly says: none."""
+    flat = numbers.ravel()
+    if np.dot(flat, flat) <= most * most or (within := _within(flat, most)).all():
+        return None
+    at = int(within.argmin())
+    remedy = f" (beyond ±{most:g}: clip or scale it)" if np.isfinite(flat[at]) else ""
+    return Unsound(at * len(numbers) // len(flat), f"{flat[at]:g}{remedy}")
+
+
+def unsound_games(stepped: Stepped, space: ObservationSpace) -> NDArray[np.intp]:
+    """The rows of games that go on after a number that is not sound."""
+    if unsound_step(stepped, space) is None:
+        return np.empty(0, np.intp)
+    is_sound = _within(stepped.rewards, MOST_REWARD)
+    for numbers in space.floats(stepped.observations):
+        is_sound &= _within(numbers, MOST_OBSERVATION).reshape(len(numbers), -1).all(1)
+    return np.flatnonzero(~(is_sound | stepped.terminated | stepped.truncated))
 
 
 def made_sound(stepped: Stepped, space: ObservationSpace) -> Stepped:
     """The step with 0 for every number that is not sound."""
-    is_sound = np.abs(stepped.rewards) <= MOST_REWARD
     learner_rewards, final = stepped.learner_rewards, stepped.final_observations
+    is_sound = _within(stepped.rewards, MOST_REWARD)
     return replace(
         stepped,
-        observations=finite(stepped.observations, space),
-        rewards=np.where(is_sound, stepped.rewards, np.float32(0)),
+        observations=sound_observations(stepped.observations, space),
+        rewards=sound_rewards(stepped.rewards),
         learner_rewards=None if learner_rewards is None else np.where(is_sound, learner_rewards, np.float32(0)),
-        final_observations=None if final is None else finite(final, space),
+        final_observations=None if final is None else sound_observations(final, space),
     )
 
 
-def finite(observations: Observations, space: ObservationSpace) -> Observations:
-    """A copy with 0 for NaN and infinity."""
+def sound_rewards(rewards: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A copy with 0 for each reward that is not sound."""
+    return np.where(_within(rewards, MOST_REWARD), rewards, np.float32(0))
+
+
+def sound_observations(observations: Observations, space: ObservationSpace) -> Observations:
+    """A copy with 0 for each number that is not sound."""
     copied = observations.copy()
     for numbers in space.floats(copied):
-        np.nan_to_num(numbers, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+        numbers[~_within(numbers, MOST_OBSERVATION)] = 0
     return copied
+
+
+def _within(numbers: NDArray[Any], most: float) -> NDArray[np.bool_]:
+    """Which numbers are not larger, either way; NaN is none of them."""
+    within: NDArray[np.bool_] = np.abs(numbers) <= most
+    return within

@@ -10,12 +10,10 @@ Within these bounds the server believes a worker.
 from collections.abc import Sequence
 
 from common.protocol.messages import Episode
+from common.protocol.numbers import MOST_REWARD
 from common.protocol.record import MOST_STEPS
 from common.settings.run_spec import NO_ENVIRONMENT, RunSpec
 from ps_server.state.guards import Denied
-
-# A step's share of a return. The largest rewards of the Atari games are below it.
-MOST_REWARD = 1e6
 
 
 def check_steps(steps: int, *, environments: int, run: RunSpec) -> None:

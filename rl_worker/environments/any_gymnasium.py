@@ -43,7 +43,7 @@ class GymnasiumEnvironments:
         self.count = count
         self.actions, self.observations = self._codec.actions, reader.array_space
         read = [(game.environment, game.reader.array) for game in games]
-        self._loop = StepLoop(read, self.observations.shape, self.observations.dtype)
+        self._loop = StepLoop(read, self.observations)
         self.steps_per_second = float(self._first.metadata.get("render_fps") or DEFAULT_STEPS_PER_SECOND)
         self.description: dict[str, Any] = {
             "environment": settings.id,

@@ -102,7 +102,7 @@ def _games(settings: Environment, count: int, resolution: str, screen_format: st
     def screen(observation: Any, info: Any, *, is_last: bool = False) -> NDArray[np.uint8]:
         return fitted(observation["screen"], shape, np.dtype(np.uint8))
 
-    return StepLoop([(environment, screen) for environment in made], shape, np.dtype(np.uint8))
+    return StepLoop([(environment, screen) for environment in made], ObservationSpace(shape, np.dtype(np.uint8)))
 
 
 def _game(settings: Environment, resolution: str, screen_format: str) -> gymnasium.Env[Any, Any]:

@@ -18,6 +18,7 @@ from rl_worker.environments.gymnasium_spaces import ActionCodec
 from rl_worker.environments.ids import not_installed
 from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped
 from rl_worker.environments.spaces import Actions, Observations, ObservationSpace
+from rl_worker.unsound_numbers import unsound_games
 
 PREFIX = "envpool/"
 BAR_PIXELS = 24  # of a screen: each number of the observation is a gray bar of this height and width
@@ -55,6 +56,9 @@ class EnvPoolEnvironments:
     def step(self, actions: Actions) -> Stepped:
         seen, rewards, terminated, truncated, _ = self._env.step(self._codec.native(actions))
         observations, rewards, terminated = self._shown(seen), np.array(rewards), np.array(terminated)  # copies
+        truncated = truncated & ~terminated
+        # A game with a number that is not sound is cut off: a simulation may show NaN until it is reset.
+        truncated[unsound_games(Stepped(observations, rewards, terminated, truncated, None), self.observations)] = True
         ended = terminated | truncated
         final = None
         if ended.any():
@@ -62,7 +66,7 @@ class EnvPoolEnvironments:
             rows = np.flatnonzero(ended).astype(np.int32)
             observations[rows] = self._shown(self._env.reset(rows)[0])
         self._seen = observations
-        return Stepped(observations, rewards, terminated, truncated & ~terminated, final)
+        return Stepped(observations, rewards, terminated, truncated, final)
 
     def screen(self) -> Screen:
         """The last frame of the first game as the agent sees it; numbers are bars, from the least to the greatest."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rl_worker.environments.interface import Environments, Screen, Stepped
 from rl_worker.environments.spaces import Actions, Observations
+from rl_worker.unsound_numbers import sound_rewards
 
 
 class LostGames:
@@ -33,7 +34,7 @@ class LostGames:
 
     def step(self, actions: Actions) -> Stepped:
         stepped = self._environments.step(actions)
-        self._returns += stepped.rewards
+        self._returns += sound_rewards(stepped.rewards)
         lost = stepped.terminated & (self._returns < 0)
         self._returns[stepped.terminated | stepped.truncated] = 0
         rewards: NDArray[np.float32] = np.where(lost, self._reward, stepped.rewards)

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_worker.environments.interface import Stepped
-from rl_worker.environments.spaces import Observations
+from rl_worker.environments.spaces import Observations, ObservationSpace
+from rl_worker.unsound_numbers import unsound_games
 
 
 class Read(Protocol):
@@ -26,11 +27,10 @@ class Read(Protocol):
 class StepLoop:
     """Environments, each with how its observations are read, which are arrays of one shape and type."""
 
-    def __init__(
-        self, games: Sequence[tuple[gymnasium.Env[Any, Any], Read]], shape: Sequence[int], dtype: np.dtype[Any]
-    ) -> None:
+    def __init__(self, games: Sequence[tuple[gymnasium.Env[Any, Any], Read]], space: ObservationSpace) -> None:
         self.games = games
-        self._shape, self._dtype = (len(games), *shape), dtype
+        self._space = space
+        self._shape, self._dtype = (len(games), *space.shape), space.dtype
 
     def reset(self, seed: int) -> Observations:
         """Environment k is seeded with seed + k."""
@@ -40,7 +40,11 @@ class StepLoop:
         return observations
 
     def step(self, actions: Iterable[Any]) -> Stepped:
-        """Step each environment with its action, and reset those whose game ends."""
+        """
+        Step each environment with its action, and reset those whose game ends.
+
+        A game with a number that is not sound is cut off: a simulation may show NaN until it is reset.
+        """
         count = len(self.games)
         observations, final = np.empty(self._shape, self._dtype), None
         rewards, (terminated, truncated) = np.empty(count, np.float32), np.empty((2, count), np.bool_)
@@ -52,6 +56,12 @@ class StepLoop:
                 final[row] = read(seen, info, is_last=True)
                 seen, info = environment.reset()
             observations[row] = read(seen, info)
+        stepped = Stepped(observations, rewards, terminated, truncated, final)
+        for row in unsound_games(stepped, self._space):
+            environment, read = self.games[row]
+            final = np.zeros_like(observations) if final is None else final
+            final[row], truncated[row] = observations[row], True
+            observations[row] = read(*environment.reset())
         return Stepped(observations, rewards, terminated, truncated, final)
 
     def close(self) -> None:

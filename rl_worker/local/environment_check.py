@@ -16,6 +16,7 @@ from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 
 from common.errors import SettingsError
+from common.protocol.numbers import MOST_REWARD
 from common.settings.import_paths import is_import_path
 from common.settings.run_spec import Environment
 from rl_worker.environments.any_gymnasium import made_environment
@@ -24,6 +25,7 @@ from rl_worker.environments.interface import Environments
 from rl_worker.environments.own_environment import made_vectors, makes_vectors, wrapped
 from rl_worker.environments.spaces import fitted
 from rl_worker.local.own_errors import tried
+from rl_worker.unsound_numbers import MOST_OBSERVATION, first_unsound
 
 SEED = 0
 MOST_STEPS = 1000  # of a game that is tried
@@ -109,8 +111,8 @@ class _Trial:
                 kept = fitted(values, part.shape, kept_type(part))
             except ValueError as error:
                 raise SettingsError(f"{misfit}: {error}; {REMEDY}") from error
-            if is_first and not np.isfinite(kept).all():
-                raise SettingsError(f"{returned} with NaN or infinity in it: {seen!r}")
+            if is_first and kept.dtype != np.uint8 and (bad := first_unsound(kept, MOST_OBSERVATION)):
+                raise SettingsError(f"{returned} with {bad.what} in it: {seen!r}")
             values = values.reshape(part.shape).astype(np.result_type(kept, part.dtype))
             beyond = values[(values < part.low) | (values > part.high)]
             if len(beyond) and not self._has_warned:
@@ -121,10 +123,11 @@ class _Trial:
     def _check_reward(self, reward: Any, *, is_first: bool) -> None:
         rewards = np.asarray(reward)
         is_number = rewards.dtype.kind in "buif" and rewards.size == (self._count or 1)
-        if not is_number or (is_first and not np.isfinite(rewards).all()):
-            raise SettingsError(
-                f"{self._flag}: its step() returned the reward {reward!r}, which is no finite number{self._for_each()}"
-            )
+        returned = f"{self._flag}: its step() returned the reward"
+        if not is_number:
+            raise SettingsError(f"{returned} {reward!r}, which is no number{self._for_each()}")
+        if is_first and (bad := first_unsound(np.atleast_1d(rewards).astype(np.float32), MOST_REWARD)):
+            raise SettingsError(f"{returned} {bad.what}")
 
     def _check_flags(self, name: str, flags: Any) -> bool:
         """Whether one is set."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from common.errors import PsRlError
 from rl_worker.environments.interface import Environments
 from rl_worker.networks.running_statistics import CLIP, ReturnNormalization, RunningNormalization
-from rl_worker.unsound_numbers import finite, unsound_step
+from rl_worker.unsound_numbers import sound_observations, unsound_step
 
 SAMPLES = 3200  # observations of random play
 MOST_SECONDS = 60.0  # of random play: where steps are slow, fewer observations have to do
@@ -103,7 +103,7 @@ def _random_play(
     random = np.random.default_rng(seed)
     began = said = clock()
     say(f"random play measures what is normalized: {SAMPLES:,} steps, or those of {MOST_SECONDS:.0f} s")
-    observations = finite(environments.reset(seed), environments.observations)
+    observations = sound_observations(environments.reset(seed), environments.observations)
     count, mask = environments.count, environments.observations.mask
     seen, rewards, continues = [], [], []
     for played in range(count, SAMPLES + count, count):
@@ -113,7 +113,9 @@ def _random_play(
             seen.append(stepped.observations.copy())
             rewards.append(stepped.rewards if stepped.learner_rewards is None else stepped.learner_rewards)
             continues.append(np.where(stepped.terminated | stepped.truncated, np.float32(0), np.float32(1)))
-        observations = finite(stepped.observations, environments.observations)
+        elif continues:
+            continues[-1][:] = 0  # no return reaches across a step that is left out
+        observations = sound_observations(stepped.observations, environments.observations)
         now = clock()
         if now - began >= MOST_SECONDS:
             say(f"random play ends after {now - began:.0f} s: {played:,} steps have to do")

@@ -30,7 +30,7 @@ class Player:
         self._steps = np.zeros(environments.count, np.int64)  # of the games in progress
         first = environments.reset(seed)
         if (unsound := unsound_observation(first, environments.observations)) is not None:
-            raise PsRlError(f"{unsound.sentence(environments, steps=-1)}: it cannot be played")
+            raise PsRlError(f"{unsound.sentence(environments)}: it cannot be played")
         self._observations = torch.from_numpy(first)
         self._state = actor.initial_state(environments.count)
         self._starts = torch.ones(environments.count, dtype=torch.bool)

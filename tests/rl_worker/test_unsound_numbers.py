@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from common.errors import PsRlError
 from common.protocol.messages import Episode
+from common.protocol.numbers import MOST_REWARD
 from rl_worker.algorithms.self_imitation import SelfImitation
 from rl_worker.environments.interface import Stepped
 from rl_worker.environments.lost_games import LostGames
 from rl_worker.environments.spaces import ObservationSpace, packed, packed_space
 from rl_worker.networks.running_statistics import ReturnNormalization, observe
 from rl_worker.rollouts import MOST_DROPPED, RolloutCollector
-from rl_worker.unsound_numbers import MOST_REWARD, Unsound, finite, unsound_observation, unsound_step
+from rl_worker.unsound_numbers import MOST_OBSERVATION, Unsound, sound_observations, unsound_observation, unsound_step
 from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
 
 NAN, INF = math.nan, math.inf
@@ -78,23 +79,30 @@ def test_an_unroll_with_such_a_reward_is_dropped_and_the_sentence_says_where_it_
     assert second.rewards.isfinite().all()
     assert watched.collector.dropped == 1
     (warning,) = watched.warnings
+    remedy = " (beyond ±1e+08: clip or scale it)" if math.isfinite(number) else ""
     assert warning.startswith(
-        f"my_pkg:Bad: environment 1 returned the reward {number:g} in step 2 of its game: the unroll"
+        f"my_pkg:Bad: environment 1 returned the reward {number:g}{remedy} in step 2 of its game: the unroll"
     )
     assert warning.endswith("(1 dropped so far)")
 
 
-@pytest.mark.parametrize("number", [NAN, INF])
+HUGE = float(np.finfo(np.float32).max)
+
+
+@pytest.mark.parametrize("number", [NAN, INF, HUGE, -2 * MOST_OBSERVATION])
 @pytest.mark.parametrize("step", [0, 2])
-def test_an_observation_that_is_not_finite_reaches_no_actor(number: float, step: int) -> None:
+def test_an_observation_that_is_not_sound_reaches_no_actor(number: float, step: int) -> None:
     endless = [rewards(*[0.0] * 100)]
     watched = Watched(Blinking(endless, endless, number=number, step=step))
     unroll = watched.collector.collect()
     assert unroll.observations[:, 1, 2].tolist() == [3, 4, 5, 6]
-    assert torch.cat(watched.actor.looks).isfinite().all()
+    assert (torch.cat(watched.actor.looks).abs() <= MOST_OBSERVATION).all()
     when = "in step 2 of its game" if step else "when it was reset"
+    remedy = " (beyond ±1e+10: clip or scale it)" if math.isfinite(number) else ""
     (warning,) = watched.warnings
-    assert warning.startswith(f"my_pkg:Blinking: environment 1 returned an observation that holds {number:g} {when}: ")
+    assert warning.startswith(
+        f"my_pkg:Blinking: environment 1 returned an observation that holds {number:g}{remedy} {when}: "
+    )
 
 
 def test_the_last_observation_of_a_game_that_was_cut_off_counts_too() -> None:
@@ -112,6 +120,22 @@ def test_the_last_observation_of_a_game_that_goes_on_is_not_looked_at() -> None:
     assert unsound_step(stepped, ObservationSpace((3,), np.dtype(np.float32))) is None
 
 
+def test_an_observation_after_the_end_of_a_game_is_that_of_a_reset() -> None:
+    watched = Watched(Blinking([rewards(0, 0)], [rewards(0, 0)], number=NAN, step=2))
+    watched.collector.collect()
+    assert "returned an observation that holds nan when it was reset: " in watched.warnings[0]
+
+
+def test_many_numbers_within_the_bound_are_sound_together() -> None:
+    seen = np.full((2, 1000), MOST_OBSERVATION, np.float32)
+    space = ObservationSpace((1000,), np.dtype(np.float32))
+    assert unsound_observation(seen, space) is None
+    seen[1, 0] *= 2
+    assert unsound_observation(seen, space) == Unsound(
+        1, "an observation that holds 2e+10 (beyond ±1e+10: clip or scale it)", is_first=True
+    )
+
+
 def test_bytes_are_always_sound() -> None:
     assert unsound_observation(np.zeros((2, 3), np.uint8), ObservationSpace((3,), np.dtype(np.uint8))) is None
 
@@ -124,8 +148,8 @@ def test_the_vector_of_a_packed_observation_is_looked_at_and_its_bytes_are_not(n
     assert unsound_observation(seen, space) is None
     vector = space.parts[1].of(seen)
     vector[1, 2] = number
-    assert unsound_observation(seen, space) == Unsound(1, f"an observation that holds {number:g}")
-    sound = finite(seen, space)
+    assert unsound_observation(seen, space) == Unsound(1, f"an observation that holds {number:g}", is_first=True)
+    sound = sound_observations(seen, space)
     assert space.parts[1].of(sound).tolist() == [[1, 1, 1], [1, 1, 0]]
     assert (space.parts[0].of(sound) == 255).all()
     assert not np.isfinite(vector).all(), "the environment's own array stays as it is"
@@ -149,6 +173,12 @@ def test_a_lost_game_with_such_a_reward_is_dropped_as_well() -> None:
     watched = Watched(LostGames(ScriptedEnvironments(lost, lost), reward=-7.0), unroll_length=2)
     assert watched.collector.collect().rewards.tolist() == [[-1, -1], [-7, -7]]
     assert watched.collector.dropped == 1
+
+
+def test_a_lost_game_is_known_also_after_such_a_reward_in_it() -> None:
+    lost = [rewards(-1, NAN, -1, -1)]
+    watched = Watched(LostGames(ScriptedEnvironments(lost, lost), reward=-7.0), unroll_length=2)
+    assert watched.collector.collect().rewards.tolist() == [[-1, -1], [-7, -7]]
 
 
 def test_an_environment_without_a_sound_game_ends_the_worker_and_is_named() -> None:

@@ -101,9 +101,9 @@ LATE = [
     ({"space": "Discrete(7)", "shown": "min(self.t, 7)"}, r"array\(7\) is not in Discrete\(7\)"),
     ({"space": "Discrete(7)", "shown": "5 - self.t"}, r"array\(-1\) is not in Discrete\(7\)"),
     ({"space": "Dict(a=MultiBinary(2))", "shown": "dict(a=numpy.full(2, self.t // 4))"}, r"array\(\[2, 2\]\) is not"),
-    ({"reward": "None if ends else 1.0"}, r"its step\(\) returned the reward None, which is no finite number"),
+    ({"reward": "None if ends else 1.0"}, r"its step\(\) returned the reward None, which is no number"),
     ({"reward": "numpy.ones(1 + self.t // 7)"}, r"its step\(\) returned the reward array\(\[1., 1.\]\), which"),
-    ({"reward": "'1' if ends else 1"}, "its step.* returned the reward '1', which is no finite number"),
+    ({"reward": "'1' if ends else 1"}, "its step.* returned the reward '1', which is no number"),
     ({"truncated": "None if ends else False"}, r"its step\(\) returned None as truncated, which is neither"),
     ({"terminated": "'no' if self.t == 7 else ends"}, r"returned 'no' as terminated"),
     ({"terminated": "numpy.zeros(1 + self.t // 7, bool)"}, r"returned array\(\[False, False\]\) as terminated"),
@@ -123,7 +123,7 @@ def test_what_is_wrong_late_in_a_game_is_found(folder: Path, changes: dict[str, 
 @pytest.mark.parametrize(("changes", "sentence"), [
     ({"seen": "seen / 300"}, r"observation that .*\(2, 16, 16, 3\), uint8\): it is float64 from 0.* to 0.*, and bytes"),
     ({"seen": "seen[..., :1]"}, r"it has shape \(2, 16, 16, 1\), and \(2, 16, 16, 3\)"),
-    ({"rewards": "1.0"}, "the reward 1.0, which is no finite number for each of 2 environments"),
+    ({"rewards": "1.0"}, "the reward 1.0, which is no number for each of 2 environments"),
     ({"rewards": "[None, 1.0]"}, r"the reward \[None, 1.0\], which"),
     ({"truncated": "False"}, "False as truncated, which is neither True nor False for each of 2"),
     ({"info": "None"}, "where info is a dict, not NoneType"),
@@ -200,6 +200,13 @@ def test_a_number_that_is_not_finite_is_refused_at_the_start_alone(folder: Path)
     card_of(folder, reward="numpy.nan if self.t == 5 else 1.0")
     with pytest.raises(SettingsError, match=r"its step\(\) returned the reward nan"):
         card_of(folder, reward="numpy.nan if self.t == 1 else 1.0")
+
+
+def test_numbers_of_absurd_size_are_refused_at_the_start(folder: Path) -> None:
+    with pytest.raises(SettingsError, match=r"^--environment own_game:Game: .* with 1e\+20 \(beyond ±1e\+10: clip or "):
+        card_of(folder, **VECTOR | {"shown": "numpy.full(3, 1e20)"})
+    with pytest.raises(SettingsError, match=r"^--environment .* the reward 1e\+09 \(beyond ±1e\+08: clip or scale it"):
+        card_of(folder, reward="1e9")
 
 
 STRICT = "if action in (0, self.t % 2 + 1): raise ValueError(f'{action} is forbidden')"

@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import PsRlError
 from rl_worker.networks.normalization import SAMPLES, measure_normalization
-from rl_worker.networks.running_statistics import ReturnNormalization
+from rl_worker.networks.running_statistics import SMALLEST_RETURN_VARIANCE, ReturnNormalization
 from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments
 
 
@@ -42,6 +42,13 @@ def test_random_play_leaves_out_steps_that_are_not_sound() -> None:
     measure_normalization(returns, one_after_another(2.0, math.nan, math.inf, 2.0), seed=0)
     assert float(returns.count) == SAMPLES / 2
     assert all(buffer.isfinite().all() for buffer in returns.buffers())
+
+
+def test_no_return_reaches_across_a_step_that_is_left_out() -> None:
+    """All returns are 2: that of the first step would be 3 if it went on to the third."""
+    returns = ReturnNormalization(discount=0.5, clip=0.0)
+    measure_normalization(returns, one_after_another(2.0, math.nan, 2.0), seed=0)
+    assert float(returns.mean_and_deviation()[1]) == pytest.approx(SMALLEST_RETURN_VARIANCE**0.5)
 
 
 def test_an_environment_without_a_sound_step_is_named_by_random_play() -> None:
