@@ -23,14 +23,10 @@ def start(module: str, *, leaves_in_order: bool = False) -> NoReturn:
     """
     gc.disable()
     working_folder_last()
-    import tempfile  # which imports random, and the working folder may have another
-
     from common.program.reasons import answer_to_parent
 
     answer_to_parent()
-    # SDL, which draws many environments, complains of a missing one for each program.
-    with suppress(FileNotFoundError):  # no folder for temporary files can be written
-        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
+    _forget_the_screen()
     if leaves_in_order:
         from common.program.stop_signals import leave_at_once
 
@@ -43,6 +39,15 @@ def start(module: str, *, leaves_in_order: bool = False) -> NoReturn:
         end_in_time(end)
         raise
     raise AssertionError("main of a program does not return")
+
+
+def _forget_the_screen() -> None:
+    """A notebook's backend of matplotlib is no program's, and SDL, which draws games, complains of a missing folder."""
+    import tempfile  # which imports random, and the working folder may have another
+
+    os.environ.pop("MPLBACKEND", None)
+    with suppress(FileNotFoundError):  # no folder for temporary files can be written
+        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
 
 
 def working_folder() -> str:

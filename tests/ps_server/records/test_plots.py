@@ -1,6 +1,9 @@
 """Learning curves from run folders, intact or damaged."""
 
+import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -266,3 +269,11 @@ def test_a_plot_that_cannot_be_written_is_refused_with_the_flag(run_folder: Path
     with pytest.raises(SettingsError, match=f"--out {tmp_path / name}"):
         plot_runs([run_folder], tmp_path / name)
     assert pyplot.get_fignums() == []
+
+
+def test_a_notebooks_backend_of_matplotlib_is_ignored(run_folder: Path, tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("ps-ctl")), "plot", str(run_folder), "--out", str(tmp_path / "c.png")]
+    backend = {"MPLBACKEND": "module://no_such.backend_inline"}
+    ran = subprocess.run(command, env=os.environ | backend, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (tmp_path / "c.png").stat().st_size > 1000
