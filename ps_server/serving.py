@@ -21,7 +21,6 @@ from common.run_folder.new_paths import NewPaths
 from common.run_folder.paths import (
     CHECKPOINTS,
     LINEAGE,
-    LOCK,
     folder_from_store,
     make_run_folder,
     shard_folder,
@@ -66,23 +65,21 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
     torch.set_num_threads(settings.threads)
     take_every_descriptor_allowed()
     stop = StopSignal(raises=True)
-    with settings.watched(), NewPaths() as new:
+    # What is new is removed while the storage is still locked.
+    with settings.watched(), contextlib.ExitStack() as locked, NewPaths() as new:
         access_control = _access_control(settings)
-        storage = _storage(flags, new)
-        try:
-            machine = machine_for(flags, storage, keys=_peer_keys(settings), now=time.monotonic())
-            with followers_of(
-                storage.folder,
-                track=settings.track,
-                web_port=settings.web_port,
-                secret_key=settings.curve_secret,
-                report=log.info,
-            ) as followers:
-                followers.announce_page(leaving=stop.is_set)
-                with stop.postponed():  # from here on the server itself leaves in order
-                    follower = _serve(machine, storage, settings, access_control, followers, stop, begun=new.keep)
-        finally:
-            storage.close()
+        storage = locked.enter_context(contextlib.closing(_storage(flags, new)))
+        machine = machine_for(flags, storage, keys=_peer_keys(settings), now=time.monotonic())
+        with followers_of(
+            storage.folder,
+            track=settings.track,
+            web_port=settings.web_port,
+            secret_key=settings.curve_secret,
+            report=log.info,
+        ) as followers:
+            followers.announce_page(leaving=stop.is_set)
+            with stop.postponed():  # from here on the server itself leaves in order
+                follower = _serve(machine, storage, settings, access_control, followers, stop, begun=new.keep)
     return None if follower is None else Parsed(follower, flags.run, overrides={})
 
 
@@ -181,14 +178,17 @@ def _storage(flags: Parsed[ServerSettings], new: NewPaths) -> RunStorage:
         new.made(folder)
     place = settings.place or WHOLE
     own = shard_folder(folder, place.number, place.of)
-    folders = (own, settings.checkpoint_folder or own / CHECKPOINTS)
-    new.expect(own / LINEAGE, *(one / LOCK for one in folders))
+    new.expect(own, settings.checkpoint_folder or own / CHECKPOINTS)
     folder = folder_of_shard(folder, settings.place)
     if settings.resume is None:
         check_no_others(folder, settings.checkpoint_dir if settings.store_flag else None)
     may_hold_a_run = settings.resume is not None or settings.standby_of is not None
     store = CheckpointStore(settings.store_flag[1], flag=settings.store_flag[0]) if settings.store_flag else None
-    return RunStorage(folder, checkpoints=settings.checkpoint_folder, may_hold_a_run=may_hold_a_run, store=store)
+    checkpoints = settings.checkpoint_folder
+    storage = RunStorage(folder, checkpoints=checkpoints, may_hold_a_run=may_hold_a_run, store=store)
+    new.made(*storage.new_locks)
+    new.expect(storage.folder / LINEAGE)  # another server could have written it before the folder was locked
+    return storage
 
 
 def _check_standby(flags: Parsed[ServerSettings]) -> None:

@@ -21,9 +21,9 @@ class NewPaths:
         """These may be made from now on, with the folders above them. Those that are there already stay."""
         self._paths.update(one for path in paths for one in (path, *path.parents) if not one.exists())
 
-    def made(self, folder: Path) -> None:
-        """This folder is new."""
-        self._paths.add(folder)
+    def made(self, *paths: Path) -> None:
+        """These are new."""
+        self._paths.update(paths)
 
     def keep(self) -> None:
         """The command has begun."""

@@ -45,7 +45,7 @@ class RunStorage:
                 if store is not None:
                     store.check_unused()
         except BaseException:
-            self.close()
+            self._locks.remove()
             raise
 
     def begin_life(self, lineage: Lineage) -> None:
@@ -96,6 +96,11 @@ class RunStorage:
             f"{self.folder}: the checkpoints of this run are kept in {url} too, where newer ones may be; add "
             f"--checkpoint-dir {url}, or remove {path} to go on without it"
         )
+
+    @property
+    def new_locks(self) -> list[Path]:
+        """The lock files that were not there before."""
+        return self._locks.new_files
 
     def keep(self) -> None:
         """Hold the locks until the process ends: a thread may still be writing there."""

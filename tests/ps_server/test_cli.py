@@ -12,7 +12,7 @@ import torch
 from common.errors import CheckpointError, PsRlError, SettingsError
 from common.program.number_flags import LEAST_MIB, LEAST_SECONDS, MOST_MIB, MOST_SECONDS, MOST_THREADS
 from common.run_folder.folder_lock import FolderLocks
-from common.run_folder.paths import LINEAGE, METRICS
+from common.run_folder.paths import LINEAGE, LOCK, METRICS
 from common.sockets.descriptors import take_every_descriptor_allowed
 from ps_server import cli, serving
 from ps_server.settings import ServerSettings
@@ -184,6 +184,44 @@ def test_a_folder_that_another_server_uses_is_refused_by_whatever_flag(
     with pytest.raises(SettingsError, match=f"{tmp_path}/run.*another ps-server keeps a run there .pid {os.getpid()} "):
         serve(*flags.format(tmp_path).split())
     locks.close()
+
+
+def test_the_loser_of_a_race_for_a_folder_leaves_the_files_of_the_winner(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The winner locks the folder after the loser has seen that nothing is there."""
+    won: list[FolderLocks] = []
+
+    def wins(folder: Path, _: object) -> None:
+        won.append(FolderLocks([folder]))
+        (folder / LINEAGE).write_text("of the winner")
+
+    monkeypatch.setattr(serving, "check_no_others", wins)
+    with pytest.raises(SettingsError, match="another ps-server keeps a run there"):
+        serve("--run-dir", tmp_path / "run")
+    assert (tmp_path / "run" / LINEAGE).read_text() == "of the winner"
+    assert (tmp_path / "run" / LOCK).exists()
+    won[0].close()
+
+
+def test_a_server_that_is_refused_holds_its_folder_until_its_files_are_gone(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[str] = []
+    unlink = Path.unlink
+
+    def look(path: Path, missing_ok: bool = False) -> None:
+        if path.name in (LINEAGE, LOCK):
+            with pytest.raises(SettingsError, match="another ps-server"):
+                FolderLocks([tmp_path])
+            held.append(path.name)
+        unlink(path, missing_ok)
+
+    (tmp_path / LOCK).touch()
+    monkeypatch.setattr(Path, "unlink", look)
+    with pytest.raises(SettingsError, match="cannot listen there"):
+        serve("--run-dir", tmp_path, "--host", "203.0.113.1")
+    assert sorted(held) == sorted([LINEAGE, LOCK]), "the lock is that of the new folder of checkpoints"
 
 
 def test_a_server_that_fails_to_start_lets_go_of_its_folders(serve: Serve, tmp_path: Path) -> None:
