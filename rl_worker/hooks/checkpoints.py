@@ -9,6 +9,7 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,6 +26,7 @@ from rl_worker.hooks.hooks import Hooks
 
 PROGRAM = "hooks"
 LOG = "hooks.log"
+HANDED = "hooks.handed"  # file with the name of the newest checkpoint that hooks were called with, or need not see
 LOOK_SECONDS = 0.5
 
 log = logging.getLogger(PROGRAM)
@@ -36,17 +38,18 @@ def main() -> NoReturn:
 
 def follow(argv: list[str] | None = None) -> int:
     """
-    RUN_DIR MODULE:NAME …, or RUN_DIR --after CHECKPOINT MODULE:NAME …: call hooks for each checkpoint that is there, or
-    that is newer than this one, and for each new one. Raises SettingsError.
+    RUN_DIR MODULE:NAME …: call hooks for each checkpoint that is there, and for each new one. With --after FILE before
+    the hooks: for those alone that are newer than the one that FILE names, and FILE is kept. Raises SettingsError.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     stop = StopSignal()
     log_as(PROGRAM)
-    after = arguments[2] if arguments[1:2] == ["--after"] else ""
-    paths = arguments[3 if after else 1 :]
+    handed = Path(arguments[2]) if arguments[1:2] == ["--after"] else None
+    paths = arguments[1 if handed is None else 3 :]
     if not paths:
         raise SettingsError("usage: python -m rl_worker.hooks RUN_DIR MODULE:NAME ...")
     folder = Path(arguments[0]) / CHECKPOINTS
+    after = "" if handed is None else handed.read_text(encoding="utf-8")
     seen = {path for path in newest_first(folder) if path not in newer_than(folder / after)} if after else set()
     hooks = Hooks(paths)
     if not hooks.has_checkpoints:
@@ -57,6 +60,8 @@ def follow(argv: list[str] | None = None) -> int:
         for path in reversed(newest_first(folder)):
             if path not in seen:
                 seen.add(path)
+                if handed is not None:  # before the call: a checkpoint that ends this process does so once
+                    handed.write_text(path.name, encoding="utf-8")
                 hooks.checkpoint_appeared(path)
         if is_last:
             return 0
@@ -64,11 +69,16 @@ def follow(argv: list[str] | None = None) -> int:
 
 
 def checkpoint_hooks(run_folder: Path, paths: Sequence[str]) -> list[Follower]:
-    """The process, if any, that calls these hooks for the checkpoints that appear in this folder from its start on."""
-
-    def start() -> Child:
-        newest = newest_first(run_folder / CHECKPOINTS)[:1]
-        after = ["--after", newest[0].name] if newest else []
-        return Child("rl_worker.hooks", [str(run_folder), *after, *paths], run_folder / LOG)
-
-    return [Follower("hooks", start)] if paths else []
+    """
+    The process, if any, that calls these hooks for the checkpoints that appear in this folder from now on. Started
+    again, it goes on where it ended. Raises SettingsError.
+    """
+    if not paths:
+        return []
+    handed, newest = run_folder / HANDED, newest_first(run_folder / CHECKPOINTS)[:1]
+    try:
+        handed.write_text("".join(path.name for path in newest), encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{handed}: cannot be written: {error.strerror}") from error
+    arguments = [str(run_folder), "--after", str(handed), *paths]
+    return [Follower("hooks", partial(Child, "rl_worker.hooks", arguments, run_folder / LOG))]
