@@ -245,7 +245,7 @@ def test_a_setting_that_cannot_be_is_told_before_the_server_is_asked(server: Ans
 
 def test_a_run_that_is_over_is_told_as_that(server: Answering) -> None:
     server(messages.Stop(request=1, reason="max_steps 5 reached"))
-    with pytest.raises(RequestRefused, match="the run is over: max_steps 5 reached"):
+    with pytest.raises(PsRlError, match=r"^the run is over: max_steps 5 reached"):
         control.control(["pause", "--server", SERVER])
 
 
@@ -318,7 +318,8 @@ def test_a_command_line_that_says_nothing_is_answered_with_usage(argv: list[str]
 @pytest.mark.parametrize("command", ["status", "checkpoint", "stop"])
 def test_an_address_that_is_none_is_told_with_the_flag(server: Answering, command: str, address: str) -> None:
     asked = server(STATUS_REPLY)
-    with pytest.raises(SettingsError, match=f"--server {address}: must be HOST:PORT"):
+    why = "must be HOST:PORT" if ":" in address else "no server serves a run there now; give HOST:PORT, or the folder"
+    with pytest.raises(SettingsError, match=f"--server {address}: {why}"):
         control.control([command, "--server", address])
     assert asked.questions == []
 

@@ -126,8 +126,8 @@ def fields_of(kind: type[Message]) -> list[str]:
         *((tag, "address", ["a:1", "[::1]:5555"], ["", "a b", *UNSAFE]) for tag in ("FOLLOW", "FENCE")),
         ("PULL", "target", [True, False], [1, 0, "true", None]),
         (
-            "REPORT", "episodes", [[[-21.5, 0]], [[3, 2**53 - 1]] * 500],
-            [[[1.0, -1]], [[1.0]], [["1", 1]], [[1, 1, 1]], 1, [[3, 4]] * 501],
+            "REPORT", "episodes", [[[-21.5, 0]], [[3, 2**53 - 1, 2**53 - 1]] * 500, [[1, 1, None]]],
+            [[[1.0, -1]], [[1.0]], [["1", 1]], [[1, 1, -1]], [[1, 1, 1.5]], [[1, 1, 1, 1]], 1, [[3, 4]] * 501],
         ),
         (
             "REPORT", "meters", [{}, {str(n): n / 3 for n in range(32)}],
