@@ -158,8 +158,8 @@ def _write(path: Path, result: Result) -> None:
 
 
 def _write_gif(path: Path, agent: Algorithm, run: RunSpec, *, greedy: bool, seed: int, overlay: bool) -> None:
-    try:
-        with closing(make_environments(run.environment, count=1, with_screen=True)) as environments:
+    with closing(make_environments(run.environment, count=1, with_screen=True)) as environments:
+        try:
             record_gif(agent, environments, path, greedy=greedy, seed=seed, overlay=overlay)
-    except OSError as error:
-        raise SettingsError(f"--gif {path}: cannot be written: {error.strerror or error}") from error
+        except OSError as error:
+            raise SettingsError(f"--gif {path}: cannot be written: {error.strerror or error}") from error

@@ -27,16 +27,14 @@ def record_game(
 ) -> None:
     """Record one full game to an MP4 file. Raises SettingsError if the file cannot be written."""
     video: Any  # imageio's stubs give `get_writer` the type of a reader
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            closing(make_environments(settings, count=1, with_screen=True)) as environments,
-            imageio.v2.get_writer(path, fps=environments.steps_per_second, macro_block_size=2) as video,
-        ):
-            for screen in game_screens(agent, environments, greedy=greedy, seed=seed, overlay=overlay):
-                video.append_data(screen)
-    except OSError as error:
-        raise SettingsError(f"--video {path}: cannot be written: {error}") from error
+    with closing(make_environments(settings, count=1, with_screen=True)) as environments:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with imageio.v2.get_writer(path, fps=environments.steps_per_second, macro_block_size=2) as video:
+                for screen in game_screens(agent, environments, greedy=greedy, seed=seed, overlay=overlay):
+                    video.append_data(screen)
+        except OSError as error:
+            raise SettingsError(f"--video {path}: cannot be written: {error}") from error
 
 
 def record_gif(

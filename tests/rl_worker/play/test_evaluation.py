@@ -4,6 +4,7 @@ import json
 import math
 from contextlib import closing
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from common.protocol.messages import ToServer
 from common.protocol.status import Status
 from common.run_folder.checkpoint_file import write_checkpoint
 from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import NStepQSettings, RunSpec
+from common.settings.run_spec import Environment, NStepQSettings, RunSpec
 from rl_worker.agent import build_agent
 from rl_worker.algorithms.n_step_q import NStepQ
+from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
 from rl_worker.networks.flat_network import flatten
+from rl_worker.play import evaluation, recording
 from rl_worker.play.evaluation import evaluate
 from rl_worker.play.games import Game as PlayedGame
 from rl_worker.play.games import play, summary
@@ -230,6 +233,23 @@ def test_what_cannot_be_written_is_said_before_a_game_is_played(
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match=f"^{flag} {tmp_path}.*: {words}"):
         evaluate(["--checkpoint", "nowhere", flag, str(tmp_path / file)])
+
+
+@pytest.mark.parametrize(("flag", "file", "module"), [
+    ("--gif", "game.gif", evaluation), ("--video", "game.mp4", recording),
+])  # fmt: skip
+def test_an_environment_that_cannot_be_made_for_a_recording_is_not_the_files_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, file: str, module: ModuleType
+) -> None:
+    def make(settings: Environment, *, count: int, with_screen: bool = False) -> Environments:
+        if with_screen:
+            raise FileNotFoundError("the font of the score")
+        return make_environments(settings, count=count)
+
+    path = checkpoint(tmp_path / "some.safetensors")
+    monkeypatch.setattr(module, "make_environments", make)
+    with pytest.raises(FileNotFoundError, match="the font of the score"):
+        scores_of("--checkpoint", path, "--episodes", "1", flag, tmp_path / file, tmp_path=tmp_path)
 
 
 def test_the_same_seed_plays_the_same_games(tmp_path: Path) -> None:
