@@ -9,7 +9,6 @@ from contextlib import ExitStack, closing
 from typing import Any, Literal, NamedTuple
 
 import gymnasium
-import numpy as np
 
 from common.errors import SettingsError
 from common.settings.import_paths import is_import_path
@@ -17,7 +16,7 @@ from common.settings.run_spec import Environment
 from rl_worker.environments.gymnasium_spaces import ActionCodec, ObservationReader, shows_masks
 from rl_worker.environments.ids import not_installed, spec_of
 from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped
-from rl_worker.environments.own_environment import own_spec, wrapped
+from rl_worker.environments.own_environment import in_colour, own_spec, wrapped
 from rl_worker.environments.process_guard import guard_children
 from rl_worker.environments.spaces import Actions, Observations
 from rl_worker.environments.step_loop import StepLoop
@@ -67,9 +66,7 @@ class GymnasiumEnvironments:
             first.unwrapped.render_mode = "rgb_array"
         rendered = first.render()
         assert rendered is not None, "this environment renders no rgb_array"
-        screen = np.asarray(rendered)
-        if screen.dtype != np.uint8:
-            screen = (screen * 255).astype(np.uint8)  # MinAtar renders floats in [0, 1]
+        screen = in_colour(rendered)
         larger = max(1, SMALLEST_SCREEN // len(screen))
         return screen.repeat(larger, axis=0).repeat(larger, axis=1)
 

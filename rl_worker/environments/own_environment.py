@@ -91,6 +91,13 @@ def wrapped(environment: Any, paths: Sequence[str], *, kind: type = gymnasium.En
     return environment
 
 
+def in_colour(rendered: Any) -> Screen:
+    """A rendered frame, which may be gray, or floats in [0, 1] as MinAtar's are."""
+    frame = np.asarray(rendered)
+    frame = (frame * 255 if frame.dtype.kind == "f" else frame).astype(np.uint8)
+    return np.stack([frame] * 3, axis=-1) if frame.ndim == 2 else frame
+
+
 class VectorEnvironments:
     """A user's own vector environment."""
 
@@ -150,7 +157,7 @@ class VectorEnvironments:
     def screen(self) -> Screen:
         frames = self._env.render()
         assert frames is not None, "this vector environment renders no rgb_array"
-        return np.array(frames[0], np.uint8)
+        return in_colour(frames[0])
 
     def close(self) -> None:
         self._env.close()

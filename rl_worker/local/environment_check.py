@@ -1,9 +1,9 @@
 """
 The trial of an environment and its wrappers before anything is started: one game of each part in turn.
 
-Errors name the part by its flag. A wrapper is tried around parts that have passed, so the fault is its own. Everything
-that is shown is compared with the part's spaces. Gymnasium itself checks environments without their wrappers, for one
-step, and of most faults it only warns.
+Errors name the part by its flag. A wrapper is tried around parts that could be played. What the outermost part shows is
+compared with its spaces: training sees nothing else, and a wrapper may mend what is inside of it. Gymnasium itself
+checks environments without their wrappers, for one step, and of most faults it only warns.
 """
 
 import time
@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Space
 from gymnasium.vector import VectorEnv
 
 from common.errors import SettingsError
@@ -51,7 +51,7 @@ def check_environment(settings: Environment) -> None:
         ActionCodec(settings, environment.single_action_space if is_vector else environment.action_space)
         for flag, part in parts:
             with tried(flag):
-                _Trial(settings, part, flag).play()
+                _Trial(settings, part, flag, is_outermost=part is environment).play()
     finally:
         environment.close()
 
@@ -59,8 +59,8 @@ def check_environment(settings: Environment) -> None:
 class _Trial:
     """A game with random actions in one part."""
 
-    def __init__(self, settings: Environment, environment: Any, flag: str) -> None:
-        self._environment, self._flag = environment, flag
+    def __init__(self, settings: Environment, environment: Any, flag: str, *, is_outermost: bool) -> None:
+        self._environment, self._flag, self._is_outermost = environment, flag, is_outermost
         self._count = environment.num_envs if isinstance(environment, VectorEnv) else None
         self._random = np.random.default_rng(SEED)
         self._ignores_masks = settings.action_mask == "none"
@@ -99,14 +99,16 @@ class _Trial:
         return actions[0] if self._count is None else actions
 
     def _check_observation(self, seen: Any, method: str, *, is_first: bool) -> None:
+        if not self._is_outermost:
+            return
         returned = f"{self._flag}: its {method} returned an observation"
         misfit = f"{returned} that does not fit its space {self._environment.observation_space}"
         for read, part in leaves(self._environment.observation_space):
-            values = np.asarray(read(seen))
             if not isinstance(part, Box):
-                if not part.contains(values.astype(np.int64) if values.dtype == np.bool_ else values):
-                    raise SettingsError(f"{misfit}: {values!r} is not in {part}; {REMEDY}")
+                if not _is_of(part, read(seen)):
+                    raise SettingsError(f"{misfit}: {read(seen)!r} is not in {part}; {REMEDY}")
                 continue
+            values = np.asarray(read(seen))
             try:
                 kept = fitted(values, part.shape, kept_type(part))
             except ValueError as error:
@@ -121,6 +123,8 @@ class _Trial:
                 warnings.warn(f"WARN: {returned} with {beyond[0]:g} in it, beyond the bounds of {part}", stacklevel=2)
 
     def _check_reward(self, reward: Any, *, is_first: bool) -> None:
+        if not self._is_outermost:
+            return
         rewards = np.asarray(reward)
         is_number = rewards.dtype.kind in "buif" and rewards.size == (self._count or 1)
         returned = f"{self._flag}: its step() returned the reward"
@@ -154,6 +158,18 @@ def play(environments: Environments, *, most_steps: int) -> None:
         observations = stepped.observations
         if stepped.terminated.any() or stepped.truncated.any() or time.monotonic() > end:
             return
+
+
+def _is_of(part: Space[Any], shown: Any) -> bool:
+    """The space holds what is shown, at least as an array: a tensor, a list, flags, one number in an axis."""
+    if part.contains(shown):
+        return True
+    values = np.asarray(shown)
+    if values.dtype == np.bool_:
+        values = values.astype(np.int64)
+    if part.shape is not None and values.size == np.prod(part.shape):
+        values = values.reshape(part.shape)
+    return part.contains(values)
 
 
 def _results(returned: Any, count: int, needed: str) -> tuple[Any, ...]:

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from common.errors import PsRlError
+from common.errors import PsRlError, RequestRefused, RunEnded, ServerUnreachable
+from common.program.reasons import reason_of
 from common.protocol.messages import Episode
 from common.run_folder.paths import gif_name
 from rl_worker.algorithms.algorithm import Algorithm
@@ -40,19 +41,22 @@ class GifRecorder:
         """
         Count ended episodes; after each `every_episodes` of them record a game with weights [P] to FOLDER/game-T.gif.
 
-        If the file cannot be written, or the game has a bad number, a warning is logged and training continues.
+        If the file cannot be written, or the game not be played or drawn, a warning is logged and training continues.
         """
         before, self._episodes = self._episodes, self._episodes + len(episodes)
         if self._episodes // self._every_episodes == before // self._every_episodes:
             return
-        with torch.random.fork_rng(devices=[]):
-            agent, environments = self._made = self._made or self._make()
-        FlatNetwork(agent.network).load(weights)
-        agent.begin_unroll(global_steps)
         path = self._folder / gif_name(global_steps)
         try:
+            with torch.random.fork_rng(devices=[]):
+                agent, environments = self._made = self._made or self._make()
+            FlatNetwork(agent.network).load(weights)
+            agent.begin_unroll(global_steps)
             record_gif(agent, environments, path, greedy=False, seed=self._seed + self._episodes)
+        except (RunEnded, ServerUnreachable, RequestRefused):  # each step looks after the run
+            raise
         except OSError as error:
             log.warning("%s: cannot be written, training continues without it: %s", path, error.strerror or error)
-        except PsRlError as error:
-            log.warning("%s: no game was recorded, training continues without it: %s", path, error)
+        except Exception as error:
+            why = error if isinstance(error, PsRlError) else reason_of(error)
+            log.warning("%s: no game was recorded, training continues without it: %s", path, why)

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from common.errors import SettingsError
 from common.settings.run_spec import Environment
 from rl_worker.environments.make import make_environments
+from rl_worker.environments.own_environment import in_colour
 
 ALLOWED = np.array([1, 0, 1], np.int8)
 
@@ -58,6 +59,12 @@ def test_masks_in_the_info_of_a_vector_environment_can_be_ignored() -> None:
     environments = made("masked_in_info", action_mask="none")
     assert environments.reset(0).shape == (2, 2)
     environments.close()
+
+
+@pytest.mark.parametrize("frame", [np.full((4, 5), 7, np.uint8), np.full((4, 5), 7), np.full((4, 5), 7.1 / 255)])
+def test_gray_frames_have_three_channels(frame: Any) -> None:
+    shown = in_colour(frame)
+    assert (shown.shape, shown.dtype, shown.max()) == ((4, 5, 3), np.uint8, 7)
 
 
 def test_masks_in_the_observation_of_a_vector_environment_are_read() -> None:

@@ -98,8 +98,8 @@ LATE = [
      r"its step\(\) returned an observation that .*, uint8\): it is float64 from 0.* to 0.*, and bytes from 0"),
     ({"shown": "numpy.full((16, 16, 3), 40 * self.t)"}, r"it is int64 from 280 to 280, and bytes from 0 to 255"),
     ({"shown": "numpy.zeros((16, 16, 3 - self.t // 7), numpy.uint8)"}, r"it has shape \(16, 16, 2\), and \(16, 16,"),
-    ({"space": "Discrete(7)", "shown": "min(self.t, 7)"}, r"array\(7\) is not in Discrete\(7\)"),
-    ({"space": "Discrete(7)", "shown": "5 - self.t"}, r"array\(-1\) is not in Discrete\(7\)"),
+    ({"space": "Discrete(7)", "shown": "min(self.t, 7)"}, r"7 is not in Discrete\(7\)"),
+    ({"space": "Discrete(7)", "shown": "5 - self.t"}, r"-1 is not in Discrete\(7\)"),
     ({"space": "Dict(a=MultiBinary(2))", "shown": "dict(a=numpy.full(2, self.t // 4))"}, r"array\(\[2, 2\]\) is not"),
     ({"reward": "None if ends else 1.0"}, r"its step\(\) returned the reward None, which is no number"),
     ({"reward": "numpy.ones(1 + self.t // 7)"}, r"its step\(\) returned the reward array\(\[1., 1.\]\), which"),
@@ -144,6 +144,37 @@ def test_what_only_a_wrapper_does_wrong_is_its_own_fault(folder: Path) -> None:
     halves = "def step(self, action):\n        seen, *rest = self.env.step(action)\n        return seen / 255, *rest"
     with pytest.raises(SettingsError, match=r"^--wrapper own_game:Wrapper: its step\(\) .* it is float64 from 0"):
         card_of(folder, wrapped=halves, settings={"environment.wrapper": ["own_game:Wrapper"]})
+
+
+@pytest.mark.parametrize(("changes", "wrapped"), [
+    (VECTOR | {"shown": "numpy.full(3, numpy.nan)"}, "numpy.nan_to_num(seen)"),
+    (VECTOR | {"shown": "numpy.zeros((3, 1, 2))"}, "seen[:, 0, 0]"),
+    (VECTOR | {"reward": "None"}, "seen"),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.*WARN")
+def test_what_a_wrapper_mends_is_no_fault(folder: Path, changes: dict[str, str], wrapped: str) -> None:
+    class_body = f"""def reset(self, **given):
+        seen, info = self.env.reset(**given)
+        return {wrapped}, info
+
+    def step(self, action):
+        seen, reward, *rest = self.env.unwrapped.step(action)
+        return {wrapped}, reward or 0.0, *rest"""
+    settings = {"environment.wrapper": ["own_game:Wrapper"]}
+    card_of(folder, wrapped=class_body, settings=settings, **changes)
+    with pytest.raises(SettingsError, match=r"^--environment own_game:Game: "):
+        card_of(folder, **changes)
+
+
+@pytest.mark.parametrize(("space", "shown"), [
+    ("Discrete(9)", "numpy.array([self.t])"),
+    ("Discrete(9)", "torch.tensor(self.t)"),
+    ("Dict(said=Text(5, min_length=0), n=Discrete(9))", "{'said': 'a' * (self.t % 5), 'n': self.t}"),
+    ("Dict(said=MultiBinary(2))", "{'said': numpy.array([True, False])}"),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.*WARN")
+def test_what_training_takes_passes(folder: Path, space: str, shown: str) -> None:
+    card_of(folder, space=space, shown=shown)
 
 
 def test_values_beyond_their_bounds_are_a_warning_once_and_no_error(folder: Path) -> None:

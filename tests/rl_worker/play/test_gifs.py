@@ -2,11 +2,13 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import Tensor
 
+from common.errors import RequestRefused, RunEnded, ServerUnreachable
 from common.protocol.messages import Episode
 from common.settings.run_spec import Environment, RunSpec
 from rl_worker.agent import build_agent
@@ -80,6 +82,23 @@ def test_it_is_played_with_the_weights_that_are_trained(tmp_path: Path, monkeypa
     trial.weights = torch.arange(float(len(trial.weights)))
     trial.add(25, global_steps=0)
     assert torch.equal(played[0], trial.weights)
+
+
+@pytest.mark.parametrize("ended", [RunEnded("over"), ServerUnreachable("gone"), RequestRefused("left", "gone")])
+def test_the_end_of_the_run_ends_the_game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: Exception) -> None:
+    trial = Trial(tmp_path)
+    monkeypatch.setattr(trial, "make", Mock(side_effect=ended))
+    with pytest.raises(type(ended)):
+        trial.add(25, global_steps=7)
+
+
+def test_a_game_that_cannot_be_drawn_is_told_and_training_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial(tmp_path)
+    monkeypatch.setattr(gifs, "record_gif", Mock(side_effect=ValueError("no such colour")))
+    trial.add(25, global_steps=7)
+    assert "no game was recorded, training continues without it: ValueError: no such colour" in caplog.text
 
 
 def test_a_disk_that_takes_no_gif_is_told_and_training_goes_on(
