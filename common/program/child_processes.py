@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import IO, Any
 from weakref import WeakSet
 
-from common.errors import SettingsError
+from common.errors import PsRlError, SettingsError
 from common.program.reasons import LAUNCHED, Reason, heard
 from common.program.start import places_beside_installed
 
 KILLED_SECONDS = 5.0  # for a killed child to be gone
-OUTPUT_SECONDS = 1.0  # for the rest of the output of a child that has ended
+OUTPUT_SECONDS = 1.0  # for the rest of the output of all children that have ended
 LONGEST_LINE = 65_536  # bytes of a child's output; a longer line is cut
 CHANNEL_BYTES = 65_536  # that a pipe holds
 RL_EVAL = "rl_worker.__main__:evaluate"
@@ -64,9 +64,14 @@ class Child:
         return self.exit_status is not None and self._reason is not None and self._reason.is_in_order
 
     @property
+    def has_done_its_work(self) -> bool:
+        """Whether it has ended, and said before that there is nothing left to do."""
+        return self.has_left and self._reason is not None and self._reason.how == "over"
+
+    @property
     def is_over(self) -> bool:
         """Whether it has left in order and no other need go on: its work is done, or this process has asked it to."""
-        return self.has_left and self._reason is not None and (self._is_asked or self._reason.how == "over")
+        return self.has_done_its_work or (self.has_left and self._is_asked)
 
     @property
     def has_died(self) -> bool:
@@ -130,6 +135,9 @@ class Child:
             return False
         return self.exit_status is not None
 
+    def read_rest(self, *, within_seconds: float) -> None:
+        """It has ended: wait for the rest of its output, if it comes through this process."""
+
     def _start(self, program: str, arguments: Sequence[str], **streams: IO[bytes] | int | None) -> None:
         self._started = time.monotonic()
         self._is_asked = False
@@ -139,8 +147,10 @@ class Child:
         channel, its_end = os.pipe()
         try:
             self._process = _started(program, arguments, its_end, streams)
-        except BaseException:
+        except BaseException as error:
             os.close(channel)
+            if isinstance(error, OSError):  # too many processes, or too little memory
+                raise PsRlError(f"{program} cannot be started: {error.strerror}") from error
             raise
         finally:
             os.close(its_end)
@@ -172,12 +182,8 @@ class PipedChild(Child):
         self._reader = threading.Thread(target=self._read, name="child-output", daemon=True)
         self._reader.start()
 
-    def wait(self, *, within_seconds: float | None = None) -> bool:
-        """When it has left, `on_line` has had its last lines."""
-        has_left = super().wait(within_seconds=within_seconds)
-        if has_left:
-            self._reader.join(OUTPUT_SECONDS)
-        return has_left
+    def read_rest(self, *, within_seconds: float) -> None:
+        self._reader.join(within_seconds)
 
     def _read(self) -> None:
         """The thread. It ends with the output; a process that the child has left behind may keep that open."""
@@ -191,7 +197,7 @@ class PipedChild(Child):
 def end_all(children: Sequence[Child], *, within_seconds: float, unasked_seconds: float = 0.0) -> None:
     """
     End all at the same time: they have `unasked_seconds` to leave by themselves, are then asked to, and killed if they
-    have not left `within_seconds` after that.
+    have not left `within_seconds` after that. Their last lines are read then.
     """
     end = time.monotonic() + unasked_seconds
     for child in children:
@@ -201,6 +207,9 @@ def end_all(children: Sequence[Child], *, within_seconds: float, unasked_seconds
     end = time.monotonic() + within_seconds
     for child in children:
         child.end(within_seconds=max(0.0, end - time.monotonic()))
+    end = time.monotonic() + OUTPUT_SECONDS
+    for child in children:
+        child.read_rest(within_seconds=max(0.0, end - time.monotonic()))
 
 
 def kill_all() -> None:

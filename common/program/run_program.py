@@ -59,8 +59,9 @@ def _status(main: Any, prog: str) -> int:
     except SystemExit as error:
         if not is_of_flags(error):
             return _failed(prog, reason_of(error))
-        say("left", "")
-        return int(error.code or 0)
+        status = int(error.code or 0)
+        say("failed" if status else "left", f"its flags were refused: exit status {status}" if status else "")
+        return status
     except Interrupted:  # it has not begun yet, or has ended already
         if not has_said_goodbye():
             say("left", "asked to leave")

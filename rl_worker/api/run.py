@@ -204,7 +204,7 @@ class Run:
                 child.wait()
             finally:
                 child.end(within_seconds=0)
-            if child.has_died:
+            if not child.has_done_its_work:
                 raise PsRlError(f"rl-eval: {child.cause_of_death()}")
             return msgspec.json.decode(path.read_bytes(), type=Result)
 

@@ -57,9 +57,13 @@ def check_apart(
                 child.wait()
         finally:
             child.end(within_seconds=0)
-    if child.has_left and child.reason is not None:
+    if child.has_done_its_work and child.reason is not None:
         return child.reason.text.splitlines()
-    at_once = "" if child.reason is not None else f"--environment {run.environment.id}: a trial of it ended at once: "
+    at_once = (
+        ""
+        if child.reason is not None and child.reason.how == "failed"
+        else f"--environment {run.environment.id}: a trial of it ended at once: "
+    )
     raise SettingsError(at_once + child.cause_of_death())
 
 

@@ -17,6 +17,7 @@ from rich.progress import track
 
 from common.errors import SettingsError
 from common.program.flags import parse_program
+from common.program.reasons import say
 from common.program.run_program import run_program
 from common.run_folder.object_store import is_url
 from common.settings.run_spec import RunSpec
@@ -65,6 +66,7 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     import_modules(settings.imports, trained.run, source=trained.origin, is_trusted=is_trusted)
     agent = _play(trained, settings)
     _record(agent, trained.run, settings)
+    say("over", "")
     return 0
 
 

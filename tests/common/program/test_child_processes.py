@@ -1,17 +1,20 @@
 """Child processes: their arguments and logs, their ends, and that none outlives its parent."""
 
+import errno
 import os
 import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from common.program.child_processes import Child, PipedChild, end_all
+from common.errors import PsRlError
+from common.program.child_processes import OUTPUT_SECONDS, Child, PipedChild, end_all
 from common.program.reasons import Reason
 from tests.rl_worker.loopback_server import wait_until
 
@@ -26,6 +29,9 @@ PROGRAMS = {
     "will_not_leave": (
         "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n"
         "while True: signal.pause()"
+    ),
+    "leaves_one_behind": (
+        "import os, signal\npid = os.fork()\nif not pid:\n    signal.pause()\nprint(pid, flush=True)\nos._exit(0)"
     ),
     "writes_errors": "import sys\nprint('to the log'); print('on stderr', file=sys.stderr)",
     "writes_threads": "import os\nprint(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'], os.getsid(0))",
@@ -98,6 +104,7 @@ def test_a_child_that_says_so_has_left_in_order(
     child = start(started, tmp_path, "speaks", how)
     assert child.wait(within_seconds=SOON_SECONDS)
     assert (child.has_left, child.is_over, child.has_died) == (has_left, is_over, False)
+    assert child.has_done_its_work == is_over, "nobody has asked it to leave"
     assert child.reason == Reason(how, "because")  # type: ignore[arg-type]
 
 
@@ -136,7 +143,7 @@ def test_a_child_that_left_though_nobody_here_asked_it_to_is_not_over(started: l
     assert not child.is_over
     assert child.cause_of_death() == "a signal from elsewhere asked it to leave"
     child.ask_to_leave()
-    assert child.is_over
+    assert (child.is_over, child.has_done_its_work) == (True, False)
 
 
 def test_a_log_is_continued_and_holds_errors_too(started: list[Child], tmp_path: Path) -> None:
@@ -229,10 +236,38 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
                 os.kill(grandchild, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("error", [errno.EAGAIN, errno.ENOMEM])
+def test_a_child_that_the_system_does_not_start_is_one_sentence(
+    error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    with pytest.raises(PsRlError, match=f"^waits cannot be started: {os.strerror(error)}$"):
+        Child("waits", [], tmp_path / "log")
+
+
+def test_children_that_leave_a_process_behind_are_not_waited_for_one_after_the_other(tmp_path: Path) -> None:
+    """That process keeps their output open."""
+    left: list[str] = []
+    children = [PipedChild("leaves_one_behind", [], left.append) for _ in range(6)]
+    try:
+        wait_until(lambda: len(left) == len(children), "all have begun")
+        assert all(child.wait(within_seconds=SOON_SECONDS) for child in children)
+        begun = time.monotonic()
+        end_all(children, within_seconds=SOON_SECONDS)
+        assert OUTPUT_SECONDS * 0.9 < time.monotonic() - begun < OUTPUT_SECONDS * 4
+    finally:
+        for pid in left:
+            os.kill(int(pid), signal.SIGKILL)
+
+
 def test_the_parent_reads_the_lines_of_a_child_without_a_log() -> None:
     lines: list[str] = []
     child = PipedChild("writes_and_leaves", ["a", "b"], lines.append)
     assert child.wait(within_seconds=SOON_SECONDS)
+    end_all([child], within_seconds=0)
     assert lines == ["first", "last: a b"]
     assert child.cause_of_death() == "exit status 3, without a reason"
 

@@ -1,8 +1,10 @@
 """Followers of a run: those that die are started again, or given up in the end; all leave at the same time."""
 
+import errno
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -123,6 +125,22 @@ def test_a_follower_that_keeps_dying_is_given_up_and_ends_no_run(start: Start, t
     assert lines[2] == (
         f"fails died 3 times in a row, each within 60 s of work: {why}; it is not started again. Do it by hand"
     )
+
+
+def test_a_follower_that_the_system_does_not_start_again_ends_no_run(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followers, log = start("follows"), tmp_path / "follows.log"
+    wait_until(lambda: log.read_text() == "ready\n", "it follows")
+
+    def refused(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    child_of(followers).kill()
+    (line,) = looked(followers, until=bool)
+    assert line == f"follows cannot be started: {os.strerror(errno.EAGAIN)}; it is not started again. Do it by hand"
+    assert followers.look() == []
 
 
 def test_a_follower_that_has_nothing_to_do_may_leave(start: Start) -> None:

@@ -138,6 +138,14 @@ def test_the_check_apart_says_the_same_and_survives_a_crash(folder: Path) -> Non
         check_apart(a_run("own:Line-v0"), imports=(), device="cpu", render=False)
 
 
+def test_a_trial_that_a_signal_ends_is_no_start_card(folder: Path) -> None:
+    raises = "from common.program.stop_signals import Interrupted; raise Interrupted"
+    (folder / "own.py").write_text(LINE.replace("self.t += 1", raises))
+    sentence = "--environment own:Line-v0: a trial of it ended at once: a signal from elsewhere asked it to leave"
+    with pytest.raises(SettingsError, match=f"^{sentence}$"):
+        check_apart(a_run("own:Line-v0"), imports=(), device="cpu", render=False)
+
+
 def test_a_gpu_that_is_not_there_is_told_without_loading_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_check, "NVIDIA_LIBRARY", "libnowhere.so.1")
     monkeypatch.setattr(run_check, "AMD_DEVICE", Path("/nowhere"))
