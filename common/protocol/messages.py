@@ -184,6 +184,8 @@ class RunRequest(Struct, frozen=True, kw_only=True, tag="RUN_REQUEST"):
 
     request: Count
     shard: Count = 0  # of the sender, which takes over the settings of shard 1; 0: the sender is a worker
+    first_shard: Text = ""  # as in WELCOME, where the sender knows it
+    ending: Sentence = ""  # why the sender, a shard, cannot go on: then the run is over
 
 
 class Goodbye(Struct, frozen=True, kw_only=True, tag="GOODBYE"):
@@ -414,14 +416,16 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     """What the other shards of a run take over from shard 1, besides the settings; and which run and server that is."""
 
     shard: Shard
+    run_id: Text  # of shard 1
     first_shard: Text  # as in WELCOME
     epoch: int  # of shard 1
     global_steps: int  # T at shard 1
     adjustments: AdjustmentsRecord  # each with the T from which it holds
+    ending: Sentence = ""  # why the run is over; "" while it is not
 
 
 class RunReply(Reply, frozen=True, kw_only=True, tag="RUN"):
-    """The answer to RUN_REQUEST: the run with all that was adjusted."""
+    """The answer to RUN_REQUEST: the run with all that was adjusted. To a shard, `run` is empty before there is one."""
 
     request: int
     settings_version: int

@@ -10,12 +10,13 @@ A worker or a standby of another run, which was pointed here by mistake, fences 
 
 from typing import TypeGuard
 
+from common.protocol.lineage import Lineage
 from common.protocol.messages import Fence, Hello, Refused, RunRequest, Stop, ToServer
-from common.protocol.shards import Shard
 from ps_server.machine.effects import Effect, Exit, Note, Send
 from ps_server.machine.membership import Membership, PeerId
 from ps_server.machine.phases import Phase
 from ps_server.machine.push_pipeline import PushPipeline
+from ps_server.machine.replies import run_reply
 from ps_server.replication.replication import Replication
 from ps_server.state.training_run import TrainingRun
 
@@ -48,31 +49,38 @@ class Ending:
         """DRAINING, HANDING_OVER or FENCED; None while the server goes on."""
         return self._phase
 
-    def drain(self, reason: str, *, shard: Shard, now: float) -> list[Effect]:
+    def drain(self, reason: str, *, uninformed: set[int], now: float) -> list[Effect]:
         """
-        The run is over: send STOP, and exit when the workers have left, and the other shards know it.
+        The run is over: send STOP, and exit when the workers have left, and the `uninformed` shards know it.
 
         Nothing if the server ends already.
         """
         if self._phase is not None:
             return []
-        self._uninformed = set(range(2, shard.of + 1)) if shard.number == 1 else set()
+        self._uninformed = uninformed
         self._phase, self.reason, self._exit_due = Phase.DRAINING, reason, now + DRAIN_SECONDS
         self._pushes.gate.drop_all()
         stops = [Send(member.peer, Stop(reason=reason)) for member in self._membership.alive()]
         return [Note(f"the run is over: {reason}", kind="end"), *stops, *self._replication.end(reason)]
 
-    def reply(self, peer: PeerId, message: ToServer, *, now: float) -> list[Effect]:
+    def reply(
+        self, peer: PeerId, message: ToServer, run: TrainingRun | None, lineage: Lineage, *, now: float
+    ) -> list[Effect]:
         """
-        The reply to a request that is too late: STOP.
+        The reply to a request that is too late: STOP, and to another shard RUN with the ending.
 
         Another shard has no reply before the workers have left: by then it has all their pushes.
         """
-        if isinstance(message, RunRequest) and message.shard:
-            if not self._have_left(now=now):
-                return []
-            self._uninformed.discard(message.shard)
-        return [Send(peer, Stop(reason=self.reason, request=message.request))]
+        if not isinstance(message, RunRequest) or not message.shard:
+            return [Send(peer, Stop(reason=self.reason, request=message.request))]
+        if not self._have_left(now=now):
+            return []
+        self.informed(message.shard)
+        return [Send(peer, run_reply(message, run, lineage, ending=self.reason))]
+
+    def informed(self, shard: int) -> None:
+        """This shard knows that the run is over."""
+        self._uninformed.discard(shard)
 
     def leave(self, *, now: float) -> list[Effect]:
         """This server is asked to leave: hand over, or exit at once. A second call changes nothing."""

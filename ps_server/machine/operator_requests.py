@@ -63,16 +63,16 @@ class OperatorRequests:
         self._status = status
 
     def reply(
-        self, run: TrainingRun | None, peer: PeerId, message: OperatorRequest, *, epoch: int, key: str, now: float
+        self, run: TrainingRun | None, peer: PeerId, message: OperatorRequest, lineage: Lineage, *, key: str, now: float
     ) -> list[Effect]:
         """The reply; that to CHECKPOINT_REQUEST comes when it is on disk. `key` is the sender's. Raises Denied."""
         match message:
             case StatusRequest():
                 return [status_reply(peer, message, run, self._status(now=now))]
             case RunRequest():
-                return [Send(peer, run_reply(message, run))]
+                return [Send(peer, run_reply(message, run, lineage))]
             case Subscribe():
-                return self._subscriptions.subscribe(peer, message, epoch=epoch, now=now)
+                return self._subscriptions.subscribe(peer, message, epoch=lineage.epoch, now=now)
             case Watch(worker_id=worker_id):
                 return self._watchers.watch(peer, message, self._membership.living(worker_id), now=now)
             case Adjust():
@@ -123,8 +123,8 @@ class OperatorRequests:
     ) -> tuple[TrainingRun | None, list[Effect]]:
         """The run with the settings of shard 1, which has sent this reply."""
         rule = run.spec.consistency if run else None
-        run, effects = first_shard.follow(run, lineage, reply, now=now)
-        if run is None or not effects:
+        run, is_changed, effects = first_shard.follow(run, lineage, reply, now=now)
+        if run is None or not is_changed:
             return run, effects
         if run.spec.consistency != rule:
             self._pushes.begin(run)

@@ -116,7 +116,7 @@ class ParameterServer:
         legal = type(message) in ACCEPTS[self.phase]
         try:
             if not legal and self.phase is Phase.DRAINING:
-                return self.ending.reply(peer, message, now=now)
+                return self.ending.reply(peer, message, self.run, self.lineage, now=now)
             check_sender(message, sender, is_member=member is not None)
             if isinstance(message, messages.Fence) and self.phase is Phase.EMPTY:
                 refusal = self.refusals.refuse(peer, "fenced", "no run is begun here", message.request, now=now)
@@ -140,10 +140,14 @@ class ParameterServer:
 
     def receive_from_first_shard(self, message: ToWorker, *, now: float) -> list[Effect]:
         """A message of shard 1, or of its standby, to this other shard."""
-        if isinstance(message, messages.RunReply) and self.ending.phase is None:
+        if not isinstance(message, messages.RunReply):
+            return []
+        if self.ending.phase is None:
             self.run, effects = self._operators.follow(self.first_shard, self.run, self.lineage, message, now=now)
-            return effects
-        return self._end(message.reason, now=now) if isinstance(message, messages.Stop) else []
+            return effects + self._end_if_over(now=now)
+        if message.state is not None and message.state.ending:
+            self.ending.informed(1)
+        return []
 
     def unreadable(self, peer: PeerId, reason: str, *, now: float) -> list[Effect]:
         """A peer has sent bytes that are no message."""
@@ -152,7 +156,7 @@ class ParameterServer:
 
     def tick(self, *, now: float) -> list[Effect]:
         """Time has passed. To be called at least once a second."""
-        effects = self.first_shard.ask()
+        effects = self.first_shard.ask(self.run, ending=self.ending.reason)
         for member in self.membership.expire(now=now):
             why = f"has been silent for {now - member.last_heard:.1f} s and is gone"
             effects.append(Note(f"{member.worker_id} {why}", warning=True, worker_id=member.worker_id))
@@ -223,7 +227,8 @@ class ParameterServer:
             case messages.Pull():
                 return [self.pushes.pull(peer, member, message, epoch=self.epoch)]
             case _ if isinstance(message, OperatorRequest):
-                return self._operators.reply(self.run, peer, message, epoch=self.epoch, key=key, now=now)
+                self.first_shard.hear(message, self.run)
+                return self._operators.reply(self.run, peer, message, self.lineage, key=key, now=now)
             case messages.Fence():
                 run_id = self.lineage.run_id
                 return [Send(peer, messages.Leading(request=message.request, run_id=run_id, epoch=self.epoch))]
@@ -277,12 +282,12 @@ class ParameterServer:
         return [Note(ALONE, warning=True)] if waits else []
 
     def _end_if_over(self, *, now: float) -> list[Effect]:
-        reason = self.run.end_reason(now=now) if self.run and not self.first_shard.is_followed else ""
+        reason = self.first_shard.end_reason(self.run, now=now)
         return self._end(reason, now=now) if reason else []
 
     def _end(self, reason: str, *, now: float) -> list[Effect]:
         """The run is over: send STOP, save, and exit when the workers have left."""
-        ends = self.ending.drain(reason, shard=self.lineage.shard, now=now)
+        ends = self.ending.drain(reason, uninformed=self.first_shard.uninformed, now=now)
         return [*ends, *self.save(now=now)] if ends else []
 
     def leave(self, *, now: float) -> list[Effect]:

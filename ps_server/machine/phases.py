@@ -62,5 +62,6 @@ def check_sender(message: ToServer, sender: Sender, *, is_member: bool) -> None:
     """Raises Denied when this sender may not say that, whatever the phase."""
     if not is_member and type(message) not in FROM_ANYBODY:
         raise Denied("unknown_worker", "send HELLO first, on this connection")
-    if not sender.is_admin and type(message) in ADMINS_ONLY:
+    ends = isinstance(message, messages.RunRequest) and message.ending
+    if not sender.is_admin and (ends or type(message) in ADMINS_ONLY):
         raise Denied("not_admin", "adjusting, saving, stopping and following the run takes an admin's key")

@@ -27,10 +27,12 @@ from common.protocol.messages import (
     Weights,
     Welcome,
 )  # fmt: skip
+from common.protocol.names import LONGEST_SENTENCE, as_text
 from common.protocol.record import Account
 from common.protocol.status import Status, WorkerStatus
 from ps_server.machine.effects import Reported, Send
 from ps_server.machine.membership import Member, PeerId
+from ps_server.state.adjustments import Adjustments
 from ps_server.state.guards import Denied, codec_for_weights
 from ps_server.state.training_run import TrainingRun
 from ps_server.state.weight_store import Snapshot, WeightStore
@@ -81,17 +83,22 @@ def directions(hello: Hello, lineage: Lineage, *, lease_seconds: float) -> Welco
     )
 
 
-def run_reply(request: RunRequest, run: TrainingRun | None) -> RunReply:
-    """The reply to RUN_REQUEST of a worker, or of another shard. Raises Denied."""
-    if run is None:
+def run_reply(request: RunRequest, run: TrainingRun | None, lineage: Lineage, *, ending: str = "") -> RunReply:
+    """The reply to RUN_REQUEST of a worker, or of another shard. `ending`: why the run is over. Raises Denied."""
+    if run is None and not request.shard:
         raise Denied("no_weights", "there is no run yet: no worker has joined")
-    made, state = run.adjustments.record(), None
+    made, state = (run.adjustments if run else Adjustments()).record(), None
     if request.shard:
-        steps = run.progress.global_steps
         state = RunState(
-            shard=run.shard, first_shard=run.first_shard, epoch=run.epoch, global_steps=steps, adjustments=made
+            shard=lineage.shard,
+            run_id=lineage.run_id,
+            first_shard=run.first_shard if run else lineage.first_run_id,
+            epoch=lineage.epoch,
+            global_steps=run.progress.global_steps if run else 0,
+            adjustments=made,
+            ending=as_text(ending, LONGEST_SENTENCE),
         )
-    spec, number = run.spec.to_dict(), request.request
+    spec, number = run.spec.to_dict() if run else {}, request.request
     return RunReply(request=number, settings_version=made.version, run=spec, drained=made.drained, state=state)
 
 

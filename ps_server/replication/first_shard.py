@@ -11,6 +11,7 @@ from typing import Any
 from common.errors import SettingsError
 from common.protocol.lineage import Lineage
 from common.protocol.messages import Adjust, Hello, RunReply, RunRequest, RunState, StopRequest, ToServer
+from common.protocol.names import LONGEST_SENTENCE, as_text
 from common.protocol.shards import Shard
 from common.settings.overrides import contradiction
 from common.settings.run_settings import run_from_dict
@@ -31,14 +32,38 @@ class FirstShard:
         self._overrides = overrides
         # Why the settings of the run are not known here; "" when they are.
         self._trouble = f"{shard} has no reply of shard 1 ({self._address}) yet" if self.is_followed else ""
-        self._epoch = 0
+        self._is_refused = False  # the trouble lasts until somebody mends it
+        self._newest = ("", 0)  # run id and epoch of shard 1
         self._global_steps = 0
+        self.ending = ""  # why the run is over, as another shard says
         self._over_since: float | None = None
 
-    def ask(self) -> list[Effect]:
-        """Ask for what is new."""
-        request = RunRequest(request=1, shard=self._shard.number)
-        return [SendToFirstShard(self._address, request)] if self.is_followed else []
+    def ask(self, run: TrainingRun | None, *, ending: str) -> list[Effect]:
+        """Ask for what is new. `ending`: why this server ends, which shard 1 is told if it does not know it yet."""
+        if not self.is_followed:
+            return []
+        news = "" if self.ending else as_text(ending, LONGEST_SENTENCE)
+        first = run.first_shard if run else ""
+        request = RunRequest(request=1, shard=self._shard.number, first_shard=first, ending=news)
+        return [SendToFirstShard(self._address, request)]
+
+    def hear(self, message: ToServer, run: TrainingRun | None) -> None:
+        """Another shard of this run may say to shard 1 that it cannot go on, which ends the run."""
+        if not isinstance(message, RunRequest) or not message.ending or run is None or self.is_followed:
+            return
+        if 1 < message.shard <= self._shard.of and message.first_shard == run.first_shard:
+            self.ending = as_text(f"shard {message.shard}/{self._shard.of}: {message.ending}", LONGEST_SENTENCE)
+
+    def end_reason(self, run: TrainingRun | None, *, now: float) -> str:
+        """Why the run is over; "" while it is not. Shard 1 alone looks at the budget."""
+        return self.ending if self.ending or self.is_followed or run is None else run.end_reason(now=now)
+
+    @property
+    def uninformed(self) -> set[int]:
+        """The shards that do not know yet that the run is over, when this server ends it."""
+        if self.is_followed:
+            return set() if self.ending else {1}
+        return set(range(2, self._shard.of + 1))
 
     def holds(self, run: TrainingRun, *, now: float) -> bool:
         """
@@ -63,6 +88,8 @@ class FirstShard:
             raise Denied("not_first", f"shard 1 decides that for all shards: send it to {self._address}")
         if not isinstance(message, Hello) or not message.first_shard:
             return
+        if self._is_refused:
+            raise Denied("other_run", self._trouble)
         if run is None or not run.first_shard:
             raise Denied("standby", f"{self._trouble}; it waits for the settings of the run")
         if message.first_shard != run.first_shard:
@@ -80,31 +107,38 @@ class FirstShard:
 
     def follow(
         self, run: TrainingRun | None, lineage: Lineage, reply: RunReply, *, now: float
-    ) -> tuple[TrainingRun | None, list[Effect]]:
+    ) -> tuple[TrainingRun | None, bool, list[Effect]]:
         """
-        The run with the settings of shard 1, and what to log. Without effects nothing has changed.
+        The run with the settings of shard 1, whether anything of them was new, and what to log.
 
         The run is new when there was none. It is `run` as it was when this is a reply of another run's server.
         """
         state = reply.state
-        if state is None or state.epoch < self._epoch:
-            return run, []  # a server that was replaced, and does not know it yet
+        if state is None or not (reply.run or state.ending):
+            return run, False, []  # there is no run yet
+        if state.run_id == self._newest[0] and state.epoch < self._newest[1]:
+            return run, False, []  # a server that was replaced, and does not know it yet
         try:
             self._check(run, state)
             spec = run_from_dict(reply.run, source=f"shard 1 at {self._address}")
         except SettingsError as error:
-            is_news, self._trouble = self._trouble != str(error), str(error)
-            return run, [Note(str(error), warning=True)] if is_news else []
+            is_news, self._trouble, self._is_refused = self._trouble != str(error), str(error), True
+            return run, False, [Note(str(error), warning=True)] if is_news else []
+        self.ending = state.ending
+        if not reply.run:
+            return run, False, []
         is_first = bool(self._trouble)
-        self._trouble, self._epoch, self._global_steps = "", state.epoch, state.global_steps
+        self._trouble, self._is_refused = "", False
+        self._newest, self._global_steps = (state.run_id, state.epoch), state.global_steps
         run = run or TrainingRun(spec, lineage)
         notes: list[Effect] = []
-        if run.take_over(reply, state, now=now) or is_first:
+        is_changed = run.take_over(reply, state, now=now)
+        if is_changed or is_first:
             at = f"version {reply.settings_version}, at step {state.global_steps} there"
             notes.append(Note(f"has the settings of shard 1: {at}", kind="adjustment"))
         if is_first and (sentence := contradiction(spec, self._overrides, adjusted=state.adjustments.settings)):
             notes.append(Note(f"the settings of all shards are those of shard 1: {sentence}", warning=True))
-        return run, notes
+        return run, is_changed or is_first, notes
 
     def _check(self, run: TrainingRun | None, state: RunState) -> None:
         """Raises SettingsError when the server there is not shard 1 of this run."""

@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from common.protocol import messages
+from common.protocol.lineage import Lineage
 from common.protocol.messages import Adjust, RunReply, StopRequest
 from common.protocol.shards import Shard
 from common.protocol.tensors import Schema, TensorSpec
 from ps_server.machine.effects import Effect, SendToFirstShard
+from ps_server.machine.phases import Sender
 from ps_server.replication.first_shard import END_SECONDS
 from ps_server.replication.repetition import Repetition
 from ps_server.state.training_run import TrainingRun
@@ -274,7 +276,105 @@ def test_a_server_of_shard_1_that_was_replaced_is_not_listened_to() -> None:
     assert second.run.spec == later.run.spec
 
 
+def test_a_rescued_shard_1_is_followed_though_its_epochs_begin_anew() -> None:
+    first, second = a_pair()
+    late = Transcript(a_run(schedule={"learning_rate": 0.5}), epoch=first.machine.epoch + 2**41, shard=place(1))
+    ask(second, late)
+    rescued = Lineage.begun(OTHER_RUN, secret="s", draw=0, continues=(RUN_ID,), shard=place(1))
+    assert rescued.epoch < late.machine.epoch
+    anew = Transcript(TrainingRun(a_run(schedule={"learning_rate": 0.25}), rescued), shard=place(1))
+    ask(second, anew)
+    assert second.run.spec == anew.run.spec
+
+
+def test_a_reply_that_is_refused_goes_to_no_standby() -> None:
+    """The standby repeats what it is sent: it had the settings of the other run then."""
+    first, second = a_pair()
+    second.say("standby", messages.Follow(request=1, address="two:2"))
+    second.say("standby", messages.Followed(request=0, follow=1, number=1))
+    other = Transcript(a_run(schedule={"learning_rate": 0.5}), run_id=OTHER_RUN, shard=place(1))
+    other.run.first_shard = OTHER_RUN
+    assert len(notes(ask(second, other))) == 1
+    assert sends(second.effects) == []
+    adjust(first, schedule__learning_rate=0.25)
+    assert [type(send.message) for send in sends(ask(second, first))] == [messages.Update]
+
+
+def test_a_worker_of_a_shard_that_shard_1_cannot_serve_learns_why() -> None:
+    """It waits without a word for what a moment mends, and this has to be mended by somebody."""
+    second = the_second()
+    hello = second.hello_of("w", first_shard=RUN_ID)
+    assert second.refusal("w", hello).code == "standby"
+    ask(second, Transcript(a_run(), shard=Shard(number=1, addresses=("one:1", "three:1"))))
+    refused = second.refusal("w", second.hello_of("w", first_shard=RUN_ID))
+    assert refused.code == "other_run"
+    assert "give all servers of a run the same --shards, in the same order" in refused.reason
+    ask(second, the_first())
+    second.hello("w", first_shard=RUN_ID)
+
+
+def test_shards_that_wait_for_a_run_are_not_counted_as_refused() -> None:
+    first = Transcript(shard=place(1))
+    second = the_second(first)
+    assert first.machine.refusals.counts == {}
+    assert second.machine.run is None
+    assert first.refusal("w", messages.RunRequest(request=5)).code == "no_weights"
+
+
 # -- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_shard_ends_with_no_other_server_than_its_shard_1() -> None:
+    second = a_pair()[1]
+    second.machine.receive_from_first_shard(messages.Stop(reason="over"), now=second.now)
+    for other in (
+        Transcript(a_run(), shard=Shard(number=1, addresses=("one:1", "three:1"))),
+        Transcript(TrainingRun(a_run(), Lineage.begun(OTHER_RUN, secret="s", draw=0, shard=place(1))), shard=place(1)),
+        Transcript(run_id=OTHER_RUN, shard=place(1)),
+    ):
+        other.say("ps-ctl", StopRequest(request=7))
+        ask(second, other)
+        assert second.refusal("v", second.hello_of("v", first_shard=RUN_ID)).code == "other_run"
+        assert second.machine.phase.value == "serving"
+
+
+def test_a_shard_without_a_run_ends_with_shard_1_without_one() -> None:
+    first = Transcript(shard=place(1))
+    second = the_second(first)
+    first.answer(messages.Stopping, "ps-ctl", StopRequest(request=7, reason="enough"))
+    ask(second, first)
+    assert second.machine.status(now=second.now).ending == "enough"
+
+
+def test_a_shard_that_cannot_go_on_ends_the_run_and_waits_until_shard_1_knows() -> None:
+    first, second = a_pair()
+    second.machine.recall_failed("it has no checkpoints", now=second.now)
+    second.machine.checkpoint_saved("last.safetensors")
+    second.goodbye("w")
+    assert sends(ask(second, first)) == []
+    reason = "shard 2/2: the weights hold NaN or Inf, and there is nothing to go back to: it has no checkpoints"
+    assert first.machine.status(now=first.now).ending == reason
+    assert exits(second.effects) == [], "its workers are still at shard 1"
+    first.goodbye("w")
+    ask(second, first)
+    assert len(exits(second.after(0.1))) == len(exits(first.after(0.1))) == 1
+
+
+@pytest.mark.parametrize("change", [{"first_shard": OTHER_RUN}, {"shard": 3}, {"ending": ""}])
+def test_no_other_server_ends_the_run(change: dict[str, Any]) -> None:
+    first = a_pair()[0]
+    told: dict[str, Any] = {"shard": 2, "first_shard": RUN_ID, "ending": "no weights"}
+    first.answer(RunReply, "x", messages.RunRequest(request=1, **(told | change)))
+    assert first.machine.phase.value == "serving"
+
+
+def test_in_a_locked_run_a_shard_needs_the_key_of_an_admin_to_end_it() -> None:
+    first = a_pair()[0]
+    told = messages.RunRequest(request=1, shard=2, first_shard=RUN_ID, ending="no weights")
+    (send,) = sends(first.machine.receive(b"x", told, now=first.now, sender=Sender(key="k", is_admin=False)))
+    assert isinstance(send.message, messages.Refused)
+    assert send.message.code == "not_admin"
+    assert first.machine.phase.value == "serving"
 
 
 def test_a_shard_ends_when_shard_1_has_ended_and_its_workers_have_left() -> None:
