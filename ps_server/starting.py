@@ -135,6 +135,9 @@ def _taken_over_run(
     try:
         _begin_epoch(run, storage, keys=keys, take_back=False, draw=draw)
     except Fenced:
+        serves_it = served is not None and served.phase != STANDBY_PHASE and served.epoch >= run.epoch
+        if run.lineage.replaced_by != primary and not serves_it:
+            raise  # a third server has the run
         log.warning("%s has run %s again: following, with the older state in %s", primary, run_id, storage.put_aside())
         return None
     continues = "was taken over from %s and continues here; to follow a new run there, give another --run-dir"

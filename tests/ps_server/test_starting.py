@@ -188,6 +188,33 @@ def test_a_standby_whose_primary_has_the_run_back_follows_and_keeps_the_newest_o
     assert resumed(aside, "--take-back").epoch > newest.epoch
 
 
+@pytest.mark.parametrize("said", [None, "standby", "fenced"])
+def test_a_standby_that_a_third_server_has_replaced_names_that_one_and_follows_nobody(
+    tmp_path: Path, others: Others, said: str | None
+) -> None:
+    """The primary of before is gone, follows the third server itself, or is about to end."""
+    folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
+    third = "127.0.0.1:7"
+    write_lineage(folder, TAKEN_OVER.replaced(third, epoch=TAKEN_OVER.taken_over(draw=3).epoch))
+    if said is not None:
+        others.say(P, TAKEN_OVER.taken_over(draw=3) if said == "standby" else FIRST, said)
+    with pytest.raises(Fenced, match=f"^{third} has taken over this run.*--standby-of {third}"):
+        started(folder, "--standby-of", P)
+    assert list((folder / CHECKPOINTS).glob("*.safetensors")), "its state stays where it is"
+
+
+def test_a_standby_that_was_replaced_it_knows_not_by_whom_follows_the_primary_that_serves_the_run(
+    tmp_path: Path, others: Others
+) -> None:
+    folder = a_folder(tmp_path / "s", TAKEN_OVER, primary=P)
+    back = TAKEN_OVER.taken_over(draw=3)
+    write_lineage(folder, TAKEN_OVER.replaced("", epoch=back.epoch))
+    others.say(P, back)
+    machine = started(folder, "--standby-of", P)
+    assert isinstance(machine, Standby)
+    assert machine.server is None
+
+
 def test_a_standby_in_the_folder_of_a_finished_takeover_says_that_another_run_has_begun(
     tmp_path: Path, others: Others
 ) -> None:
