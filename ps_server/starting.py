@@ -152,6 +152,8 @@ def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: fl
     is_first = record.lineage.shard.number == 1  # which alone decides the settings
     spec = resumed_run(kept, flags.overrides) if is_first else kept
     run = TrainingRun.restored(vectors, msgspec.structs.replace(record, run=spec.to_dict()), now=now)
+    if spec.budget.until_return != kept.budget.until_return:
+        run.progress.target_changed(spec.budget, now=now)
     if flags.program.new_code:
         run.code.forget()
     seconds = flags.program.checkpoint_seconds if is_first else None

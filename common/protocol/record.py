@@ -61,6 +61,7 @@ class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     staleness_sum: Count
     staleness_counts: Annotated[Histogram, msgspec.Meta(min_length=len(STALENESS_BOUNDS) + 1)]
     minutes: Minutes
+    minutes_to_target: Minutes | None = None  # when the target was reached
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

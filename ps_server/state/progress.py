@@ -70,6 +70,11 @@ class Progress:
         if self.best_mean >= budget.until_return:
             self.minutes_to_target = self.minutes(now=now)
 
+    def target_changed(self, budget: Budget, *, now: float) -> None:
+        """The target is another from now on; the games so far may have reached it."""
+        self.minutes_to_target = None
+        self.judge(budget, now=now)
+
     def tick(self, *, now: float) -> None:
         """Update the rates."""
         self.step_rate.mark(self.global_steps, now=now)
@@ -133,6 +138,7 @@ class Progress:
             staleness_sum=self.staleness_sum,
             staleness_counts=tuple(self.staleness_counts),
             minutes=self.minutes(now=now),
+            minutes_to_target=self.minutes_to_target,
         )
 
     def restore(self, kept: ProgressRecord) -> None:
@@ -146,6 +152,7 @@ class Progress:
         self.staleness_sum = kept.staleness_sum
         self.staleness_counts = list(kept.staleness_counts)
         self._minutes_before = kept.minutes
+        self.minutes_to_target = kept.minutes_to_target
 
     def _whole_mean(self) -> float | None:
         """The mean over a whole 100 games; None before the hundredth."""

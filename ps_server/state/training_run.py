@@ -71,7 +71,7 @@ class TrainingRun:
         run.code.restore(record.code)
         run.progress.restore(record.progress)
         run.adjustments.restore(record.adjustments)
-        run.progress.judge(run.spec.budget, now=now)  # the target may have been reached, or changed
+        run.progress.judge(run.spec.budget, now=now)  # checkpoints of before do not say when it was reached
         return run
 
     def record(self, *, now: float) -> Record:
@@ -248,9 +248,8 @@ class TrainingRun:
         self.first_shard = state.first_shard
         self.spec = run_from_dict(reply.run, source="shard 1")
         self.adjustments.restore(state.adjustments)
-        if self.spec != before[1]:
-            self.progress.minutes_to_target = None  # the target may be another
-            self.progress.judge(self.spec.budget, now=now)
+        if self.spec.budget.until_return != before[1].budget.until_return:
+            self.progress.target_changed(self.spec.budget, now=now)
         changed = self.spec.optimizer != before[1].optimizer or had_target != (self._target_interval > 0)
         if self.store is not None and changed:
             kept = self.store

@@ -7,13 +7,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from torch import Tensor
 
 from common.errors import SettingsError
+from common.protocol.record import Record
 from common.run_folder.checkpoint_file import write_checkpoint
 from common.run_folder.paths import CHECKPOINTS, METRICS, SETTINGS, checkpoint_name
 from common.settings.overrides import resumed_run
 from common.settings.run_settings import flat_settings
 from ps_server import cli, serving
+from ps_server.state.training_run import TrainingRun
 from tests.common.settings.test_overrides import BEGUN_WITH, another
 from tests.ps_server.stops import StopAtOnce
 from tests.ps_server.transcripts import EPOCH, Transcript, restored_run
@@ -58,6 +61,31 @@ def resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Resume:
 )
 def test_what_may_change_is_applied_and_recorded(resume: Resume, flags: str, key: str, value: Any) -> None:
     assert resume(*flags.split())[key] == value
+
+
+@pytest.mark.parametrize(("flags", "minutes"), [("", 1.0), ("--until-return 19", None), ("--until-return 17", 3.0)])
+def test_a_solved_run_keeps_the_minute_of_its_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resume: Resume, flags: str, minutes: float | None
+) -> None:
+    """Another target was not reached before, or nobody noted when."""
+    server = Transcript.seeded(algorithm={"name": "n_step_q"}, optimizer={"name": "adam"}, budget={"until_return": 18})
+    server.push("a", 1)
+    progress = {"returns": (18.0,) * 100, "best_mean": 18.0, "minutes": 3.0, "minutes_to_target": 1.0}
+    saved = server.save()
+    record = msgspec.structs.replace(saved.record, progress=msgspec.structs.replace(saved.record.progress, **progress))
+    path = tmp_path / CHECKPOINTS / checkpoint_name(1)
+    write_checkpoint(path, saved.vectors, record)
+    (tmp_path / SETTINGS).write_text(server.run.spec.to_toml())
+    runs: list[TrainingRun] = []
+    restore = TrainingRun.restored
+
+    def restored(vectors: dict[str, Tensor], record: Record, *, now: float) -> TrainingRun:
+        runs.append(restore(vectors, record, now=now))
+        return runs[0]
+
+    monkeypatch.setattr(TrainingRun, "restored", restored)
+    resume(*flags.split())
+    assert runs[0].progress.minutes_to_target == minutes
 
 
 @pytest.mark.parametrize(

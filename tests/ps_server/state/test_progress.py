@@ -157,14 +157,26 @@ def test_a_restored_progress_goes_on_where_the_checkpoint_was_made(progress: Pro
     assert again.mean_return == progress.mean_return
 
 
-def test_a_target_that_was_reached_before_a_restart_is_reached_after_it_unless_it_is_raised(progress: Progress) -> None:
-    play(progress, *[18.0] * 100, *[-21.0] * 50, budget=Budget(until_return=18))
-    for target, over in ((18, True), (19, False)):
-        again, budget = Progress(), Budget(until_return=target)
-        again.restore(progress.record(now=START + 120))
-        again.judge(budget, now=0.0)
-        assert (again.end_of(budget, now=0.0) != "") is over
-        assert again.minutes_to_target == (2.0 if over else None)
+@pytest.mark.parametrize(("target", "minutes"), [(18, 1.0), (17, 2.0), (19, None), (None, None)])
+def test_a_target_reached_before_a_restart_keeps_its_minute_unless_it_is_another(
+    progress: Progress, target: float | None, minutes: float | None
+) -> None:
+    play(progress, *[18.0] * 100, *[-21.0] * 50, budget=Budget(until_return=18), now=START + 60)
+    again, budget = Progress(), Budget(until_return=target)
+    again.restore(progress.record(now=START + 120))
+    if target != 18:
+        again.target_changed(budget, now=0.0)
+    again.judge(budget, now=0.0)
+    assert again.minutes_to_target == minutes
+    assert (again.end_of(budget, now=0.0) != "") is (minutes is not None)
+
+
+def test_a_target_reached_in_a_record_that_does_not_say_when_is_reached_at_its_restart(progress: Progress) -> None:
+    play(progress, *[18.0] * 100)
+    again = Progress()
+    again.restore(progress.record(now=START + 120))
+    again.judge(Budget(until_return=18), now=0.0)
+    assert again.minutes_to_target == 2.0
 
 
 def test_the_minutes_of_all_epochs_count_towards_the_budget(progress: Progress) -> None:
