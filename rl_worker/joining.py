@@ -192,7 +192,8 @@ def _train(
     algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
     if not welcome.schema:
         measured = cast(Environments, StepCallback(environments, connections.check_drain))
-        # The seed is that of the run, so that the statistics are the same whichever worker is the first.
+        # The seed is that of the run, so that the statistics are the same whichever worker is the first,
+        # unless steps are so slow that random play ends by the clock.
         measure_normalization(algorithm.network, measured, seed=first_seed, say=log.info, clock=time.monotonic)
     network = FlatNetwork(algorithm.network, connections.shared_array)
     wire = wire_of(run, flags.overrides)
