@@ -34,7 +34,7 @@ from ps_server.shell.checkpoint_writer import check_unused, newest_checkpoint
 from ps_server.shell.lineage_file import read_lineage, write_lineage
 from ps_server.state.adjustments import undone_by_flags
 from ps_server.state.training_run import TrainingRun
-from ps_server.storage.resharding import join_old_shards, join_stored_shards
+from ps_server.storage.resharding import is_behind_others, join_old_shards, join_stored_shards
 from ps_server.storage.run_storage import RunStorage
 
 # After a power failure both servers of a pair start at once. The standby first asks the primary, in vain, and only then
@@ -181,10 +181,10 @@ def _resumed_run(
     """The run of --resume in its next life. Raises PsRlError."""
     settings = flags.program
     claimed = _life_in_store(storage, settings, draw=draw)
-    if settings.resumed_folder is not None:
+    if settings.resumed_folder is None or (claimed is not None and is_behind_others(storage)):
+        join_stored_shards(storage.store_url, storage, settings.place, draw=draw)
+    else:
         join_old_shards(settings.resumed_folder, storage, settings.place)
-    elif settings.resume is not None:
-        join_stored_shards(settings.resume, storage, settings.place)
     run = _restored_run(flags, storage, now=now)
     run.lineage = claimed or run.lineage
     is_begun, shard = claimed is not None, settings.place
@@ -199,8 +199,9 @@ def _resumed_run(
 
 def _life_in_store(storage: RunStorage, settings: ServerSettings, *, draw: int) -> Lineage | None:
     """
-    The lineage of this life, claimed in the object store, with the newest checkpoint brought into the folder; None
-    without a store, in one that is still empty, and for a server that was replaced. Raises PsRlError.
+    The lineage of this life, claimed in the object store, with the newest checkpoint brought into the folder where no
+    other shards have a newer state; None without a store, in one that is still empty, and for a server that was
+    replaced. Raises PsRlError.
     """
     if storage.store is None:
         return None
@@ -219,7 +220,8 @@ def _life_in_store(storage: RunStorage, settings: ServerSettings, *, draw: int) 
     else:
         claimed = newest.resumed(draw=draw)
     storage.store.claim(claimed)  # before the newest checkpoint is read: an earlier life cannot add one any more
-    storage.store.fetch_newest(storage.checkpoints, is_ours=is_ours)
+    if not is_behind_others(storage):  # else the run goes on from what those have
+        storage.store.fetch_newest(storage.checkpoints, is_ours=is_ours)
     return claimed
 
 

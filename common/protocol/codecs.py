@@ -38,7 +38,7 @@ class Float32:
     `decode` returns a view of the buffer where that is possible.
     """
 
-    for_weights, needs_error_feedback = True, False
+    for_weights, needs_error_feedback, overflow = True, False, math.inf
 
     def encode(self, vector: Tensor, statistics: int = 0) -> memoryview:
         return vector.numpy().astype("<f4", copy=False).data.cast("B")
@@ -55,7 +55,7 @@ class Packed:
     """
     `pack`: elements [W] → arrays whose bytes follow each other. `unpack`: these bytes (uint8), and W → elements [W].
     `length`: W → number of bytes. `for_weights`: weights may travel so, not only gradients. `needs_error_feedback`: the
-    sender must add what one vector drops to the next.
+    sender must add what one vector drops to the next. `overflow`: elements of at least this magnitude become infinite.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Packed:
     length: Callable[[int], int]
     for_weights: bool = False
     needs_error_feedback: bool = False
+    overflow: float = math.inf
 
     def encode(self, vector: Tensor, statistics: int = 0) -> memoryview:
         """A vector [P], of which the last elements are statistics, as one buffer."""
@@ -169,7 +170,9 @@ Codec = Float32 | Packed
 CODECS: dict[str, Codec] = {
     "float32": Float32(),
     "bfloat16": Packed("bfloat16", _pack_bfloat16, _unpack_bfloat16, lambda size: 2 * size, for_weights=True),
-    "float16": Packed("float16", _pack_float16, _unpack_float16, lambda size: 2 * size, for_weights=True),
+    "float16": Packed(
+        "float16", _pack_float16, _unpack_float16, lambda size: 2 * size, for_weights=True, overflow=65520.0
+    ),
     "int8": Packed("int8", _pack_int8, _unpack_int8, _length_of_int8, needs_error_feedback=True),
     "topk": Packed("topk", _pack_topk, _unpack_topk, _length_of_topk, needs_error_feedback=True),
 }

@@ -8,16 +8,19 @@ A later life stands above an earlier one, whatever T its checkpoints have: so th
 replaced replaces nothing, and is not taken for the newest. In a run of shards each has lives: shard-1-of-2/lives/….
 """
 
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from common.errors import CheckpointError, DamagedCheckpoint
+from common.errors import CheckpointError, DamagedCheckpoint, OtherFormat
 from common.run_folder.checkpoint_file import read_checkpoint
 from common.run_folder.object_store import ObjectStore
 from common.run_folder.paths import ASIDE, BEST, LINEAGE, NEWEST, NUMBERED, SHARD_NAME, WRITING, newest_whole
+
+log = logging.getLogger("ps-rl")
 
 _OBJECT = re.compile(r"lives/(\d{9})/([^/]+)")
 _CHECKPOINT = re.compile(r"(?:([^/]+)/)?lives/\d{9}/checkpoint-(\d+)\.safetensors")
@@ -84,14 +87,20 @@ def set_aside(store: ObjectStore, one: Stored) -> None:
     store.remove(one.name)
 
 
+def newest_steps_in(url: str, *, flag: str) -> dict[str, int]:
+    """T of the newest checkpoint in each folder of a store; "" is that of a run without shards."""
+    newest: dict[str, int] = {}
+    for match in filter(None, map(_CHECKPOINT.fullmatch, ObjectStore(url, flag=flag).names())):
+        newest[match[1] or ""] = max(int(match[2]), newest.get(match[1] or "", 0))
+    return newest
+
+
 def newest_set_in(url: str, *, flag: str) -> list[str]:
     """
     The folders in a store whose checkpoints together hold the newest whole vector: those of all shards in order, or ""
     of a run without shards; [] when nothing is whole.
     """
-    newest: dict[str, int] = {}  # T of the newest checkpoint, by folder
-    for match in filter(None, map(_CHECKPOINT.fullmatch, ObjectStore(url, flag=flag).names())):
-        newest[match[1] or ""] = max(int(match[2]), newest.get(match[1] or "", 0))
+    newest = newest_steps_in(url, flag=flag)
     numbers = {1} | {int(match[2]) for match in filter(None, map(SHARD_NAME.fullmatch, newest))}
     return [folder.name for folder in newest_whole(Path(), numbers, lambda folder: newest.get(folder.name, -1))]
 
@@ -99,7 +108,11 @@ def newest_set_in(url: str, *, flag: str) -> list[str]:
 def fetch_sound(
     url: str, folder: Path, *, flag: str, order: Callable[[list[Stored]], list[Stored]] = best_first
 ) -> Path:
-    """The first sound checkpoint, in this order, of a run or shard in a store, downloaded. Changes nothing there."""
+    """
+    The first sound checkpoint, in this order, of a run or shard in a store, downloaded. Changes nothing there.
+
+    Each damaged one before it is a warning. Raises OtherFormat, as `first_sound`, and CheckpointError.
+    """
     store = ObjectStore(url, flag=flag)
     errors: list[str] = []
     for one in order(stored_in(store)):
@@ -107,8 +120,11 @@ def fetch_sound(
         store.download(one.name, path)
         try:
             read_checkpoint(path)
+        except OtherFormat as error:
+            raise OtherFormat(str(error).replace(str(path), f"{store.url}/{one.name}")) from error
         except CheckpointError as error:
-            errors.append(str(error))
+            errors.append(str(error).replace(str(path), f"{store.url}/{one.name}"))
+            log.warning("%s; trying the one before it", errors[-1])
         else:
             return path
     raise CheckpointError(f"{flag} {url}: contains no sound checkpoints; {'; '.join(errors) or 'there are none'}")

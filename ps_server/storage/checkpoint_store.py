@@ -7,6 +7,7 @@ it goes on from, and looks for later lives after each upload, before its pushes 
 either seen by the next life, or durable for nobody; and a server that was replaced finds that out with its next upload.
 """
 
+import contextlib
 import logging
 import shlex
 from pathlib import Path
@@ -54,6 +55,16 @@ class CheckpointStore:
         if not self._store.create(mine.name, msgspec.json.format(msgspec.json.encode(lineage)) + b"\n"):
             raise Replaced(self.url, self._lineage_in(mine).epoch)
         self._claimed = lineage
+
+    def claim_next(self, *, draw: int) -> None:
+        """
+        Begin the life after the newest, where there is one: a checkpoint of an earlier life is there already, or never
+        durable. Other servers may do the same at the same time. Raises StoreError.
+        """
+        while (newest := self.lineage()) is not None:
+            with contextlib.suppress(Replaced):
+                self.claim(newest.resumed(draw=draw))
+                return
 
     def put(self, path: Path, lineage: Lineage, *, best: bool, milestone: str, keep: int) -> str:
         """

@@ -16,9 +16,10 @@ from common.run_folder.checkpoint_folder import newest_first
 from common.run_folder.folder_lock import check_unlocked
 from common.run_folder.paths import CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, checkpoint_name, shard_folder
 from common.run_folder.shard_folders import joined, newest_set, newest_step, read_newest
-from common.run_folder.stored_run import fetch_sound, newest_set_in
+from common.run_folder.stored_run import fetch_sound, newest_set_in, newest_steps_in
 from common.run_folder.stored_run import newest_first as newest_in_store
 from ps_server.state.joining import cut, joined_ledgers, record_for
+from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.run_storage import RunStorage
 
 log = logging.getLogger("ps-server")
@@ -79,8 +80,8 @@ def join_old_shards(given: Path, storage: RunStorage, place: Shard | None) -> No
         return
     if newest_first(storage.checkpoints):
         raise SettingsError(
-            f"{storage.folder}: holds an older state than {old[0].name} … {old[-1].name}; to continue from there, move "
-            "the older folder away"
+            f"{storage.checkpoints}: holds an older state than {old[0].name} … {old[-1].name}; to continue from there, "
+            "move that folder away"
         )
     if is_own and place is None:
         raise SettingsError(f"{given}: has no checkpoint; to begin with those of its run, add --shard and --shards")
@@ -101,18 +102,33 @@ def join_old_shards(given: Path, storage: RunStorage, place: Shard | None) -> No
     log.info("%s begins with elements %d to %d of %s", path, schema.first, schema.range.stop - 1, given)
 
 
-def join_stored_shards(url: str, storage: RunStorage, place: Shard | None) -> None:
-    """As `join_old_shards`, of a run in an object store. Raises CheckpointError, StoreError or SettingsError."""
+def is_behind_others(storage: RunStorage) -> bool:
+    """Whether other shards have a newer state of the run in the store than this server's part. Raises StoreError."""
+    url, name = storage.store_url, storage.folder.resolve().name
+    steps, newest = newest_steps_in(url, flag="--resume"), newest_set_in(url, flag="--resume")
+    own = steps.get(name if SHARD_NAME.fullmatch(name) else "", -1)
+    return bool(newest) and own < min(steps[folder] for folder in newest)
+
+
+def join_stored_shards(url: str, storage: RunStorage, place: Shard | None, *, draw: int) -> None:
+    """
+    As `join_old_shards`, of a run in an object store. A life of each old shard is claimed before what it has is read.
+
+    Raises CheckpointError, StoreError or SettingsError.
+    """
     shard, old = place or WHOLE, newest_set_in(url, flag="--resume")
     if not old and not newest_first(storage.checkpoints):
         raise CheckpointError(f"--resume {url}: there is no run")
     if not old or shard_folder(Path(), shard.number, shard.of).name in old:
         return
+    places = {folder: f"{url.rstrip('/')}/{folder}".rstrip("/") for folder in old}
+    for at in places.values():
+        CheckpointStore(at, flag="--resume").claim_next(draw=draw)
     with tempfile.TemporaryDirectory() as name:
-        for folder in old:
+        for folder, at in places.items():
             checkpoints = Path(name, folder, CHECKPOINTS)
             checkpoints.mkdir(parents=True)
-            fetch_sound(f"{url.rstrip('/')}/{folder}".rstrip("/"), checkpoints, flag="--resume", order=newest_in_store)
+            fetch_sound(at, checkpoints, flag="--resume", order=newest_in_store)
         join_old_shards(Path(name), storage, place)
 
 

@@ -66,6 +66,11 @@ class RemoteParameters:
         self._wire = wire
         self._gradients.switch(wire.gradient_codec)
 
+    @property
+    def gradient_codec(self) -> str:
+        """How gradients travel now."""
+        return self._wire.gradient_codec
+
     def seed(self, weights: Tensor) -> bool:
         """Offer first weights [P]; whether the server takes them, as it does those of the first worker."""
         vector = [CODECS[SEED_CODEC].encode(weights)]

@@ -5,6 +5,7 @@ Each push goes to every shard, with the same steps, before any reply is awaited.
 shard.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from common.protocol.codecs import CODECS
 from common.protocol.messages import Episode
 from common.protocol.norms import norm_of
 from common.protocol.tensors import Schema
@@ -71,9 +73,11 @@ class ShardedParameters:
         Push the ranges of a gradient [P] to all shards, and pull what is newer than the weights it was computed on.
 
         A shard sees its own range alone, so it is told the norm of the whole: a gradient that one shard has to discard
-        is discarded by all.
+        is discarded by all. So is one that the codec makes infinite.
         """
-        norm = norm_of(gradient, self._weight_count)
+        norm, overflow = norm_of(gradient, self._weight_count), CODECS[self._parts[0].gradient_codec].overflow
+        if norm >= overflow and float(gradient[: self._weight_count].abs().max()) >= overflow:
+            norm = math.inf
         for part, its_range, have in zip(self._parts, self._ranges, computed_on.parts, strict=True):
             part.push(gradient[its_range], computed_on=have, steps=steps, pulls=pulls, norm=norm)
         results([reply for part in self._parts for reply in part.awaited()])
@@ -81,7 +85,7 @@ class ShardedParameters:
         return self._joined(newest, self._weights)
 
     def report(self, episodes: Sequence[Episode], meters: dict[str, float]) -> None:
-        """Report episodes and meters to every shard, without waiting: each ends at the target by itself."""
+        """Report episodes and meters to every shard, without waiting: each counts the games of the run."""
         for part in self._parts:
             part.report(episodes, meters)
 

@@ -158,6 +158,21 @@ def test_a_gradient_that_one_shard_must_discard_is_discarded_by_all(
     assert cluster.whole().tolist() == [0] * SMALL.size
 
 
+@pytest.mark.parametrize(("value", "is_applied"), [(65519.0, True), (65520.0, False), (-1e6, False)])
+def test_a_gradient_that_the_codec_makes_infinite_in_one_range_is_discarded_by_all(
+    value: float, is_applied: bool
+) -> None:
+    wire = Wire(gradient_codec="float16", prefetch=0)
+    cluster = SimulatedShards(SMALL, shards=3, workers=1, settings=EXACT, faults=Faults(), wire=wire)
+    cluster.seed(torch.zeros(SMALL.size))
+    gradient = torch.ones(SMALL.size)
+    gradient[0] = value
+    settled = cluster.push(0, gradient).settled
+    assert settled is not None
+    assert [one.server.version for one in cluster.clusters] == [1 + is_applied] * 3
+    assert (settled.verdict == "applied") is is_applied
+
+
 def test_a_run_is_adjusted_while_a_shard_is_down_and_a_worker_joins() -> None:
     """Shard 1 decides, and its T; the others have the same settings before they apply another gradient."""
     rate = {"schedule": {"learning_rate": 1.0, "anneal_steps": 1000}}

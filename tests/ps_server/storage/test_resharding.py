@@ -1,13 +1,16 @@
 """The folder of a shard: named by that of its run or by itself, and never taken for that of the whole run."""
 
 import secrets
+import shutil
 from pathlib import Path
 
+import fsspec
 import msgspec
 import pytest
 import torch
+from safetensors.torch import save_file
 
-from common.errors import CheckpointError, SettingsError
+from common.errors import CheckpointError, OtherFormat, Replaced, SettingsError
 from common.program.flags import parse_with_run
 from common.protocol.lineage import Lineage
 from common.protocol.shards import Shard
@@ -82,7 +85,9 @@ def test_a_shard_that_is_older_than_the_run_is_refused_however_it_is_named(tmp_p
     """The run went on with four shards. The old folder would go back without a word."""
     run = a_sharded_run(a_sharded_run(tmp_path / "run", 2), 4, steps=100)
     given = run / "shard-2-of-2" if is_own else run
-    with pytest.raises(SettingsError, match="shard-2-of-2: holds an older state than shard-1-of-4 … shard-4-of-4"):
+    with pytest.raises(
+        SettingsError, match="shard-2-of-2/checkpoints: holds an older state than shard-1-of-4 … shard-4"
+    ):
         join(given, place_of(2, 2))
 
 
@@ -149,14 +154,15 @@ def test_whoever_needs_the_whole_run_refuses_the_folder_of_a_shard_with_that_of_
     assert trained_in(run).weights.tolist() == [1.0] * 4 + [2.0] * 4
 
 
-def resumed(url: str, folder: Path, place: Shard | None) -> ParameterServer:
-    """The server that `ps-server --resume URL` begins, with this folder."""
+def resumed(url: str, folder: Path, place: Shard | None, *, store: str = "") -> ParameterServer:
+    """The server that `ps-server --resume URL` begins, with this folder; `store` is for --resume RUN_DIR."""
     where = ["--shard", f"{place.number}/{place.of}", "--shards", *place.addresses] if place else []
+    where += ["--checkpoint-dir", store] if store and store != url else []
     parsed = parse_with_run(ServerSettings, ["--resume", url, *where], prog="ps-server")
     assert parsed.program.store_flag is not None
-    store = CheckpointStore(parsed.program.store_flag[1], flag="--resume")
+    kept = CheckpointStore(parsed.program.store_flag[1], flag="--resume")
     folder.mkdir(exist_ok=True)
-    storage = RunStorage(folder_of_shard(folder, place), checkpoints=None, may_hold_a_run=True, store=store)
+    storage = RunStorage(folder_of_shard(folder, place), checkpoints=None, may_hold_a_run=True, store=kept)
     try:
         server = machine_for(parsed, storage, keys=None, now=0.0)
     finally:
@@ -182,10 +188,56 @@ def test_a_run_in_a_store_goes_on_with_another_number_of_shards(tmp_path: Path, 
         resumed(f"{url}/elsewhere", tmp_path / "nothing", places[0])
 
 
-def test_a_shard_in_a_store_that_is_older_than_the_run_is_refused(tmp_path: Path) -> None:
-    url = in_a_store(a_sharded_run(a_sharded_run(tmp_path / "run", 2), 4, steps=100))
-    with pytest.raises(SettingsError, match="holds an older state than shard-1-of-4 … shard-4-of-4"):
-        resumed(url, tmp_path / "elsewhere", place_of(2, 2))
+@pytest.mark.parametrize(("old", "new"), [(1, 2), (2, 4)])
+def test_a_run_in_a_store_goes_on_with_as_many_shards_as_it_once_had(tmp_path: Path, old: int, new: int) -> None:
+    """Its older state of that number is in the store too. A folder that holds it is named, with what to do."""
+    url = in_a_store(a_sharded_run(a_sharded_run(tmp_path / "run", old), new, steps=100))
+    whole, places = trained_in_store(url).weights, [place_of(number, old) for number in range(1, old + 1)]
+    for _ in range(2):
+        servers = [resumed(url, tmp_path / "elsewhere", place if old > 1 else None) for place in places]
+        weights = [server.run.weights.flat for server in servers if server.run]
+        assert torch.equal(torch.cat(weights), whole)
+    kept = a_sharded_run(tmp_path / "kept", old)
+    for given in (url, str(kept)):
+        with pytest.raises(SettingsError, match=r"/checkpoints: holds an older state than .*move that folder away"):
+            resumed(given, kept, places[0] if old > 1 else None, store=url)
+    shutil.rmtree(shard_folder(kept, 1, old) / CHECKPOINTS)
+    server = resumed(str(kept), kept, places[0] if old > 1 else None, store=url)
+    assert server.run is not None
+    assert torch.equal(server.run.weights.flat, whole[: len(server.run.weights.flat)])
+
+
+def test_an_old_shard_in_a_store_adds_no_durable_checkpoint_once_the_new_ones_have_read_it(tmp_path: Path) -> None:
+    run = a_sharded_run(tmp_path / "run", 2)
+    url = in_a_store(run)
+    for number in (1, 2, 3):
+        resumed(url, tmp_path / "elsewhere", place_of(number, 3))
+    for number in (1, 2):
+        own = shard_folder(run, number, 2)
+        lineage = read_lineage(own)
+        assert lineage is not None
+        store = CheckpointStore(f"{url}/{own.name}", flag="--checkpoint-dir")
+        with pytest.raises(Replaced):
+            store.put(own / CHECKPOINTS / checkpoint_name(0), lineage, best=False, milestone="", keep=5)
+
+
+def test_a_checkpoint_of_another_format_in_a_store_is_not_passed_over_and_a_damaged_one_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = a_sharded_run(tmp_path / "run", 1)
+    url = in_a_store(run)
+    newest = f"{url}/lives/000000001/{checkpoint_name(100)}"
+    with fsspec.open(newest, "wb") as file:
+        file.write(b"damaged")
+    resumed(url, tmp_path / "elsewhere", place_of(1, 2))
+    assert f"{newest}: is damaged" in caplog.text
+    assert "trying the one before it" in caplog.text
+    path = run / CHECKPOINTS / checkpoint_name(100)
+    save_file({}, path, {"format": "ps-rl checkpoint 99"})
+    with fsspec.open(newest, "wb") as file:
+        file.write(path.read_bytes())
+    with pytest.raises(OtherFormat, match=f"^{newest}: "):
+        resumed(url, tmp_path / "other", place_of(1, 2))
 
 
 def test_new_shards_have_the_settings_of_the_old_shard_1(tmp_path: Path) -> None:
