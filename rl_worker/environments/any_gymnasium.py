@@ -5,7 +5,7 @@ gymnasium_spaces.py makes one array of each observation, and the environment's a
 steps them one after another.
 """
 
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple
 
 import gymnasium
@@ -15,7 +15,7 @@ from common.settings.import_paths import is_import_path
 from common.settings.run_spec import Environment
 from rl_worker.environments.gymnasium_spaces import ActionCodec, ObservationReader, shows_masks
 from rl_worker.environments.ids import not_installed, spec_of
-from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped
+from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, close_logged, closed_if_refused
 from rl_worker.environments.own_environment import in_colour, own_spec, wrapped
 from rl_worker.environments.process_guard import guard_children
 from rl_worker.environments.spaces import Actions, Observations
@@ -99,8 +99,10 @@ def _games(settings: Environment, count: int, with_screen: bool) -> list[_Game]:
     masks: Literal["none", "key", "info"] = "none"
     with ExitStack() as opened:
         for _ in range(count):
-            made = opened.enter_context(closing(made_environment(settings, with_screen=with_screen)))
-            environment = wrapped(made, settings.wrapper)
+            made = made_environment(settings, with_screen=with_screen)
+            with closed_if_refused(made):
+                environment = wrapped(made, settings.wrapper)
+            opened.callback(close_logged, environment)
             codec = ActionCodec(settings, environment.action_space)
             if not games and settings.action_mask == "auto":
                 masks = "info" if shows_masks(environment) else "key"  # asked once, since it takes a reset

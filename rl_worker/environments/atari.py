@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from common.settings.run_spec import Environment
 from rl_worker.environments.ids import action_table, spec_of
-from rl_worker.environments.interface import Screen, Stepped
+from rl_worker.environments.interface import Screen, Stepped, closed_if_refused
 from rl_worker.environments.preprocessing import ALE_FRAME, FrameStack, described, scheme_for
 from rl_worker.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace
 
@@ -47,7 +47,8 @@ class AtariEnvironments:
             self._twin = AtariVectorEnv(game, num_envs=1, **IN_COLOUR, **emulation)
         self.count = count
         joystick = self._env.ale.get_action_set()
-        table = action_table(settings, len(joystick))
+        with closed_if_refused(self):
+            table = action_table(settings, len(joystick))
         names = tuple(joystick[action].name for action in table)
         self.actions: ActionSpace = DiscreteActions(len(table), names, table)
         shape = self._stack.shape if self._stack else (settings.frame_stack, *scheme.shape)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from common.errors import SettingsError
 from common.settings.run_spec import Environment
 from rl_worker.environments.ids import action_table, spec_of
-from rl_worker.environments.interface import Screen, Stepped
+from rl_worker.environments.interface import Screen, Stepped, closed_if_refused
 from rl_worker.environments.preprocessing import FrameStack, described, scheme_for
 from rl_worker.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace, fitted
 from rl_worker.environments.step_loop import StepLoop
@@ -42,14 +42,14 @@ class DoomEnvironments:
         # The agent's frames are small and gray. A twin with the same seed and actions renders the same game in colour.
         self._twin = _games(settings, 1, SCREEN_RESOLUTION, "RGB24") if with_screen else None
         first = self._loop.games[0][0]
-        actions = first.action_space
-        if not isinstance(actions, Discrete):
-            self.close()
-            raise SettingsError(
-                f"--environment {settings.id}: its action space is {actions}; only Discrete is supported"
-            )
         self.count = count
-        table = action_table(settings, int(actions.n))
+        actions = first.action_space
+        with closed_if_refused(self):
+            if not isinstance(actions, Discrete):
+                raise SettingsError(
+                    f"--environment {settings.id}: its action space is {actions}; only Discrete is supported"
+                )
+            table = action_table(settings, int(actions.n))
         self.steps_per_second = TICS_PER_SECOND / settings.frame_skip
         self.observations = ObservationSpace(self._stack.shape, self._stack.dtype)
         names = tuple(_pressed(first.unwrapped, action) for action in table)

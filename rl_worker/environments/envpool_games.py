@@ -16,7 +16,7 @@ from common.errors import SettingsError
 from common.settings.run_spec import Environment
 from rl_worker.environments.gymnasium_spaces import ActionCodec
 from rl_worker.environments.ids import not_installed
-from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped
+from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, closed_if_refused
 from rl_worker.environments.spaces import Actions, Observations, ObservationSpace
 from rl_worker.unsound_numbers import unsound_games
 
@@ -36,9 +36,10 @@ class EnvPoolEnvironments:
         self._settings = settings
         self._env = self._made(seed=0)
         seen, taken = self._env.observation_space, self._env.action_space
-        self._codec = ActionCodec(settings, taken)
+        with closed_if_refused(self):
+            self._codec = ActionCodec(settings, taken)
+            self.observations = _space(settings, seen)
         self.actions = self._codec.actions
-        self.observations = _space(settings, seen)
         self.steps_per_second = DEFAULT_STEPS_PER_SECOND
         self.description: dict[str, Any] = {
             "environment": settings.id,

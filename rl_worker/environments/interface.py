@@ -4,14 +4,19 @@ The interface of B environments in lockstep, the same for every family.
 An environment whose episode ends is reset in the same step (SAME_STEP), so the policy can act on every row.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.program.reasons import reason_of
 from rl_worker.environments.spaces import Actions, ActionSpace, Observations, ObservationSpace
+
+log = logging.getLogger("rl-worker")
 
 DEFAULT_STEPS_PER_SECOND = 30.0  # of an environment without `render_fps`
 
@@ -81,3 +86,27 @@ class StepCallback:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._environments, name)
+
+
+class Closes(Protocol):
+    """One environment, or several."""
+
+    def close(self) -> Any: ...
+
+
+@contextmanager
+def closed_if_refused(environment: Closes) -> Iterator[None]:
+    """Closes it if the block raises."""
+    try:
+        yield
+    except BaseException:
+        close_logged(environment)
+        raise
+
+
+def close_logged(environment: Closes) -> None:
+    """What a user's close() raises is logged: it undoes nothing that was done, and replaces no other error."""
+    try:
+        environment.close()
+    except (Exception, SystemExit) as error:
+        log.warning("close() of the environment has failed: %s", reason_of(error))

@@ -4,19 +4,15 @@ The environments of a run: the family of an id, and the wrappers around it.
 A family is imported only when it is used: its emulator or package need not be installed.
 """
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from common.errors import SettingsError
-from common.program.reasons import reason_of
 from common.settings.import_paths import is_import_path
 from common.settings.run_spec import NO_ENVIRONMENT, Environment
-from rl_worker.environments.interface import Environments
+from rl_worker.environments.interface import Environments, close_logged
 from rl_worker.environments.lost_games import LostGames
 from rl_worker.environments.process_guard import guard_children
-
-log = logging.getLogger("rl-worker")
 
 
 def make_environments(settings: Environment, *, count: int, with_screen: bool = False) -> Environments:
@@ -34,14 +30,11 @@ def make_environments(settings: Environment, *, count: int, with_screen: bool = 
 
 @contextmanager
 def closing(environments: Environments) -> Iterator[Environments]:
-    """Closes them at the end of the block. What a user's close() raises is logged: it undoes nothing that was done."""
+    """Closes them at the end of the block."""
     try:
         yield environments
     finally:
-        try:
-            environments.close()
-        except (Exception, SystemExit) as error:
-            log.warning("close() of the environment has failed: %s", reason_of(error))
+        close_logged(environments)
 
 
 def _of_family(settings: Environment, count: int, with_screen: bool) -> Environments:

@@ -20,7 +20,7 @@ from common.errors import SettingsError
 from common.settings.run_spec import Environment
 from rl_worker.environments.gymnasium_spaces import MASK, ActionCodec, ObservationReader
 from rl_worker.environments.imports import own_part
-from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped
+from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, closed_if_refused
 from rl_worker.environments.process_guard import guard_children
 from rl_worker.environments.spaces import Actions, Observations
 
@@ -106,16 +106,19 @@ class VectorEnvironments:
         if settings.preprocessing not in ("auto", "none") or settings.max_episode_steps:
             raise SettingsError(f"{flag}: a vector environment takes neither --preprocessing nor --max-episode-steps")
         screen = {"render_mode": "rgb_array"} if with_screen else {}
-        self._env: Any = wrapped(made_vectors(settings.id, count, **screen), settings.wrapper, kind=VectorEnv)
-        if self._env.num_envs != count:
-            raise SettingsError(f"{flag}: returned {self._env.num_envs} environments for num_envs={count}")
-        if AutoresetMode(self._env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)) != AutoresetMode.SAME_STEP:
-            raise SettingsError(f"{flag}: {SAME_STEP}")
         self.count = count
         self._ignores_masks = settings.action_mask == "none"
-        self._codec = ActionCodec(settings, self._env.single_action_space)
         masks: Literal["none", "key"] = "none" if self._ignores_masks else "key"
-        self._reader = ObservationReader(self._env.single_observation_space, self._codec, masks=masks)
+        self._env: Any = made_vectors(settings.id, count, **screen)
+        with closed_if_refused(self):
+            self._env = wrapped(self._env, settings.wrapper, kind=VectorEnv)
+            if self._env.num_envs != count:
+                raise SettingsError(f"{flag}: returned {self._env.num_envs} environments for num_envs={count}")
+            mode = self._env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+            if AutoresetMode(mode) != AutoresetMode.SAME_STEP:
+                raise SettingsError(f"{flag}: {SAME_STEP}")
+            self._codec = ActionCodec(settings, self._env.single_action_space)
+            self._reader = ObservationReader(self._env.single_observation_space, self._codec, masks=masks)
         self.observations, self.actions = self._reader.array_space, self._codec.actions
         self.steps_per_second = float(self._env.metadata.get("render_fps") or DEFAULT_STEPS_PER_SECOND)
         self.description: dict[str, Any] = {

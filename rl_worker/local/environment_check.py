@@ -21,7 +21,7 @@ from common.settings.import_paths import is_import_path
 from common.settings.run_spec import Environment
 from rl_worker.environments.any_gymnasium import made_environment
 from rl_worker.environments.gymnasium_spaces import MASK, REMEDY, ActionCodec, kept_type, leaves
-from rl_worker.environments.interface import Environments
+from rl_worker.environments.interface import Environments, close_logged
 from rl_worker.environments.own_environment import made_vectors, makes_vectors, wrapped
 from rl_worker.environments.spaces import fitted
 from rl_worker.local.own_errors import tried
@@ -53,7 +53,7 @@ def check_environment(settings: Environment) -> None:
             with tried(flag):
                 _Trial(settings, part, flag, is_outermost=part is environment).play()
     finally:
-        environment.close()
+        close_logged(environment)
 
 
 class _Trial:

@@ -147,6 +147,7 @@ def check_device(device: str) -> None:
 
 def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> list[str]:
     # These load Gymnasium, which takes a second.
+    from rl_worker.environments.interface import close_logged
     from rl_worker.environments.make import make_environments
     from rl_worker.local.environment_check import MOST_STEPS, check_environment, play
     from rl_worker.networks.compatibility import check_agent
@@ -161,7 +162,7 @@ def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> list[str]:
     with ExitStack() as opened:
         with tried(f"--environment {run.environment.id}", hint=hint):
             environments = make_environments(run.environment, count=count, with_screen=with_screen)
-            opened.callback(environments.close)
+            opened.callback(close_logged, environments)
             check_agent(run, environments)
             play(environments, most_steps=steps)
         if with_screen:

@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, Space
 
 from common.errors import SettingsError
+from rl_worker.environments import own_environment
 from tests.rl_worker.environments.counting_environments import (
     NUMBERS,
     PICTURE,
@@ -140,6 +142,29 @@ def test_environments_that_one_network_cannot_play_are_refused_and_closed(
     with pytest.raises(SettingsError, match=f"^--environment mine:Game: of two environments one has the {what}"):
         made(make, count=3)
     assert [game.is_open for game in opened] == [False, False]
+
+
+def test_a_close_that_fails_replaces_no_sentence_and_the_wrapper_is_closed(
+    made: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Wrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def close(self) -> None:
+            raise OSError("the arena is locked")
+
+    monkeypatch.setattr(own_environment, "own_part", lambda *_, **__: Wrapper)
+    with pytest.raises(SettingsError, match=r"^--environment mine:Game: of two environments one has the obs"):
+        made(lambda number: Counts(PICTURE if number else NUMBERS, number), wrapper=("mine:Wrapper",))
+    assert caplog.text.count("close() of the environment has failed: OSError: the arena is locked") == 2
+
+
+def test_a_vector_environment_that_is_refused_is_closed(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Reuses] = []
+    monkeypatch.setattr(Reuses, "close", lambda self: closed.append(self), raising=False)
+    monkeypatch.setattr(Reuses, "metadata", {})
+    monkeypatch.setattr(Reuses, "space", NUMBERS, raising=False)
+    with pytest.raises(SettingsError, match="SAME_STEP"):
+        made(Reuses)
+    assert len(closed) == 1
 
 
 def test_an_environment_that_cannot_be_closed_keeps_no_other_open(made: Any) -> None:
