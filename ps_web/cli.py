@@ -109,9 +109,11 @@ def _at_the_address_before(settings: WebSettings) -> tuple[WebSettings, str]:
     takes its port and its token: who has it open sees it go on.
     """
     token, file = settings.token or secrets.token_urlsafe(16), settings.address_file
-    if file is None or settings.port or settings.token or not file.exists():
+    if file is None or settings.token or not file.exists():
         return settings, token
     before = urlsplit(file.read_text(encoding="utf-8"))
+    if settings.port not in (0, before.port):
+        return settings, token
     return dataclasses.replace(settings, port=before.port or 0), before.query.removeprefix("token=")
 
 

@@ -5,7 +5,8 @@ A server that is asked to leave hands the run over to its standby, if it has one
 standby takes over once it has every update, and confirms that with FENCE. A server without a standby, or whose standby
 does not confirm in time, exits; the shell then writes the last checkpoint.
 
-A worker or a standby of another run, which was pointed here by mistake, fences nothing.
+A worker or a standby of another run fences no run that has weights. A server without weights gives way to the successor
+of the server that was here before it.
 """
 
 from typing import TypeGuard
@@ -109,7 +110,10 @@ class Ending:
         weights yet, begins no second run beside it.
         """
         self.gives_way_to = fence.address
-        why = f"{fence.address} has taken over run {fence.run_id}, which was served here before: no other is begun"
+        why = (
+            f"{fence.address} has taken over run {fence.run_id}, which was served here before: no other is begun; to "
+            f"begin a new run, end that one (ps-ctl stop --server {fence.address}) or take another --port"
+        )
         return [Note(why, warning=True), *self._refuse_all(why, now=now)]
 
     def tick(self, *, now: float) -> list[Effect]:

@@ -168,10 +168,8 @@ def train_here(argv: Sequence[str] | None = None) -> int:
         finally:
             cluster.end()
     _report(flags, status, folder, deaths=deaths)
-    if status.episodes:
-        subprocess.run(
-            command_of(PS_CTL, ["plot", str(folder)]), check=False
-        )  # says why, should it fail; the run has not
+    if status.episodes:  # a plot that fails says why itself, and the run has not failed
+        subprocess.run(command_of(PS_CTL, ["plot", str(folder)]), check=False)
     return 0
 
 

@@ -19,6 +19,7 @@ from common.protocol.status import Status
 from common.run_folder.endpoint_file import read_endpoint
 from common.run_folder.paths import ENDPOINT, GIFS, server_log, shard_folder, worker_log
 from common.sockets.request import ask
+from rl_worker.local.server_status import STANDBY_PHASE
 from rl_worker.local.supervision import SupervisedWorkers
 
 POLL_SECONDS = 0.5  # between two status requests
@@ -27,6 +28,10 @@ START_SECONDS = 300.0  # for the server to come up; on a machine with fifty busy
 LEAVE_SECONDS = 10.0  # for servers to leave: they save the run
 TOLD_SECONDS = 2.0  # for workers to leave when the server has told them that the run is over
 WORKERS_SECONDS = 3.0  # for workers to leave when they are asked to
+FOLLOWS = (
+    "the server follows another one, which has taken over the run that was served at its address before; to begin a "
+    "new run, end that one"
+)
 
 
 class LocalCluster:
@@ -115,6 +120,8 @@ class LocalCluster:
                 self._deaths.append(server.replace(server.child.cause_of_death()))
         reply, _ = ask(self._local_endpoint, messages.StatusRequest(request=1), timeout_seconds=REPLY_SECONDS)
         assert isinstance(reply, messages.StatusReply)
+        if reply.status.phase == STANDBY_PHASE:
+            raise PsRlError(f"{FOLLOWS} (ps-ctl stop --server …; {first.child.log} names it) or take another --port")
         for server in self._servers:  # each update is one of every shard
             server.note_work(reply.status.updates)
         if reply.status.phase != "draining":

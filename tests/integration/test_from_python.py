@@ -36,6 +36,7 @@ def test_what_makes_no_sense_is_refused_as_by_rl_cluster(
 def test_a_run_is_started_watched_evaluated_and_read(tmp_path: Path) -> None:
     with train("cartpole-a3c", workers=1, seed=1, max_steps=20_000, run_dir=tmp_path / "run") as run:
         assert run.is_live
+        (tmp_path / "run" / "curve.png").mkdir()  # the plot at the end fails, and not the run
         live = load_policy(run.endpoint) if wait_for(run.checkpoints) else None
         rows = list(run)
     assert rows[-1].ending == "max_steps 20000 reached"

@@ -162,8 +162,12 @@ def test_all_leave_at_the_same_time_and_say_what_they_did(
     assert lines == [late, "follows: 7 rows sent"]
 
 
-def test_a_page_that_is_killed_is_shown_again_at_its_address(tmp_path: Path) -> None:
-    with followers_of(tmp_path, track=[], web_port=0, report=print) as followers:
+@pytest.mark.parametrize("is_given", [False, True])
+def test_a_page_that_is_killed_is_shown_again_at_its_address(tmp_path: Path, is_given: bool) -> None:
+    """With the same token, also where its port is one that the user has given."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1] if is_given else 0
+    with followers_of(tmp_path, track=[], web_port=port, report=print) as followers:
         address = tmp_path / "page"
         wait_until(address.exists, "the page is served")
         before = address.read_text()

@@ -409,6 +409,8 @@ def test_a_server_without_weights_begins_no_run_beside_that_of_the_standby_that_
     anew.hello("stranger")
     anew.from_standby(anew.standby.tick(now=anew.now + 1.0))
     assert anew.machine.ending.gives_way_to == STANDBY
+    remedy = f"to begin a new run, end that one (ps-ctl stop --server {STANDBY}) or take another --port"
+    assert anew.machine.ending.fenced.endswith(remedy)
     seed = messages.Seed(request=anew.next_request(), schema=SCHEMA.specs)
     assert anew.refusal("stranger", seed, encoded([0, 0, 0])).code == "fenced"
     assert [effect for effect in anew.after(FAREWELL_SECONDS) if isinstance(effect, Exit)]

@@ -1,11 +1,15 @@
 """The server of a cluster as it starts: it says where it listens, that the run is over, or why it failed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from common.errors import PsRlError
-from rl_worker.local.local_cluster import endpoint_of, last_written
+from common.protocol.messages import StatusReply
+from rl_worker.local import local_cluster
+from rl_worker.local.local_cluster import LocalCluster, endpoint_of, last_written
+from tests.ps_server.records.test_metrics import a_status
 from tests.rl_worker.local.test_supervision import ScriptedChild
 
 
@@ -27,6 +31,34 @@ def test_a_server_that_ends_its_run_at_once_has_not_failed(tmp_path: Path) -> No
     """The limit of the run was reached before it was resumed."""
     server = LeavingServer(is_over=True)
     assert endpoint_of(server, tmp_path / "endpoint", written_before=0) is None  # type: ignore[arg-type]
+
+
+def test_a_cluster_whose_server_follows_another_one_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FollowingServer(ScriptedChild):
+        log = tmp_path / "server.log"
+        is_over = False
+        exit_status = None
+
+        def __init__(self, *_: object) -> None:
+            super().__init__(age_seconds=1.0)
+
+        def wait(self, *, within_seconds: float) -> bool:
+            return False
+
+        def ask_to_leave(self) -> None: ...
+
+        def read_rest(self, *, within_seconds: float) -> None: ...
+
+    reply = StatusReply(request=1, status=a_status(phase="standby"), run={}, schema=())
+    monkeypatch.setattr(local_cluster, "Child", FollowingServer)
+    monkeypatch.setattr(local_cluster, "endpoint_of", lambda *_, **__: "127.0.0.1:5")
+    monkeypatch.setattr(local_cluster, "ask", lambda *_, **__: (reply, []))
+    flags: dict[str, Any] = {"workers": 0, "server_flags": [], "worker_flags": [], "stall_seconds": 1.0}
+    cluster = LocalCluster(tmp_path, host="127.0.0.1", port=5, **flags)
+    with pytest.raises(PsRlError, match=r"end that one \(ps-ctl stop .*server\.log names it\) or take another --port"):
+        cluster.poll()
 
 
 def test_a_server_that_leaves_with_an_error_has_failed_with_its_last_words(tmp_path: Path) -> None:
