@@ -93,13 +93,12 @@ class ObservationReader:
 
     def __init__(self, space: Space[Any], codec: ActionCodec, *, masks: Literal["none", "key", "info"]) -> None:
         """`masks`: the place of action masks. Raises SettingsError if the observation space is not supported."""
-        found = leaves(space)
         if not space.is_np_flattenable:
             raise SettingsError(f"--environment {codec.environment}: its observation space {space} fits no array")
-        key = space.spaces.get(MASK) if isinstance(space, Dict) else None
+        has_key = isinstance(space, Dict) and MASK in space.spaces
         self._codec, self._space = codec, space
-        self._masks = masks if masks != "key" or key is not None else "none"
-        seen = [(read, leaf) for read, leaf in found if leaf is not key]
+        self._masks = masks if masks != "key" or has_key else "none"
+        seen = leaves(Dict({name: part for name, part in space.items() if name != MASK}) if has_key else space)
         vectors = [(read, leaf) for read, leaf in seen if not _is_image(leaf)]
         images = [(read, leaf, *_image(leaf)) for read, leaf in seen if _is_image(leaf)]
         numbers = sum(spaces.flatdim(leaf) for _, leaf in vectors)
@@ -124,7 +123,9 @@ class ObservationReader:
             if not self.array_space.parts:
                 return arrays[0]
             if self._masks != "none":
-                arrays.append(self._codec.mask(observation[MASK] if self._masks == "key" else _mask(info, is_last)))
+                arrays.append(
+                    self._codec.mask(observation[MASK] if self._masks == "key" else self._mask(info, is_last))
+                )
             return packed(self.array_space, arrays)
         except MISFITS as error:
             raise self._misfit(error) from error
@@ -138,6 +139,16 @@ class ObservationReader:
             return np.stack([self.array(one, {}) for one in iterate(space, observations)])
         except MISFITS as error:
             raise self._misfit(error) from error
+
+    def _mask(self, info: Any, is_last: bool) -> Any:
+        """The mask that stands in `info`. The last observation of a game may have None."""
+        mask = info.get(MASK)
+        if mask is None and not is_last:
+            raise SettingsError(
+                f"--environment {self._codec.environment}: info has no {MASK}, as it had after the first reset; give "
+                "one after each step, or ignore masks with --action-mask none"
+            )
+        return mask
 
     def _misfit(self, error: Exception) -> SettingsError:
         why = f"KeyError: {error}" if isinstance(error, KeyError) else error
@@ -193,14 +204,6 @@ def _real(settings: Environment, space: Space[Any]) -> BoxActions:
     if squashed and not space.is_bounded():
         raise SettingsError(f"--box-actions squashed: {settings.id} has unbounded actions {space}; use clipped")
     return BoxActions(space.low.ravel(), space.high.ravel(), squashed=squashed, shape=space.shape)
-
-
-def _mask(info: Any, is_last: bool) -> Any:
-    """The mask that stands in `info`. The last observation of a game may have None."""
-    mask = info.get(MASK)
-    if mask is None and not is_last:
-        raise ValueError(f"info has no {MASK}, as it had after the first reset; --action-mask none ignores masks")
-    return mask
 
 
 def _then(name: Any, read: Read) -> Read:

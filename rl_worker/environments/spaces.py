@@ -111,9 +111,13 @@ def fitted(seen: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[A
         raise ValueError(f"it has shape {array.shape}, and {shape} is expected")
     is_bytes = dtype == np.uint8
     if array.dtype.kind not in ("bui" if is_bytes else "buif") or (is_bytes and ((array < 0) | (array > 255)).any()):
-        seen_bounds = f" from {array.min():g} to {array.max():g}" if array.dtype.kind in "buif" else ""
+        has_bounds = array.dtype.kind in "buif" and array.size > 0
+        seen_bounds = f" from {array.min():g} to {array.max():g}" if has_bounds else ""
         wanted = "bytes from 0 to 255 (uint8)" if is_bytes else "numbers"
-        remedy = ", as (255 * x).astype(numpy.uint8) of x from 0 to 1" if array.dtype.kind == "f" else ""
+        remedy = ""
+        if is_bytes and array.dtype.kind == "f":
+            is_unit = has_bounds and array.max() <= 1
+            remedy = f", as {'(255 * x)' if is_unit else 'x'}.astype(numpy.uint8)"
         raise ValueError(f"it is {array.dtype}{seen_bounds}, and {wanted} are expected{remedy}")
     return array.reshape(shape).astype(dtype, copy=False)
 

@@ -28,8 +28,8 @@ from rl_worker.local.own_errors import tried
 from rl_worker.unsound_numbers import MOST_OBSERVATION, first_unsound
 
 SEED = 0
-MOST_STEPS = 1000  # of a game that is tried
-MOST_SECONDS = 1.0
+MOST_STEPS = 1000  # a game that is tried ends after so many steps
+MOST_SECONDS = 1.0  # or after this time, whichever is first
 RESET = "reset(*, seed=None, options=None) must return (observation, info)"
 STEP = "step(action) must return (observation, reward, terminated, truncated, info)"
 

@@ -7,10 +7,11 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Space
 
 from common.errors import SettingsError
 from rl_worker.environments import own_environment
+from rl_worker.environments.spaces import fitted
 from tests.rl_worker.environments.counting_environments import (
     NUMBERS,
     PICTURE,
@@ -75,6 +76,23 @@ def test_an_observation_of_no_numbers_is_refused(made: Any) -> None:
         made(lambda number: Counts(Box(0, 1, (0,)), number))
 
 
+def test_a_part_that_shares_the_space_of_the_mask_is_seen(made: Any) -> None:
+    bits = MultiBinary(2)
+    environments = made(lambda number: Counts(Dict(action_mask=bits, lamps=bits), number))
+    assert [part.kind for part in environments.observations.parts] == ["vector", "mask"]
+
+
+@pytest.mark.parametrize(("top", "remedy"), [(1.0, r"as \(255 \* x\)\.astype"), (255.0, r"as x\.astype")])
+def test_floats_for_bytes_have_the_remedy_of_their_range(top: float, remedy: str) -> None:
+    with pytest.raises(ValueError, match=remedy):
+        fitted(np.array([0, top]), (2,), np.dtype(np.uint8))
+
+
+def test_floats_without_a_number_are_no_bytes() -> None:
+    with pytest.raises(ValueError, match="it is float64, and bytes"):
+        fitted(np.zeros((0,)), (0,), np.dtype(np.uint8))
+
+
 def test_a_part_without_numbers_is_left_out(made: Any) -> None:
     environments = made(lambda number: Counts(Dict(a=Box(0, 1, (0,)), b=PICTURE), number))
     assert environments.observations.shape == (3, 9, 8)
@@ -95,7 +113,9 @@ def test_a_mask_that_is_missing_is_refused(made: Any) -> None:
 
     environments = made(lambda number: Forgets(NUMBERS, number))
     environments.reset(0)
-    with pytest.raises(SettingsError, match=r"^--environment mine:Game: .*info has no action_mask, as it had"):
+    with pytest.raises(
+        SettingsError, match=r"^--environment mine:Game: info has no action_mask, as it had .* --action-mask none$"
+    ):
         steps(environments, 2)
 
 
