@@ -95,10 +95,13 @@ class ObservationReader:
         """`masks`: the place of action masks. Raises SettingsError if the observation space is not supported."""
         if not space.is_np_flattenable:
             raise SettingsError(f"--environment {codec.environment}: its observation space {space} fits no array")
-        has_key = isinstance(space, Dict) and MASK in space.spaces
+        has_key, seen = False, leaves(space)
+        if isinstance(space, Dict):
+            has_key = MASK in space.spaces
+            named = [(name, part) for name, part in space.spaces.items() if name != MASK]
+            seen = [(_then(name, read), leaf) for name, part in named for read, leaf in leaves(part)]
         self._codec, self._space = codec, space
         self._masks = masks if masks != "key" or has_key else "none"
-        seen = leaves(Dict({name: part for name, part in space.items() if name != MASK}) if has_key else space)
         vectors = [(read, leaf) for read, leaf in seen if not _is_image(leaf)]
         images = [(read, leaf, *_image(leaf)) for read, leaf in seen if _is_image(leaf)]
         numbers = sum(spaces.flatdim(leaf) for _, leaf in vectors)
