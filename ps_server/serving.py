@@ -237,7 +237,7 @@ def _not_saved(server: ParameterServer, storage: RunStorage) -> str:
             url = storage.store_url
             return (
                 f"version {server.version} is saved as {path}, and not in {url}: {why}; to go on "
-                f"from it: ps-server --resume {storage.folder} --checkpoint-dir {url}"
+                f"from it: {storage.resumed_from(url)}"
             )
     return f"version {server.version} could not be saved; see the warnings above"
 

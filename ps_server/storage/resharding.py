@@ -6,6 +6,7 @@ All new shards read the same files, which stay as they are.
 """
 
 import logging
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -54,11 +55,11 @@ def check_no_others(folder: Path, store: str | None) -> None:
     of = int(own[2]) if own else 1
     for beside in (run_folder, *run_folder.glob(SHARD_FOLDERS)):
         if _shards_named(beside.name) != of and newest_step(beside) >= 0:
-            how = f"take another folder, or continue that run: --resume {run_folder}"
+            how = f"take another folder, or continue that run: --resume {shlex.quote(str(run_folder))}"
             raise SettingsError(f"{run_folder}: holds the checkpoints of a run, in {beside.name}; {how}")
     stored = newest_set_in(store, flag="--checkpoint-dir") if store else []
-    if stored and _shards_named(stored[0]) != of:
-        raise SettingsError(f"{store}: holds a run; take another place, or --resume {store}")
+    if store and stored and _shards_named(stored[0]) != of:
+        raise SettingsError(f"{store}: holds a run; take another place, or --resume {shlex.quote(store)}")
 
 
 def _shards_named(folder: str) -> int:

@@ -5,6 +5,7 @@ where a checkpoint is durable only then.
 It knows nothing of the files in them.
 """
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -93,9 +94,13 @@ class RunStorage:
             return
         url = content_of(path).decode(errors="replace").strip()
         raise SettingsError(
-            f"{self.folder}: the checkpoints of this run are kept in {url} too, where newer ones may be; add "
-            f"--checkpoint-dir {url}, or remove {path} to go on without it"
+            f"{self.folder}: the checkpoints of this run are kept in {url} too, where newer ones may be; resume it "
+            f"with {self.resumed_from(url)}, or remove {path} to go on without it"
         )
+
+    def resumed_from(self, url: str) -> str:
+        """The command that goes on with the run of this folder and the store at `url`."""
+        return shlex.join(["ps-server", "--resume", str(self.folder), "--checkpoint-dir", url])
 
     @property
     def new_locks(self) -> list[Path]:

@@ -258,8 +258,8 @@ def test_a_new_run_does_not_lie_beside_one_with_another_number_of_shards(tmp_pat
         with pytest.raises(SettingsError, match=f"{run}: holds the checkpoints of a run, in shard-.-of-2; .*--resume"):
             check_no_others(beside, None)
     check_no_others(run / "shard-2-of-2", None)  # each shard begins with its own start
-    whole = a_sharded_run(tmp_path / "whole", 1)
-    with pytest.raises(SettingsError, match=f"{whole}: holds the checkpoints of a run, in whole"):
+    whole = a_sharded_run(tmp_path / "a whole", 1)
+    with pytest.raises(SettingsError, match=f"{whole}: holds the checkpoints of a run, in a whole.*--resume '{whole}'"):
         check_no_others(whole / "shard-1-of-2", None)
     check_no_others(whole, None)
 

@@ -77,9 +77,10 @@ def test_a_run_of_a_folder_moves_into_an_empty_store(tmp_path: Path, url: str) -
 
 def test_a_folder_knows_its_store_and_is_not_served_without_it(tmp_path: Path, url: str) -> None:
     """The pushes that only the store had were dropped, and nobody was told."""
-    folder = a_folder(tmp_path / "run", FIRST)
+    folder = a_folder(tmp_path / "my run", FIRST)
     started(folder, url, "--resume", str(folder), "--checkpoint-dir", url)
-    said = f"^{folder}: the checkpoints of this run are kept in {url} too.*add --checkpoint-dir {url}, or remove"
+    command = f"ps-server --resume '{folder}' --checkpoint-dir {url}"
+    said = f"^{folder}: the checkpoints of this run are kept in {url} too.*resume it with {command}, or remove"
     with pytest.raises(SettingsError, match=said):
         RunStorage(folder, checkpoints=None, may_hold_a_run=True)
     started(folder, url, "--resume", str(folder), "--checkpoint-dir", url)
