@@ -16,6 +16,7 @@ import pytest
 from common.errors import PsRlError
 from common.program.child_processes import OUTPUT_SECONDS, Child, PipedChild, end_all
 from common.program.reasons import Reason
+from rl_worker import Run
 from tests.rl_worker.loopback_server import wait_until
 
 SOON_SECONDS = 20.0
@@ -208,6 +209,25 @@ def test_a_child_that_will_not_leave_is_made_to(started: list[Child], tmp_path: 
     wait_until(lambda: log_of(child) == "ready\n", "the child runs")
     child.end(within_seconds=0.05)
     assert child.exit_status == -signal.SIGKILL
+
+
+def test_a_second_interrupt_kills_the_process_of_a_run_that_is_waited_for(
+    started: list[Child], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one has called `Run.stop`."""
+    run = Run(tmp_path)
+    run._child = stubborn = start(started, tmp_path, "will_not_leave")
+    wait_until(lambda: log_of(stubborn) == "ready\n", "the child runs")
+
+    def interrupted(**_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stubborn, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run.stop()
+    assert stubborn.wait(within_seconds=SOON_SECONDS)
+    assert stubborn.exit_status == -signal.SIGKILL
 
 
 def is_running(pid: int) -> bool:
