@@ -105,19 +105,21 @@ class LocalCluster:
         Wait a moment, replace dead and hung children, and request the status.
 
         None when the run has ended. Raises ServerUnreachable when no reply comes, and PsRlError when a child dies
-        again and again.
+        again and again, or a shard has failed when the run has ended.
         """
-        first = self._servers[0]
+        first, others = self._servers[0], self._servers[1:]
         first.child.wait(within_seconds=POLL_SECONDS)
         are_started = [server.start_if_due() for server in self._servers]
         if not all(are_started):
             time.sleep(POLL_SECONDS)
             raise ServerUnreachable("a server died again, and is started again in a moment")
         if first.child.is_over:
+            end_all([shard.child for shard in others], within_seconds=LEAVE_SECONDS)
+            for shard in others:
+                if shard.child.has_died:
+                    raise PsRlError(f"the run is over, and {shard.name} has failed: {shard.child.cause_of_death()}")
             return None
-        for server in self._servers:
-            if server.child.exit_status is not None and not server.child.is_over:
-                self._deaths.append(server.replace(server.child.cause_of_death()))
+        self._replace_dead([first])
         reply, _ = ask(self._local_endpoint, messages.StatusRequest(request=1), timeout_seconds=REPLY_SECONDS)
         assert isinstance(reply, messages.StatusReply)
         if reply.status.phase == STANDBY_PHASE:
@@ -125,12 +127,18 @@ class LocalCluster:
         for server in self._servers:  # each update is one of every shard
             server.note_work(reply.status.updates)
         if reply.status.phase != "draining":
+            self._replace_dead(others)
             self._deaths += self._workers.replace_hung(reply.status)
             self._deaths += self._workers.replace_dead()
             self._follow_drain(is_drained=reply.status.drained)
             if self._ending:
                 self.stop(self._ending)
         return reply.status
+
+    def _replace_dead(self, servers: Sequence[SupervisedProcess]) -> None:
+        for server in servers:
+            if server.child.exit_status is not None and not server.child.is_over:
+                self._deaths.append(server.replace(server.child.cause_of_death()))
 
     def stop(self, reason: str) -> None:
         """

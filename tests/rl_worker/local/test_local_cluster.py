@@ -1,6 +1,7 @@
 """The server of a cluster as it starts: it says where it listens, that the run is over, or why it failed."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from common.errors import PsRlError
 from common.protocol.messages import StatusReply
 from rl_worker.local import local_cluster
 from rl_worker.local.local_cluster import LocalCluster, endpoint_of, last_written
+from tests.common.program.test_progress_display import status
 from tests.ps_server.records.test_metrics import a_status
 from tests.rl_worker.local.test_supervision import ScriptedChild
 
@@ -66,3 +68,32 @@ def test_a_server_that_leaves_with_an_error_has_failed_with_its_last_words(tmp_p
     path.write_text("127.0.0.1:5555\n")  # of a server before it
     with pytest.raises(PsRlError, match="the server failed: ps-server: the port is taken"):
         endpoint_of(LeavingServer(is_over=False), path, written_before=last_written(path))  # type: ignore[arg-type]
+
+
+def test_a_shard_that_fails_ends_the_run_with_its_reason_and_is_not_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first shard leaves in order then: it has been told that the other one cannot go on."""
+
+    def server(name: str) -> Any:
+        child = SimpleNamespace(exit_status=None, is_over=False, has_died=False)
+        child.wait = lambda within_seconds: True
+        child.cause_of_death = lambda: "there is nothing to go back to"
+        one = SimpleNamespace(name=name, child=child, replaced=[], start_if_due=lambda: True)
+        one.note_work = lambda _: None
+        one.replace = one.replaced.append
+        return one
+
+    first, second = servers = [server("shard 1"), server("shard 2")]
+    cluster = LocalCluster.__new__(LocalCluster)
+    cluster.endpoint, cluster._host, cluster._servers = "127.0.0.1:1", "127.0.0.1", servers
+    draining = status(phase="draining")
+    reply = StatusReply(request=1, status=draining, run={}, schema=())
+    monkeypatch.setattr(local_cluster, "ask", lambda *_, **__: (reply, ()))
+    monkeypatch.setattr(local_cluster, "end_all", lambda *_, **__: None)
+    second.child.exit_status, second.child.has_died = 1, True
+    assert cluster.poll() == draining
+    assert second.replaced == []
+    first.child.exit_status, first.child.is_over = 0, True
+    with pytest.raises(PsRlError, match="the run is over, and shard 2 has failed: there is nothing to go back to"):
+        cluster.poll()
