@@ -18,9 +18,9 @@ from common.protocol.messages import StatusReply, StatusRequest
 from common.protocol.shards import WHOLE, Shard
 from common.protocol.status import Status
 from common.run_folder.checkpoint_folder import newest_first
-from common.run_folder.jsonl import last_row
-from common.run_folder.paths import BEST, METRICS
-from common.run_folder.run_rows import MetricsRow
+from common.run_folder.jsonl import last_row, rows_in
+from common.run_folder.paths import BEST, EVENTS, METRICS
+from common.run_folder.run_rows import EventRow, MetricsRow
 from common.settings.adjustable import shown
 from common.settings.overrides import resumed_run
 from common.settings.run_settings import run_from_dict
@@ -103,10 +103,11 @@ def _new_lineage(storage: RunStorage, *, rescued: str | None, shard: Shard, draw
 def _had_weights(folder: Path) -> bool:
     """Whether the run of a folder without checkpoints had any weights to save; True where nobody knows."""
     try:
-        row = last_row(folder / METRICS, MetricsRow)
+        row, events = last_row(folder / METRICS, MetricsRow), folder / EVENTS
+        was_saved = events.exists() and any(one.kind == "checkpoint" for one in rows_in(events, EventRow))
     except OSError:
         return True
-    return row is None or row.version > 0
+    return was_saved or row is None or row.version > 0
 
 
 def _taken_over_run(

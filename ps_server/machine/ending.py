@@ -9,6 +9,7 @@ A worker or a standby of another run fences no run that has weights. A server wi
 of the server that was here before it.
 """
 
+import shlex
 from typing import TypeGuard
 
 from common.protocol.lineage import Lineage
@@ -112,7 +113,7 @@ class Ending:
         self.gives_way_to = fence.address
         why = (
             f"{fence.address} has taken over run {fence.run_id}, which was served here before: no other is begun; to "
-            f"begin a new run, end that one (ps-ctl stop --server {fence.address}) or take another --port"
+            f"begin a new run, end that one (ps-ctl stop --server {shlex.quote(fence.address)}) or take another --port"
         )
         return [Note(why, warning=True), *self._refuse_all(why, now=now)]
 

@@ -78,7 +78,7 @@ class RunStorage:
     def remember_store(self) -> None:
         """Write down where the checkpoints are kept too: no later life may forget that. Raises OSError."""
         if self.store is not None:
-            (self.folder / STORE).write_text(f"{self.store_url}\n")
+            (self.folder / STORE).write_text(f"{self.store_url}\n", encoding="utf-8")
 
     @property
     def store_url(self) -> str:

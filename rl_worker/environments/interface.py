@@ -105,8 +105,11 @@ def closed_if_refused(environment: Closes) -> Iterator[None]:
 
 
 def close_logged(environment: Closes) -> None:
-    """What a user's close() raises is logged: it undoes nothing that was done, and replaces no other error."""
+    """
+    What a user's close() raises is logged: it undoes nothing that was done, and replaces no other error. One that ends
+    the program does end it.
+    """
     try:
         environment.close()
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         log.warning("close() of the environment has failed: %s", reason_of(error))

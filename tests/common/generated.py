@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
+from common.protocol.shards import Shard
 from common.settings.import_paths import ImportPath
 from common.settings.own_algorithm import own_algorithm
 from common.settings.run_spec import ActionValuesSettings, OwnAlgorithmSettings
@@ -69,6 +70,10 @@ def _values(info: inspect.Type) -> st.SearchStrategy[Any]:
             if issubclass(info.cls, ActionValuesSettings):  # each ε has its probability
                 parts["final_epsilons"] = st.tuples(parts["discount"], parts["discount"])
                 parts["epsilon_probabilities"] = st.sampled_from([(0.25, 0.75), (1.0, 0.0)])
+            if info.cls is Shard:  # its number is one of its addresses
+                return parts["addresses"].flatmap(
+                    lambda given: st.builds(Shard, number=st.integers(1, len(given) or 1), addresses=st.just(given))
+                )
             return st.builds(info.cls, **parts)
     raise NotImplementedError(info)
 

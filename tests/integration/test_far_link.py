@@ -58,5 +58,5 @@ def test_a_worker_that_takes_deltas_learns_the_same_weights_bit_for_bit(programs
     (exact, of_exact), (from_deltas, of_deltas) = (
         read_checkpoint(newest_first(tmp_path / codec / CHECKPOINTS)[0]) for codec in ("bfloat16", "delta")
     )
-    assert of_exact["version"] == of_deltas["version"] == 1 + 3840 // 128
+    assert of_exact.version == of_deltas.version == 1 + 3840 // 128
     assert all(torch.equal(exact[name], from_deltas[name]) for name in exact)
