@@ -65,7 +65,7 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
     torch.set_num_threads(settings.threads)
     take_every_descriptor_allowed()
     stop = StopSignal(raises=True)
-    # What is new is removed while the storage is still locked.
+    # New files are removed while the storage is still locked.
     with settings.watched(), contextlib.ExitStack() as locked, NewPaths() as new:
         access_control = _access_control(settings)
         storage = locked.enter_context(contextlib.closing(_storage(flags, new)))

@@ -27,7 +27,7 @@ NOT_OWN = ("site-packages", "dist-packages", "<frozen ", str(Path(re.__file__).p
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """What a program says of its end."""
+    """The reason that a program gives for its end."""
 
     # over: in order, and there is nothing left to do; left: in order, as it was asked to; hangs: it has not ended yet.
     how: Literal["over", "left", "failed", "hangs"]

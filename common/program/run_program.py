@@ -17,7 +17,7 @@ from common.program.output import finish_output, lenient_output
 from common.program.reasons import has_said_goodbye, is_of_flags, reason_of, say
 from common.program.stop_signals import Interrupted, ignore_stop_signals
 
-# What a disk answers that is read-only, full, broken, or somebody else's.
+# The errors of a disk that is read-only, full, broken, or somebody else's.
 DISK_REFUSES = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM}
 NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError
 THREADS_SECONDS = 1.0  # for the threads that a user's code has left to end

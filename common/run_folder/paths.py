@@ -143,7 +143,7 @@ def records_folder(run_folder: Path) -> Path:
 
 
 def run_name(folder: Path) -> str:
-    """What a run is called: the name of its folder, also where `folder` is that of one shard."""
+    """The name of a run: that of its folder, also where `folder` is that of one shard."""
     folder = folder.resolve()
     return folder.parent.name if SHARD_NAME.fullmatch(folder.name) else folder.name
 

@@ -106,8 +106,8 @@ def closed_if_refused(environment: Closes) -> Iterator[None]:
 
 def close_logged(environment: Closes) -> None:
     """
-    What a user's close() raises is logged: it undoes nothing that was done, and replaces no other error. One that ends
-    the program does end it.
+    Close it, and log an error of a user's close(): it undoes nothing that was done, and replaces no other error. A
+    close() that ends the program does end it.
     """
     try:
         environment.close()

@@ -291,8 +291,10 @@ def test_a_program_in_the_background_changes_no_terminal(terminal_input: int, mo
 def test_a_terminal_that_goes_away_is_no_error(
     gone: Exception, terminal_input: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    refusing = Mock(side_effect=gone)
     with ProgressDisplay():
-        monkeypatch.setattr(termios, "tcsetattr", Mock(side_effect=gone))
+        monkeypatch.setattr(termios, "tcsetattr", refusing)
+    assert refusing.called
     monkeypatch.setattr("sys.stdin", None)
     with ProgressDisplay():
         pass
