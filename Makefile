@@ -52,44 +52,44 @@ explore: $(READY)  ## thousands of new examples for every property: any bytes, a
 	$(BIN)/pytest -n auto --dist worksteal --hypothesis-profile explore --timeout 3600 -m hypothesis
 
 chaos: $(READY)  ## pushes counted while server and workers are killed behind a bad network: SEED=… KILLS=… SWARM=… SHARDS=…
-	$(BIN)/python -m tests.trials.chaos
+	$(BIN)/python -m benchmarks.trials.chaos
 
 fuzz: $(READY)  ## a real server among liars, for minutes: SEED=… MESSAGES=… RATE=…
-	$(BIN)/python -m tests.trials.fuzz
+	$(BIN)/python -m benchmarks.trials.fuzz
 
 soak: $(READY)  ## 200 workers come and go; memory and descriptors are watched: SEED=… MINUTES=… WORKERS=… NAMES=…
-	$(BIN)/python -m tests.trials.soak
+	$(BIN)/python -m benchmarks.trials.soak
 
 torn: $(READY)  ## a million pulls under full load, each checked to be whole: PULLS=… SIZE=… KILLS=…
-	$(BIN)/python -m tests.trials.torn
+	$(BIN)/python -m benchmarks.trials.torn
 
 learn-chaos: $(READY)  ## CartPole while workers and the server are killed: SEED=… WORKERS=… KILL_SECONDS=… SERVER_KILLS=…
-	$(BIN)/python -m tests.trials.learning
+	$(BIN)/python -m benchmarks.trials.learning
 
 churn: $(READY)  ## workers come and go, every push counted, then CartPole: SEED=… WORKERS=… MINUTES=… EVERY=… RUNS=… LEARNERS=…
-	$(BIN)/python -m tests.trials.churn
-	WORKERS=$(or $(LEARNERS),4) $(BIN)/python -m tests.trials.learning_churn
+	$(BIN)/python -m benchmarks.trials.churn
+	WORKERS=$(or $(LEARNERS),4) $(BIN)/python -m benchmarks.trials.learning_churn
 
 handover: $(READY)  ## a server with a standby gets SIGTERM under load, five times; seconds, and every push counted: TIMES=… WORKERS=…
-	$(BIN)/python -m tests.trials.handover
+	$(BIN)/python -m benchmarks.trials.handover
 
 partition: $(READY)  ## virtual hosts cut off, made silent, gone; every push counted (as root): SEED=… EVENTS=… SWARM=…
-	$(BIN)/python -m tests.trials.partition
+	$(BIN)/python -m benchmarks.trials.partition
 
 load: $(READY)  ## a thousand synthetic workers at one server: WORKERS=… PUSH_SECONDS=… PARAMETERS=…
-	$(BIN)/python -m tests.trials.load
+	$(BIN)/python -m benchmarks.trials.load
 
 far: $(READY)  ## learning over 10 Mbit/s and 100 ms, float32 against --link auto: SEEDS=… WORKERS=… MEGABITS=… MILLISECONDS=…
-	$(BIN)/python -m tests.trials.far
+	$(BIN)/python -m benchmarks.trials.far
 
 mixed: $(READY)  ## CartPole by six workers of speeds from 1 to 0.05, against six equal ones: SEEDS=…
-	$(BIN)/python -m tests.trials.mixed_speeds
+	$(BIN)/python -m benchmarks.trials.mixed_speeds
 
 defaults: $(READY)  ## `rl-cluster --environment ID` and no other flag must learn: SEEDS=… ENVIRONMENTS="…" MINUTES=… WORKERS=…
-	$(BIN)/python -m tests.trials.defaults
+	$(BIN)/python -m benchmarks.trials.defaults
 
 hosts: $(READY)  ## CartPole on six virtual hosts, two slow, one lossy, one cut off, against one host (as root): SEEDS=… GOAL=…
-	$(BIN)/python -m tests.trials.hosts_learning
+	$(BIN)/python -m benchmarks.trials.hosts_learning
 
 seeds: $(READY)  ## how soon a preset comes to its score, seed by seed: PRESET=… SEEDS=… ARGS="--envs 16 …" (of the runs)
 	$(BIN)/python -m benchmarks.learning.seeds --preset $(PRESET) --seeds $(or $(SEEDS),10) -- $(ARGS)

@@ -1,8 +1,9 @@
 """
 The common part of the engines' scenarios: steps and their seconds, the status of a run, runs whose pushes are counted.
 
-A counted run has tests/trials/swarm.py in place of rl-worker: each worker adds 1 to a weight of its own, and notes in a
-file how many pushes it has begun, and how many were acknowledged. So the weights show exactly what is lost or doubled.
+A counted run has benchmarks/trials/swarm.py in place of rl-worker: each worker adds 1 to a weight of its own, and notes
+in a file how many pushes it has begun, and how many were acknowledged. So the weights show exactly what is lost or
+doubled.
 """
 
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.trials.swarm import counters_in
 from common.errors import RequestRefused, ServerUnreachable
 from common.protocol.messages import StatusReply, StatusRequest
 from common.protocol.status import Status
@@ -22,7 +24,6 @@ from common.run_folder.endpoint_file import read_endpoint
 from common.sockets.curve import ClientKeys, CurveFlags
 from common.sockets.request import ask
 from tests.integration.processes import wait_for, weights_of
-from tests.trials.swarm import counters_in
 
 FIRST_PUSH_SECONDS = 60.0  # after the submit
 DEADLINE_SECONDS = 180.0  # of a wait; a busy machine is slow
@@ -148,13 +149,13 @@ class CountedRun(Run):
         script.write_text(
             "#!/bin/sh\n"
             "# rl-worker --server ADDRESS --name NAME, and NAME ends with _NUMBER; nice, since it pushes without end\n"
-            f'exec nice {sys.executable} -m tests.trials.swarm "$2" "${{4##*_}}" 1 {COUNTED_WORKERS} '
+            f'exec nice {sys.executable} -m benchmarks.trials.swarm "$2" "${{4##*_}}" 1 {COUNTED_WORKERS} '
             f'"{folder}/counters-$4-$$" "{folder}/stop"\n'
         )
         script.chmod(0o755)
 
     def counting_worker(self, number: int) -> tuple[str, ...]:
-        """Arguments of tests/trials/swarm.py for a worker that no engine starts."""
+        """Arguments of benchmarks/trials/swarm.py for a worker that no engine starts."""
         counters = self._folder / f"counters-outside_{number}-0"
         where = (str(self.folder / "endpoint"), str(number), "1", str(COUNTED_WORKERS))
         return (*where, str(counters), str(self._folder / "stop"))

@@ -24,10 +24,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.trials import figures
+from benchmarks.trials.counting import broken, compared
+from benchmarks.trials.forked_worker import fork_worker
 from tests.integration.processes import programs_in, wait_for, weights_of
-from tests.trials import figures
-from tests.trials.counting import broken, compared
-from tests.trials.forked_worker import fork_worker
 
 LEAST_RATIO = 0.95
 POLL_SECONDS = 0.005

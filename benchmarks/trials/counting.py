@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.trials.swarm import counters_in
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
-from tests.trials.swarm import counters_in
 
 PATIENCE_SECONDS = 60.0
 
@@ -54,7 +54,7 @@ class Swarms:
         first = self.next if first is None else first
         counters = self._programs.folder / f"counters-{len(self._all)}"
         where = [str(first), str(self.size), str(self._weights), str(counters), str(self._stop), str(self._shards)]
-        program = self._programs.start("tests.trials.swarm", server, *where, prefix=prefix)
+        program = self._programs.start("benchmarks.trials.swarm", server, *where, prefix=prefix)
         wait_for(lambda: counters.exists() and counters.stat().st_size == 16 * self.size, program=program)
         self.next = max(self.next, first + self.size)
         swarm = Swarm(first, counters, program)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.trials import figures
+from benchmarks.trials import figures
 
 RL_CLUSTER = [sys.executable, "-c", "from rl_worker.__main__ import cluster; cluster()"]
 # The thresholds of Gymnasium, where it has one. Of the others: MinAtar's game, and the share of what is possible.
@@ -25,7 +25,7 @@ GOALS = {
     "MountainCarContinuous-v0": 90.0,
     "InvertedPendulum-v5": 950.0,
     "MinAtar/Breakout-v1": 10.0,  # about what a DQN has after 5,000,000 steps (Young & Tian 2019)
-    "tests.trials.fruit:Fruit-v0": 8.0,  # 10.9 is possible
+    "benchmarks.trials.fruit:Fruit-v0": 8.0,  # 10.9 is possible
 }
 
 

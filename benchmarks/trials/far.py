@@ -13,12 +13,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.trials import figures
+from benchmarks.trials.far_link import FarLink
 from common.run_folder.jsonl import last_row
 from common.run_folder.paths import METRICS
 from common.run_folder.run_rows import MetricsRow
 from tests.integration.processes import Programs, programs_in, wait_for
-from tests.trials import figures
-from tests.trials.far_link import FarLink
 
 GAMES = {
     "cartpole": ["--preset", "cartpole-a3c", "--until-return", "475"],

@@ -14,6 +14,7 @@ import time
 import numpy as np
 import torch
 
+from benchmarks.trials.swarm import schema_of
 from common.program.reasons import die_with_parent
 from common.program.stop_signals import Interrupted, StopSignal, leave_at_once
 from common.settings.run_spec import Wire
@@ -22,7 +23,6 @@ from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.shell.remote_parameters import RemoteParameters
 from rl_worker.shell.zmq_client import ZmqClient
-from tests.trials.swarm import schema_of
 
 PLAY_SECONDS = 0.05  # between two pushes
 

@@ -57,4 +57,4 @@ class Fruit(gymnasium.Env[Screen, np.int64]):
         return screen
 
 
-gymnasium.register(ID, "tests.trials.fruit:Fruit", max_episode_steps=STEPS)
+gymnasium.register(ID, "benchmarks.trials.fruit:Fruit", max_episode_steps=STEPS)

@@ -18,12 +18,12 @@ import numpy as np
 import psutil
 import zmq
 
+from benchmarks.trials import figures
+from benchmarks.trials.honest import times_of
+from benchmarks.trials.junk import Junk
+from benchmarks.trials.mutations import Mutations
 from tests.integration.integer_worker import SCHEMA, told
 from tests.integration.processes import Programs, programs_in, status_of, wait_for, weights_of
-from tests.trials import figures
-from tests.trials.honest import times_of
-from tests.trials.junk import Junk
-from tests.trials.mutations import Mutations
 
 CONNECTIONS = 32  # at a time
 MESSAGES_EACH = 60  # of a connection; then it is closed, because a quarantined sender finds no more faults
@@ -44,7 +44,7 @@ class Honest:
         self._stop = programs.folder / "stop"
         self._times = [programs.folder / f"times-{number}" for number in range(2)]
         self._programs = [
-            programs.start("tests.trials.honest", endpoint, f"w{n}", str(seed + n), str(path), str(self._stop))
+            programs.start("benchmarks.trials.honest", endpoint, f"w{n}", str(seed + n), str(path), str(self._stop))
             for n, path in enumerate(self._times)
         ]
 
@@ -163,7 +163,7 @@ def trial(*, seed: int, messages: int, rate: int) -> dict[str, float]:
 def _fuzz_sink(programs: Programs, seed: int, messages: int, *, rate: int) -> None:
     """The load of the clients on the machine, without the load on the server."""
     endpoint = programs.folder / "sink"
-    sink = programs.start("tests.trials.sink", str(endpoint))
+    sink = programs.start("benchmarks.trials.sink", str(endpoint))
     wait_for(lambda: endpoint.exists() and endpoint.read_text(), program=sink)
     clients = FuzzClients(endpoint.read_text(), seed)
     clients.send(messages, rate=rate)

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.trials import figures
+from benchmarks.trials.counting import broken, compared
+from benchmarks.trials.forked_worker import fork_worker
 from tests.integration.processes import Program, Programs, free_ports, programs_in, status_of, wait_for, weights_of
-from tests.trials import figures
-from tests.trials.counting import broken, compared
-from tests.trials.forked_worker import fork_worker
 
 MOST_SECONDS = 2.0
 

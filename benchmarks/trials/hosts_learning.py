@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
+from benchmarks.trials import figures
+from benchmarks.trials.hosts import Host, Hosts, inside, ip
+from benchmarks.trials.learning import last_row_of
 from common.errors import ServerUnreachable
 from tests.integration.processes import Programs, programs_in, status_of, wait_for
-from tests.trials import figures
-from tests.trials.hosts import Host, Hosts, inside, ip
-from tests.trials.learning import last_row_of
 
 WORKERS = 6
 SLOW, LOSSY, CUT = (0, 1), 2, 3  # numbers of workers

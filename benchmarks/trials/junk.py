@@ -9,7 +9,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-from tests.trials.mutations import flipped
+from benchmarks.trials.mutations import flipped
 
 GREETING = b"\xff" + b"\x00" * 8 + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\x00") + b"\x00" * 32
 READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.trials import figures
 from common.run_folder.paths import METRICS
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
-from tests.trials import figures
 
 PRESET = ("--preset", "cartpole")  # ends when the mean of 100 games reaches 475
 GOAL = 475.0

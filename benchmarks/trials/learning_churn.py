@@ -15,10 +15,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.trials import figures
+from benchmarks.trials.learning import FLAGS, GOAL, LONGEST_MINUTES, PRESET, last_row_of, score_of
 from common.program.child_processes import how_it_ended
 from tests.integration.processes import Program, Programs, programs_in
-from tests.trials import figures
-from tests.trials.learning import FLAGS, GOAL, LONGEST_MINUTES, PRESET, last_row_of, score_of
 
 MOST_RATIO = 1.3
 POLL_SECONDS = 0.05

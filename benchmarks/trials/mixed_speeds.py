@@ -17,17 +17,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.trials import figures
 from common.errors import PsRlError
 from common.protocol.status import Status
 from common.run_folder.jsonl import last_row
 from common.run_folder.paths import METRICS
 from common.run_folder.run_rows import MetricsRow
 from tests.integration.processes import Programs, programs_in, status_of, wait_for
-from tests.trials import figures
 
 MIXED = (1.0, 0.8, 0.5, 0.2, 0.1, 0.05)
 SPEEDS = {"equal": (sum(MIXED) / len(MIXED),) * len(MIXED), "mixed": MIXED}
-MODULE = "tests.trials.paced_cartpole"
+MODULE = "benchmarks.trials.paced_cartpole"
 RUN = ["--preset", "cartpole-a3c", "--environment", f"{MODULE}:PacedCartPole-v0", "--until-return", "475"]
 MOST_STEPS = 1.3  # of those of equal workers
 LONGEST_SECONDS = 1800.0

@@ -25,4 +25,4 @@ class PacedCartPole(CartPoleEnv):
         return super().step(action)
 
 
-gymnasium.register(ID, "tests.trials.paced_cartpole:PacedCartPole", max_episode_steps=500)
+gymnasium.register(ID, "benchmarks.trials.paced_cartpole:PacedCartPole", max_episode_steps=500)

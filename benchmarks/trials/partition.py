@@ -15,12 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.trials import figures
+from benchmarks.trials.counting import Swarm, Swarms, broken, rest
+from benchmarks.trials.hosts import Host, Hosts, inside
 from common.protocol import messages
 from common.sockets.request import ask
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
-from tests.trials import figures
-from tests.trials.counting import Swarm, Swarms, broken, rest
-from tests.trials.hosts import Host, Hosts, inside
 
 LEASE_SECONDS = 2.0
 MOST_LEASE_SECONDS = 3.0  # from a worker's death to the expiry of its lease

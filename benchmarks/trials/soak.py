@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from benchmarks.trials import figures
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
-from tests.trials import figures
 
 HERDS = 4  # processes that the workers live in
 KILL_SECONDS = 10.0  # from one killed process to the next
@@ -58,7 +58,7 @@ class Herds:
 
     def _start(self, number: int) -> Program:
         sizes = [number * self._names, self._workers, self._names, self._random.randrange(2**31)]
-        return self._programs.start("tests.trials.herd", self._endpoint, *map(str, sizes))
+        return self._programs.start("benchmarks.trials.herd", self._endpoint, *map(str, sizes))
 
 
 def trial(*, seed: int, minutes: float, workers: int, names: int) -> dict[str, float]:

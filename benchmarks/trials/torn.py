@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.trials import figures
 from tests.integration.processes import Program, programs_in, status_of, wait_for
-from tests.trials import figures
 
 PUSHERS, PULLERS = 2, 3
 # pyzmq copies vectors shorter than 64 KiB into the message; such a snapshot could not be torn.
@@ -27,11 +27,11 @@ def trial(*, pulls: int, size: int, kills: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
         server, endpoint = programs.start_server("--checkpoint-seconds", "1")
         for number in range(PUSHERS):
-            programs.start("tests.trials.constant_worker", "push", endpoint, f"pusher-{number}", str(size))
+            programs.start("benchmarks.trials.constant_worker", "push", endpoint, f"pusher-{number}", str(size))
         wait_for(lambda: status_of(endpoint).version > 100, program=server)
         began = time.monotonic()
         of_each = ["pull", endpoint, str(size), str(-(-pulls // PULLERS))]
-        pullers = [programs.start("tests.trials.constant_worker", *of_each) for _ in range(PULLERS)]
+        pullers = [programs.start("benchmarks.trials.constant_worker", *of_each) for _ in range(PULLERS)]
         for _ in range(kills):
             goal = status_of(endpoint).version + 1000
             wait_for(lambda goal=goal: status_of(endpoint).version > goal, program=server)  # type: ignore[misc]

@@ -58,7 +58,7 @@ patches:
     patch: |
       - {{op: replace, path: /spec/template/spec/containers/0/resources/requests/cpu, value: 20m}}
 """
-# tests/trials/swarm.py; nice, since it pushes without end.
+# benchmarks/trials/swarm.py; nice, since it pushes without end.
 COUNTING = """
 apiVersion: v1
 kind: Pod
@@ -67,12 +67,12 @@ spec:
   containers:
     - name: counting
       image: {image}
-      command: [nice, python, -m, tests.trials.swarm, $(SERVERS), "{number}", "1", "8", /tmp/counters, /tmp/stop]
+      command: [nice, python, -m, benchmarks.trials.swarm, $(SERVERS), "{number}", "1", "8", /tmp/counters, /tmp/stop]
       env:
         - {{name: SERVERS, value: "ps-rl-server-0.ps-rl-server:5555,ps-rl-server-1.ps-rl-server:5555"}}
         - {{name: PYTHONPATH, value: /counting}}
       volumeMounts:
-        - {{name: counting, mountPath: /counting/tests/trials/swarm.py, subPath: swarm.py}}
+        - {{name: counting, mountPath: /counting/benchmarks/trials/swarm.py, subPath: swarm.py}}
         - {{name: counting, mountPath: /counting/tests/integration/integer_worker.py, subPath: integer_worker.py}}
   volumes: [{{name: counting, configMap: {{name: counting}}}}]
 ---

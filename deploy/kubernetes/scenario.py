@@ -28,8 +28,8 @@ from common.sockets.request import ask
 reply, vector = ask("127.0.0.1:5555", messages.Pull(request=1), timeout_seconds=30)
 print(*codecs.CODECS[reply.codec].decode(vector, 8).tolist())
 """
-TESTS = HERE.parents[1] / "tests"
-COUNTING_PROGRAM = (TESTS / "trials" / "swarm.py", TESTS / "integration" / "integer_worker.py")
+ROOT = HERE.parents[1]
+COUNTING_PROGRAM = (ROOT / "benchmarks" / "trials" / "swarm.py", ROOT / "tests" / "integration" / "integer_worker.py")
 
 
 def prepare(cluster: Cluster, folder: Path) -> None:

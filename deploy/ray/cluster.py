@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.trials.hosts import Host, Hosts
 from tests.integration.processes import wait_for
-from tests.trials.hosts import Host, Hosts
 
 PORT = 6379
 START_SECONDS = 300.0

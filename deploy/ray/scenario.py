@@ -9,10 +9,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.trials.hosts import inside
 from deploy.ray.cluster import ENVIRONMENT, Cluster, cluster_in
 from deploy.steps import DEADLINE_SECONDS, FIRST_PUSH_SECONDS, CountedRun, Run, kill_and_wait, pids_of, step
 from tests.integration.processes import Programs, programs_in, wait_for
-from tests.trials.hosts import inside
 
 # No target and a long budget: the scenario ends the run.
 FLAGS = ("--preset", "cartpole-a3c", "--checkpoint-seconds", "2", "--until-return", "None", "--max-steps", "1000000000")
@@ -80,7 +80,7 @@ def counted(cluster: Cluster, run: CountedRun, programs: Programs) -> None:
     with step("counted: a server on Ray, and two workers outside"):
         on_ray(cluster, run, "--workers", "0", "--no-keys", "--checkpoint-seconds", "2")
         for number in range(2):
-            programs.start("tests.trials.swarm", *run.counting_worker(number))
+            programs.start("benchmarks.trials.swarm", *run.counting_worker(number))
         run.wait_for_workers(2)
     with step("counted: server killed, and started again by its actor"):
         kill_and_wait("ps_server", str(run.folder))

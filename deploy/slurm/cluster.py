@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.trials.hosts import Host, Hosts, inside, ip
 from tests.integration.processes import wait_for
-from tests.trials.hosts import Host, Hosts, inside, ip
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "ip")
 NODES = ("n1", "n2", "n3")

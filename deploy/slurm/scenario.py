@@ -6,10 +6,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.trials.hosts import inside
 from deploy.slurm.cluster import Cluster, cluster_in
 from deploy.steps import DEADLINE_SECONDS, FIRST_PUSH_SECONDS, CountedRun, Run, kill_and_wait, step
 from tests.integration.processes import wait_for
-from tests.trials.hosts import inside
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "deploy/slurm/ps-rl.sbatch"

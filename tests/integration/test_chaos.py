@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.trials.chaos import trial
+from benchmarks.trials.chaos import trial
 
 
 @pytest.mark.timeout(400)  # it takes half a minute on two idle cores

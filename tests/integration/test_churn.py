@@ -8,7 +8,7 @@ from tests.integration.processes import Programs
 
 TRIAL = """
 import json
-from tests.trials.churn import trial
+from benchmarks.trials.churn import trial
 print(json.dumps(trial(seed=3, workers=4, seconds=5, every=2)), flush=True)
 """
 

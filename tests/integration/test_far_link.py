@@ -4,13 +4,13 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.trials.far_link import FarLink
 from common.run_folder.checkpoint_file import read_checkpoint
 from common.run_folder.checkpoint_folder import newest_first
 from common.run_folder.paths import CHECKPOINTS
 from common.sockets.curve import write_pair
 from rl_worker.shell.auto_link import UNROLLS
 from tests.integration.processes import Programs, wait_for
-from tests.trials.far_link import FarLink
 
 FLAGS = ("--preset", "cartpole-a3c", "--max-steps", "6400", "--until-return", "1000")
 FLOAT32_BYTES = 8 * 9_155  # of an update of this network, both ways

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.trials.counting import rest
 from common.protocol import messages
 from common.sockets.request import ask
 from tests.integration.processes import Program, Programs, status_of, wait_for
-from tests.trials.counting import rest
 
 FOREVER = ["--preset", "cartpole", "--seed", "0", "--max-steps", "100000000", "--until-return", "1000"]
 

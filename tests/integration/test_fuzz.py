@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.trials.fuzz import MOST_GROWTH_MIB, trial
+from benchmarks.trials.fuzz import MOST_GROWTH_MIB, trial
 
 
 @pytest.mark.timeout(300)  # four seconds of lies, and three programs that import torch

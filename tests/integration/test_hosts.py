@@ -1,4 +1,4 @@
-"""Programs on several hosts (tests/trials/hosts.py). Needs root and iproute2."""
+"""Programs on several hosts (benchmarks/trials/hosts.py). Needs root and iproute2."""
 
 import os
 import shutil
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.trials.hosts import Hosts
 from tests.integration.processes import Programs, wait_for
-from tests.trials.hosts import Hosts
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and the program `ip`"

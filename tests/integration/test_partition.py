@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.trials.partition import trial
+from benchmarks.trials.partition import trial
 
 
 @pytest.mark.skipif(

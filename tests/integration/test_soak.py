@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.trials.soak import slope, trial
+from benchmarks.trials.soak import slope, trial
 
 
 @pytest.mark.timeout(300)  # 12 seconds of churn, and programs that import torch

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.trials.torn import PULLERS, SIZE, trial
+from benchmarks.trials.torn import PULLERS, SIZE, trial
 
 
 @pytest.mark.timeout(300)  # six programs that import torch

@@ -1,0 +1,1 @@
+"""Trials of the guarantees with real processes, for minutes to hours: `make chaos` and others."""
