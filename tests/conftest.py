@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -58,3 +59,12 @@ def browser() -> Iterator["Browser"]:
         pytest.skip("there is no chromium here: apt-get install chromium")
     with chromium() as started:
         yield started
+
+
+@pytest.fixture(autouse=True)
+def _denormal_numbers_are_back() -> Iterator[None]:
+    """A program's function that a test calls has this thread flush denormal numbers; later tests need them."""
+    yield
+    if sys.float_info.min / 2 == 0:
+        sys.modules["torch"].set_flush_denormal(False)
+    assert sys.float_info.min / 2 > 0
