@@ -66,7 +66,7 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
     take_every_descriptor_allowed()
     stop = StopSignal(raises=True)
     # New files are removed while the storage is still locked.
-    with settings.watched(), contextlib.ExitStack() as locked, NewPaths() as new:
+    with contextlib.ExitStack() as locked, NewPaths() as new:
         access_control = _access_control(settings)
         storage = locked.enter_context(contextlib.closing(_storage(flags, new)))
         machine = machine_for(flags, storage, keys=_peer_keys(settings), now=time.monotonic())

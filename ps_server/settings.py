@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from tyro.conf import UseAppendAction
 
 from common.errors import SettingsError
-from common.program.notices import NoticeFlags
 from common.program.number_flags import (
     LEAST_MIB,
     LEAST_SECONDS,
@@ -26,7 +25,7 @@ from common.run_folder.paths import SHARD_NAME, shard_folder
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerSettings(NoticeFlags):
+class ServerSettings:
     """
     Hold the weights of a run, apply the gradients that workers push, and keep both in checkpoints.
 

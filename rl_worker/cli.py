@@ -3,20 +3,17 @@
 import logging
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import NoReturn
 
 from common.program.flags import parse_with_run
 from common.program.output import log_as, never_wait_for_output
 from common.program.run_program import quick_imports, run_program
 from rl_worker.local.run_check import own_settings
-from rl_worker.settings import WorkerSettings, spelled_out
+from rl_worker.settings import WorkerSettings
 
 PROGRAM = "rl-worker"
 
 log = logging.getLogger(PROGRAM)
-
-_parsed = partial(parse_with_run, WorkerSettings, prog=PROGRAM, own_settings=own_settings)
 
 
 def main() -> NoReturn:
@@ -27,17 +24,14 @@ def work(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
     never_wait_for_output()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    flags = _parsed(spelled_out(arguments))
+    flags = parse_with_run(WorkerSettings, arguments, prog=PROGRAM, own_settings=own_settings)
     settings = flags.program
     with quick_imports():  # torch, which --help and mistakes in flags need not wait for
-        from rl_worker.joining import measured, work_for_server
+        from rl_worker.joining import work_for_server
         from rl_worker.shell.connections import name_of_this_process
     name = settings.name or name_of_this_process()
     log_as(name)
     if flags.remark:
         log.info(flags.remark)
-    if settings.measures:
-        arguments = measured(flags, arguments)
-        flags = _parsed(arguments)
     work_for_server(flags, name, arguments)
     return 0

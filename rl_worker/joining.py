@@ -29,11 +29,8 @@ from rl_worker.environments.imports import check_modules, import_modules
 from rl_worker.environments.interface import Environments, StepCallback
 from rl_worker.environments.make import closing, make_environments
 from rl_worker.hooks.hooks import Hooks
-from rl_worker.local.cores import usable_cores
-from rl_worker.local.many_workers import without, work_on_many
-from rl_worker.local.measuring import MEASURED_FLAGS, measured_flags
+from rl_worker.local.many_workers import work_on_many
 from rl_worker.local.run_check import check_device, check_run
-from rl_worker.local.server_status import status_asker
 from rl_worker.machine.stall_watch import StallWatch
 from rl_worker.networks.flat_network import FlatNetwork
 from rl_worker.networks.normalization import measure_normalization
@@ -72,34 +69,12 @@ def work_for_server(flags: Parsed[WorkerSettings], name: str, arguments: Sequenc
     settings = flags.program
     stop = StopSignal(raises=True) if settings.workers is None else StopSignal(second=kill_all)
     flush_denormals()
-    torch.set_num_threads(settings.threads if isinstance(settings.threads, int) else 1)
-    with settings.watched():
-        _check(flags)
-        if settings.workers is None:
-            _work_for(flags, name, stop)
-        else:
-            work_on_many(settings, name, arguments, stop)
-
-
-def measured(flags: Parsed[WorkerSettings], arguments: Sequence[str]) -> list[str]:
-    """
-    The arguments, with numbers in place of `auto`.
-
-    They are measured in the server's run, or, when no server replies yet, in the one that the flags name.
-    """
-    settings = flags.program
-    check_device(settings.device)
-    reply = status_asker(settings)()
-    run = run_from_dict(reply.run, source=settings.server) if reply is not None and reply.run else flags.run
-    is_trusted = settings.curve_server_key is not None
-    import_modules(_named_modules(flags), run, source=settings.server, is_trusted=is_trusted)
-    workers = settings.workers if isinstance(settings.workers, int) else usable_cores() if settings.workers else 1
-    threads = max(1, usable_cores() // workers) if settings.threads == "auto" else 0
-    torch.set_num_threads(1)
-    device = torch.device(settings.device)
-    chosen = measured_flags(run, envs=settings.measure_envs, threads=threads, device=device, say=log.info)
-    kinds = {flag for flag in MEASURED_FLAGS if flag in chosen}
-    return [*without(arguments, kinds), *chosen]
+    torch.set_num_threads(settings.threads)
+    _check(flags)
+    if settings.workers is None:
+        _work_for(flags, name, stop)
+    else:
+        work_on_many(settings, name, arguments, stop)
 
 
 def _work_for(flags: Parsed[WorkerSettings], name: str, stop: StopSignal) -> None:

@@ -1,6 +1,5 @@
 """The flags of rl-worker, except the settings of the run."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,7 +7,6 @@ from typing import Annotated, Literal
 from tyro.conf import arg
 
 from common.errors import SettingsError
-from common.program.notices import NoticeFlags
 from common.program.number_flags import (
     LEAST_SECONDS,
     MOST_MIB,
@@ -25,7 +23,7 @@ from rl_worker.shell.server_address import is_path
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerSettings(CurveFlags, NoticeFlags):
+class WorkerSettings(CurveFlags):
     """
     Step environments, compute gradients, push them to a server. The server names the run.
 
@@ -33,7 +31,7 @@ class WorkerSettings(CurveFlags, NoticeFlags):
       --server HOST:PORT       where ps-server listens: the only required flag
       --name NAME              of this worker
       --workers auto           one worker process for each CPU
-      --envs N                 environments that this worker steps in lockstep; auto: chosen by trying, for some seconds
+      --envs N                 environments that this worker steps in lockstep
       --device cuda            run the network on a GPU
       --curve-server-key PATH  public key of a locked server; --curve-secret PATH is the worker's own
       --link auto              measure the link, and choose codecs and prefetch for it
@@ -52,11 +50,8 @@ class WorkerSettings(CurveFlags, NoticeFlags):
     container may use of them. Not given: this process is the worker"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the network runs; environments run on the CPU"""
-    threads: int | Literal["auto"] = 1
-    """threads of the network; 1 is best with one worker a core; auto: chosen by trying, for some seconds"""
-    measure_envs: bool = False
-    """what --envs auto stands for, since --envs is a setting of the run: choose by trying, for some seconds, how many
-    environments make this worker fast"""
+    threads: int = 1
+    """threads of the network; 1 is best with one worker a core"""
     gif_dir: Path | None = None
     """folder for the GIFs that the first worker of a run with gif_every_episodes makes; none are made when not given"""
     render: bool = False
@@ -79,11 +74,6 @@ class WorkerSettings(CurveFlags, NoticeFlags):
     """resend buffer: memory for gradients that are in no checkpoint yet, to send again to a restored server; 0: none"""
 
     @property
-    def measures(self) -> bool:
-        """Whether something is to be chosen by trying."""
-        return self.measure_envs or self.threads == "auto"
-
-    @property
     def addresses(self) -> list[str]:
         """The server's address, and its standby's; none where a file has it."""
         return [] if is_path(self.server) else self.server.split(",")
@@ -95,8 +85,7 @@ class WorkerSettings(CurveFlags, NoticeFlags):
             check_address("--server", address)
         if self.workers is not None and self.workers != "auto":
             check_number("--workers", self.workers, least=1, most=MOST_WORKERS)
-        if self.threads != "auto":
-            check_number("--threads", self.threads, least=1, most=MOST_THREADS)
+        check_number("--threads", self.threads, least=1, most=MOST_THREADS)
         check_number("--patience-minutes", self.patience_minutes, least=LEAST_SECONDS / 60, most=MOST_MINUTES)
         check_number("--resend-mib", self.resend_mib, least=0, most=MOST_MIB)
         check_number("--stall-seconds", self.stall_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
@@ -105,11 +94,3 @@ class WorkerSettings(CurveFlags, NoticeFlags):
                 f"--name {self.name!r}: must have 1 to {LONGEST_NAME} letters, digits and _.:@/+-, and begin with "
                 f"a letter, a digit or _; for example {as_name(self.name)}"
             )
-
-
-def spelled_out(arguments: Sequence[str]) -> list[str]:
-    """`--envs auto` as the flag that it stands for: --envs takes a number, as it does for the server."""
-    joined = "\0".join(arguments)
-    for typed in ("--envs\0auto", "--envs=auto"):
-        joined = joined.replace(typed, "--measure-envs")
-    return joined.split("\0") if joined else []

@@ -13,8 +13,7 @@ import torch
 from common.settings.run_files import load_preset
 from common.settings.run_spec import A3CSettings, RunSpec
 from rl_worker.agent import build_agent, collector_for
-from rl_worker.environments.make import make_environments
-from rl_worker.local.measuring import steps_per_second
+from rl_worker.environments.make import closing, make_environments
 from rl_worker.networks.flat_network import FlatNetwork
 
 OF_EACH_METHOD = (
@@ -23,6 +22,7 @@ OF_EACH_METHOD = (
 )  # fmt: skip
 TIMED = ("cartpole", "pong", "atari")
 COUNTS = (16, 64, 256)
+TRIAL_SECONDS = 0.7  # of one number of environments, after the first unroll
 
 
 def in_one_batch(run: RunSpec) -> RunSpec:
@@ -63,6 +63,24 @@ def gradient_difference(run: RunSpec, device: torch.device) -> tuple[float, floa
     return float((found - expected).abs().max() / expected.abs().max()), abs(found_norm - norm) / norm
 
 
+def steps_per_second(run: RunSpec, count: int, device: torch.device) -> float:
+    """Environment steps a second of what a worker does without a server: unrolls, losses, gradients."""
+    with closing(make_environments(run.environment, count=count, with_screen=False)) as environments:
+        agent = build_agent(run, environments, device=device, seed=0)
+        network = FlatNetwork(agent.network)
+        collector = collector_for(agent, environments, seed=0)
+        began, steps = time.monotonic(), -1
+        while steps <= 0 or time.monotonic() - began < TRIAL_SECONDS:
+            if steps == 0:
+                began = time.monotonic()  # the first unroll also loads and allocates
+            trajectory = collector.collect()
+            for batch in agent.batches(trajectory):
+                with network.learning():
+                    network.gradient_of(agent.loss(batch).total, clip=agent.gradient_clip)
+            steps = 0 if steps < 0 else steps + trajectory.steps
+        return steps / max(time.monotonic() - began, 1e-9)
+
+
 def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     print(f"device {device}: {torch.cuda.get_device_name() if device.type == 'cuda' else 'no GPU'}")
@@ -77,7 +95,7 @@ def main() -> None:
     for name in TIMED:
         run = load_preset(name)
         for count in COUNTS:
-            speeds = {place: steps_per_second(run, count, device=place, clock=time.monotonic) for place in places}
+            speeds = {place: steps_per_second(run, count, place) for place in places}
             each = ", ".join(f"{place.type} {speed:,.0f}" for place, speed in speeds.items())
             print(f"steps/s of {name} with {count} environments and one thread: {each}", flush=True)
 

@@ -1,10 +1,11 @@
 """
-Names that other libraries give our flags: Stable-Baselines3, CleanRL, RLlib, Sample Factory, and the A3C programs.
+Names that other libraries give our flags: Stable-Baselines3, CleanRL, RLlib, Sample Factory, and the A3C programs; and
+flags of earlier versions.
 
 None of them is a flag of ours, as a test checks. The error for one that is typed names ours.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 NAMES_ELSEWHERE = {
     "--agent": "--algorithm",
@@ -90,6 +91,15 @@ METHODS_ELSEWHERE = {
     "vtrace": "--algorithm a3c --off-policy vtrace",
 }
 
+# Flags of earlier versions, or values of them, and what to use instead.
+REMOVED = {
+    "--envs auto": "give a number; docs/how-to/use-a-gpu.md has a table of speeds",
+    "--measure-envs": "give a number to --envs: docs/how-to/use-a-gpu.md has a table of speeds",
+    "--notice-command": "a line of shell sends SIGTERM: docs/OPERATIONS.md, machines that go away",
+    "--notice-file": "a line of shell sends SIGTERM: docs/OPERATIONS.md, machines that go away",
+    "--threads auto": "give a number; 1 is best with one worker a core",
+}
+
 
 def method_here(name: str) -> str:
     """Words on the flags that come nearest to a method of other libraries; "" for one that is not known."""
@@ -97,9 +107,13 @@ def method_here(name: str) -> str:
     return f"; nearest to it is {here}" if here else ""
 
 
-def name_here(typed: Collection[str], flags: Collection[str]) -> str:
-    """A sentence on the first typed flag whose own name is among `flags`, those of a program; "" without one."""
-    for name in typed:
+def name_here(typed: Mapping[str, Sequence[str]], flags: Collection[str]) -> str:
+    """A sentence on the first typed flag, with its values, that a program with these `flags` does not have; or ""."""
+    for name, values in typed.items():
         if (ours := NAMES_ELSEWHERE.get(name)) in flags and name not in flags:
             return f"{name}: here it is called {ours}"
+        if name not in flags and name in REMOVED:
+            return f"{name}: is no flag any more; {REMOVED[name]}"
+        if (value := " ".join([name, *values[:1]])) in REMOVED:
+            return f"{value}: is no value any more; {REMOVED[value]}"
     return ""

@@ -21,7 +21,7 @@ from rl_worker.local.server_status import status_asker
 from rl_worker.local.supervision import SupervisedWorkers
 from rl_worker.settings import WorkerSettings
 
-PARENTS_FLAGS = {"--workers", "--name", "--notice-file", "--notice-command"}  # not for the children
+PARENTS_FLAGS = {"--workers", "--name"}  # not for the children
 POLL_SECONDS = 0.5  # between two looks at the children
 STATUS_SECONDS = 5.0  # between two requests of the status
 LEAVE_SECONDS = 10.0  # for the children to leave when asked to
@@ -36,7 +36,7 @@ def work_on_many(settings: WorkerSettings, name: str, arguments: Sequence[str], 
     Raises PsRlError when a worker dies again and again.
     """
     count = settings.workers if isinstance(settings.workers, int) else usable_cores()
-    if stop.is_set():  # a notice was there already
+    if stop.is_set():
         return
     log.info("starting %d workers: %s-0 to %s-%d", count, name, name, count - 1)
     flags = without(arguments, PARENTS_FLAGS)

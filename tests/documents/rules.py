@@ -41,6 +41,7 @@ WITHOUT_RUN: Mapping[str, type[Any]] = {
 }  # fmt: skip
 # Programs of the system, and the reason why nothing of this repository is checked.
 OF_THE_SYSTEM = {
+    "(while": "the shell's", "do": "the shell's", "exec": "the shell's", "sleep": "the shell's", "done)": "the shell's",
     "cd": "the shell's", "for": "the shell's", ".": "the shell's", "git": "the address depends on the copy",
     "mkdir": "the shell's", "tail": "reads a log", "ssh": "needs another machine", "curl": "needs a network",
     "scancel": "needs Slurm: deploy/slurm/scenario.py", "tensorboard": "a viewer; its reader is in tests",
@@ -61,6 +62,8 @@ def check(words: Sequence[str]) -> None:
     program, *arguments = words
     if program in ("python", "python3.11") and arguments[:1] == ["-m"]:
         program, *arguments = _module(arguments)
+    if program == "exec" and arguments[0] in OURS:
+        program, *arguments = arguments
     if program in OURS:
         check_flags(program, arguments)
         if not any(ELLIPSIS in word for word in arguments) and "--tyro-write-completion" not in arguments:

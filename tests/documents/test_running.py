@@ -40,6 +40,7 @@ ELSEWHERE = {
     "python -m rl_worker.on_ray": "deploy/ray/scenario.py",
     "mkdir": "tests/integration/test_first_minutes.py",
     "python3.11 -m venv": "tests/test_makefile.py",
+    "(while": "tests/integration/test_faults.py",
     "python -m examples.digits": "tests/integration/test_digits.py",
 }
 SKIPPED = {

@@ -1,7 +1,9 @@
 """Real processes, really killed: the run goes on."""
 
+import os
 import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from benchmarks.trials.counting import rest
 from common.protocol import messages
 from common.sockets.request import ask
+from tests.documents.commands import blocks_of
 from tests.integration.processes import Program, Programs, status_of, wait_for
 
 FOREVER = ["--preset", "cartpole", "--seed", "0", "--max-steps", "100000000", "--until-return", "1000"]
@@ -119,20 +122,21 @@ def test_a_signal_during_the_start_ends_a_program_with_success(programs: Program
         assert "Traceback" not in program.output
 
 
-def test_a_notice_is_as_good_as_a_signal(programs: Programs, tmp_path: Path) -> None:
+def test_a_line_of_shell_turns_a_notice_into_a_signal(programs: Programs, tmp_path: Path) -> None:
+    """The lines of docs/OPERATIONS.md, with a `curl` that looks for a file."""
+    _, endpoint = programs.start_server(*FOREVER)
     notice = tmp_path / "notice"
-    watching = ("--notice-file", str(notice))
-    server, endpoint = programs.start_server(*FOREVER, *watching)
-    worker = programs.start("rl-worker", "--server", endpoint, "--notice-command", f"test -e '{notice}'")
-    steps_beyond(endpoint, 0, server)
+    [block] = [block.text for block in blocks_of("docs/OPERATIONS.md") if "exec kill" in block.text]
+    worker_script = block.replace("HOST:5555", endpoint).replace("sleep 5", "sleep 0.1")
+    for name, script in (("curl", f"test -e '{notice}'"), ("worker", worker_script)):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}")
+        (tmp_path / name).chmod(0o755)
+    places = f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    worker = programs.start(str(tmp_path / "worker"), variables={"PATH": places})
+    steps_beyond(endpoint, 0, worker)
     notice.touch()
-    assert [worker.wait(), server.wait()] == [0, 0], worker.output + server.output
-    assert "succeeded: leaving in order" in worker.output
-    assert "is there: leaving in order" in server.output
-    assert list((tmp_path / "run" / "checkpoints").glob("checkpoint-*.safetensors"))
-    late = programs.start("rl-worker", "--server", endpoint, *watching)
-    assert late.wait() == 0
-    assert "joining" not in late.output, "it was there already"
+    assert worker.wait() == 0, worker.output
+    assert "asked to leave: everything is pushed" in worker.output
 
 
 def test_the_end_of_the_budget_ends_everyone_with_status_0(programs: Programs, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import SettingsError
 from common.program.flags import Parsed, StartingPoint, parse_program, parse_with_run
-from common.program.names_elsewhere import METHODS_ELSEWHERE, NAMES_ELSEWHERE
+from common.program.names_elsewhere import METHODS_ELSEWHERE, NAMES_ELSEWHERE, REMOVED
 from common.program.run_program import run_program
 from common.settings.another_game import for_another_game
 from common.settings.overrides import contradiction
@@ -190,6 +190,9 @@ def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(
         (["--total-timesteps=1000"], "--total-timesteps: here it is called --max-steps"),
         (["--num_envs", "4"], "--num-envs: here it is called --envs"),
         (["--gamma", "0.9"], "--gamma: here it is called --discount"),
+        (["--envs", "auto"], "--envs auto: is no value any more; give a number"),
+        (["--threads=auto"], "--threads auto: is no value any more; give a number"),
+        (["--notice-file", "x"], "--notice-file: is no flag any more; a line of shell sends SIGTERM"),
     ],
 )
 def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(
@@ -286,5 +289,5 @@ def test_no_flag_of_ours_has_a_name_from_elsewhere() -> None:
     flags = {flag_of(key) for run in runs for key in flat_settings(run.to_dict())}
     programs = (StartingPoint, ServerSettings, WorkerSettings, ClusterSettings, EvaluationSettings)
     flags |= {"--" + field.name.replace("_", "-") for program in programs for field in dataclasses.fields(program)}
-    assert not flags & NAMES_ELSEWHERE.keys()
+    assert not flags & (NAMES_ELSEWHERE.keys() | {name for name in REMOVED if name != "--workers"})
     assert flags >= set(NAMES_ELSEWHERE.values()), "a hint names a flag that is not there"

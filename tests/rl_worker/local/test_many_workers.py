@@ -11,7 +11,6 @@ from rl_worker.local.many_workers import PARENTS_FLAGS, without
         ("--server a:1 --workers auto", "--server a:1"),
         ("--workers=4 --server a:1 --name=left --seed 3", "--server a:1 --seed 3"),
         ("--name workers --server a:1", "--server a:1"),
-        ("--notice_file x --notice-command y --render", "--render"),
         ("--import a b --workers 2", "--import a b"),
     ],
 )
