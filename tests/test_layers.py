@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows import row
+
 ROOT = Path(__file__).parent.parent
 
 MAY_IMPORT = {
@@ -76,27 +78,30 @@ def attributes_of(path: Path) -> set[str]:
     return {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
-def test_packages_import_only_downwards(package: str) -> None:
-    forbidden = MAY_IMPORT.keys() - MAY_IMPORT[package]
-    for path in (ROOT / package).rglob("*.py"):
-        assert not imported_by(path) & forbidden, path
+def test_packages_import_only_downwards() -> None:
+    for package in MAY_IMPORT:
+        with row(package):
+            forbidden = MAY_IMPORT.keys() - MAY_IMPORT[package]
+            for path in (ROOT / package).rglob("*.py"):
+                assert not imported_by(path) & forbidden, path
 
 
-@pytest.mark.parametrize("folder", PURE_FOLDERS)
-def test_files_of_pure_folders_touch_nothing_outside(folder: str) -> None:
-    files = sorted((ROOT / folder).glob("*.py"))
-    assert files, f"{folder} has no files any more"
-    for path in files:
-        assert not imported_by(path) & IMPURE, path
+def test_files_of_pure_folders_touch_nothing_outside() -> None:
+    for folder in PURE_FOLDERS:
+        with row(folder):
+            files = sorted((ROOT / folder).glob("*.py"))
+            assert files, f"{folder} has no files any more"
+            for path in files:
+                assert not imported_by(path) & IMPURE, path
 
 
-@pytest.mark.parametrize("folder", PURE_FOLDERS)
-def test_pure_folders_import_pure_folders(folder: str) -> None:
-    for path in (ROOT / folder).glob("*.py"):
-        ours = {name for name in modules_imported_by(path) if name.split(".")[0] in MAY_IMPORT}
-        folders = {name.replace(".", "/").rpartition("/")[0] for name in ours if "." in name}
-        assert folders <= {*PURE_FOLDERS, "common/settings", *ALSO_IMPORTED.get(folder, ())}, path
+def test_pure_folders_import_pure_folders() -> None:
+    for folder in PURE_FOLDERS:
+        with row(folder):
+            for path in (ROOT / folder).glob("*.py"):
+                ours = {name for name in modules_imported_by(path) if name.split(".")[0] in MAY_IMPORT}
+                folders = {name.replace(".", "/").rpartition("/")[0] for name in ours if "." in name}
+                assert folders <= {*PURE_FOLDERS, "common/settings", *ALSO_IMPORTED.get(folder, ())}, path
 
 
 ALSO_IMPORTED = {"rl_worker/algorithms": ("rl_worker", "rl_worker/environments", "rl_worker/networks")}

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows import row
+
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 
@@ -17,22 +19,19 @@ def installs(*arguments: str) -> list[str]:
     return [line for line in said.splitlines() if "pip install" in line]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
+def test_running_needs_less_than_testing_and_all_of_it_is_shown() -> None:
+    for arguments, what in [
         (["train"], '"."'),
         (["train", "PRESET=cartpole"], '"."'),
         (["train", "PRESET=doom-basic-fast"], '".[doom]"'),
         (["train", "PRESET=inverted-pendulum"], '".[mujoco]"'),
         (["test"], '".[dev]"'),
         (["bench"], '".[dev]"'),
-    ],
-    ids=str,
-)
-def test_running_needs_less_than_testing_and_all_of_it_is_shown(arguments: list[str], what: str) -> None:
-    (install,) = installs(*arguments)
-    assert install.endswith(f"install -c constraints.txt -e {what}")
-    assert "--quiet" not in install
+    ]:
+        with row(arguments, what):
+            (install,) = installs(*arguments)
+            assert install.endswith(f"install -c constraints.txt -e {what}")
+            assert "--quiet" not in install
 
 
 def test_who_has_the_developers_tools_installs_nothing_more_to_run() -> None:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
+from tests.rows import row
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = "common|ps_server|rl_worker|ps_web|ps_track|tests|benchmarks|docs|docker|deploy|examples"
@@ -20,19 +20,21 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_path_in_a_page_exists(page: str) -> None:
-    paths = re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", (ROOT / page).read_text())
-    assert [path for path in paths if path not in MADE_LATER and not (ROOT / path).exists()] == []
+def test_every_path_in_a_page_exists() -> None:
+    for page in PAGES:
+        with row(page):
+            paths = re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", (ROOT / page).read_text())
+            assert [path for path in paths if path not in MADE_LATER and not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_link_in_a_page_leads_somewhere(page: str) -> None:
-    here = ROOT / page
-    for target in re.findall(r"\]\(([^)\s]+)\)", here.read_text()):
-        if "://" in target:
-            continue
-        path, _, anchor = target.partition("#")
-        there = here.parent / path if path else here
-        assert there.exists(), target
-        assert not anchor or anchor in anchors_of(there), target
+def test_every_link_in_a_page_leads_somewhere() -> None:
+    for page in PAGES:
+        with row(page):
+            here = ROOT / page
+            for target in re.findall(r"\]\(([^)\s]+)\)", here.read_text()):
+                if "://" in target:
+                    continue
+                path, _, anchor = target.partition("#")
+                there = here.parent / path if path else here
+                assert there.exists(), target
+                assert not anchor or anchor in anchors_of(there), target

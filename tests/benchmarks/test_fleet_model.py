@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks.fleets.fleet_model import Fleet, Visit, predicted
+from tests.rows import row
 
 
 def fleet(workers: int, compute: float, *visits: Visit, **more: object) -> Fleet:
@@ -29,14 +30,15 @@ def test_many_workers_queue_as_in_m_d_1(load: float) -> None:
     assert found.mean_round_trip == pytest.approx(1e-3 + waiting, rel=0.08)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4, 8, 32, 256])
-def test_throughput_obeys_the_saturation_law(workers: int) -> None:
+def test_throughput_obeys_the_saturation_law() -> None:
     """X(N) ≤ min(N / (Z + S), 1 / S), and nearly that when computing times are even (Denning and Buzen 1978)."""
-    found = predicted(fleet(workers, 7e-3))
-    bound = min(workers / 8e-3, 1e3)
-    assert 0.85 * bound <= found.pushes_per_second <= 1.02 * bound
-    if workers == 256:
-        assert (found.busiest, found.busiest_share) == ("server", pytest.approx(1.0, abs=0.01))
+    for workers in [1, 2, 4, 8, 32, 256]:
+        with row(workers):
+            found = predicted(fleet(workers, 7e-3))
+            bound = min(workers / 8e-3, 1e3)
+            assert 0.85 * bound <= found.pushes_per_second <= 1.02 * bound
+            if workers == 256:
+                assert (found.busiest, found.busiest_share) == ("server", pytest.approx(1.0, abs=0.01))
 
 
 def test_a_push_is_as_late_as_there_are_other_workers_when_the_server_is_busy() -> None:

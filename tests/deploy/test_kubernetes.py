@@ -21,6 +21,7 @@ from deploy.kubernetes.autoscale.workers_wanted import GROUP, METRIC, MetricsSer
 from deploy.kubernetes.jobs import jobs_of
 from deploy.kubernetes.kustomize import kustomize
 from tests.integration.processes import programs_in
+from tests.rows import row
 
 HERE = Path(__file__).parents[2] / "deploy" / "kubernetes"
 JOBSET = HERE / "jobset" / "jobset.yaml"
@@ -43,10 +44,11 @@ def pods_in(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
 FILES = [path for path in sorted(HERE.rglob("*.yaml")) if path.name != "kustomization.yaml" and path != JOBSET]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_a_manifest_is_valid_as_it_stands(path: Path) -> None:
-    for document in documents(path.read_text()):
-        validate(document)
+def test_a_manifest_is_valid_as_it_stands() -> None:
+    for path in FILES:
+        with row(path):
+            for document in documents(path.read_text()):
+                validate(document)
 
 
 def rendered(folder: Path) -> list[dict[str, Any]]:
@@ -57,17 +59,19 @@ def rendered(folder: Path) -> list[dict[str, Any]]:
     return documents(said)
 
 
-@pytest.mark.parametrize("parts", [(), ("standby",), ("keys",), ("autoscale", "spot"), ("shards", "keys")], ids=str)
-def test_the_base_with_some_of_the_parts_is_valid(tmp_path: Path, parts: tuple[str, ...]) -> None:
-    resources, components = (
-        [os.path.relpath(HERE / name, tmp_path.resolve()) for name in names] for names in (["base"], parts)
-    )
-    own = {"kind": "Kustomization", "resources": resources, "components": components}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
-    manifests = rendered(tmp_path)
-    for document in manifests:
-        validate(document)
-    check_confined(pods_in(manifests))
+def test_the_base_with_some_of_the_parts_is_valid(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for parts in [(), ("standby",), ("keys",), ("autoscale", "spot"), ("shards", "keys")]:
+        with row(parts):
+            tmp_path = tmp_path_factory.mktemp("row")
+            resources, components = (
+                [os.path.relpath(HERE / name, tmp_path.resolve()) for name in names] for names in (["base"], parts)
+            )
+            own = {"kind": "Kustomization", "resources": resources, "components": components}
+            (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
+            manifests = rendered(tmp_path)
+            for document in manifests:
+                validate(document)
+            check_confined(pods_in(manifests))
 
 
 def check_confined(pods: list[dict[str, Any]]) -> None:
@@ -124,9 +128,8 @@ def status(**fields: Any) -> Status:
     return Status(**known | {"checkpoint_failures": 0, "workers_alive": 4, "steps_per_second": 1000.0} | fields)
 
 
-@pytest.mark.parametrize(
-    ("fields", "wanted"),
-    [
+def test_as_many_workers_are_wanted_as_the_speed_takes() -> None:
+    for fields, wanted in [
         ({}, 8),
         ({"steps_per_second": 990.0}, 9),
         ({"workers_alive": 16, "steps_per_second": 4000.0}, 8),
@@ -135,10 +138,9 @@ def status(**fields: Any) -> Status:
         ({"paused": True}, 0),
         ({"ending": "the budget is spent"}, 0),
         ({"phase": "draining"}, 0),
-    ],
-)
-def test_as_many_workers_are_wanted_as_the_speed_takes(fields: dict[str, Any], wanted: int) -> None:
-    assert workers_wanted(status(**fields), 2000.0) == wanted
+    ]:
+        with row(fields, wanted):
+            assert workers_wanted(status(**fields), 2000.0) == wanted
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from common.settings.run_spec import RunSpec
 from tests.documents.commands import KINDS, Block, all_blocks, blocks_of, commands_in, lines_of, mentions_in, pages
 from tests.documents.promises import promise_of
 from tests.documents.rules import OURS, check, check_mention, is_known
+from tests.rows import row
 
 RUN_FOLDERS = ("RUN_DIR", "runs/PRESET-DATE-seedN", "runs/first", "runs/NAME")
 
@@ -27,9 +28,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", pages())
-def test_every_block_of_a_page_has_a_kind_that_is_checked(page: str) -> None:
-    assert [f"{block}: ```{block.kind}" for block in blocks_of(page) if block.kind not in KINDS] == []
+def test_every_block_of_a_page_has_a_kind_that_is_checked() -> None:
+    for page in pages():
+        with row(page):
+            assert [f"{block}: ```{block.kind}" for block in blocks_of(page) if block.kind not in KINDS] == []
 
 
 @pytest.mark.parametrize("block", all_blocks("sh"), ids=str)
@@ -61,11 +63,12 @@ def test_every_snippet_of_a_page_can_be_read(block: Block | None) -> None:
         run_from_dict(tomllib.loads(block.text), source=str(block))
 
 
-@pytest.mark.parametrize("page", [page for page in pages() if page != "CHANGELOG.md"])
-def test_every_command_in_the_text_of_a_page_has_its_flags(page: str) -> None:
-    for mention in mentions_in(page):
-        for command in commands_in(mention.replace("'", '"')) if is_known(mention.partition(" ")[0]) else ():
-            try:
-                check_mention(command)
-            except (Exception, SystemExit) as error:
-                raise AssertionError(f"{page}: `{mention}`: {error}") from error
+def test_every_command_in_the_text_of_a_page_has_its_flags() -> None:
+    for page in [page for page in pages() if page != "CHANGELOG.md"]:
+        with row(page):
+            for mention in mentions_in(page):
+                for command in commands_in(mention.replace("'", '"')) if is_known(mention.partition(" ")[0]) else ():
+                    try:
+                        check_mention(command)
+                    except (Exception, SystemExit) as error:
+                        raise AssertionError(f"{page}: `{mention}`: {error}") from error

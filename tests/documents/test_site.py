@@ -18,6 +18,7 @@ import pytest
 
 from docs.extension.pictures import FOLDER, PICTURES
 from tests.documents.commands import ROOT, pages
+from tests.rows import row
 
 PLACEHOLDER = re.compile(r"HOST|EXAMPLE|TODO|…", re.IGNORECASE)
 LOADED = {"img": "src", "script": "src", "source": "src", "iframe": "src", "video": "src"}
@@ -85,10 +86,11 @@ def test_the_site_has_no_warning_and_no_dead_link_and_loads_nothing_from_elsewhe
     assert [fault for path in built for fault in faults_of(page_at(path))] == []
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_is_what_its_drawing_makes(name: str) -> None:
-    drawn = (FOLDER / f"{name}.svg").read_text()
-    assert drawn == PICTURES[name](), "python -m docs.extension.pictures draws it again"
+def test_a_picture_is_what_its_drawing_makes() -> None:
+    for name in PICTURES:
+        with row(name):
+            drawn = (FOLDER / f"{name}.svg").read_text()
+            assert drawn == PICTURES[name](), "python -m docs.extension.pictures draws it again"
 
 
 def test_a_dead_link_is_found(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from common.run_folder.paths import CHECKPOINTS, SETTINGS
@@ -14,25 +13,24 @@ from rl_worker.environments.make import make_environments
 from rl_worker.play.games import play
 from tests.integration.processes import DEADLINE_SECONDS, Program
 from tests.rl_worker.algorithms.test_learning import learned
+from tests.rows import row
 
 PAGES = Path(__file__).parent.parent.parent / "docs" / "how-to"
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 A3C = {"name": "a3c", "unroll_length": 16, "loss": "mean", "gae_lambda": 0.95}
 
 
-@pytest.mark.parametrize(
-    ("page", "example"),
-    [
+def test_a_page_shows_the_example_as_it_is() -> None:
+    for page, example in [
         ("own-environment", "environment"),
         ("own-network", "network"),
         ("own-algorithm", "algorithm"),
         ("own-wrapper-and-hooks", "wrapper"),
         ("own-wrapper-and-hooks", "hooks"),
-    ],
-)
-def test_a_page_shows_the_example_as_it_is(page: str, example: str) -> None:
-    code = (EXAMPLES / f"{example}.py").read_text()
-    assert f"```python\n{code}```\n" in (PAGES / f"{page}.md").read_text(), "copy the file into the page"
+    ]:
+        with row(page, example):
+            code = (EXAMPLES / f"{example}.py").read_text()
+            assert f"```python\n{code}```\n" in (PAGES / f"{page}.md").read_text(), "copy the file into the page"
 
 
 def corridor(**sections: Any) -> tuple[Any, float]:

@@ -20,6 +20,7 @@ from ps_server import control
 from rl_worker.play.settings import EvaluationSettings
 from tests.ps_server.records.test_metrics import a_status
 from tests.ps_server.records.test_plots import a_run
+from tests.rows import row
 
 SERVER = "10.0.0.1:5555"
 WORKER = WorkerStatus(
@@ -301,17 +302,14 @@ def test_top_shows_statuses_and_events_until_the_run_ends(hears: Callable[..., N
 # -- mistakes ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [[], ["dance"], ["status"], ["status", "--server"], ["stop", "--server", SERVER, "--now"]],
-    ids=" ".join,
-)
-def test_a_command_line_that_says_nothing_is_answered_with_usage(argv: list[str], capsys: Printed) -> None:
-    with pytest.raises(SystemExit) as ended:
-        control.control(argv)
-    assert ended.value.code == 2
-    said = capsys.readouterr()
-    assert "ps-ctl" in said.out + said.err
+def test_a_command_line_that_says_nothing_is_answered_with_usage(capsys: Printed) -> None:
+    for argv in [[], ["dance"], ["status"], ["status", "--server"], ["stop", "--server", SERVER, "--now"]]:
+        with row(argv):
+            with pytest.raises(SystemExit) as ended:
+                control.control(argv)
+            assert ended.value.code == 2
+            said = capsys.readouterr()
+            assert "ps-ctl" in said.out + said.err
 
 
 @pytest.mark.parametrize("address", ["", "tower", "tower:", ":5555", "tower:0", "tower:65536", "tcp://tower:5555"])

@@ -1,13 +1,13 @@
 """Flags of ps-server that make no sense: each error names its flag."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from common.errors import SettingsError
 from common.program.flags import parse_program
 from ps_server.settings import ServerSettings
+from tests.rows import row
 
 
 def test_the_defaults_make_sense() -> None:
@@ -15,9 +15,8 @@ def test_the_defaults_make_sense() -> None:
     assert (settings.port, settings.host, settings.threads) == (5555, "0.0.0.0", 1)
 
 
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
+def test_what_makes_no_sense_is_told_with_the_flag() -> None:
+    for fields, sentence in [
         ({"port": -1}, "--port -1"),
         ({"port": 65536}, "--port 65536"),
         ({"checkpoint_seconds": 0.0}, "--checkpoint-seconds 0.0: must be 0.001 to 1000000000"),
@@ -32,13 +31,11 @@ def test_the_defaults_make_sense() -> None:
         ({"advertise": "here:5555"}, "--advertise here:5555: must be a name or an address, without a port"),
         ({"advertise": ""}, "--advertise : must be a name or an address, without a port"),
         ({"standby_of": "here:5555", "resume": "/"}, "--standby-of and --resume"),
-    ],
-    ids=str,
-)
-def test_what_makes_no_sense_is_told_with_the_flag(fields: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(SettingsError) as error:
-        ServerSettings(**fields)
-    assert sentence in str(error.value)
+    ]:
+        with row(fields, sentence):
+            with pytest.raises(SettingsError) as error:
+                ServerSettings(**fields)
+            assert sentence in str(error.value)
 
 
 @pytest.mark.parametrize("port", [0, 1, 65535])

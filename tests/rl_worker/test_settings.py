@@ -7,6 +7,7 @@ import pytest
 from common.errors import SettingsError
 from common.program.flags import parse_program
 from rl_worker.settings import WorkerSettings
+from tests.rows import row
 
 
 def test_only_the_server_must_be_named() -> None:
@@ -48,9 +49,8 @@ def test_every_flag_can_be_given() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
+def test_invalid_values_are_refused_with_the_flag() -> None:
+    for flags, sentence in [
         ({"server": "localhost"}, "--server localhost: must be HOST:PORT"),
         ({"server": "./"}, "--server ./: is a folder; name the file endpoint in a run folder"),
         ({"server": "tcp://localhost:5555"}, "--server tcp://localhost:5555: must be HOST:PORT"),
@@ -64,11 +64,9 @@ def test_every_flag_can_be_given() -> None:
         ({"name": "x" * 101}, "--name 'x+': must have 1 to 100 letters"),
         ({"name": "my worker"}, "--name 'my worker': must have .* for example my-worker"),
         ({"name": "a\u202eb"}, r"--name 'a\\u202eb': must have .* for example a-b"),
-    ],
-)
-def test_invalid_values_are_refused_with_the_flag(flags: dict[str, object], sentence: str) -> None:
-    with pytest.raises(SettingsError, match=f"^{sentence}"):
-        WorkerSettings(**{"server": "localhost:5555"} | flags)  # type: ignore[arg-type]
+    ]:
+        with row(flags, sentence), pytest.raises(SettingsError, match=f"^{sentence}"):
+            WorkerSettings(**{"server": "localhost:5555"} | flags)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("flags", [[], ["--server"], ["--server", "a:1", "--threads", "many"], ["--nope", "1"]])

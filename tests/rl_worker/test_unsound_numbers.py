@@ -1,6 +1,7 @@
 """An unroll with a number that nothing can be learned from is dropped, whole, and hurts nothing after it."""
 
 import math
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from rl_worker.networks.running_statistics import ReturnNormalization, observe
 from rl_worker.rollouts import MOST_DROPPED, RolloutCollector
 from rl_worker.unsound_numbers import MOST_OBSERVATION, Unsound, sound_observations, unsound_observation, unsound_step
 from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
+from tests.rows import row
 
 NAN, INF = math.nan, math.inf
 
@@ -89,20 +91,20 @@ def test_an_unroll_with_such_a_reward_is_dropped_and_the_sentence_says_where_it_
 HUGE = float(np.finfo(np.float32).max)
 
 
-@pytest.mark.parametrize("number", [NAN, INF, HUGE, -2 * MOST_OBSERVATION])
-@pytest.mark.parametrize("step", [0, 2])
-def test_an_observation_that_is_not_sound_reaches_no_actor(number: float, step: int) -> None:
-    endless = [rewards(*[0.0] * 100)]
-    watched = Watched(Blinking(endless, endless, number=number, step=step))
-    unroll = watched.collector.collect()
-    assert unroll.observations[:, 1, 2].tolist() == [3, 4, 5, 6]
-    assert (torch.cat(watched.actor.looks).abs() <= MOST_OBSERVATION).all()
-    when = "in step 2 of its game" if step else "when it was reset"
-    remedy = " (beyond ±1e+10: clip or scale it)" if math.isfinite(number) else ""
-    (warning,) = watched.warnings
-    assert warning.startswith(
-        f"my_pkg:Blinking: environment 1 returned an observation that holds {number:g}{remedy} {when}: "
-    )
+def test_an_observation_that_is_not_sound_reaches_no_actor() -> None:
+    for number, step in product([NAN, INF, HUGE, -2 * MOST_OBSERVATION], [0, 2]):
+        with row(number, step):
+            endless = [rewards(*[0.0] * 100)]
+            watched = Watched(Blinking(endless, endless, number=number, step=step))
+            unroll = watched.collector.collect()
+            assert unroll.observations[:, 1, 2].tolist() == [3, 4, 5, 6]
+            assert (torch.cat(watched.actor.looks).abs() <= MOST_OBSERVATION).all()
+            when = "in step 2 of its game" if step else "when it was reset"
+            remedy = " (beyond ±1e+10: clip or scale it)" if math.isfinite(number) else ""
+            (warning,) = watched.warnings
+            assert warning.startswith(
+                f"my_pkg:Blinking: environment 1 returned an observation that holds {number:g}{remedy} {when}: "
+            )
 
 
 def test_the_last_observation_of_a_game_that_was_cut_off_counts_too() -> None:

@@ -20,6 +20,7 @@ from ps_server.settings import ServerSettings
 from rl_worker.local.cluster import ClusterSettings
 from rl_worker.play.settings import EvaluationSettings
 from rl_worker.settings import WorkerSettings
+from tests.rows import row
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,9 +48,8 @@ def config(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "overrides"),
-    [
+def test_a_typed_flag_is_an_override_and_becomes_part_of_the_run() -> None:
+    for arguments, overrides in [
         ([], {}),
         (["--degrees", "100", "--name", "seed"], {}),
         (["--name=--seed"], {}),
@@ -69,15 +69,12 @@ def config(tmp_path: Path) -> str:
         (["--until-return", "None"], {"budget.until_return": None}),
         (["--optimizer", "rmsprop", "--decay", "0.5"], {"optimizer.name": "rmsprop", "optimizer.decay": 0.5}),
         (["--algorithm", "a3c", "--discount", "0.5"], {"algorithm.name": "a3c", "algorithm.discount": 0.5}),
-    ],
-)
-def test_a_typed_flag_is_an_override_and_becomes_part_of_the_run(
-    arguments: list[str], overrides: dict[str, Any]
-) -> None:
-    flags = parsed(*arguments)
-    assert flags.overrides == overrides
-    assert flags.run == with_settings(load_preset("pong"), overrides, source="a test")
-    assert not flags.names_a_run
+    ]:
+        with row(arguments, overrides):
+            flags = parsed(*arguments)
+            assert flags.overrides == overrides
+            assert flags.run == with_settings(load_preset("pong"), overrides, source="a test")
+            assert not flags.names_a_run
 
 
 def test_the_programs_own_flags_are_beside_those_of_the_run() -> None:
@@ -136,9 +133,8 @@ def test_overrides_never_contradict_the_run_of_their_own_command_line(start: lis
     assert flags.run == with_settings(flags.run, flags.overrides, source="a test")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, words in [
         (["--unroll-length", "many"], "--unroll-length"),
         (["--colour", "red"], "--colour"),
         (["--unroll", "7"], "--unroll-length"),  # no abbreviations; it says which was meant
@@ -149,23 +145,19 @@ def test_overrides_never_contradict_the_run_of_their_own_command_line(start: lis
         (["--seed", "--envs", "3"], "--seed"),
         (["--learning-rate", "--"], "--learning-rate"),
         (["banana"], "banana"),
-    ],
-)
-def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        parsed(*arguments)
-    assert exit_.value.code == 2
-    printed = capsys.readouterr()
-    assert words in printed.err
-    assert "Traceback" not in printed.err
-    assert printed.out == ""
+    ]:
+        with row(arguments, words):
+            with pytest.raises(SystemExit) as exit_:
+                parsed(*arguments)
+            assert exit_.value.code == 2
+            printed = capsys.readouterr()
+            assert words in printed.err
+            assert "Traceback" not in printed.err
+            assert printed.out == ""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, words in [
         (["--unroll-length", "0"], "--unroll-length"),
         (["--learning-rate", "-1"], "--learning-rate"),
         (["--learning-rate", "nan"], "--learning-rate"),
@@ -193,31 +185,30 @@ def test_a_bad_flag_ends_the_program_with_status_2_and_its_name(
         (["--envs", "auto"], "--envs auto: is no value any more; give a number"),
         (["--threads=auto"], "--threads auto: is no value any more; give a number"),
         (["--notice-file", "x"], "--notice-file: is no flag any more; a line of shell sends SIGTERM"),
-    ],
-)
-def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        run_program(lambda: parsed(*arguments), "oven")
-    assert exit_.value.code == 1
-    printed = capsys.readouterr()
-    assert printed.err.startswith("oven: ")
-    assert words in printed.err
-    assert printed.err.count("\n") == 1
-    assert printed.out == ""
+    ]:
+        with row(arguments, words):
+            with pytest.raises(SystemExit) as exit_:
+                run_program(lambda typed=arguments: parsed(*typed), "oven")
+            assert exit_.value.code == 1
+            printed = capsys.readouterr()
+            assert printed.err.startswith("oven: ")
+            assert words in printed.err
+            assert printed.err.count("\n") == 1
+            assert printed.out == ""
 
 
-@pytest.mark.parametrize("typed", ["100000", "100_000", "1e5", "1E+5", "100000.0"])
-def test_a_whole_number_may_have_an_exponent_in_every_program(typed: str) -> None:
-    assert parsed("--max-steps", typed).run.budget.max_steps == 100_000
-    assert parse_program(EvaluationSettings, ["--checkpoint", "run", "--seed", typed], prog="e").seed == 100_000
+def test_a_whole_number_may_have_an_exponent_in_every_program() -> None:
+    for typed in ["100000", "100_000", "1e5", "1E+5", "100000.0"]:
+        with row(typed):
+            assert parsed("--max-steps", typed).run.budget.max_steps == 100_000
+            assert parse_program(EvaluationSettings, ["--checkpoint", "run", "--seed", typed], prog="e").seed == 100_000
 
 
-@pytest.mark.parametrize("name", METHODS_ELSEWHERE)
-def test_the_flags_for_a_method_of_others_are_flags_of_ours(name: str) -> None:
-    flags = METHODS_ELSEWHERE[name].partition(",")[0].split()
-    assert parsed(*flags).run.algorithm_name in ALGORITHM_SETTINGS
+def test_the_flags_for_a_method_of_others_are_flags_of_ours() -> None:
+    for name in METHODS_ELSEWHERE:
+        with row(name):
+            flags = METHODS_ELSEWHERE[name].partition(",")[0].split()
+            assert parsed(*flags).run.algorithm_name in ALGORITHM_SETTINGS
 
 
 def test_a_program_without_a_run_has_only_its_own_flags(capsys: pytest.CaptureFixture[str]) -> None:

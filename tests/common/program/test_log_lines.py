@@ -3,16 +3,18 @@
 import logging
 import re
 
-import pytest
-
 from common.program.output import line_format
+from tests.rows import row
 
 
-@pytest.mark.parametrize("who", ["ps-server", "worker-3", "host-1234", "100%s", "%(name)s"])
-def test_a_line_has_date_level_and_writer(who: str) -> None:
-    record = logging.LogRecord("x", logging.WARNING, __file__, 1, "%d pushes are gone: 5%%", (3,), None)
-    line = line_format(who).format(record)
-    assert re.fullmatch(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d WARNING {re.escape(who)}: 3 pushes are gone: 5%", line)
+def test_a_line_has_date_level_and_writer() -> None:
+    for who in ["ps-server", "worker-3", "host-1234", "100%s", "%(name)s"]:
+        with row(who):
+            record = logging.LogRecord("x", logging.WARNING, __file__, 1, "%d pushes are gone: 5%%", (3,), None)
+            line = line_format(who).format(record)
+            assert re.fullmatch(
+                rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d WARNING {re.escape(who)}: 3 pushes are gone: 5%", line
+            )
 
 
 def test_a_traceback_follows_its_line() -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import typing
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from ps_server.settings import ServerSettings
 from rl_worker.local.cluster import ClusterSettings
 from rl_worker.play.settings import EvaluationSettings
 from rl_worker.settings import WorkerSettings
+from tests.rows import row
 
 PROGRAMS: dict[type[Any], dict[str, Any]] = {
     ServerSettings: {},
@@ -43,12 +45,12 @@ def test_the_numbers_are_found() -> None:
     assert len(PROGRAM_NUMBERS) > 10
 
 
-@pytest.mark.parametrize(("settings", "name"), PROGRAM_NUMBERS)
-@pytest.mark.parametrize("value", ABSURD, ids=str)
-def test_a_program_refuses_an_absurd_number_naming_its_flag(settings: type[Any], name: str, value: float) -> None:
-    flag = "--" + name.replace("_", "-")
-    with pytest.raises(SettingsError, match=f"^{flag} .*: must be .* to "):
-        settings(**PROGRAMS[settings], **{name: value})
+def test_a_program_refuses_an_absurd_number_naming_its_flag() -> None:
+    for (settings, name), value in product(PROGRAM_NUMBERS, ABSURD):
+        with row(settings, name, value):
+            flag = "--" + name.replace("_", "-")
+            with pytest.raises(SettingsError, match=f"^{flag} .*: must be .* to "):
+                settings(**PROGRAMS[settings], **{name: value})
 
 
 def sections() -> Iterator[tuple[str, type[Any]]]:
@@ -86,20 +88,24 @@ def test_the_numbers_of_a_run_are_found() -> None:
     assert len(found) > 60
 
 
-@pytest.mark.parametrize(("section", "name", "is_tuple"), run_numbers())
-def test_a_run_refuses_numbers_that_are_not_finite_or_do_not_travel(section: str, name: str, is_tuple: bool) -> None:
-    part, _, tag = section.partition(":")
-    for value in (math.nan, math.inf, -math.inf, 1e300, -1e300, 10**30, 2**63):
-        given = {name: [value] if is_tuple else value} | ({"name": tag} if tag else {})
-        with pytest.raises(SettingsError, match=f"^flags: .* for .*{flag_of(f'{part}.{name}')}"):
-            run_from_dict({part: given}, source="flags")
+def test_a_run_refuses_numbers_that_are_not_finite_or_do_not_travel() -> None:
+    for section, name, is_tuple in run_numbers():
+        with row(section, name, is_tuple):
+            part, _, tag = section.partition(":")
+            for value in (math.nan, math.inf, -math.inf, 1e300, -1e300, 10**30, 2**63):
+                given = {name: [value] if is_tuple else value} | ({"name": tag} if tag else {})
+                with pytest.raises(SettingsError, match=f"^flags: .* for .*{flag_of(f'{part}.{name}')}"):
+                    run_from_dict({part: given}, source="flags")
 
 
-@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e400", "-1", "1" + "0" * 30, "", "ten"])
-@pytest.mark.parametrize("flag", ["--threads", "--receive-mib", "--hidden", "--learning-rate", "--max-steps", "--seed"])
-def test_the_error_for_a_bad_number_names_its_flag(flag: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises((SettingsError, SystemExit)) as refused:
-        parse_with_run(ServerSettings, [flag, value], prog="ps-server")
-    said = capsys.readouterr().err if isinstance(refused.value, SystemExit) else str(refused.value)
-    assert flag in said
-    assert refused.value.args != (0,)
+def test_the_error_for_a_bad_number_names_its_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    for value, flag in product(
+        ["inf", "-inf", "nan", "1e400", "-1", "1" + "0" * 30, "", "ten"],
+        ["--threads", "--receive-mib", "--hidden", "--learning-rate", "--max-steps", "--seed"],
+    ):
+        with row(value, flag):
+            with pytest.raises((SettingsError, SystemExit)) as refused:
+                parse_with_run(ServerSettings, [flag, value], prog="ps-server")
+            said = capsys.readouterr().err if isinstance(refused.value, SystemExit) else str(refused.value)
+            assert flag in said
+            assert refused.value.args != (0,)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from common.program.reasons import LAUNCHED, Reason, heard, reason_of
+from tests.rows import row
 
 
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
+def test_the_last_whole_reason_counts() -> None:
+    for lines, reason in [
         (b"", None),
         (b'{"how":"left","text":"done"}', None),  # its end is missing
         (b'{"how":"left","text":"done"}\n', Reason("left", "done")),
@@ -22,10 +22,9 @@ from common.program.reasons import LAUNCHED, Reason, heard, reason_of
             b'{"how":"left","text":"done"}\nnot of ours\n{"how":"otherwise","text":""}\n[]\n\xff\n',
             Reason("left", "done"),
         ),
-    ],
-)
-def test_the_last_whole_reason_counts(lines: bytes, reason: Reason | None) -> None:
-    assert heard(lines) == reason
+    ]:
+        with row(lines, reason):
+            assert heard(lines) == reason
 
 
 def raised(code: str, tmp_path: Path) -> BaseException:
@@ -39,9 +38,8 @@ def raised(code: str, tmp_path: Path) -> BaseException:
     raise AssertionError("it raises nothing")
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
+def test_an_error_is_one_line_with_its_place_in_the_users_code(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for code, reason in [
         ("\nraise ValueError('no file')", "ValueError: no file (track.py, line 2)"),
         ("import sys\nsys.exit()", "sys.exit() was called (track.py, line 2)"),
         ("import sys\nsys.exit(3)", "sys.exit(3) was called (track.py, line 2)"),
@@ -51,10 +49,10 @@ def raised(code: str, tmp_path: Path) -> BaseException:
             "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise OSError('far') from error",
             "OSError: far (track.py, line 2)",  # where it began
         ),
-    ],
-)
-def test_an_error_is_one_line_with_its_place_in_the_users_code(code: str, reason: str, tmp_path: Path) -> None:
-    assert reason_of(raised(code, tmp_path)).endswith(reason)
+    ]:
+        with row(code, reason):
+            tmp_path = tmp_path_factory.mktemp("row")
+            assert reason_of(raised(code, tmp_path)).endswith(reason)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from common.errors import SettingsError
 from common.protocol.lineage import DRAWN, Lineage
 from common.protocol.numbers import MOST
 from ps_server.shell.lineage_file import read_lineage, write_lineage
+from tests.rows import row
 
 draws = st.integers(0, DRAWN - 1)
 RUN = "0123456789abcdef"
@@ -84,11 +85,13 @@ def test_a_folder_holds_the_lineage_that_was_written_last(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["lineage.json"]
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"run_id": 1, "epoch": 2}', b"[" * 1000])
-def test_a_damaged_file_is_named_and_nothing_is_served(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "lineage.json").write_bytes(content)
-    with pytest.raises(SettingsError, match=r"lineage\.json: cannot be read"):
-        read_lineage(tmp_path)
+def test_a_damaged_file_is_named_and_nothing_is_served(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for content in [b"", b"{}", b"\xff", b'{"run_id": 1, "epoch": 2}', b"[" * 1000]:
+        with row(content):
+            tmp_path = tmp_path_factory.mktemp("row")
+            (tmp_path / "lineage.json").write_bytes(content)
+            with pytest.raises(SettingsError, match=r"lineage\.json: cannot be read"):
+                read_lineage(tmp_path)
 
 
 def test_a_full_disk_is_named_and_the_old_file_stays(tmp_path: Path) -> None:

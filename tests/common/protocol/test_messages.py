@@ -12,6 +12,7 @@ import common
 from common.errors import WireError
 from common.protocol.messages import CARRIES_VECTOR, Heartbeat, Message, State, ToServer, ToWorker, Update
 from common.protocol.wire import PROTOCOL_TAG, read_to_server, read_to_worker
+from tests.rows import row
 
 PAGE = (Path(common.__file__).parent / "PROTOCOL.md").read_text()
 EVERY_MESSAGE = get_args(ToServer) + get_args(ToWorker)
@@ -91,9 +92,8 @@ def fields_of(kind: type[Message]) -> list[str]:
     return [field.encode_name for field in msgspec.structs.fields(kind)]
 
 
-@pytest.mark.parametrize(
-    ("tag", "field", "good", "bad"),
-    [
+def test_a_field_has_these_bounds() -> None:
+    for tag, field, good, bad in [
         *((tag, "request", COUNTS, NO_COUNTS) for tag in LEAST),
         *((tag, "sequence", [1, 2**53 - 1], [0, *NO_COUNTS]) for tag in ("PUSH", "REPORT")),
         ("PUSH", "computed_on", COUNTS, NO_COUNTS),
@@ -126,47 +126,61 @@ def fields_of(kind: type[Message]) -> list[str]:
         *((tag, "address", ["a:1", "[::1]:5555"], ["", "a b", *UNSAFE]) for tag in ("FOLLOW", "FENCE")),
         ("PULL", "target", [True, False], [1, 0, "true", None]),
         (
-            "REPORT", "episodes", [[[-21.5, 0]], [[3, 2**53 - 1, 2**53 - 1]] * 500, [[1, 1, None]]],
+            "REPORT",
+            "episodes",
+            [[[-21.5, 0]], [[3, 2**53 - 1, 2**53 - 1]] * 500, [[1, 1, None]]],
             [[[1.0, -1]], [[1.0]], [["1", 1]], [[1, 1, -1]], [[1, 1, 1.5]], [[1, 1, 1, 1]], 1, [[3, 4]] * 501],
         ),
         (
-            "REPORT", "meters", [{}, {str(n): n / 3 for n in range(32)}],
+            "REPORT",
+            "meters",
+            [{}, {str(n): n / 3 for n in range(32)}],
             [{str(n): 1.0 for n in range(33)}, *({bad: 1.0} for bad in ["", *UNSAFE])],
         ),
         (
-            "SEED", "schema",
+            "SEED",
+            "schema",
             [[], [{"name": "w", "shape": []}], [{"name": "w", "shape": [2], "dtype": "float32"}]],
-            [[{"name": "w"}], [{"name": "w", "shape": [2], "dtype": "float64"}], [{"name": "w", "shape": [1.5]}],
-             [{"name": "w", "shape": [2], "stride": 1}], {"w": [2]}, None,
-             *([{"name": bad, "shape": [2]}] for bad in ["", "a b", "x" * 201, *UNSAFE])],
+            [
+                [{"name": "w"}],
+                [{"name": "w", "shape": [2], "dtype": "float64"}],
+                [{"name": "w", "shape": [1.5]}],
+                [{"name": "w", "shape": [2], "stride": 1}],
+                {"w": [2]},
+                None,
+                *([{"name": bad, "shape": [2]}] for bad in ["", "a b", "x" * 201, *UNSAFE]),
+            ],
         ),
-    ],
-)  # fmt: skip
-def test_a_field_has_these_bounds(tag: str, field: str, good: list[Any], bad: list[Any]) -> None:
-    for value in good:
-        read(tag, **{field: value})
-    for value in bad:
-        with pytest.raises(WireError, match=field):
-            read(tag, **{field: value})
+    ]:
+        with row(tag, field, good, bad):
+            for value in good:
+                read(tag, **{field: value})
+            for value in bad:
+                with pytest.raises(WireError, match=field):
+                    read(tag, **{field: value})
 
 
-@pytest.mark.parametrize("tag", LEAST)
-def test_a_message_may_say_the_least_and_the_rest_takes_its_defaults(tag: str) -> None:
-    message = read(tag)
-    assert {name: getattr(message, name) for name in DEFAULTS.get(tag, {})} == DEFAULTS.get(tag, {})
-    for field in LEAST[tag]:
-        header = {"type": tag, "request": 1} | {name: value for name, value in LEAST[tag].items() if name != field}
-        with pytest.raises(WireError, match=f"missing required field `{field}`"):
-            read_to_server([PROTOCOL_TAG, msgpack.packb(header)])
+def test_a_message_may_say_the_least_and_the_rest_takes_its_defaults() -> None:
+    for tag in LEAST:
+        with row(tag):
+            message = read(tag)
+            assert {name: getattr(message, name) for name in DEFAULTS.get(tag, {})} == DEFAULTS.get(tag, {})
+            for field in LEAST[tag]:
+                header = {"type": tag, "request": 1} | {
+                    name: value for name, value in LEAST[tag].items() if name != field
+                }
+                with pytest.raises(WireError, match=f"missing required field `{field}`"):
+                    read_to_server([PROTOCOL_TAG, msgpack.packb(header)])
 
 
-@pytest.mark.parametrize("kind", EVERY_MESSAGE)
-def test_the_protocol_page_names_every_message_and_all_its_fields(kind: type[Message]) -> None:
-    tag = kind.__struct_config__.tag
-    told = [line for line in PAGE.splitlines() if line.startswith("|") and re.search(rf"\b{tag}\b", line)]
-    assert told, f"{tag} stands in no table"
-    for field in fields_of(kind):
-        assert any(re.search(rf"\b{field}\b", line) for line in told), f"{tag}: {field}"
+def test_the_protocol_page_names_every_message_and_all_its_fields() -> None:
+    for kind in EVERY_MESSAGE:
+        with row(kind):
+            tag = kind.__struct_config__.tag
+            told = [line for line in PAGE.splitlines() if line.startswith("|") and re.search(rf"\b{tag}\b", line)]
+            assert told, f"{tag} stands in no table"
+            for field in fields_of(kind):
+                assert any(re.search(rf"\b{field}\b", line) for line in told), f"{tag}: {field}"
 
 
 def test_the_page_and_the_code_agree_on_the_messages_with_a_vector() -> None:
@@ -175,29 +189,31 @@ def test_the_page_and_the_code_agree_on_the_messages_with_a_vector() -> None:
     assert all("codec" in fields_of(kind) and "inline" in fields_of(kind) for kind in from_workers)
 
 
-@pytest.mark.parametrize("kind", EVERY_MESSAGE)
-def test_no_message_can_carry_a_character_that_fools_its_reader(kind: type[Message]) -> None:
+def test_no_message_can_carry_a_character_that_fools_its_reader() -> None:
     """Each text of a message says which characters it may have: `common/protocol/names.py`."""
-    for text in texts_in(inspect.type_info(kind)):
-        assert text.pattern is not None, f"{kind.__name__} has a text of any characters"
-        assert not any(re.search(text.pattern, unsafe) for unsafe in UNSAFE), text.pattern
+    for kind in EVERY_MESSAGE:
+        with row(kind):
+            for text in texts_in(inspect.type_info(kind)):
+                assert text.pattern is not None, f"{kind.__name__} has a text of any characters"
+                assert not any(re.search(text.pattern, unsafe) for unsafe in UNSAFE), text.pattern
 
 
-@pytest.mark.parametrize("unsafe", UNSAFE)
-def test_nor_can_a_run_in_any_place(unsafe: str) -> None:
-    runs: list[dict[str, Any]] = [
-        {"preset": unsafe},
-        {unsafe: 1},
-        {"network": {"name": unsafe}},
-        {"network": {unsafe: 1}},
-    ]
-    for run in [*runs, {"environment": {"actions": [1, unsafe]}}]:
-        for field in ("overrides", "proposed_run"):
-            with pytest.raises(WireError, match="bad header"):
-                read("HELLO", **{field: run})
-        for reply in (WELCOME, STATUS):
-            with pytest.raises(WireError, match="run: names and values"):
-                read_to_worker([PROTOCOL_TAG, msgpack.packb(reply | {"run": run})])
+def test_nor_can_a_run_in_any_place() -> None:
+    for unsafe in UNSAFE:
+        with row(unsafe):
+            runs: list[dict[str, Any]] = [
+                {"preset": unsafe},
+                {unsafe: 1},
+                {"network": {"name": unsafe}},
+                {"network": {unsafe: 1}},
+            ]
+            for run in [*runs, {"environment": {"actions": [1, unsafe]}}]:
+                for field in ("overrides", "proposed_run"):
+                    with pytest.raises(WireError, match="bad header"):
+                        read("HELLO", **{field: run})
+                for reply in (WELCOME, STATUS):
+                    with pytest.raises(WireError, match="run: names and values"):
+                        read_to_worker([PROTOCOL_TAG, msgpack.packb(reply | {"run": run})])
 
 
 def texts_in(info: Any) -> Iterator[inspect.StrType]:

@@ -1,24 +1,22 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.protocol.names import LONGEST_NAME, as_name, as_text, is_name
+from tests.rows import row
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
+def test_any_text_has_a_nearest_name() -> None:
+    for text, name in [
         ("tower-17", "tower-17"),
         ("b\xfcro.example:1/a@b+c", "b-ro.example:1/a@b+c"),
         ("-rf", "rf"),
         ("", "unnamed"),
         ("\u202e", "unnamed"),
         ("x" * 200, "x" * 100),
-    ],
-)
-def test_any_text_has_a_nearest_name(text: str, name: str) -> None:
-    assert as_name(text) == name
-    assert is_name(name)
+    ]:
+        with row(text, name):
+            assert as_name(text) == name
+            assert is_name(name)
 
 
 @given(st.text())

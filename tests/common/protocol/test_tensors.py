@@ -12,6 +12,7 @@ from torch import Tensor
 from common.errors import SchemaMismatch
 from common.protocol.tensors import MAX_ELEMENTS, MAX_TENSORS, Schema, TensorSpec
 from rl_worker.networks.flat_network import flatten
+from tests.rows import row
 from tests.schemas import schema_of_tensors
 
 SHAPES = st.lists(st.integers(1, 3), max_size=4).map(tuple)
@@ -115,22 +116,18 @@ def test_a_schema_may_reach_its_limits(specs: list[TensorSpec], size: int) -> No
     assert Schema(specs).size == size
 
 
-@pytest.mark.parametrize(
-    ("theirs", "sentence"),
-    [
+def test_a_sentence_names_the_first_difference_of_two_schemas() -> None:
+    for theirs, sentence in [
         ([("a", (2, 3)), ("b", ())], ""),
         ([("b", ())], "tensor 'a' [2, 3] is missing there"),
         ([("a", (2, 4)), ("b", ())], "tensor 'a' is [2, 3] here and [2, 4] there"),
         ([("a", (2, 3)), ("b", (), "float32", "statistic")], "tensor 'b' is a weight here and a statistic there"),
         ([("a", (2, 3)), ("b", ()), ("c", (1,))], "tensor 'c' [1] is unknown here"),
         ([("b", ()), ("a", (2, 3))], "the same tensors are in another order"),
-    ],
-)
-def test_a_sentence_names_the_first_difference_of_two_schemas(
-    theirs: list[tuple[str, tuple[int, ...]]], sentence: str
-) -> None:
-    ours = Schema([TensorSpec("a", (2, 3)), TensorSpec("b", ())])
-    assert ours.difference(Schema(TensorSpec(*spec) for spec in theirs)) == sentence
+    ]:
+        with row(theirs, sentence):
+            ours = Schema([TensorSpec("a", (2, 3)), TensorSpec("b", ())])
+            assert ours.difference(Schema(TensorSpec(*spec) for spec in theirs)) == sentence
 
 
 @pytest.mark.parametrize("roles", [["statistic"], ["statistic", "weight"], ["weight", "statistic", "weight"]])

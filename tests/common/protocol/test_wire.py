@@ -1,4 +1,5 @@
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import msgpack
@@ -9,6 +10,7 @@ from common.protocol import wire
 from common.protocol.messages import Goodbye, Heartbeat, Hello, Message, Pull, Push, Seed, Weights
 from common.protocol.tensors import MAX_AXES, MAX_TENSORS, Schema, TensorSpec
 from common.protocol.wire import MAX_FRAMES, PROTOCOL_TAG, Buffer, chunks, read_to_server, read_to_worker, to_frames
+from tests.rows import row
 
 Read = Callable[[Sequence[Buffer]], tuple[Message, Sequence[Buffer]]]
 
@@ -27,10 +29,10 @@ def framed(header: Any, *vector: bytes) -> list[bytes]:
     return [PROTOCOL_TAG, msgpack.packb(header), *vector]
 
 
-@pytest.mark.parametrize("tag", [b"", b"ps-rl", b"ps-rl/2", b"ps-rl/1 ", b"PS-RL/1", b"\0" * 100])
-def test_another_tag_is_refused(tag: bytes) -> None:
-    with pytest.raises(WireError, match="first frame"):
-        read_to_server([tag, msgpack.packb(PULL)])
+def test_another_tag_is_refused() -> None:
+    for tag in [b"", b"ps-rl", b"ps-rl/2", b"ps-rl/1 ", b"PS-RL/1", b"\0" * 100]:
+        with row(tag), pytest.raises(WireError, match="first frame"):
+            read_to_server([tag, msgpack.packb(PULL)])
 
 
 @pytest.mark.parametrize(
@@ -127,11 +129,10 @@ def test_a_message_has_two_to_514_frames() -> None:
             read_to_server(frames)
 
 
-@pytest.mark.parametrize("message", [Heartbeat(request=1), Pull(request=1), Goodbye(request=1)])
-@pytest.mark.parametrize("vector", [b"1234", b""])
-def test_frames_after_a_message_that_carries_no_vector_are_refused(message: Message, vector: bytes) -> None:
-    with pytest.raises(WireError, match="carries no vector"):
-        read_to_server([*to_frames(message), vector])
+def test_frames_after_a_message_that_carries_no_vector_are_refused() -> None:
+    for message, vector in product([Heartbeat(request=1), Pull(request=1), Goodbye(request=1)], [b"1234", b""]):
+        with row(message, vector), pytest.raises(WireError, match="carries no vector"):
+            read_to_server([*to_frames(message), vector])
 
 
 def test_a_vector_stands_in_frames_or_in_the_header_not_in_both() -> None:
@@ -144,32 +145,35 @@ def test_a_vector_stands_in_frames_or_in_the_header_not_in_both() -> None:
             read(to_frames(message, [b"1234"]))
 
 
-@pytest.mark.parametrize("size", [0, 1, 8 * 2**20, 8 * 2**20 + 1, 17 * 2**20])
-def test_a_vector_is_cut_into_frames_of_up_to_8_mib_and_not_copied(size: int) -> None:
-    vector = bytearray(size)
-    cut = chunks(vector)
-    assert [len(chunk) for chunk in cut] == [min(8 * 2**20, size - at) for at in range(0, size, 8 * 2**20)]
-    assert wire.CHUNK_BYTES <= wire.MAX_FRAME_BYTES
-    if cut:
-        vector[-1] = 7
-        assert cut[-1][-1] == 7
+def test_a_vector_is_cut_into_frames_of_up_to_8_mib_and_not_copied() -> None:
+    for size in [0, 1, 8 * 2**20, 8 * 2**20 + 1, 17 * 2**20]:
+        with row(size):
+            vector = bytearray(size)
+            cut = chunks(vector)
+            assert [len(chunk) for chunk in cut] == [min(8 * 2**20, size - at) for at in range(0, size, 8 * 2**20)]
+            assert wire.CHUNK_BYTES <= wire.MAX_FRAME_BYTES
+            if cut:
+                vector[-1] = 7
+                assert cut[-1][-1] == 7
 
 
-@pytest.mark.parametrize(
-    ("read", "header", "key"),
-    [(read_to_server, HELLO, "overrides"), (read_to_server, HELLO, "proposed_run"), (read_to_worker, WELCOME, "run")],
-)
-@pytest.mark.parametrize("nest", [b"\x91", b"\x81\xa1a"], ids=["lists", "maps"])
-@pytest.mark.parametrize("depth", [3, 100, 900, 1023, 5000, 20_000])
-def test_settings_that_nest_deeply_are_refused(
-    read: Read, header: dict[str, Any], key: str, nest: bytes, depth: int
-) -> None:
-    settings = {name: value for name, value in header.items() if name != key} | {key: {"a": 0}}
-    plain = msgpack.packb(settings)
-    assert plain.endswith(b"\x00")
-    read([PROTOCOL_TAG, plain])
-    with pytest.raises(WireError):
-        read([PROTOCOL_TAG, plain[:-1] + nest * depth + b"\x00"])
+def test_settings_that_nest_deeply_are_refused() -> None:
+    for (read, header, key), nest, depth in product(
+        [
+            (read_to_server, HELLO, "overrides"),
+            (read_to_server, HELLO, "proposed_run"),
+            (read_to_worker, WELCOME, "run"),
+        ],
+        [b"\x91", b"\x81\xa1a"],
+        [3, 100, 900, 1023, 5000, 20_000],
+    ):
+        with row(read, header, key, nest, depth):
+            settings = {name: value for name, value in header.items() if name != key} | {key: {"a": 0}}
+            plain = msgpack.packb(settings)
+            assert plain.endswith(b"\x00")
+            read([PROTOCOL_TAG, plain])
+            with pytest.raises(WireError):
+                read([PROTOCOL_TAG, plain[:-1] + nest * depth + b"\x00"])
 
 
 def test_a_setting_is_a_plain_value_or_a_list_of_them() -> None:

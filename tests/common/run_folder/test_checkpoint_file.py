@@ -18,6 +18,7 @@ from common.run_folder.checkpoint_file import read_checkpoint, read_weights, wri
 from common.settings.run_spec import RunSpec
 from rl_worker.networks.flat_network import flatten
 from tests.records import a_record
+from tests.rows import row
 from tests.schemas import schema_of_tensors
 
 VECTORS = {
@@ -118,9 +119,8 @@ def test_other_names_and_shapes_for_the_same_bytes_are_recognised(sound: Path, t
             read_checkpoint(tmp_path / "1.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("metadata", "words"),
-    [
+def test_a_file_of_another_format_is_no_damaged_one(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for metadata, words in [
         (None, "is not a checkpoint of ps-rl"),
         ({"format": "pt"}, "is not a checkpoint of ps-rl"),
         ({"format": "ps-rl checkpoint x"}, "is not a checkpoint of ps-rl"),
@@ -129,22 +129,22 @@ def test_other_names_and_shapes_for_the_same_bytes_are_recognised(sound: Path, t
         ({"format": NEWEST}, "damaged"),
         ({"format": NEWEST, "record": "{}"}, "damaged"),
         ({"format": NEWEST, "record": "{}", "xxh3_128": "0" * 32}, "damaged"),
-    ],
-)
-def test_a_file_of_another_format_is_no_damaged_one(
-    metadata: dict[str, str] | None, words: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "other.safetensors"
-    safetensors.torch.save_file(VECTORS, path, metadata)
-    with pytest.raises(CheckpointError, match=words):
-        read_checkpoint(path)
+    ]:
+        with row(metadata, words):
+            tmp_path = tmp_path_factory.mktemp("row")
+            path = tmp_path / "other.safetensors"
+            safetensors.torch.save_file(VECTORS, path, metadata)
+            with pytest.raises(CheckpointError, match=words):
+                read_checkpoint(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff" * 64, b"\0" * 64, b"PK\x03\x04 a zip file of torch.save"])
-def test_a_file_that_is_no_safetensors_is_recognised(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "1.safetensors").write_bytes(content)
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        read_checkpoint(tmp_path / "1.safetensors")
+def test_a_file_that_is_no_safetensors_is_recognised(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for content in [b"", b"{}", b"\xff" * 64, b"\0" * 64, b"PK\x03\x04 a zip file of torch.save"]:
+        with row(content):
+            tmp_path = tmp_path_factory.mktemp("row")
+            (tmp_path / "1.safetensors").write_bytes(content)
+            with pytest.raises(CheckpointError, match="cannot be read"):
+                read_checkpoint(tmp_path / "1.safetensors")
 
 
 def test_the_error_for_a_missing_checkpoint_or_a_folder_names_it(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from common.run_folder.checkpoint_folder import newer_than, newest_first, older_
 from common.run_folder.paths import BEST, CHECKPOINTS, MILESTONES, NEWEST, checkpoint_name, milestone_name
 from common.run_folder.shard_folders import newest_set, newest_step
 from common.run_folder.stored_run import Stored
+from tests.rows import row
 
 STRAY = [
     "checkpoint-000000100000-good.safetensors",
@@ -31,15 +32,17 @@ def a_folder(run: Path, *names: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("stray", STRAY)
-def test_a_copy_under_another_name_is_no_checkpoint_of_the_run(tmp_path: Path, stray: str) -> None:
+def test_a_copy_under_another_name_is_no_checkpoint_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> None:
     """One was taken for the newest, because its name is longer, and the run went on from an old state."""
-    newest, kept = checkpoint_name(500_000), milestone_name(200)
-    folder = a_folder(tmp_path, newest, kept, stray)
-    assert newest_first(folder) == [folder / newest]
-    assert newest_first(folder, MILESTONES) == [folder / kept]
-    assert newest_step(tmp_path) == 500_000
-    assert newest_set(tmp_path) == [tmp_path]
+    for stray in STRAY:
+        with row(stray):
+            tmp_path = tmp_path_factory.mktemp("row")
+            newest, kept = checkpoint_name(500_000), milestone_name(200)
+            folder = a_folder(tmp_path, newest, kept, stray)
+            assert newest_first(folder) == [folder / newest]
+            assert newest_first(folder, MILESTONES) == [folder / kept]
+            assert newest_step(tmp_path) == 500_000
+            assert newest_set(tmp_path) == [tmp_path]
 
 
 @pytest.mark.parametrize(("kind", "name_of"), [(NEWEST, checkpoint_name), (MILESTONES, milestone_name)])
@@ -52,8 +55,9 @@ def test_numbers_of_more_digits_are_newer(tmp_path: Path, kind: str, name_of: Ca
     assert older_than(paths[2], kind) == paths[3:]
 
 
-@pytest.mark.parametrize("stray", [name for name in STRAY if name.startswith("checkpoint-")])
-def test_a_stray_name_in_an_object_store_is_no_checkpoint_either(stray: str) -> None:
-    objects = [Stored(1, name) for name in (checkpoint_name(5), stray, BEST)]
-    assert [one.file for one in stored_run.newest_first(objects)] == [checkpoint_name(5)]
-    assert [one.file for one in stored_run.best_first(objects)] == [BEST, checkpoint_name(5)]
+def test_a_stray_name_in_an_object_store_is_no_checkpoint_either() -> None:
+    for stray in [name for name in STRAY if name.startswith("checkpoint-")]:
+        with row(stray):
+            objects = [Stored(1, name) for name in (checkpoint_name(5), stray, BEST)]
+            assert [one.file for one in stored_run.newest_first(objects)] == [checkpoint_name(5)]
+            assert [one.file for one in stored_run.best_first(objects)] == [BEST, checkpoint_name(5)]

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from ps_server.state.training_run import TrainingRun
 from rl_worker.play.trained import trained_in
 from tests.nested import Place, places_in, values, with_value, without
 from tests.ps_server.transcripts import Transcript
+from tests.rows import row
 
 SAMPLES = Path(__file__).parent / "samples"
 DEEP = 10_000
@@ -85,9 +87,8 @@ def test_a_record_that_lacks_any_field_is_restored_or_refused(number: int) -> No
             check_restored_or_refused(json.dumps(without(PLAIN, at) | {"format": number}))
 
 
-@pytest.mark.parametrize(
-    ("at", "value", "words"),
-    [
+def test_what_a_record_cannot_hold_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for at, value, words in [
         (("ledger",), [], "Expected `object`, got `array`"),
         (("progress", "global_steps"), "40", "Expected `int`, got `str`"),
         (("progress", "global_steps"), 2**53, "progress.global_steps"),
@@ -107,28 +108,30 @@ def test_a_record_that_lacks_any_field_is_restored_or_refused(number: int) -> No
         (("lineage", "shard", "addresses"), ["nowhere"], "HOST:PORT"),
         (("standby",), "x y", "HOST:PORT"),
         (("unheard",), 1, "unheard"),
-    ],
-)
-def test_what_a_record_cannot_hold_is_named(at: Place, value: Any, words: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "1.safetensors", json.dumps(with_value(PLAIN, at, value)))
-    with pytest.raises(DamagedCheckpoint, match=r"1\.safetensors: is damaged, because ") as raised:
-        read_checkpoint(path)
-    assert words in str(raised.value)
+    ]:
+        with row(at, value, words):
+            tmp_path = tmp_path_factory.mktemp("row")
+            path = write(tmp_path / "1.safetensors", json.dumps(with_value(PLAIN, at, value)))
+            with pytest.raises(DamagedCheckpoint, match=r"1\.safetensors: is damaged, because ") as raised:
+                read_checkpoint(path)
+            assert words in str(raised.value)
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", "5", "{", '{"x":' * DEEP, '{"x":' + "[" * DEEP + "]" * DEEP + "}"])
-@pytest.mark.parametrize("number", [2, FORMAT])
-def test_a_record_that_is_none_is_damage(text: str, number: int, tmp_path: Path) -> None:
-    with pytest.raises(DamagedCheckpoint, match="is damaged, because"):
-        read_checkpoint(write(tmp_path / "1.safetensors", text, number=number))
-    deep = json.dumps(PLAIN | {"format": number, "run": {"network": "here"}}).replace('"here"', text or "?")
-    with pytest.raises(PsRlError):
-        restored(deep)
+def test_a_record_that_is_none_is_damage(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for text, number in product(
+        ["", "null", "[]", "5", "{", '{"x":' * DEEP, '{"x":' + "[" * DEEP + "]" * DEEP + "}"], [2, FORMAT]
+    ):
+        with row(text, number):
+            tmp_path = tmp_path_factory.mktemp("row")
+            with pytest.raises(DamagedCheckpoint, match="is damaged, because"):
+                read_checkpoint(write(tmp_path / "1.safetensors", text, number=number))
+            deep = json.dumps(PLAIN | {"format": number, "run": {"network": "here"}}).replace('"here"', text or "?")
+            with pytest.raises(PsRlError):
+                restored(deep)
 
 
-@pytest.mark.parametrize(
-    ("name", "vector", "words"),
-    [
+def test_vectors_that_are_not_those_of_the_record_are_damage(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name, vector, words in [
         ("weights", torch.zeros(3, dtype=torch.bfloat16), "torch.bfloat16, not float32"),
         ("weights", torch.zeros(3, dtype=torch.bool), "torch.bool, not float32"),
         ("weights", torch.zeros(3, dtype=torch.int32), "torch.int32, not float32"),
@@ -141,17 +144,15 @@ def test_a_record_that_is_none_is_damage(text: str, number: int, tmp_path: Path)
         ("optimizer.mean_square_plus_epsilon", torch.zeros(3, dtype=torch.int64), "torch.int64, not float32"),
         ("optimizer.mean_square_plus_epsilon", torch.zeros(2), r"shape \[2\]"),
         ("payload", torch.zeros(3), "no checkpoint has a tensor 'payload'"),
-    ],
-)
-def test_vectors_that_are_not_those_of_the_record_are_damage(
-    name: str, vector: Tensor | None, words: str, tmp_path: Path
-) -> None:
-    vectors = {key: one for key, one in {**VECTORS, name: vector}.items() if one is not None}
-    path = write(tmp_path / "1.safetensors", json.dumps(PLAIN), vectors)
-    with pytest.raises(DamagedCheckpoint, match=f"is damaged, because .*{words}"):
-        read_checkpoint(path)
-    with pytest.raises(DamagedCheckpoint, match=words):
-        trained_in(path)
+    ]:
+        with row(name, vector, words):
+            tmp_path = tmp_path_factory.mktemp("row")
+            vectors = {key: one for key, one in {**VECTORS, name: vector}.items() if one is not None}
+            path = write(tmp_path / "1.safetensors", json.dumps(PLAIN), vectors)
+            with pytest.raises(DamagedCheckpoint, match=f"is damaged, because .*{words}"):
+                read_checkpoint(path)
+            with pytest.raises(DamagedCheckpoint, match=words):
+                trained_in(path)
 
 
 @pytest.mark.parametrize("slot", [None, torch.tensor(1.0)])

@@ -7,6 +7,7 @@ import pytest
 from common.errors import SettingsError
 from common.run_folder.endpoint_file import address_of, read_endpoint, remove_endpoint, write_endpoint
 from common.run_folder.paths import ENDPOINT, METRICS
+from tests.rows import row
 
 HERE, THERE = "10.0.0.1:5555", "10.0.0.2:40001"
 
@@ -19,10 +20,12 @@ def test_what_was_written_is_read_and_leaves_no_other_file(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"10.0.0.1", b"10.0.0.1:", b"\xff\xfe", b"run.toml\nof another\n"])
-def test_a_file_without_a_whole_address_reads_as_no_server(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "endpoint").write_bytes(content)
-    assert read_endpoint(tmp_path / "endpoint") == ""
+def test_a_file_without_a_whole_address_reads_as_no_server(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for content in [b"", b"\n", b"10.0.0.1", b"10.0.0.1:", b"\xff\xfe", b"run.toml\nof another\n"]:
+        with row(content):
+            tmp_path = tmp_path_factory.mktemp("row")
+            (tmp_path / "endpoint").write_bytes(content)
+            assert read_endpoint(tmp_path / "endpoint") == ""
 
 
 def test_no_file_and_a_folder_read_as_no_server(tmp_path: Path) -> None:

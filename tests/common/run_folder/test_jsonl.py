@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from common.run_folder.jsonl import TAIL_BYTES, last_row, rows_in
+from tests.rows import row
 
 
 class Row(msgspec.Struct):
@@ -18,21 +19,20 @@ def written(path: Path, content: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("content", "numbers"),
-    [
+def test_damaged_lines_are_left_out(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for content, numbers in [
         (b"", []),
         (b'{"n": 1}\n{"n": 2, "more": []}\n', [1, 2]),
         (b'{"n": 1}\n{"n": 2', [1]),
         (b'{"n": 1}\n{"n": 2}', [1, 2]),
         (b'{"n": 1}\n{"n": null}\n\n\xff\xfe\n3\n{"n": 4}\n', [1, 4]),
-    ],
-)
-def test_damaged_lines_are_left_out(tmp_path: Path, content: bytes, numbers: list[int]) -> None:
-    path = written(tmp_path / "x.jsonl", content)
-    assert [row.n for row in rows_in(path, Row)] == numbers
-    last = last_row(path, Row)
-    assert (last.n if last else None) == (numbers[-1] if numbers else None)
+    ]:
+        with row(content, numbers):
+            tmp_path = tmp_path_factory.mktemp("row")
+            path = written(tmp_path / "x.jsonl", content)
+            assert [row.n for row in rows_in(path, Row)] == numbers
+            last = last_row(path, Row)
+            assert (last.n if last else None) == (numbers[-1] if numbers else None)
 
 
 def test_the_last_row_is_found_without_reading_the_others(tmp_path: Path) -> None:

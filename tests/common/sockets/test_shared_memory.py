@@ -13,6 +13,7 @@ import pytest
 from common.errors import WireError
 from common.sockets import shared_memory
 from common.sockets.shared_memory import LABEL, NAME, PAGE_BYTES, SECRET_BYTES, Segment
+from tests.rows import row
 from tests.segments import open_here
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
@@ -98,14 +99,20 @@ def test_a_place_outside_the_slots_is_refused(segment: Segment, at: int, size: i
         segment.part(at, size)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    ["", "../etc/passwd", "ps-rl-1-1", f"ps-rl-0-1-{NO_SECRET}", f"ps-rl-1-../../1-{NO_SECRET}",
-     f"ps-rl-1-1-{NO_SECRET}\n", f"PS-RL-1-1-{NO_SECRET}", f"xps-rl-1-1-{NO_SECRET}", f"ps-rl-1-1-{NO_SECRET[:-1]}g"],
-)  # fmt: skip
-def test_a_text_that_is_no_name_opens_no_segment(wrong: str) -> None:
-    with pytest.raises(OSError, match="no name of a segment"):
-        Segment.open(wrong)
+def test_a_text_that_is_no_name_opens_no_segment() -> None:
+    for wrong in [
+        "",
+        "../etc/passwd",
+        "ps-rl-1-1",
+        f"ps-rl-0-1-{NO_SECRET}",
+        f"ps-rl-1-../../1-{NO_SECRET}",
+        f"ps-rl-1-1-{NO_SECRET}\n",
+        f"PS-RL-1-1-{NO_SECRET}",
+        f"xps-rl-1-1-{NO_SECRET}",
+        f"ps-rl-1-1-{NO_SECRET[:-1]}g",
+    ]:
+        with row(wrong), pytest.raises(OSError, match="no name of a segment"):
+            Segment.open(wrong)
 
 
 def test_a_segment_is_not_opened_without_its_secret(segment: Segment) -> None:

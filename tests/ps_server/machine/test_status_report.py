@@ -8,6 +8,7 @@ from common.protocol.status import Status
 from ps_server.machine.replies import MAX_WORKERS, MAX_WORKERS_BYTES
 from ps_server.state.progress import Progress
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, EPOCH, RUN_ID, Transcript, encoded, received
+from tests.rows import row
 
 
 def status_of(server: Transcript) -> Status:
@@ -124,18 +125,17 @@ def test_a_worker_that_said_goodbye_is_told_from_one_that_fell_silent(server: Tr
     assert not next(worker for worker in status_of(server).workers if worker.worker_id == "c").left
 
 
-@pytest.mark.parametrize(
-    ("staleness", "place"), [(0, 0), (1, 1), (4, 4), (5, 5), (6, 5), (7, 6), (256, 13), (257, 14), (10**9, 14)]
-)
-def test_the_histogram_of_staleness_counts_each_update_once(staleness: int, place: int) -> None:
-    progress = Progress()
-    for _ in range(3):
-        progress.update_applied(steps=1, staleness=staleness, gradient_norm=1.0)
-    assert [count for count in progress.staleness_counts if count] == [3]
-    assert progress.staleness_counts[place] == 3
-    again = Progress()
-    again.restore(progress.record(now=0.0))
-    assert again.staleness_counts == progress.staleness_counts
+def test_the_histogram_of_staleness_counts_each_update_once() -> None:
+    for staleness, place in [(0, 0), (1, 1), (4, 4), (5, 5), (6, 5), (7, 6), (256, 13), (257, 14), (10**9, 14)]:
+        with row(staleness, place):
+            progress = Progress()
+            for _ in range(3):
+                progress.update_applied(steps=1, staleness=staleness, gradient_norm=1.0)
+            assert [count for count in progress.staleness_counts if count] == [3]
+            assert progress.staleness_counts[place] == 3
+            again = Progress()
+            again.restore(progress.record(now=0.0))
+            assert again.staleness_counts == progress.staleness_counts
 
 
 def test_the_steps_of_the_workers_are_those_of_the_run(server: Transcript) -> None:

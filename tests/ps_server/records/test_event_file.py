@@ -3,7 +3,6 @@
 import io
 import struct
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from tensorboardX.record_writer import masked_crc32c
 
 from common.run_folder.paths import TENSORBOARD
 from ps_server.records.event_file import EventFile, Point
+from tests.rows import row
 
 EVERYTHING = {SCALARS: 0, HISTOGRAMS: 0, COMPRESSED_HISTOGRAMS: 0, IMAGES: 0, TENSORS: 0}
 
@@ -76,16 +76,16 @@ def test_tensorboard_loads_scalars_histograms_and_gifs(tmp_path: Path) -> None:
     file.close()
 
 
-@pytest.mark.parametrize(
-    "values", [[0.0], [5.0] * 9, [1e12, 1e12 + 1e-3], [-1e12, 1e12], [1e-300, 2e-300], range(10_000)]
-)
-def test_a_histogram_counts_every_value(tmp_path: Path, values: Sequence[float]) -> None:
-    file = EventFile(tmp_path)
-    file.add(Point(histograms={"Returns": values}), global_steps=1)
-    file.close()
-    (point,) = loaded(tmp_path).Histograms("Returns")
-    assert sum(point.histogram_value.bucket) == len(values)
-    assert point.histogram_value.bucket_limit == sorted(set(point.histogram_value.bucket_limit))
+def test_a_histogram_counts_every_value(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for values in [[0.0], [5.0] * 9, [1e12, 1e12 + 1e-3], [-1e12, 1e12], [1e-300, 2e-300], range(10_000)]:
+        with row(values):
+            tmp_path = tmp_path_factory.mktemp("row")
+            file = EventFile(tmp_path)
+            file.add(Point(histograms={"Returns": values}), global_steps=1)
+            file.close()
+            (point,) = loaded(tmp_path).Histograms("Returns")
+            assert sum(point.histogram_value.bucket) == len(values)
+            assert point.histogram_value.bucket_limit == sorted(set(point.histogram_value.bucket_limit))
 
 
 def test_the_file_is_an_event_file(tmp_path: Path) -> None:

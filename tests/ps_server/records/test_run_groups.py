@@ -11,6 +11,7 @@ from common.run_folder.paths import SETTINGS
 from ps_server.records.run_curves import read_run, run_folders
 from ps_server.records.run_groups import group_runs
 from tests.ps_server.records.test_plots import SCORES, a_run
+from tests.rows import row
 
 RATE = "schedule.learning_rate"
 
@@ -27,9 +28,8 @@ def test_runs_of_one_experiment_with_different_settings_are_kept_apart_and_the_d
     assert labels(*runs) == ["rates: pong, learning-rate 0.001 (2 runs)", "rates: pong, learning-rate 0.0003 (b)"]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "named"),
-    [
+def test_every_setting_that_differs_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for one, other, named in [
         ({"environment.envs": 4}, {"environment.envs": 8}, ("envs 4", "envs 8")),
         ({"environment.actions": [0, 2]}, {}, ("actions 0 2", "actions 0 2 3")),
         ({"environment.id": "ALE/Breakout-v5"}, {}, ("environment ALE/Breakout-v5", "environment ALE/Pong-v5")),
@@ -39,13 +39,11 @@ def test_runs_of_one_experiment_with_different_settings_are_kept_apart_and_the_d
         ({"algorithm.name": "one_step_q"}, {}, ("algorithm one_step_q", "algorithm a3c")),
         ({"wire.gradient_codec": "int8"}, {}, ("gradient-codec int8", "gradient-codec float32")),
         ({"consistency.rule": "sync"}, {}, ("consistency sync", "consistency async")),
-    ],
-)
-def test_every_setting_that_differs_is_named(
-    one: dict[str, Any], other: dict[str, Any], named: tuple[str, str], tmp_path: Path
-) -> None:
-    runs = [a_run(tmp_path / "1", SCORES, settings=one), a_run(tmp_path / "2", SCORES, settings=other)]
-    assert labels(*runs) == [f"pong, {named[0]} (1)", f"pong, {named[1]} (2)"]
+    ]:
+        with row(one, other, named):
+            tmp_path = tmp_path_factory.mktemp("row")
+            runs = [a_run(tmp_path / "1", SCORES, settings=one), a_run(tmp_path / "2", SCORES, settings=other)]
+            assert labels(*runs) == [f"pong, {named[0]} (1)", f"pong, {named[1]} (2)"]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from ps_server.records.tensorboard import (
 )
 from tests.ps_server.records.test_episodes import a_report, some
 from tests.ps_server.records.test_event_file import a_gif, loaded
+from tests.rows import row
 
 METERS = {
     "loss": 1.0, "policy_loss": 2.0, "value_loss": 3.0, "entropy": 4.0, "value": 5.0,
@@ -135,13 +136,15 @@ def test_the_newest_gif_is_added_once_an_hour(tmp_path: Path) -> None:
     assert gifs.rest() == {}
 
 
-@pytest.mark.parametrize("content", [b"", b"GIF8", a_gif()[:-1], b"not a GIF;", b"GIF8" + bytes(MOST_GIF_BYTES) + b";"])
-def test_a_gif_that_is_incomplete_or_huge_waits(tmp_path: Path, content: bytes) -> None:
-    gifs = GameGifs(tmp_path)
-    left_gif(tmp_path, 9, content)
-    assert gifs.due(minutes=0.0) == {}
-    complete = left_gif(tmp_path, 9)
-    assert gifs.due(minutes=0.1) == {GAME: complete}
+def test_a_gif_that_is_incomplete_or_huge_waits(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for content in [b"", b"GIF8", a_gif()[:-1], b"not a GIF;", b"GIF8" + bytes(MOST_GIF_BYTES) + b";"]:
+        with row(content):
+            tmp_path = tmp_path_factory.mktemp("row")
+            gifs = GameGifs(tmp_path)
+            left_gif(tmp_path, 9, content)
+            assert gifs.due(minutes=0.0) == {}
+            complete = left_gif(tmp_path, 9)
+            assert gifs.due(minutes=0.1) == {GAME: complete}
 
 
 def test_a_run_without_gifs_looks_for_none(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The primary's side: what it sends to its standby and when, and which pushes are durable."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from ps_server.replication.backlog import RESEND_SECONDS, SMALL_WINDOW
 from ps_server.replication.replication import LEASE_SECONDS
 from tests.ps_server.standby_transcripts import STANDBY
 from tests.ps_server.transcripts import EPOCH, RUN_ID, Transcript, a_lineage, exits, later, notes, sends
+from tests.rows import row
 
 
 class Primary(Transcript):
@@ -212,18 +214,16 @@ CLAIMS = {
 }
 
 
-@pytest.mark.parametrize("what", ["HELLO", "FENCE"])
-@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
-@pytest.mark.parametrize("has_standby", [False, True])
-@pytest.mark.parametrize("sender", [ANYBODY, Sender(key="k", is_admin=False)])
-def test_a_claim_that_a_server_was_replaced_needs_the_proof_of_the_later_epoch(
-    what: str, claim: dict[str, Any], has_standby: bool, sender: Sender
-) -> None:
-    server = followed_server() if has_standby else Transcript.seeded()
-    message = server.hello_of("b", **claim) if what == "HELLO" else a_fence(**claim)
-    server.machine.receive(b"b", message, now=server.now, sender=sender)
-    assert server.machine.phase is Phase.SERVING
-    assert server.machine.lineage == a_lineage()
+def test_a_claim_that_a_server_was_replaced_needs_the_proof_of_the_later_epoch() -> None:
+    for what, claim, has_standby, sender in product(
+        ["HELLO", "FENCE"], CLAIMS.values(), [False, True], [ANYBODY, Sender(key="k", is_admin=False)]
+    ):
+        with row(what, claim, has_standby, sender):
+            server = followed_server() if has_standby else Transcript.seeded()
+            message = server.hello_of("b", **claim) if what == "HELLO" else a_fence(**claim)
+            server.machine.receive(b"b", message, now=server.now, sender=sender)
+            assert server.machine.phase is Phase.SERVING
+            assert server.machine.lineage == a_lineage()
 
 
 def test_a_worker_with_the_proof_is_believed_whoever_it_is() -> None:

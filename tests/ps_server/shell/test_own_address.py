@@ -7,20 +7,19 @@ import pytest
 
 from ps_server.shell import own_address
 from ps_server.shell.own_address import own_host
+from tests.rows import row
 
 
-@pytest.mark.parametrize(
-    ("typed", "bound", "told"),
-    [
+def test_a_server_on_one_address_names_that_address() -> None:
+    for typed, bound, told in [
         ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
         ("::1", "::1", "::1"),
         ("[::1]", "::1", "::1"),
         ("localhost", "127.0.0.1", "localhost"),
         ("lo", "127.0.0.1", "127.0.0.1"),
-    ],
-)
-def test_a_server_on_one_address_names_that_address(typed: str, bound: str, told: str) -> None:
-    assert own_host(typed, bound) == told
+    ]:
+        with row(typed, bound, told):
+            assert own_host(typed, bound) == told
 
 
 @pytest.mark.parametrize("everywhere", ["0.0.0.0", "::"])

@@ -9,6 +9,7 @@ from common.protocol.record import record_from_json, record_to_json
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import SCHEMA, a_lineage, a_run, vector
+from tests.rows import row
 
 NOW = 500.0
 ANNEALED = {"learning_rate": 1.0, "final_learning_rate": 0.2, "anneal_steps": 1000}
@@ -156,9 +157,8 @@ def test_the_history_is_bounded() -> None:
 NAN, INF = float("nan"), float("inf")
 
 
-@pytest.mark.parametrize(
-    ("setting", "values", "allowed"),
-    [
+def test_what_is_out_of_range_is_refused_with_what_is_allowed() -> None:
+    for setting, values, allowed in [
         ("schedule.learning_rate", [NAN, INF, -INF, -0.1, 2e12, True, "0.1", None, (0.1,)], "0 to 1e+12"),
         ("algorithm.entropy_weight", [NAN, INF, -0.1, "", False, None], "0 to 1e+12"),
         ("budget.max_steps", [NAN, INF, -1, 0.5, 2**54, True, None], "a whole number from 0"),
@@ -166,24 +166,24 @@ NAN, INF = float("nan"), float("inf")
         ("budget.until_return", [NAN, INF, -INF, 2e12, True, "none"], "-1e+12 to 1e+12, or none"),
         ("paused", [0, 1, "true", None, NAN], "true or false"),
         ("checkpoint_seconds", [NAN, 0, -1, 0.01, 2e9, None], "0.1 to 1e+09"),
-    ],
-)
-def test_what_is_out_of_range_is_refused_with_what_is_allowed(setting: str, values: list[Any], allowed: str) -> None:
-    run = a_training_run()
-    before = run.record(now=NOW)
-    for value in values:
-        with pytest.raises(Denied, match=setting) as denied:
-            run.adjust({setting: value}, by="me", checkpoint_seconds=30.0, now=NOW)
-        assert denied.value.code == "bad_setting"
-        assert allowed in str(denied.value)
-    assert run.record(now=NOW) == before
+    ]:
+        with row(setting, values, allowed):
+            run = a_training_run()
+            before = run.record(now=NOW)
+            for value in values:
+                with pytest.raises(Denied, match=setting) as denied:
+                    run.adjust({setting: value}, by="me", checkpoint_seconds=30.0, now=NOW)
+                assert denied.value.code == "bad_setting"
+                assert allowed in str(denied.value)
+            assert run.record(now=NOW) == before
 
 
-@pytest.mark.parametrize("value", [NAN, -0.1, 1.1, True, None, (0.1, 0.2)])
-def test_an_epsilon_is_a_share(value: Any) -> None:
-    run = a_training_run(algorithm=Q_LEARNING)
-    with pytest.raises(Denied, match=r"final_epsilon: .* a number from 0 to 1"):
-        run.adjust({"algorithm.final_epsilon": value}, by="me", checkpoint_seconds=30.0, now=NOW)
+def test_an_epsilon_is_a_share() -> None:
+    for value in [NAN, -0.1, 1.1, True, None, (0.1, 0.2)]:
+        with row(value):
+            run = a_training_run(algorithm=Q_LEARNING)
+            with pytest.raises(Denied, match=r"final_epsilon: .* a number from 0 to 1"):
+                run.adjust({"algorithm.final_epsilon": value}, by="me", checkpoint_seconds=30.0, now=NOW)
 
 
 @pytest.mark.parametrize(

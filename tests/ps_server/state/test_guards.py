@@ -1,6 +1,7 @@
 """Vectors that may not touch the weights: each is denied with a code, and the name of the tensor where there is one."""
 
 import math
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from common.protocol.shards import WHOLE
 from common.protocol.tensors import Schema, TensorSpec
 from ps_server.state.guards import ABSURD_NORM, Denied, codec_for_weights, gradient_of, seed_of
 from tests.ps_server.transcripts import SCHEMA, encoded
+from tests.rows import row
 
 PUSH_FIELDS: dict[str, Any] = {"request": 1, "sequence": 1, "computed_on": 1, "epoch": 1, "schema_hash": SCHEMA.hash}
 
@@ -83,14 +85,16 @@ def test_weights_travel_in_codecs_that_lose_little(name: str, is_taken: bool) ->
     assert name in str(denied.value)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize(("place", "tensor"), [(0, "policy.weight"), (1, "policy.weight"), (2, "policy.bias")])
-def test_a_gradient_with_nan_or_inf_is_denied_and_its_tensor_named(value: float, place: int, tensor: str) -> None:
-    values = [1.0, 2.0, 3.0]
-    values[place] = value
-    code, sentence = denied_push(a_push(), encoded(values))
-    assert code == "not_finite"
-    assert f"gradient of tensor {tensor!r}" in sentence
+def test_a_gradient_with_nan_or_inf_is_denied_and_its_tensor_named() -> None:
+    for value, (place, tensor) in product(
+        [math.nan, math.inf, -math.inf], [(0, "policy.weight"), (1, "policy.weight"), (2, "policy.bias")]
+    ):
+        with row(value, place, tensor):
+            values = [1.0, 2.0, 3.0]
+            values[place] = value
+            code, sentence = denied_push(a_push(), encoded(values))
+            assert code == "not_finite"
+            assert f"gradient of tensor {tensor!r}" in sentence
 
 
 @pytest.mark.parametrize("values", [[1.1e12, 0, 0], [8e11, 8e11, 0], [3e38, 3e38, 3e38], [0, -1e30, 0]], ids=str)
@@ -141,9 +145,8 @@ def test_a_sound_seed_gives_schema_and_weights() -> None:
     assert weights.tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("specs", "sentence"),
-    [
+def test_a_schema_that_describes_no_vector_is_denied() -> None:
+    for specs, sentence in [
         ((), "1 to 1024 tensors, not 0"),
         ((TensorSpec("w", (0,)),), "'w' [0]"),
         ((TensorSpec("w", (2, -1)),), "'w' [2, -1]"),
@@ -151,13 +154,11 @@ def test_a_sound_seed_gives_schema_and_weights() -> None:
         ((TensorSpec("w", (2**20, 2**20)),), "up to"),
         ((TensorSpec("w", (1,)), TensorSpec("w", (2,))), "same name"),
         (tuple(TensorSpec(f"w{number}", (1,)) for number in range(1025)), "not 1025"),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_a_schema_that_describes_no_vector_is_denied(specs: tuple[TensorSpec, ...], sentence: str) -> None:
-    code, said = denied_seed(Seed(request=1, schema=specs), encoded([1, 2, 3]))
-    assert code == "bad_schema"
-    assert sentence in said
+    ]:
+        with row(specs, sentence):
+            code, said = denied_seed(Seed(request=1, schema=specs), encoded([1, 2, 3]))
+            assert code == "bad_schema"
+            assert sentence in said
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ import copy
 from dataclasses import dataclass, field
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.protocol.record import Account
 from ps_server.state.ledger import Ledger
+from tests.rows import row
 
 WINDOW = 8
 
@@ -117,14 +117,20 @@ def test_pushes_that_are_never_resent_are_lacking_only_in_their_own_account() ->
     assert ledger.lacking("b", proof_of(1), oldest=5) == 0
 
 
-@pytest.mark.parametrize(
-    ("oldest", "through", "early"),
-    [(1, 0, {3, 4, 6}), (2, 1, {3, 4, 6}), (3, 4, {6}), (4, 4, {6}), (6, 6, set()), (7, 6, set()), (100, 99, set())],
-)
-def test_pushes_that_are_never_resent_count_as_settled(oldest: int, through: int, early: set[int]) -> None:
-    ledger = a_ledger(3, 4, 6)
-    opened(ledger, "a", 1, oldest=oldest)
-    assert (ledger.accounts["a"].through, ledger.accounts["a"].early) == (through, early)
+def test_pushes_that_are_never_resent_count_as_settled() -> None:
+    for oldest, through, early in [
+        (1, 0, {3, 4, 6}),
+        (2, 1, {3, 4, 6}),
+        (3, 4, {6}),
+        (4, 4, {6}),
+        (6, 6, set()),
+        (7, 6, set()),
+        (100, 99, set()),
+    ]:
+        with row(oldest, through, early):
+            ledger = a_ledger(3, 4, 6)
+            opened(ledger, "a", 1, oldest=oldest)
+            assert (ledger.accounts["a"].through, ledger.accounts["a"].early) == (through, early)
 
 
 def test_a_late_hello_does_not_open_again_what_is_settled() -> None:

@@ -11,6 +11,7 @@ from common.settings.run_spec import Environment
 from rl_worker.environments.interface import Environments, Stepped
 from rl_worker.environments.make import make_environments
 from rl_worker.environments.spaces import DiscreteActions
+from tests.rows import row
 
 CARTPOLE = Environment(id="CartPole-v1")
 # Without no-ops and sticky actions an ALE game is the same each time.
@@ -49,32 +50,30 @@ def some_actions(length: int, actions: int) -> list[int]:
     return chosen
 
 
-@pytest.mark.parametrize(
-    ("settings", "shape", "dtype", "actions"),
-    [
+def test_shapes_and_types() -> None:
+    for settings, shape, dtype, actions in [
         (CARTPOLE, (4,), np.float32, 2),
         (PONG, (4, 42, 42), np.uint8, 6),
         (changed(PONG, preprocessing="auto", frame_stack=3), (3, 84, 84), np.uint8, 6),
         (changed(PONG, preprocessing="atari84", actions=(2, 3)), (4, 84, 84), np.uint8, 2),
         (Environment(id="ALE/Breakout-v5"), (4, 84, 84), np.uint8, 4),
-    ],
-)
-def test_shapes_and_types(settings: Environment, shape: tuple[int, ...], dtype: type, actions: int) -> None:
-    environments = make_environments(settings, count=2)
-    first = environments.reset(0)
-    stepped = environments.step(np.array([0, 1]))
-    environments.close()
-    assert (environments.count, environments.actions) == (2, DiscreteActions(actions))
-    assert environments.observations.shape == shape
-    assert environments.observations.dtype == dtype
-    for observations in (first, stepped.observations):
-        assert observations.shape == (2, *shape)
-        assert observations.dtype == dtype
-    assert stepped.rewards.dtype == np.float32
-    assert stepped.terminated.dtype == stepped.truncated.dtype == bool
-    assert stepped.rewards.shape == stepped.terminated.shape == stepped.truncated.shape == (2,)
-    assert stepped.final_observations is None
-    assert stepped.return_ended is None
+    ]:
+        with row(settings, shape, dtype, actions):
+            environments = make_environments(settings, count=2)
+            first = environments.reset(0)
+            stepped = environments.step(np.array([0, 1]))
+            environments.close()
+            assert (environments.count, environments.actions) == (2, DiscreteActions(actions))
+            assert environments.observations.shape == shape
+            assert environments.observations.dtype == dtype
+            for observations in (first, stepped.observations):
+                assert observations.shape == (2, *shape)
+                assert observations.dtype == dtype
+            assert stepped.rewards.dtype == np.float32
+            assert stepped.terminated.dtype == stepped.truncated.dtype == bool
+            assert stepped.rewards.shape == stepped.terminated.shape == stepped.truncated.shape == (2,)
+            assert stepped.final_observations is None
+            assert stepped.return_ended is None
 
 
 @BOTH
@@ -107,22 +106,22 @@ def test_cartpole_is_played_exactly_as_gymnasium_plays_it() -> None:
     count, seed = 3, 11
     environments = make_environments(changed(CARTPOLE, max_episode_steps=20), count=count)
     plain = [gymnasium.make("CartPole-v1", max_episode_steps=20) for _ in range(count)]
-    expected = np.array([game.reset(seed=seed + row)[0] for row, game in enumerate(plain)])
+    expected = np.array([game.reset(seed=seed + place)[0] for place, game in enumerate(plain)])
     np.testing.assert_array_equal(environments.reset(seed), expected)
     ends = 0
     for step in range(150):
         actions = np.random.default_rng(step).integers(2, size=count)
         stepped = environments.step(actions)
-        for row, game in enumerate(plain):
-            last, reward, terminated, truncated, _ = game.step(actions[row])
-            assert (stepped.rewards[row], stepped.terminated[row]) == (reward, terminated)
-            assert stepped.truncated[row] == truncated
+        for place, game in enumerate(plain):
+            last, reward, terminated, truncated, _ = game.step(actions[place])
+            assert (stepped.rewards[place], stepped.terminated[place]) == (reward, terminated)
+            assert stepped.truncated[place] == truncated
             if terminated or truncated:
                 ends += 1
                 assert stepped.final_observations is not None
-                np.testing.assert_array_equal(stepped.final_observations[row], last)
+                np.testing.assert_array_equal(stepped.final_observations[place], last)
                 last, _ = game.reset()
-            np.testing.assert_array_equal(stepped.observations[row], last)
+            np.testing.assert_array_equal(stepped.observations[place], last)
     assert ends > 10
     for game in plain:
         game.close()
@@ -217,9 +216,8 @@ def test_environment_k_has_the_seed_plus_k(settings: Environment) -> None:
     assert (both[:, 0] != both[:, 1]).any()
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
+def test_what_cannot_be_learned_is_refused_in_one_sentence_with_the_flag() -> None:
+    for settings, sentence in [
         (Environment(id="Nope-v0"), "--environment Nope-v0: "),
         (Environment(id="CartPole-v99"), "--environment CartPole-v99: .*`v1`"),
         (Environment(id="no id"), "--environment no id: "),
@@ -236,10 +234,8 @@ def test_environment_k_has_the_seed_plus_k(settings: Environment) -> None:
         (changed(PONG, actions=(0, 6)), "--actions 6: ALE/Pong-v5 has actions 0 to 5"),
         (changed(CARTPOLE, preprocessing="atari84"), "--preprocessing atari84: not for CartPole-v1"),
         (changed(PONG, preprocessing="none"), "--preprocessing none: not for ALE/Pong-v5; use one of atari84, "),
-    ],
-    ids=lambda value: value.id if isinstance(value, Environment) else "",
-)
-def test_what_cannot_be_learned_is_refused_in_one_sentence_with_the_flag(settings: Environment, sentence: str) -> None:
-    with pytest.raises(SettingsError, match=f"^{sentence}") as raised:
-        make_environments(settings, count=1)
-    assert "\n" not in str(raised.value)
+    ]:
+        with row(settings, sentence):
+            with pytest.raises(SettingsError, match=f"^{sentence}") as raised:
+                make_environments(settings, count=1)
+            assert "\n" not in str(raised.value)

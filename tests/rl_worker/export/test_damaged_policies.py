@@ -20,6 +20,7 @@ from rl_worker.export.policy_folder import MODEL, RECEIPT, read_model
 from rl_worker.play.receipt import read_receipt, verify
 from rl_worker.play.trained import trained_in
 from tests.nested import Place, places_in, values, with_value, without
+from tests.rows import row
 
 ZOO = Path(__file__).parents[3] / "zoo" / "cartpole-a3c"
 DEEP = 10_000
@@ -67,15 +68,16 @@ def test_a_policy_that_lacks_any_field_is_taken_or_refused(folder: Path) -> None
         check_taken_or_refused(folder, without(RECORD, at))
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", '{"run":' * DEEP, '{"x":' + "[" * DEEP + "]" * DEEP + "}"])
-def test_a_policy_without_a_record_is_damaged(text: str, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: is damaged, because"):
-        read_model(write(tmp_path, text))
+def test_a_policy_without_a_record_is_damaged(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for text in ["", "null", "[]", '{"run":' * DEEP, '{"x":' + "[" * DEEP + "]" * DEEP + "}"]:
+        with row(text):
+            tmp_path = tmp_path_factory.mktemp("row")
+            with pytest.raises(CheckpointError, match=r"model\.safetensors: is damaged, because"):
+                read_model(write(tmp_path, text))
 
 
-@pytest.mark.parametrize(
-    ("at", "value", "words"),
-    [
+def test_what_a_policy_cannot_hold_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for at, value, words in [
         (("global_steps",), -1, "global_steps"),
         (("minutes",), "2", "Expected `float`, got `str`"),
         (("spaces", "actions", "numbers"), [0, 1, 2], "the numbers of 3 actions, where there are 2"),
@@ -83,12 +85,12 @@ def test_a_policy_without_a_record_is_damaged(text: str, tmp_path: Path) -> None
         (("spaces", "observations", "dtype"), "object", "object"),
         (("spaces", "observations", "shape"), [2**24, 2**24], "an observation has"),
         (("schema", 0, "shape"), [1], "its tensor"),
-    ],
-)
-def test_what_a_policy_cannot_hold_is_named(at: Place, value: Any, words: str, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is damaged, because") as raised:
-        read_model(write(tmp_path, json.dumps(with_value(RECORD, at, value))))
-    assert words in str(raised.value)
+    ]:
+        with row(at, value, words):
+            tmp_path = tmp_path_factory.mktemp("row")
+            with pytest.raises(CheckpointError, match="is damaged, because") as raised:
+                read_model(write(tmp_path, json.dumps(with_value(RECORD, at, value))))
+            assert words in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -117,17 +119,16 @@ def test_a_receipt_with_any_field_replaced_is_verified_or_refused(at: Place, val
             verify(receipt, source="receipt.json")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_a_file_that_is_no_receipt_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for text, words in [
         ("", "is not a receipt of rl-eval"),
         ("[" * DEEP, "is not a receipt of rl-eval"),
         (json.dumps(GAMES | {"card": "?"}).replace('"?"', "[" * DEEP + "]" * DEEP), "is not a receipt of rl-eval"),
         (json.dumps(GAMES | {"format": "ps-rl receipt 2"}), "is a receipt of format 2, of a later version of ps-rl"),
         (json.dumps(GAMES | {"format": "ps-rl policy 1"}), "is not a receipt of ps-rl"),
-    ],
-)
-def test_a_file_that_is_no_receipt_is_refused(text: str, words: str, tmp_path: Path) -> None:
-    (tmp_path / RECEIPT).write_text(text)
-    with pytest.raises(ReceiptError, match=f"--verify .*{words}"):
-        read_receipt(tmp_path / RECEIPT)
+    ]:
+        with row(text, words):
+            tmp_path = tmp_path_factory.mktemp("row")
+            (tmp_path / RECEIPT).write_text(text)
+            with pytest.raises(ReceiptError, match=f"--verify .*{words}"):
+                read_receipt(tmp_path / RECEIPT)

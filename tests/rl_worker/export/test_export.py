@@ -30,6 +30,7 @@ from rl_worker.play.evaluation import evaluate
 from rl_worker.play.player import Player
 from tests.rl_worker.observation_spaces import numbers, pixels
 from tests.rl_worker.play.test_evaluation import ALWAYS_RIGHT, CARTPOLE, STEP, VALUES, checkpoint, weights_of
+from tests.rows import row
 
 BOX = BoxActions(np.float32([-1, -np.inf]), np.float32([1, np.inf]))
 
@@ -245,34 +246,36 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_the_network_as_onnx_computes_the_same(tmp_path: Path, name: str) -> None:
-    runtime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
-    observations, sections = NETWORKS[name]
-    agent = build_agent(
-        a_run(**sections), PolicySpaces(observations, DiscreteActions(3)), device=torch.device("cpu"), seed=0
-    )
-    network = agent.network
-    write_onnx(tmp_path / "model.onnx", network, observations)
-    session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-    count = 7  # another number than it was traced with
-    seen = torch.randint(0, 256, (count, *observations.shape), dtype=torch.uint8)
-    if not observations.pixels:
-        seen = torch.randn(count, *observations.shape)
-    with torch.no_grad():
-        if name == "action values":
-            expected = [network(seen)]
-            given = {"observations": seen.numpy()}
-        else:
-            starts = torch.arange(count) % 2 == 0
-            state = tuple(torch.randn_like(part) for part in agent.initial_state(count))
-            parameters, values, after = network(seen[None], state, starts[None])
-            expected = [parameters[0], values[0], *after]
-            given = {"observations": seen.numpy()} | ({"starts": starts.numpy()} if state else {})
-            given |= {f"state_{number}": part.numpy() for number, part in enumerate(state)}
-    outputs = session.run(None, given)
-    for output, tensor in zip(outputs, expected, strict=True):
-        np.testing.assert_allclose(output, tensor.numpy(), atol=1e-5)
+def test_the_network_as_onnx_computes_the_same(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name in NETWORKS:
+        with row(name):
+            tmp_path = tmp_path_factory.mktemp("row")
+            runtime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+            observations, sections = NETWORKS[name]
+            agent = build_agent(
+                a_run(**sections), PolicySpaces(observations, DiscreteActions(3)), device=torch.device("cpu"), seed=0
+            )
+            network = agent.network
+            write_onnx(tmp_path / "model.onnx", network, observations)
+            session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+            count = 7  # another number than it was traced with
+            seen = torch.randint(0, 256, (count, *observations.shape), dtype=torch.uint8)
+            if not observations.pixels:
+                seen = torch.randn(count, *observations.shape)
+            with torch.no_grad():
+                if name == "action values":
+                    expected = [network(seen)]
+                    given = {"observations": seen.numpy()}
+                else:
+                    starts = torch.arange(count) % 2 == 0
+                    state = tuple(torch.randn_like(part) for part in agent.initial_state(count))
+                    parameters, values, after = network(seen[None], state, starts[None])
+                    expected = [parameters[0], values[0], *after]
+                    given = {"observations": seen.numpy()} | ({"starts": starts.numpy()} if state else {})
+                    given |= {f"state_{number}": part.numpy() for number, part in enumerate(state)}
+            outputs = session.run(None, given)
+            for output, tensor in zip(outputs, expected, strict=True):
+                np.testing.assert_allclose(output, tensor.numpy(), atol=1e-5)
 
 
 def test_packed_observations_have_no_onnx(tmp_path: Path) -> None:

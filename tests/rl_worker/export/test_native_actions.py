@@ -25,6 +25,7 @@ from rl_worker.export.spaces_record import PolicySpaces
 from rl_worker.networks.flat_network import FlatNetwork
 from tests.rl_worker.observation_spaces import numbers
 from tests.rl_worker.play.test_evaluation import checkpoint
+from tests.rows import row
 
 ROOT = Path(__file__).parents[3]
 SEEN = np.ones(3, np.float32)
@@ -60,9 +61,10 @@ def make_older(path: Path) -> None:
     safetensors.torch.save_file(tensors, path, metadata | {"record": json.dumps(record)})
 
 
-@pytest.mark.parametrize(
-    ("space", "settings"),
-    [
+def test_a_loaded_policy_returns_what_the_environment_gets_of_its_agent(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    for space, settings in [
         (Discrete(4, start=-2), {}),
         (Discrete(4, start=10), {"actions": (3, 1)}),
         (MultiDiscrete([[2, 2], [2, 3]], start=[[5, 0], [0, 7]]), {}),
@@ -70,19 +72,16 @@ def make_older(path: Path) -> None:
         (Box(-0.1, 0.1, (2, 2), np.float64), {}),
         (Box(-0.1, 0.1, (1,), np.float64), {"box_actions": "squashed"}),
         (Box(np.float32([-np.inf, 0]), np.float32([0.5, np.inf])), {}),
-    ],
-    ids=str,
-)
-def test_a_loaded_policy_returns_what_the_environment_gets_of_its_agent(
-    tmp_path: Path, space: Space[Any], settings: dict[str, Any]
-) -> None:
-    policy, agent, codec = of_space(tmp_path, space, settings)
-    for _ in range(50):
-        taken = policy.act(SEEN)
-        decision = agent.act(torch.from_numpy(SEEN[None]), (), torch.tensor([False]))
-        assert space.contains(taken)
-        assert taken.dtype == space.dtype
-        np.testing.assert_array_equal(taken, codec.native(decision.actions.numpy())[0])
+    ]:
+        with row(space, settings):
+            tmp_path = tmp_path_factory.mktemp("row")
+            policy, agent, codec = of_space(tmp_path, space, settings)
+            for _ in range(50):
+                taken = policy.act(SEEN)
+                decision = agent.act(torch.from_numpy(SEEN[None]), (), torch.tensor([False]))
+                assert space.contains(taken)
+                assert taken.dtype == space.dtype
+                np.testing.assert_array_equal(taken, codec.native(decision.actions.numpy())[0])
 
 
 def test_an_action_can_be_given_to_step_of_a_gymnasium_environment(tmp_path: Path) -> None:
@@ -104,25 +103,23 @@ def test_a_policy_of_an_atari_game_says_the_games_own_numbers(tmp_path: Path) ->
         assert json.loads(file.metadata()["record"])["spaces"]["actions"]["numbers"] == [0, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("space", "settings"),
-    [
+def test_an_older_file_takes_what_it_does_not_say_from_the_settings_of_its_run(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    for space, settings in [
         (Discrete(4), {"actions": (3, 1)}),
         (Discrete(4), {}),
         (Box(-3, 3, (2,)), {}),
         (Box(-3, 3, (2,)), {"box_actions": "squashed"}),
         (MultiDiscrete([2, 3]), {}),
-    ],
-    ids=str,
-)
-def test_an_older_file_takes_what_it_does_not_say_from_the_settings_of_its_run(
-    tmp_path: Path, space: Space[Any], settings: dict[str, Any]
-) -> None:
-    policy, _, _ = of_space(tmp_path, space, settings)
-    make_older(tmp_path / MODEL)
-    older = load_policy(tmp_path)
-    for _ in range(50):
-        np.testing.assert_array_equal(older.act(SEEN), policy.act(SEEN))
+    ]:
+        with row(space, settings):
+            tmp_path = tmp_path_factory.mktemp("row")
+            policy, _, _ = of_space(tmp_path, space, settings)
+            make_older(tmp_path / MODEL)
+            older = load_policy(tmp_path)
+            for _ in range(50):
+                np.testing.assert_array_equal(older.act(SEEN), policy.act(SEEN))
 
 
 def test_the_policies_of_the_zoo_return_the_actions_of_their_games() -> None:

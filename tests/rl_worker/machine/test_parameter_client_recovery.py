@@ -32,6 +32,7 @@ from tests.rl_worker.client_transcripts import (
     weights,
     welcome,
 )
+from tests.rows import row
 
 # -- losses -----------------------------------------------------------------------------------------------------------
 
@@ -170,26 +171,24 @@ def test_an_empty_restored_server_is_proposed_the_run_that_was_decided() -> None
     assert hello_of(client.tick(now=1.0)).proposed_run == RUN
 
 
-@pytest.mark.parametrize(
-    ("section", "setting", "flag"),
-    [
+def test_a_restored_server_with_other_settings_is_left() -> None:
+    for section, setting, flag in [
         ("environment", "id", "--environment"),
         ("environment", "envs", "--envs"),
         ("algorithm", "unroll_length", "--unroll-length"),
         ("network", "hidden", "--hidden"),
         ("wire", "gradient_codec", "--gradient-codec"),
-    ],
-)
-def test_a_restored_server_with_other_settings_is_left(section: str, setting: str, flag: str) -> None:
-    client = joined_client()
-    push(client, 1, 2)
-    fail = failure(
-        rejoin(client, schema=SCHEMA.specs, run=RUN | {section: RUN.get(section, {}) | {setting: "another"}})
-    )
-    assert fail.ticket == 0
-    assert isinstance(fail.error, SchemaMismatch)
-    assert f"the server came back with another {flag}, " in str(fail.error)
-    assert client.phase is Phase.OVER
+    ]:
+        with row(section, setting, flag):
+            client = joined_client()
+            push(client, 1, 2)
+            fail = failure(
+                rejoin(client, schema=SCHEMA.specs, run=RUN | {section: RUN.get(section, {}) | {setting: "another"}})
+            )
+            assert fail.ticket == 0
+            assert isinstance(fail.error, SchemaMismatch)
+            assert f"the server came back with another {flag}, " in str(fail.error)
+            assert client.phase is Phase.OVER
 
 
 def test_settings_that_do_not_concern_a_worker_may_change() -> None:

@@ -1,6 +1,7 @@
 """The network for given observations, and its initial weights, which are the same for all workers of a run."""
 
 import math
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from rl_worker.networks.networks import ActionValueNetwork, PolicyValueNetwork
 from rl_worker.networks.normalization import PixelsToUnit
 from tests.rl_worker.observation_spaces import numbers, pixels
 from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments, Target
+from tests.rows import row
 
 
 def network_for(shape: tuple[int, ...], *, name: str = "auto", hidden: tuple[int, ...] = (), **more: Any) -> nn.Module:
@@ -58,9 +60,8 @@ NATURE84 = linear(4 * 8 * 8, 32) + linear(32 * 4 * 4, 64) + linear(64 * 3 * 3, 6
 UNIVERSE42 = linear(4 * 3 * 3, 32) + 3 * linear(32 * 3 * 3, 32) + linear(32 * 9, 5) + linear(32 * 9, 1)
 
 
-@pytest.mark.parametrize(
-    ("shape", "name", "hidden", "parameters"),
-    [
+def test_the_network_is_the_named_one_or_the_one_that_suits() -> None:
+    for shape, name, hidden, parameters in [
         ((4, 84, 84), "auto", (), CONV84),
         ((4, 84, 84), "conv84", (), CONV84),
         ((4, 42, 42), "auto", (), conv42(256)),
@@ -85,32 +86,26 @@ UNIVERSE42 = linear(4 * 3 * 3, 32) + 3 * linear(32 * 3 * 3, 32) + linear(32 * 9,
             (10,),
             linear(3 * 7 * 7, 16) + linear(16 * 3 * 3, 32) + 2 * linear(32 * 3 * 3, 32) + mlp(32 * 7 * 1, 10),
         ),
-    ],
-)
-def test_the_network_is_the_named_one_or_the_one_that_suits(
-    shape: tuple[int, ...], name: str, hidden: tuple[int, ...], parameters: int
-) -> None:
-    network = network_for(shape, name=name, hidden=hidden)
-    assert sum(parameter.numel() for parameter in network.parameters()) == parameters
-    observations = torch.zeros(3, *shape, dtype=torch.uint8 if len(shape) == 3 else torch.float32)
-    logits, values = outputs_of(network, observations)
-    assert (logits.shape, values.shape) == ((3, 5), (3,))
-    assert (logits.dtype, values.dtype) == (torch.float32, torch.float32)
+    ]:
+        with row(shape, name, hidden, parameters):
+            network = network_for(shape, name=name, hidden=hidden)
+            assert sum(parameter.numel() for parameter in network.parameters()) == parameters
+            observations = torch.zeros(3, *shape, dtype=torch.uint8 if len(shape) == 3 else torch.float32)
+            logits, values = outputs_of(network, observations)
+            assert (logits.shape, values.shape) == ((3, 5), (3,))
+            assert (logits.dtype, values.dtype) == (torch.float32, torch.float32)
 
 
-@pytest.mark.parametrize(
-    ("shape", "name"),
-    [
+def test_a_network_for_other_observations_is_refused() -> None:
+    for shape, name in [
         ((4, 42, 42), "conv84"),
         ((4, 84, 84), "conv42"),
         ((1, 84, 84), "shallow40"),
         ((4,), "conv84"),
         ((84, 84), "conv84"),
-    ],
-)
-def test_a_network_for_other_observations_is_refused(shape: tuple[int, ...], name: str) -> None:
-    with pytest.raises(SettingsError, match=f"^--network {name}: "):
-        network_for(shape, name=name)
+    ]:
+        with row(shape, name), pytest.raises(SettingsError, match=f"^--network {name}: "):
+            network_for(shape, name=name)
 
 
 def test_pixels_are_scaled_to_the_unit_interval_and_left_as_they_were() -> None:
@@ -256,15 +251,16 @@ def test_activations_are_what_their_names_say(activation: str, of_minus_one: flo
     torch.testing.assert_close(found, torch.tensor([[of_minus_one], [of_ten]]))
 
 
-@pytest.mark.parametrize("name", ["one_step_q", "one_step_sarsa", "n_step_q"])
-@pytest.mark.parametrize(
-    ("network", "sentence"), [({"lstm": 8}, "one torso and no LSTM"), ({"separate": True}, "one torso and no LSTM")]
-)
-def test_action_values_have_no_memory_and_one_torso(name: str, network: dict[str, Any], sentence: str) -> None:
-    run = run_from_dict({"algorithm": {"name": name}, "network": network}, source="test")
-    environments = ScriptedEnvironments([Game((0.0,), "terminated")])
-    with pytest.raises(SettingsError, match=f"^--algorithm {name}: .*{sentence}"):
-        build_agent(run, environments, device=torch.device("cpu"), seed=0)
+def test_action_values_have_no_memory_and_one_torso() -> None:
+    for name, (network, sentence) in product(
+        ["one_step_q", "one_step_sarsa", "n_step_q"],
+        [({"lstm": 8}, "one torso and no LSTM"), ({"separate": True}, "one torso and no LSTM")],
+    ):
+        with row(name, network, sentence):
+            run = run_from_dict({"algorithm": {"name": name}, "network": network}, source="test")
+            environments = ScriptedEnvironments([Game((0.0,), "terminated")])
+            with pytest.raises(SettingsError, match=f"^--algorithm {name}: .*{sentence}"):
+                build_agent(run, environments, device=torch.device("cpu"), seed=0)
 
 
 @pytest.mark.parametrize("name", ["one_step_q", "one_step_sarsa", "n_step_q"])

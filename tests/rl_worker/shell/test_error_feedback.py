@@ -1,6 +1,7 @@
 """Error feedback: in the long run the server gets the sum of all gradients."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from common.protocol.codecs import CODECS
 from common.protocol.tensors import Schema, TensorSpec
 from rl_worker.shell.error_feedback import GradientEncoder
+from tests.rows import row
 
 SIZE = 500
 SCHEMA = Schema([TensorSpec("w", (SIZE,)), TensorSpec("count", (), role="statistic")])
@@ -49,31 +51,33 @@ def test_the_error_of_one_gradient_is_in_the_next(codec: str) -> None:
     assert torch.equal(second[:SIZE], alone[:SIZE])
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_statistics_are_sent_as_they_are_and_once(codec: str) -> None:
-    encoder = GradientEncoder(codec, SCHEMA)
-    gradient = some_gradient()
-    gradient[-1] = 16777213.0
-    assert sent(encoder, gradient)[-1] == 16777213.0
-    assert sent(encoder, torch.zeros(SIZE + 1))[-1] == 0.0
+def test_statistics_are_sent_as_they_are_and_once() -> None:
+    for codec in CODECS:
+        with row(codec):
+            encoder = GradientEncoder(codec, SCHEMA)
+            gradient = some_gradient()
+            gradient[-1] = 16777213.0
+            assert sent(encoder, gradient)[-1] == 16777213.0
+            assert sent(encoder, torch.zeros(SIZE + 1))[-1] == 0.0
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("broken", [math.nan, math.inf])
-def test_one_broken_gradient_does_not_spoil_the_next(codec: str, broken: float) -> None:
-    encoder, gradient = GradientEncoder(codec, SCHEMA), some_gradient()
-    bad = gradient.clone()
-    bad[7] = broken
-    assert not torch.isfinite(sent(encoder, bad)).all(), "the server must see that it is broken"
-    assert torch.isfinite(sent(encoder, gradient)).all()
+def test_one_broken_gradient_does_not_spoil_the_next() -> None:
+    for codec, broken in product(CODECS, [math.nan, math.inf]):
+        with row(codec, broken):
+            encoder, gradient = GradientEncoder(codec, SCHEMA), some_gradient()
+            bad = gradient.clone()
+            bad[7] = broken
+            assert not torch.isfinite(sent(encoder, bad)).all(), "the server must see that it is broken"
+            assert torch.isfinite(sent(encoder, gradient)).all()
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_the_gradient_is_not_changed(codec: str) -> None:
-    gradient = some_gradient()
-    before = gradient.clone()
-    GradientEncoder(codec, SCHEMA).encode(gradient)
-    assert torch.equal(gradient, before)
+def test_the_gradient_is_not_changed() -> None:
+    for codec in CODECS:
+        with row(codec):
+            gradient = some_gradient()
+            before = gradient.clone()
+            GradientEncoder(codec, SCHEMA).encode(gradient)
+            assert torch.equal(gradient, before)
 
 
 @needs_error_feedback
