@@ -22,9 +22,8 @@ from common.protocol.messages import StatusReply, StatusRequest
 from common.protocol.tensors import Schema, TensorSpec
 from common.settings.run_spec import RunSpec
 from common.sockets.request import ask
-from rl_worker.load.processes import LoadProcesses
-from rl_worker.load.target import PRESET
-from rl_worker.load.workload import Workload
+from rl_worker.load.processes import LoadProcesses, Workload
+from rl_worker.load.settings import PRESET
 
 SECONDS = 0.5  # of one run
 WARM_SECONDS = 0.2  # before it: memory is touched for the first time
@@ -123,13 +122,13 @@ def _server() -> Iterator[tuple[str, int]]:
 def _measured(server: str, server_pid: int, setting: Setting) -> Measured:
     size, workers, codecs = setting
     with LoadProcesses([_workload(server, setting)]) as running:
-        missing = sum(one.missing for one in running.join(lambda _: None))
-        assert not missing, f"{missing} of {workers} workers could not join"
+        joined = sum(sum(one.counts.ready_seconds.values()) for one in running.join())
+        assert joined == workers, f"{workers - joined} of {workers} workers could not join"
         pids = {"server": server_pid, "worker": running.pids[0]}
         with _cores_for(list(pids.values())):
-            running.push(WARM_SECONDS, every_seconds=1e9, look=lambda: None)
+            running.push(WARM_SECONDS)
             before, pushes_before = _counts(pids), _updates(server)
-            pushed = running.push(SECONDS, every_seconds=1e9, look=lambda: None)[0]
+            pushed = running.push(SECONDS)[0]
             after, pushes = _counts(pids), _updates(server) - pushes_before
         running.leave()
     return Measured(
@@ -155,8 +154,6 @@ def _workload(server: str, setting: Setting) -> Workload:
         compute_seconds=0.0,
         steps=1,
         join_seconds=60.0,
-        curve_server_key=None,
-        curve_secret=None,
     )
 
 

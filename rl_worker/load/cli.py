@@ -23,19 +23,15 @@ from common.protocol.tensors import ELEMENT_BYTES
 from common.settings.run_spec import Wire
 from common.sockets.descriptors import most_descriptors
 from common.sockets.request import ask
-from rl_worker.load.processes import LoadProcesses
+from rl_worker.load.processes import LoadProcesses, Workload
 from rl_worker.load.results import LoadResult, as_text, joining_of, memory_of, pushing_of, refusals_of
-from rl_worker.load.server_memory import most_growth_bytes
-from rl_worker.load.settings import LoadSettings
-from rl_worker.load.target import Target, target_of
-from rl_worker.load.workload import Workload
+from rl_worker.load.settings import LoadSettings, Target, target_of
 
 PROGRAM = "ps-bench"
 REPLY_SECONDS = 30.0  # a server under load replies in turn
 WORKERS_A_PROCESS = 250  # with `auto`, where cores allow
 DESCRIPTORS_A_WORKER = 2  # its connection, and the one by which ZeroMQ wakes its thread
 SPARE_DESCRIPTORS = 64  # of a process, besides
-STATUS_SECONDS = 1.0  # between two looks at the server's memory
 LEAVE_SECONDS = 1.5  # until the server has measured its memory once more
 
 app = SubcommandApp()
@@ -87,16 +83,20 @@ def _test(settings: LoadSettings, target: Target, found: StatusReply, processes:
         with contextlib.suppress(ServerUnreachable):  # it is busy, which is what is measured
             seen.append(_status_of(settings).status)
 
+    def say_who_joined() -> None:
+        look()
+        _say(f"{seen[-1].workers_alive if seen else 0} of {settings.workers} workers have joined")
+
     with LoadProcesses(workloads) as running:
-        joins = running.join(lambda ready: _say(f"{ready} of {settings.workers} workers have weights"))
+        joins = running.join(say_who_joined)
         joined = _status_of(settings).status
+        seen.clear()
         _say(f"pushing for {settings.seconds:g} s")
-        pushes = running.push(settings.seconds, every_seconds=STATUS_SECONDS, look=look)
+        pushes = running.push(settings.seconds, look)
         running.leave()
     time.sleep(LEAVE_SECONDS)
     after = _status_of(settings).status
-    gradient, weights = _vector_bytes(target, wire.gradient_codec), _vector_bytes(target, wire.weight_codec)
-    growth = most_growth_bytes(settings.workers, gradient_bytes=gradient, weight_bytes=weights)
+    size = _vector_bytes(target, wire.gradient_codec) + _vector_bytes(target, wire.weight_codec)
     fields = {
         "server": settings.server,
         "run_id": after.run_id,
@@ -106,10 +106,10 @@ def _test(settings: LoadSettings, target: Target, found: StatusReply, processes:
         "gradient_codec": wire.gradient_codec,
         "weight_codec": wire.weight_codec,
         "compute_seconds": settings.compute_seconds,
-        "memory": memory_of(found.status, joined, seen, after, most_growth=growth),
+        "memory": memory_of(found.status, joined, seen, after, workers=settings.workers, vector_bytes=size),
         **joining_of(joins),
-        **pushing_of(pushes, vector_bytes=gradient + weights),
-        **refusals_of(joins, pushes),
+        **pushing_of(pushes, vector_bytes=size),
+        **refusals_of([*joins, *pushes]),
     }
     return msgspec.convert(fields, LoadResult, from_attributes=True)
 
@@ -119,10 +119,10 @@ def _seeded(settings: LoadSettings, workload: Workload) -> StatusReply:
     _say(f"the server has no weights: a worker brings {settings.parameters:,} zeros")
     first = msgspec.structs.replace(workload, names=workload.names[:1])
     with LoadProcesses([first]) as running:
-        joined = running.join(lambda _: None)[0]
+        joined = running.join()[0]
         running.leave()
-    if joined.missing:
-        raise PsRlError(f"the first worker could not join: {'; '.join(joined.reasons.values()) or 'no reply'}")
+    if not joined.counts.ready_seconds:
+        raise PsRlError(f"the first worker could not join: {'; '.join(joined.counts.reasons.values()) or 'no reply'}")
     return _status_of(settings)
 
 
@@ -166,8 +166,7 @@ def _workloads(settings: LoadSettings, target: Target, wire: Wire, processes: in
             compute_seconds=settings.compute_seconds,
             steps=target.steps,
             join_seconds=settings.join_seconds,
-            curve_server_key=str(settings.curve_server_key) if settings.curve_server_key else None,
-            curve_secret=str(settings.curve_secret) if settings.curve_secret else None,
+            keys=settings.client_keys(),
         )
         for number in range(processes)
     ]

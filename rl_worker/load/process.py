@@ -1,18 +1,11 @@
-"""
-One process of ps-bench, with as many synthetic workers as it is told.
-
-A Workload comes as JSON on standard input, and the reports go to standard output, a line each. When all workers have
-joined, the process waits for a line "push SECONDS", and for the end of its input to leave.
-"""
+"""One process of ps-bench, with as many synthetic workers as it is told (processes.py has what it hears and says)."""
 
 import random
 import secrets
 import socket
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable
-from pathlib import Path
+from multiprocessing.connection import Connection
 from typing import NoReturn
 
 import msgspec
@@ -22,17 +15,13 @@ from common.program.run_program import run_program
 from common.protocol.codecs import CODECS
 from common.protocol.names import as_text
 from common.protocol.tensors import Schema
-from common.protocol.wire import Buffer
-from common.sockets.curve import ClientKeys, CurveFlags
 from common.sockets.descriptors import take_every_descriptor_allowed
-from rl_worker.load.histogram import bucket_of
-from rl_worker.load.synthetic_worker import SEED_CODEC, SyntheticWorker
-from rl_worker.load.workload import Joined, Progress, Pushed, Report, Workload
+from rl_worker.load.processes import Counts, Push, Report, Workload
+from rl_worker.load.synthetic_worker import SEED_CODEC, SyntheticWorker, Task
 from rl_worker.machine.identity import Identity
 from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.shell.many_dealers import ManyDealers
 
-PROGRESS_SECONDS = 0.5
 UNEVEN = 0.2  # of the time between a reply and the next push: so much more or less, or all would push at once
 GOODBYE_SECONDS = 1.0
 
@@ -46,45 +35,97 @@ def work() -> int:
     """Do what the workload says. Raises PsRlError."""
     take_every_descriptor_allowed()
     torch.set_num_threads(1)
-    workload = msgspec.json.decode(sys.stdin.readline(), type=Workload)
-    began = time.time()
-    workers = synthetic_workers(workload)
-    dealers = ManyDealers(workload.server, workers, keys_of(workload))
+    parent: Connection[bytes, bytes] = Connection(sys.stdin.fileno())
+    workload = msgspec.json.decode(parent.recv_bytes(), type=Workload)
+    process = _LoadProcess(workload, parent)
     try:
-        join(workers, dealers, until=time.monotonic() + workload.join_seconds)
-        print_line(_joined(workers, began))
-        dealers.listen_to(sys.stdin)
-        while line := _next_line(dealers):
-            print_line(_push(workers, dealers, seconds=float(line.split()[1])))
-        leave(workers, dealers)
+        process.join(within_seconds=workload.join_seconds)
+        while (push := process.next_push()) is not None:
+            process.push(push.seconds)
+        process.leave()
     finally:
-        dealers.close()
+        process.dealers.close()
     return 0
 
 
-def synthetic_workers(workload: Workload) -> list[SyntheticWorker]:
+class _LoadProcess:
+    """The workers, and their connections."""
+
+    def __init__(self, workload: Workload, parent: "Connection[bytes, bytes]") -> None:
+        self._parent = parent
+        self._workers = _synthetic_workers(workload)
+        self._count_anew()
+        self.dealers = ManyDealers(workload.server, self._workers, workload.keys)
+        self.dealers.listen_to(parent)
+
+    def join(self, *, within_seconds: float) -> None:
+        """Drive the workers until each has weights or is over, or time is up."""
+        workers, until = self._workers, time.monotonic() + within_seconds
+
+        def is_done(now: float) -> bool:
+            return now > until or all(worker.ready_seconds is not None or worker.is_over for worker in workers)
+
+        self.dealers.drive(is_done)
+        self._report(seconds=max(worker.ready_seconds or 0.0 for worker in workers))
+
+    def next_push(self) -> Push | None:
+        """The next command; None at the end of the connection. The workers live on meanwhile."""
+        self.dealers.drive(lambda _: False)
+        try:
+            return msgspec.json.decode(self._parent.recv_bytes(), type=Push)
+        except EOFError:
+            return None
+
+    def push(self, seconds: float) -> None:
+        """All workers push for so long."""
+        self._count_anew()
+        began = time.monotonic()
+        for worker in self._workers:
+            worker.begin_pushing(now=began)
+        self.dealers.schedule_all()
+        self.dealers.drive(lambda now: now > began + seconds)
+        self._report(seconds=time.monotonic() - began)
+        for worker in self._workers:
+            worker.end_pushing()
+
+    def leave(self) -> None:
+        """Every worker sends GOODBYE, so that the server forgets their leases at once."""
+        for number, worker in enumerate(self._workers):
+            self.dealers.send(number, worker.leave(now=time.monotonic()))
+        end = time.monotonic() + GOODBYE_SECONDS
+        self.dealers.drive(lambda now: now > end)
+
+    def _count_anew(self) -> None:
+        self._began, self._counts = time.time(), Counts()
+        for worker in self._workers:
+            worker.counts = self._counts
+
+    def _report(self, *, seconds: float) -> None:
+        over = [worker for worker in self._workers if worker.is_over]
+        for worker in over:
+            self._counts.reasons[""] = worker.error
+        settled = tuple(worker.settled for worker in self._workers)
+        report = Report(began=self._began, seconds=seconds, counts=self._counts, settled=settled, lost=len(over))
+        self._parent.send_bytes(msgspec.json.encode(report))
+
+
+def _synthetic_workers(workload: Workload) -> list[SyntheticWorker]:
     """The workers, still without a connection."""
     schema = Schema(workload.schema)
     zeros = torch.zeros(schema.size)
-    # A run that is not made for load tests gets no weights, even if it has lost its own.
-    seed: list[Buffer] = [CODECS[SEED_CODEC].encode(zeros, schema.statistics)] if workload.steps else []
-    gradient = [CODECS[workload.gradient_codec].encode(zeros, schema.statistics)]
     drawn, compute = random.Random(workload.names[0]), workload.compute_seconds
+    task = Task(
+        schema,
+        # A run that is not made for load tests gets no weights, even if it has lost its own.
+        seed=[CODECS[SEED_CODEC].encode(zeros, schema.statistics)] if workload.steps else [],
+        gradient=[CODECS[workload.gradient_codec].encode(zeros, schema.statistics)],
+        gradient_codec=workload.gradient_codec,
+        weight_codec=workload.weight_codec,
+        steps=workload.steps,
+        pause=lambda: compute * drawn.uniform(1 - UNEVEN, 1 + UNEVEN),
+    )
     now = time.monotonic()
-    return [
-        SyntheticWorker(
-            _machine(name, workload, now=now),
-            schema,
-            seed=seed,
-            gradient=gradient,
-            gradient_codec=workload.gradient_codec,
-            weight_codec=workload.weight_codec,
-            steps=workload.steps,
-            pause=lambda: compute * drawn.uniform(1 - UNEVEN, 1 + UNEVEN),
-            now=now,
-        )
-        for name in workload.names
-    ]
+    return [SyntheticWorker(_machine(name, workload, now=now), task, now=now) for name in workload.names]
 
 
 def _machine(name: str, workload: Workload, *, now: float) -> ParameterClient:
@@ -98,103 +139,3 @@ def _machine(name: str, workload: Workload, *, now: float) -> ParameterClient:
     )
     # Nothing is kept for a restored server: pushes are zeros.
     return ParameterClient(identity, patience_seconds=workload.join_seconds, resend_bytes=0, now=now)
-
-
-def keys_of(workload: Workload) -> ClientKeys | None:
-    """The keys that the flags of ps-bench name."""
-    server, own = workload.curve_server_key, workload.curve_secret
-    return CurveFlags(
-        curve_server_key=Path(server) if server else None, curve_secret=Path(own) if own else None
-    ).client_keys()
-
-
-def join(workers: list[SyntheticWorker], dealers: ManyDealers, *, until: float) -> None:
-    """Drive the workers until each has weights or is over, or time is up; progress is printed."""
-    printed = time.monotonic()
-
-    def is_done(now: float) -> bool:
-        nonlocal printed
-        waiting = sum(worker.ready_seconds is None and not worker.is_over for worker in workers)
-        if now - printed > PROGRESS_SECONDS:
-            printed = now
-            print_line(Progress(ready=sum(worker.ready_seconds is not None for worker in workers)))
-        return not waiting or now > until
-
-    dealers.drive(is_done)
-
-
-def leave(workers: list[SyntheticWorker], dealers: ManyDealers) -> None:
-    """Every worker sends GOODBYE, so that the server forgets their leases at once."""
-    for number, worker in enumerate(workers):
-        dealers.send(number, worker.leave(now=time.monotonic()))
-    end = time.monotonic() + GOODBYE_SECONDS
-    dealers.drive(lambda now: now > end)
-
-
-def print_line(report: Report) -> None:
-    print(msgspec.json.encode(report).decode(), flush=True)
-
-
-def _next_line(dealers: ManyDealers) -> str:
-    """The next command; "" at the end of the input. The workers live on meanwhile."""
-    dealers.drive(lambda _: False)
-    return sys.stdin.readline()
-
-
-def _push(workers: list[SyntheticWorker], dealers: ManyDealers, *, seconds: float) -> Pushed:
-    """All workers push for so long."""
-    began = time.monotonic()
-    for worker in workers:
-        worker.begin_pushing(now=began)
-    dealers.schedule_all()
-    dealers.drive(lambda now: now > began + seconds)
-    took = time.monotonic() - began
-    pushed = Pushed(
-        seconds=took,
-        settled=tuple(worker.settled for worker in workers),
-        discarded=sum(worker.discarded for worker in workers),
-        round_trip_seconds=_total(worker.round_trips for worker in workers),
-        staleness=_total(worker.staleness for worker in workers),
-        refused=_refused(workers),
-        reasons=_reasons(workers),
-        lost=sum(worker.is_over for worker in workers),
-    )
-    for worker in workers:
-        worker.end_pushing()
-    return pushed
-
-
-def _joined(workers: list[SyntheticWorker], began: float) -> Joined:
-    joins = [worker.join_seconds for worker in workers if worker.join_seconds is not None]
-    ready = [worker.ready_seconds for worker in workers if worker.ready_seconds is not None]
-    return Joined(
-        began=began,
-        ended=began + max(ready, default=0.0),
-        join_seconds=Counter(map(bucket_of, joins)),
-        ready_seconds=Counter(map(bucket_of, ready)),
-        refused=_refused(workers),
-        reasons=_reasons(workers),
-        missing=len(workers) - len(ready),
-    )
-
-
-def _total(counts: Iterable[Counter[int]]) -> dict[int, int]:
-    whole: Counter[int] = Counter()
-    for one in counts:
-        whole.update(one)
-    return whole
-
-
-def _refused(workers: list[SyntheticWorker]) -> dict[str, int]:
-    refused: Counter[str] = Counter()
-    for worker in workers:
-        refused.update(worker.refused)
-    return refused
-
-
-def _reasons(workers: list[SyntheticWorker]) -> dict[str, str]:
-    """A sentence for each code, and under "" the error of a worker that is over."""
-    reasons: dict[str, str] = {}
-    for worker in workers:
-        reasons |= worker.reasons | ({"": worker.error} if worker.is_over else {})
-    return reasons

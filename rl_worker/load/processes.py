@@ -1,38 +1,96 @@
-"""The processes of a load test: started, told what to do, heard, and ended, however the test ends."""
+"""
+The processes of a load test: told what to do, heard, and ended, however the test ends.
 
-import selectors
+Each is given a Workload, and reports in JSON on the same connection, which is its standard input. When all its workers
+have joined, it waits for a Push, and for the end of the connection to leave.
+"""
+
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+from multiprocessing import Pipe
+from multiprocessing.connection import wait
+from typing import Self
 
 import msgspec
+from msgspec import field
 
 from common.errors import PsRlError
 from common.program.child_processes import Child
-from rl_worker.load.workload import Joined, Progress, Pushed, Report, Workload
+from common.protocol.messages import Run
+from common.protocol.tensors import TensorSpec
+from common.sockets.curve import ClientKeys
 
 ANSWER_SECONDS = 30.0  # beyond the time that the workers have
 LEAVE_SECONDS = 5.0
-POLL_SECONDS = 0.2
+LOOK_SECONDS = 1.0  # between two calls of `meanwhile`, while no process reports
 
-_REPORT: msgspec.json.Decoder[Report] = msgspec.json.Decoder(Report)
-R = TypeVar("R", Joined, Pushed)
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """The workers of one process, and what each of them does."""
+
+    server: str
+    names: tuple[str, ...]
+    schema: tuple[TensorSpec, ...]
+    proposed_run: Run
+    gradient_codec: str
+    weight_codec: str
+    compute_seconds: float  # mean between a reply and the next push
+    steps: int  # of each push
+    join_seconds: float  # until a worker that has no weights yet is counted as one that could not join
+    keys: ClientKeys | None = None
+
+
+class Push(msgspec.Struct, frozen=True):
+    """All workers push for so long."""
+
+    seconds: float
+
+
+class Counts(msgspec.Struct):
+    """What the workers of a process have seen. The dictionaries that they count in are Counters."""
+
+    join_seconds: dict[int, int] = field(default_factory=Counter)  # histogram: from connecting to WELCOME
+    ready_seconds: dict[int, int] = field(default_factory=Counter)  # histogram: from connecting to the first weights
+    round_trip_seconds: dict[int, int] = field(default_factory=Counter)  # histogram: from a push to its settlement
+    staleness: dict[int, int] = field(default_factory=Counter)  # pushes by versions
+    discarded: int = 0  # pushes
+    refused: dict[str, int] = field(default_factory=Counter)  # replies by code
+    reasons: dict[str, str] = field(default_factory=dict)  # a sentence for each code; under "" the error of a worker
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process has done: its workers have joined, or their time to do so is over; or they have pushed."""
+
+    began: float  # time.time()
+    seconds: float  # that it took
+    counts: Counts
+    settled: tuple[int, ...]  # pushes that were applied, by worker
+    lost: int  # workers whose conversation with the server is over
+
+
+REPORT = msgspec.json.Decoder(Report)
 
 
 class _Process(Child):
-    """Reads lines from its input, and writes reports to its output."""
-
-    def __init__(self) -> None:
+    def __init__(self, workload: Workload) -> None:
         self.log = None
-        self._start("rl_worker.__main__:load_process", [], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self.input, self.output = self._process.stdin, self._process.stdout
+        self.connection, theirs = Pipe()
+        with theirs:
+            null = subprocess.DEVNULL
+            self._start("rl_worker.__main__:load_process", [], stdin=theirs.fileno(), stdout=null, stderr=None)
+        self.tell(workload)
 
-    def tell(self, line: bytes) -> None:
-        self.input.write(line + b"\n")
-        self.input.flush()
+    def tell(self, message: Workload | Push) -> None:
+        self.connection.send_bytes(msgspec.json.encode(message))
+
+    def read(self) -> Report:
+        try:
+            return REPORT.decode(self.connection.recv_bytes())
+        except (EOFError, OSError) as error:
+            self.end(within_seconds=LEAVE_SECONDS)
+            raise PsRlError(f"a process of the load test has failed: {self.cause_of_death()}") from error
 
 
 class LoadProcesses:
@@ -41,13 +99,10 @@ class LoadProcesses:
     def __init__(self, workloads: Sequence[Workload]) -> None:
         self._workloads = workloads
         self._processes: list[_Process] = []
-        self._progress: dict[int, int] = {}  # workers with weights, by process
 
     def __enter__(self) -> Self:
         for workload in self._workloads:
-            process = _Process()
-            self._processes.append(process)
-            process.tell(msgspec.json.encode(workload))
+            self._processes.append(_Process(workload))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -59,60 +114,32 @@ class LoadProcesses:
         """The ids of the processes."""
         return [process.pid for process in self._processes]
 
-    def join(self, on_progress: Callable[[int], None]) -> list[Joined]:
-        """Wait until all workers have weights, or their time to join is over."""
-        seconds = max(workload.join_seconds for workload in self._workloads)
-        return self._reports(Joined, within_seconds=seconds, on_progress=on_progress)
+    def join(self, meanwhile: Callable[[], None] = lambda: None) -> list[Report]:
+        """Wait until all workers have weights, or their time to join is over; `meanwhile` is called each second."""
+        return self._reports(max(workload.join_seconds for workload in self._workloads), meanwhile)
 
-    def push(self, seconds: float, *, every_seconds: float, look: Callable[[], None]) -> list[Pushed]:
-        """Have all workers push for so long; `look` is called every so often meanwhile."""
+    def push(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> list[Report]:
+        """Have all workers push for so long; `meanwhile` is called each second."""
         for process in self._processes:
-            process.tell(f"push {seconds}".encode())
-        return self._reports(Pushed, within_seconds=seconds, every_seconds=every_seconds, look=look)
+            process.tell(Push(seconds))
+        return self._reports(seconds, meanwhile)
 
     def leave(self) -> None:
         """Have all workers send GOODBYE, and the processes end."""
         for process in self._processes:
-            process.input.close()
+            process.connection.close()
         for process in self._processes:
             process.wait(within_seconds=LEAVE_SECONDS)
 
-    def _reports(
-        self,
-        kind: type[R],
-        *,
-        within_seconds: float,
-        on_progress: Callable[[int], None] = lambda _: None,
-        every_seconds: float = float("inf"),
-        look: Callable[[], None] = lambda: None,
-    ) -> list[R]:
-        """One report of this kind from each process. Raises PsRlError when a process fails or is silent."""
-        found: list[R] = []
+    def _reports(self, within_seconds: float, meanwhile: Callable[[], None]) -> list[Report]:
+        """One report from each process. Raises PsRlError when a process fails or is silent."""
+        found: list[Report] = []
+        waiting: dict[object, _Process] = {process.connection: process for process in self._processes}
         end = time.monotonic() + within_seconds + ANSWER_SECONDS
-        look_at = time.monotonic() + every_seconds
-        with selectors.DefaultSelector() as selector:
-            for number, process in enumerate(self._processes):
-                selector.register(process.output, selectors.EVENT_READ, number)
-            while len(found) < len(self._processes):
-                if (now := time.monotonic()) > end:
-                    raise PsRlError(f"a process of the load test has reported nothing for {within_seconds:.0f} s")
-                if now >= look_at:
-                    look()
-                    look_at = time.monotonic() + every_seconds
-                for key, _ in selector.select(POLL_SECONDS):
-                    report = self._read(key.data)
-                    if isinstance(report, Progress):
-                        self._progress[key.data] = report.ready
-                        on_progress(sum(self._progress.values()))
-                    elif isinstance(report, kind):
-                        found.append(report)
-                        selector.unregister(key.fileobj)
+        while waiting:
+            if time.monotonic() > end:
+                raise PsRlError(f"a process of the load test has reported nothing for {within_seconds:.0f} s")
+            if not (readable := wait([process.connection for process in waiting.values()], LOOK_SECONDS)):
+                meanwhile()
+            found += [waiting.pop(connection).read() for connection in readable]
         return found
-
-    def _read(self, number: int) -> Report:
-        process = self._processes[number]
-        line = process.output.readline()
-        if not line:
-            process.end(within_seconds=LEAVE_SECONDS)
-            raise PsRlError(f"a process of the load test has failed: {process.cause_of_death()}")
-        return _REPORT.decode(line)

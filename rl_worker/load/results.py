@@ -1,15 +1,29 @@
-"""The result of a load test: what the processes report together, and the text that a person reads. Pure."""
+"""
+The result of a load test: what the processes report together, and the text that a person reads. Pure.
 
+Histograms have numbers by bucket: bounded memory, and percentiles that are right to two percent.
+"""
+
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
+import numpy as np
 
 from common.protocol.status import Status
-from rl_worker.load.histogram import Histogram, jains_index, joined, middle_of, percentile
-from rl_worker.load.workload import Joined, Pushed
+from rl_worker.load.processes import Report
 
-PERCENTS = (50.0, 99.0, 100.0)
+SMALLEST = 1e-6  # a microsecond; smaller numbers count as this
+GROWTH = 1.02  # from one bucket to the next
+K = TypeVar("K", bound=Hashable)
+
+# Bytes of the formula in docs/GUARANTEES.md, by which the memory of a server may grow because of its workers. For each
+# it keeps its account and its member, and ZeroMQ two queues of its connection. A worker of ps-bench has one push in
+# flight: its gradient may be on the way in, and weights on the way out.
+FIRST_BYTES = 16 * 2**20  # of the first push, whoever sends it: code that has not run before, and its buffers
+WORKER_BYTES = 100 * 1024  # measured: 34 to 75 KiB, with 100 to 1,000 workers
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,66 +87,82 @@ class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
 
-def times_of(histogram: Histogram) -> Times:
-    """Percentiles of seconds."""
-    buckets = [percentile(histogram, percent) for percent in PERCENTS]
-    p50, p99, longest = (None if bucket is None else middle_of(bucket) for bucket in buckets)
-    return Times(p50=p50, p99=p99, longest=longest)
+def bucket_of(number: float) -> int:
+    """The bucket that a number belongs to."""
+    return round(math.log(max(number, SMALLEST) / SMALLEST) / math.log(GROWTH))
 
 
-def joining_of(reports: Sequence[Joined]) -> dict[str, object]:
+def middle_of(bucket: int) -> float:
+    """The number in the middle of a bucket."""
+    return float(SMALLEST * GROWTH**bucket)
+
+
+def percentile(histogram: Mapping[int, int], percent: float) -> int | None:
+    """The lowest bucket that so many percent of the numbers do not exceed; None without numbers."""
+    if not histogram:
+        return None
+    buckets, counts = np.array(sorted(histogram.items())).T
+    return int(buckets[np.searchsorted(counts.cumsum(), percent / 100 * counts.sum())])
+
+
+def jains_index(shares: Sequence[int]) -> float:
+    """
+    How equal the shares are: 1 if they are equal, 1/n if one of n has everything (Jain, Chiu and Hawe 1984).
+
+    Without any share nobody has more than another: 1.
+    """
+    counted = np.array(shares, np.float64)
+    return float(counted.sum() ** 2 / (len(counted) * counted @ counted)) if counted.any() else 1.0
+
+
+def joining_of(reports: Sequence[Report]) -> dict[str, object]:
     """The fields of the result that describe how the workers joined."""
-    ready = joined(one.ready_seconds for one in reports)
-    count = sum(ready.values())
-    took = max(one.ended for one in reports) - min(one.began for one in reports)
+    ready = _together(one.counts.ready_seconds for one in reports)
+    took = max(one.began + one.seconds for one in reports) - min(one.began for one in reports)
     return {
-        "joined": count,
-        "joins_per_second": count / took if took > 0 else 0.0,
-        "join_seconds": times_of(joined(one.join_seconds for one in reports)),
-        "ready_seconds": times_of(ready),
+        "joined": ready.total(),
+        "joins_per_second": ready.total() / took if took > 0 else 0.0,
+        "join_seconds": _times(_together(one.counts.join_seconds for one in reports)),
+        "ready_seconds": _times(ready),
     }
 
 
-def pushing_of(reports: Sequence[Pushed], *, vector_bytes: int) -> dict[str, object]:
+def pushing_of(reports: Sequence[Report], *, vector_bytes: int) -> dict[str, object]:
     """The fields of the result that describe how they pushed. `vector_bytes`: of a gradient and weights."""
     rate = sum(sum(one.settled) / one.seconds for one in reports)
-    versions = joined(one.staleness for one in reports)
-    total = sum(versions.values())
+    versions = _together(one.counts.staleness for one in reports)
+    settled = [count for one in reports for count in one.settled]
     return {
         "seconds": max(one.seconds for one in reports),
-        "pushes": sum(sum(one.settled) for one in reports),
+        "pushes": sum(settled),
         "pushes_per_second": rate,
         "bytes_per_second": rate * vector_bytes,
-        "round_trip_seconds": times_of(joined(one.round_trip_seconds for one in reports)),
-        "staleness_mean": sum(late * count for late, count in versions.items()) / max(1, total),
+        "round_trip_seconds": _times(_together(one.counts.round_trip_seconds for one in reports)),
+        "staleness_mean": sum(late * count for late, count in versions.items()) / max(1, versions.total()),
         "staleness_p99": float(percentile(versions, 99) or 0),
-        "fairness": jains_index([count for one in reports for count in one.settled]),
-        "discarded": sum(one.discarded for one in reports),
+        "fairness": jains_index(settled),
+        "discarded": sum(one.counts.discarded for one in reports),
         "lost": sum(one.lost for one in reports),
     }
 
 
-def refusals_of(joins: Sequence[Joined], pushes: Sequence[Pushed]) -> dict[str, object]:
+def refusals_of(reports: Sequence[Report]) -> dict[str, object]:
     """The fields of the result that count refusals."""
-    refused: Counter[str] = Counter()
-    reasons: dict[str, str] = {}
-    for counts, sentences in [(one.refused, one.reasons) for one in joins] + [(p.refused, p.reasons) for p in pushes]:
-        refused.update(counts)
-        reasons |= sentences
-    return {"refused": dict(refused), "reasons": reasons}
+    reasons = {code: sentence for one in reports for code, sentence in one.counts.reasons.items()}
+    return {"refused": dict(_together(one.counts.refused for one in reports)), "reasons": reasons}
 
 
 def memory_of(
-    before: Status, joined: Status, pushing: Sequence[Status], after: Status, *, most_growth: int
+    before: Status, joined: Status, pushing: Sequence[Status], after: Status, *, workers: int, vector_bytes: int
 ) -> ServerMemory:
-    """The server's memory by the statuses that it has sent."""
+    """The server's memory by the statuses that it has sent. `vector_bytes`: of a gradient and weights, on the wire."""
     return ServerMemory(
         before=before.memory_bytes,
         joined=joined.memory_bytes,
         pushing=max((one.memory_bytes for one in pushing), default=joined.memory_bytes),
         after=after.memory_bytes,
         peak=after.memory_peak_bytes,
-        most_growth=most_growth,
+        most_growth=FIRST_BYTES + workers * (WORKER_BYTES + vector_bytes),
     )
 
 
@@ -160,6 +190,19 @@ def as_text(result: LoadResult) -> str:
             f"{(memory.before + memory.most_growth) / 2**20:,.0f}), {megabytes[3]} after",
         ]
     )
+
+
+def _together(counts: Iterable[Mapping[K, int]]) -> Counter[K]:
+    whole: Counter[K] = Counter()
+    for one in counts:
+        whole.update(one)
+    return whole
+
+
+def _times(histogram: Mapping[int, int]) -> Times:
+    buckets = [percentile(histogram, percent) for percent in (50, 99, 100)]
+    p50, p99, longest = (None if bucket is None else middle_of(bucket) for bucket in buckets)
+    return Times(p50=p50, p99=p99, longest=longest)
 
 
 def _text_of(times: Times) -> str:

@@ -1,4 +1,10 @@
-"""The flags of `ps-bench load`."""
+"""
+The flags of `ps-bench load`, and the run that they may put load on. Pure.
+
+A run that is not made for load tests is somebody's training. Gradients of zeros leave its weights, but each makes a
+version, so that the gradients of real workers count as later, and each moves what the optimizer remembers. Where
+workers wait for each other, real ones wait for synthetic ones. A run without weights would begin with zeros.
+"""
 
 import socket
 from dataclasses import dataclass
@@ -10,14 +16,18 @@ from common.errors import SettingsError
 from common.program.number_flags import MOST_SECONDS, check_number
 from common.protocol.addresses import check_address
 from common.protocol.deltas import DELTA, WHOLE
+from common.protocol.messages import Run, StatusReply
 from common.protocol.names import as_name, is_name
-from common.protocol.tensors import MAX_ELEMENTS
-from common.settings.run_spec import Wire
+from common.protocol.tensors import MAX_ELEMENTS, Schema, TensorSpec
+from common.settings.run_settings import run_from_dict
+from common.settings.run_spec import RunSpec, Wire
 from common.sockets.curve import CurveFlags
 
 MOST_WORKERS = 50_000  # half of the worker ids that a run may see
 MOST_PROCESSES = 1024
 LONGEST_PREFIX = 80
+PRESET = "ps-bench"  # the name of a run that is made for load tests
+READY_PHASES = ("serving", "empty")
 GradientCodec = Literal["float32", "bfloat16", "float16", "int8", "topk"]
 WeightCodec = Literal["float32", "bfloat16", "float16"]
 
@@ -42,7 +52,7 @@ class LoadSettings(CurveFlags):
     gradient_codec: GradientCodec | None = None
     """codec of gradients; that of the server's run when not given"""
     weight_codec: WeightCodec | None = None
-    """codec of weights; likewise"""
+    """codec of weights; that of the server's run when not given"""
     name: str | None = None
     """names of the workers: NAME-0, NAME-1, ...; load-HOST when not given. The server keeps an account of each name for
     good, so repeated tests should repeat it"""
@@ -83,3 +93,46 @@ class LoadSettings(CurveFlags):
                 f"--name {self.name!r}: must have 1 to {LONGEST_PREFIX} letters, digits and _.:@/+-, and begin with a "
                 f"letter, a digit or _; for example {as_name(self.name)[:LONGEST_PREFIX]}"
             )
+
+
+@dataclass(frozen=True)
+class Target:
+    """The run that the synthetic workers join; `is_own`: it was made for load tests."""
+
+    schema: Schema
+    run: RunSpec
+    proposed: Run
+    is_own: bool
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of a push: 0 where T, and so the budget, is of somebody's training."""
+        return 1 if self.is_own else 0
+
+
+def target_of(server: str, found: StatusReply, *, parameters: int, disturb: bool) -> Target:
+    """The target at this address. Raises SettingsError where there must be no load."""
+    phase = found.status.phase
+    if phase not in READY_PHASES:
+        raise SettingsError(f"--server {server}: its run is {phase}; a load test needs a server that serves")
+    if found.status.paused:
+        raise SettingsError(f"--server {server}: its run is paused, and settles no push; ps-ctl resume goes on")
+    if not found.run:
+        run = RunSpec(preset=PRESET)
+        return Target(Schema([TensorSpec("all", (parameters,))]), run, run.to_dict(), is_own=True)
+    run = run_from_dict(found.run, source=f"the server at {server}")
+    is_own = run.preset == PRESET
+    what = f"run {found.status.run_id} ({run.preset} on {run.environment.id})"
+    if not found.schema and not is_own:
+        raise SettingsError(
+            f"--server {server}: {what} has no weights yet, and synthetic workers would begin it with zeros; let a "
+            "real worker join first, or test a server that was started without a run: ps-server --port N"
+        )
+    if not is_own and not disturb:
+        raise SettingsError(
+            f"--server {server}: {what} is somebody's training, at version {found.status.version} with "
+            f"{found.status.workers_alive} workers. Load there adds versions and moves the optimizer's memory: test a "
+            "server that was started without a run (ps-server --port N), or add --yes-disturb-this-run"
+        )
+    schema = Schema(found.schema) if found.schema else Schema([TensorSpec("all", (parameters,))])
+    return Target(schema, run, found.run, is_own=is_own)

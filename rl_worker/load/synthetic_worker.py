@@ -5,8 +5,8 @@ It speaks through the machine of a real worker, so everything that a server answ
 no network and no games: all workers of a process push the same bytes, and keep no weights.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -14,47 +14,38 @@ from common.protocol import messages
 from common.protocol.messages import ToWorker, settlement_of
 from common.protocol.tensors import Schema
 from common.protocol.wire import Buffer
-from rl_worker.load.histogram import bucket_of
+from rl_worker.load.processes import Counts
+from rl_worker.load.results import bucket_of
 from rl_worker.machine.effects import Effect, Joined, Reconnect, Resolve, Transmit
-from rl_worker.machine.parameter_client import Call, ParameterClient
+from rl_worker.machine.parameter_client import ParameterClient
 from rl_worker.machine.phases import Phase
 
 TICK_SECONDS = 0.25  # between two ticks of its machine, at most
 SEED_CODEC = "float32"
 
 
+@dataclass(frozen=True)
+class Task:
+    """What every worker of a process sends."""
+
+    schema: Schema
+    seed: Sequence[Buffer]  # for a run without weights, or one that has lost them; (): the workers must give it none
+    gradient: Sequence[Buffer]
+    gradient_codec: str
+    weight_codec: str
+    steps: int  # of a push
+    pause: Callable[[], float]  # the seconds from a reply to the next push
+
+
 class SyntheticWorker:
     """One worker, from its first HELLO on. `now` is seconds of any monotonic clock."""
 
-    def __init__(
-        self,
-        machine: ParameterClient,
-        schema: Schema,
-        *,
-        seed: Sequence[Buffer],
-        gradient: Sequence[Buffer],
-        gradient_codec: str,
-        weight_codec: str,
-        steps: int,
-        pause: Callable[[], float],
-        now: float,
-    ) -> None:
-        """
-        `seed` is the vector for a run without weights, or for one that has lost them; () if this worker must give it
-        none. `pause` returns the seconds from a reply to the next push.
-        """
-        self.join_seconds: float | None = None  # until WELCOME
-        self.ready_seconds: float | None = None  # until the first weights
-        self.settled = self.discarded = 0
-        self.round_trips: Counter[int] = Counter()  # histogram of seconds
-        self.staleness: Counter[int] = Counter()  # pushes by versions
-        self.refused: Counter[str] = Counter()  # replies by code
-        self.reasons: dict[str, str] = {}
+    def __init__(self, machine: ParameterClient, task: Task, *, now: float) -> None:
+        self.counts = Counts()  # until the process gives its workers common ones
+        self.ready_seconds: float | None = None  # from connecting to the first weights
+        self.settled = 0  # pushes that were applied
         self._machine = machine
-        self._schema = schema
-        self._seed, self._gradient = seed, gradient
-        self._gradient_codec, self._weight_codec, self._steps = gradient_codec, weight_codec, steps
-        self._pause = pause
+        self._task = task
         self._began = now
         self._epoch = self._version = 0
         self._pushed_at: float | None = None  # of the push in flight
@@ -74,10 +65,10 @@ class SyntheticWorker:
     def receive(self, message: ToWorker, vector: Sequence[Buffer], *, now: float) -> list[Transmit | Reconnect]:
         """A message of the server."""
         if isinstance(message, messages.Refused):
-            self.refused[message.code] += 1
-            self.reasons[message.code] = message.reason
+            self.counts.refused[message.code] += 1
+            self.counts.reasons[message.code] = message.reason
         # The machine keeps the newest weights for a server that loses them: a thousand workers would keep gigabytes.
-        kept = self._seed if isinstance(message, messages.Weights) else vector
+        kept = self._task.seed if isinstance(message, messages.Weights) else vector
         if isinstance(message, messages.Weights):
             message = msgspec.structs.replace(message, codec=SEED_CODEC)
         return self._after(self._machine.receive(message, kept, now=now), now=now)
@@ -85,10 +76,7 @@ class SyntheticWorker:
     def tick(self, *, now: float) -> list[Transmit | Reconnect]:
         """Time has passed."""
         effects = self._after(self._machine.tick(now=now), now=now)
-        if self._push_due is not None and now >= self._push_due:
-            self._push_due = None
-            effects += self._push(now=now)
-        return effects
+        return effects + self._push_if_due(now=now)
 
     def next_tick(self, *, now: float) -> float:
         """When `tick` has something to do at the latest."""
@@ -98,13 +86,10 @@ class SyntheticWorker:
         return due if self._push_due is None else min(due, self._push_due)
 
     def begin_pushing(self, *, now: float) -> None:
-        """Push from now on: the counts begin anew, and the first push comes within one pause."""
-        self.settled = self.discarded = 0
-        self.round_trips.clear()
-        self.staleness.clear()
-        self.refused.clear()
+        """Push from now on: the first push comes within one pause."""
+        self.settled = 0
         self._is_pushing = self.ready_seconds is not None
-        self._push_due = now + self._pause() if self._is_pushing else None
+        self._push_due = now + self._task.pause() if self._is_pushing else None
 
     def end_pushing(self) -> None:
         """Push no more. A push in flight is not counted."""
@@ -113,7 +98,8 @@ class SyntheticWorker:
     def leave(self, *, now: float) -> list[Transmit | Reconnect]:
         """Send GOODBYE."""
         self.end_pushing()
-        return self._call(self._machine.leave("the load test is over", now=now), now=now)
+        _, effects = self._machine.leave("the load test is over", now=now)
+        return self._after(effects, now=now)
 
     def _after(self, effects: list[Effect], *, now: float) -> list[Transmit | Reconnect]:
         """The effects that remain to be carried out, and those that follow from them."""
@@ -123,36 +109,32 @@ class SyntheticWorker:
                 case Transmit() | Reconnect():
                     left.append(effect)
                 case Joined():
-                    left += self._joined(now=now)
+                    left += self._begin(now=now)
                 case Resolve():
                     left += self._replied(effect.reply, now=now)
         return left
 
-    def _joined(self, *, now: float) -> list[Transmit | Reconnect]:
+    def _begin(self, *, now: float) -> list[Transmit | Reconnect]:
         """The first WELCOME: seed the run unless it has weights, and pull."""
-        self.join_seconds = now - self._began
-        sent = self._call(self._machine.seed(self._schema, SEED_CODEC, self._seed, now=now), now=now)
-        return sent + self._pull(now=now)
-
-    def _pull(self, *, now: float) -> list[Transmit | Reconnect]:
-        codec = self._weight_codec
-        return self._call(self._machine.pull(have_epoch=0, have_version=0, codec=codec, now=now), now=now)
+        self.counts.join_seconds[bucket_of(now - self._began)] += 1
+        task = self._task
+        _, seeding = self._machine.seed(task.schema, SEED_CODEC, task.seed, now=now)
+        sent = self._after(seeding, now=now)
+        _, pulling = self._machine.pull(have_epoch=0, have_version=0, codec=task.weight_codec, now=now)
+        return sent + self._after(pulling, now=now)
 
     def _push(self, *, now: float) -> list[Transmit | Reconnect]:
-        self._pushed_at = now
-        call = self._machine.push(
-            self._gradient_codec,
-            self._gradient,
+        self._push_due, self._pushed_at = None, now
+        _, effects = self._machine.push(
+            self._task.gradient_codec,
+            self._task.gradient,
             epoch=self._epoch,
             computed_on=self._version,
-            steps=self._steps,
-            weight_codec=self._weight_codec,
+            steps=self._task.steps,
+            weight_codec=self._task.weight_codec,
             now=now,
         )
-        return self._call(call, now=now)
-
-    def _call(self, call: Call, *, now: float) -> list[Transmit | Reconnect]:
-        return self._after(call[1], now=now)
+        return self._after(effects, now=now)
 
     def _replied(self, reply: ToWorker, *, now: float) -> list[Transmit | Reconnect]:
         """The reply to a call: newer weights, perhaps with the settlement of a push."""
@@ -160,23 +142,20 @@ class SyntheticWorker:
             self._epoch, self._version = reply.epoch, reply.version
             if self.ready_seconds is None and reply.version:
                 self.ready_seconds = now - self._began
+                self.counts.ready_seconds[bucket_of(self.ready_seconds)] += 1
         settlement = settlement_of(reply)
         if settlement is None or self._pushed_at is None:
             return []
-        self.round_trips[bucket_of(now - self._pushed_at)] += 1
+        self.counts.round_trip_seconds[bucket_of(now - self._pushed_at)] += 1
         self._pushed_at = None
         if settlement.verdict == "discarded":
-            self.discarded += 1
-            self.reasons[settlement.code] = settlement.reason
+            self.counts.discarded += 1
+            self.counts.reasons[settlement.code] = settlement.reason
         else:
             self.settled += 1
-            self.staleness[settlement.staleness] += 1
-        self._push_due = now + self._pause() if self._is_pushing else None
-        return self._push_now(now=now)
+            self.counts.staleness[settlement.staleness] += 1
+        self._push_due = now + self._task.pause() if self._is_pushing else None
+        return self._push_if_due(now=now)
 
-    def _push_now(self, *, now: float) -> list[Transmit | Reconnect]:
-        """The next push, if it is due without a pause."""
-        if self._push_due is None or self._push_due > now:
-            return []
-        self._push_due = None
-        return self._push(now=now)
+    def _push_if_due(self, *, now: float) -> list[Transmit | Reconnect]:
+        return [] if self._push_due is None or self._push_due > now else self._push(now=now)

@@ -10,7 +10,7 @@ import math
 import selectors
 import time
 from collections.abc import Callable, Sequence
-from typing import IO, Protocol
+from typing import Protocol
 
 import zmq
 
@@ -33,6 +33,10 @@ class Worker(Protocol):
     def next_tick(self, *, now: float) -> float: ...
 
 
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+
 class ManyDealers:
     """The thread that calls the methods owns it."""
 
@@ -50,7 +54,7 @@ class ManyDealers:
             self._sockets.append(self._connected(number))
             self._timers.append((self._due[number], number))
 
-    def listen_to(self, stream: IO[str]) -> None:
+    def listen_to(self, stream: HasFileno) -> None:
         """`drive` returns too when this stream can be read."""
         self._selector.register(stream, selectors.EVENT_READ, None)
 

@@ -8,7 +8,7 @@ from common.protocol.messages import StatusReply
 from common.protocol.status import Status
 from common.protocol.tensors import TensorSpec
 from common.settings.run_spec import RunSpec
-from rl_worker.load.target import PRESET, target_of
+from rl_worker.load.settings import PRESET, target_of
 
 SCHEMA = (TensorSpec("policy", (7, 3)),)
 STATUS = Status(

@@ -2,7 +2,8 @@ import random
 
 import pytest
 
-from rl_worker.load.histogram import bucket_of, jains_index, joined, middle_of, percentile
+from rl_worker.load.processes import Counts, Report
+from rl_worker.load.results import bucket_of, jains_index, middle_of, percentile, pushing_of
 
 
 @pytest.mark.parametrize("percent", [1, 50, 90, 99, 100])
@@ -18,7 +19,12 @@ def test_percentiles_are_right_to_two_percent(percent: int) -> None:
 
 
 def test_histograms_of_many_processes_are_one() -> None:
-    assert joined([{3: 1, 4: 2}, {4: 5}, {}]) == {3: 1, 4: 7}
+    def pushed(staleness: dict[int, int], settled: tuple[int, ...]) -> Report:
+        return Report(began=0.0, seconds=2.0, counts=Counts(staleness=staleness, discarded=1), settled=settled, lost=0)
+
+    fields = pushing_of([pushed({3: 1, 4: 2}, (3,)), pushed({4: 5}, (5,)), pushed({}, (0,))], vector_bytes=10)
+    assert (fields["staleness_mean"], fields["staleness_p99"], fields["pushes"]) == (31 / 8, 4.0, 8)
+    assert (fields["pushes_per_second"], fields["bytes_per_second"], fields["discarded"]) == (4.0, 40.0, 3)
     assert percentile({}, 50) is None
 
 
