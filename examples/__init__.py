@@ -1,1 +1,1 @@
-"""Parts of your own, one file a kind: copy one, and name it by its import path. docs/how-to explains each."""
+"""Custom parts, one file a kind: copy one, and name it by its import path. docs/how-to explains each."""

@@ -1,5 +1,5 @@
 """
-An algorithm of your own: A3C that keeps the entropy of its policy near a target (as Haarnoja et al. 2018 do in SAC).
+A custom algorithm: A3C that keeps the entropy of its policy near a target (as Haarnoja et al. 2018 do in SAC).
 
     rl-cluster --environment CartPole-v1 --algorithm examples.algorithm:EntropyA3C --target-entropy 0.3
 

@@ -1,5 +1,5 @@
 """
-An environment of your own: a corridor of rooms, with the treasure at its right end.
+A custom environment: a corridor of rooms, with the treasure at its right end.
 
     rl-cluster --environment examples.environment:make_corridor --max-minutes 1
 """

@@ -1,5 +1,5 @@
 """
-Hooks of your own: each game's score goes into a file, and each checkpoint's size onto the log.
+Custom hooks: each game's score goes into a file, and each checkpoint's size onto the log.
 
     rl-cluster --preset cartpole --hook examples.hooks:Notes --max-minutes 1
 """

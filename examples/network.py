@@ -1,5 +1,5 @@
 """
-A network of your own: a residual torso for vectors.
+A custom network: a residual torso for vectors.
 
     rl-cluster --preset cartpole --network examples.network:ResidualTorso --max-minutes 1
 """

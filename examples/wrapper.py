@@ -1,5 +1,5 @@
 """
-A wrapper of your own: it hides the velocities of CartPole, so that an agent has to remember.
+A custom wrapper: it hides the velocities of CartPole, so that an agent has to remember.
 
     rl-cluster --preset cartpole-a3c-lstm --wrapper examples.wrapper:WithoutVelocities --max-minutes 1
 """

@@ -18,11 +18,11 @@ from common.settings.run_spec import RunSpec
 from rl_worker.algorithms.a3c import A3C
 from rl_worker.algorithms.action_values import ActionValueLearner
 from rl_worker.algorithms.algorithm import Algorithm
+from rl_worker.algorithms.custom_algorithm import build_custom
 from rl_worker.algorithms.exploration import EVALUATION_EPSILON
 from rl_worker.algorithms.n_step_q import NStepQ
 from rl_worker.algorithms.one_step_q import OneStepQ
 from rl_worker.algorithms.one_step_sarsa import OneStepSarsa
-from rl_worker.algorithms.own_algorithm import build_own
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.spaces import Spaces
 from rl_worker.networks.compatibility import check_algorithm
@@ -49,7 +49,7 @@ def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int
     check_algorithm(run, spaces)
     built: Algorithm
     if isinstance(run.algorithm, run_spec.OwnAlgorithmSettings):
-        built = build_own(run, run.algorithm_name, spaces, device=device, seed=seed)
+        built = build_custom(run, run.algorithm_name, spaces, device=device, seed=seed)
     else:
         method: Any = METHODS[type(run.algorithm)]  # which takes settings of this type
         built = method.build(run.algorithm, run.network, spaces, device=device, seed=seed)

@@ -31,7 +31,7 @@ class OneStepSarsa(ActionValueLearner):
     def _targets(self, trajectory: Trajectory) -> Tensor:
         next_actions = trajectory.actions[1:].clone()
         for cut_off in trajectory.cut_offs:
-            own = self.network(cut_off.observations.to(self._device)).cpu()
-            next_actions[cut_off.t, cut_off.rows] = epsilon_greedy(own, self.epsilons()[cut_off.rows], self._random)
+            values = self.network(cut_off.observations.to(self._device)).cpu()
+            next_actions[cut_off.t, cut_off.rows] = epsilon_greedy(values, self.epsilons()[cut_off.rows], self._random)
         taken = self.values_after(trajectory).gather(-1, next_actions.unsqueeze(-1)).squeeze(-1)
         return self.rewards(trajectory) + trajectory.discounts * taken

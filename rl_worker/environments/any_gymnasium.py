@@ -1,5 +1,5 @@
 """
-Any registered Gymnasium id, or a user's own function: copies in one process.
+Any registered Gymnasium id, or a custom environment: copies in one process.
 
 gymnasium_spaces.py makes one array of each observation, and the environment's actions of the agent's. step_loop.py
 steps them one after another.
@@ -13,10 +13,10 @@ import gymnasium
 from common.errors import SettingsError
 from common.settings.import_paths import is_import_path
 from common.settings.run_spec import Environment
+from rl_worker.environments.custom_environment import custom_spec, in_colour, wrapped
 from rl_worker.environments.gymnasium_spaces import ActionCodec, ObservationReader, shows_masks
 from rl_worker.environments.ids import not_installed, spec_of
 from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, close_logged, closed_if_refused
-from rl_worker.environments.own_environment import in_colour, own_spec, wrapped
 from rl_worker.environments.process_guard import guard_children
 from rl_worker.environments.spaces import Actions, Observations
 from rl_worker.environments.step_loop import StepLoop
@@ -76,7 +76,7 @@ class GymnasiumEnvironments:
 
 def made_environment(settings: Environment, *, with_screen: bool = False) -> gymnasium.Env[Any, Any]:
     """One environment of the id, without the wrappers of the settings. Raises SettingsError."""
-    spec = own_spec(settings.id) if is_import_path(settings.id) else spec_of(settings.id)
+    spec = custom_spec(settings.id) if is_import_path(settings.id) else spec_of(settings.id)
     if not str(spec.entry_point).startswith(WITHOUT_CHILDREN):
         guard_children()
     # Some environments accept no render_mode argument, so it is passed only when a screen is needed.

@@ -24,7 +24,7 @@ EXTRAS = {
     "envpool/": "envpool",
 }
 OLD_ATARI = re.compile(r"(?:ALE/)?(\w+?)(?:-ram)?(?:NoFrameskip|Deterministic)?(?:-v\d+)?")
-YOURS = "one of your own is MODULE:NAME, where NAME is the function or class that makes it"
+CUSTOM = "a custom environment is MODULE:NAME, where NAME is the function or class that makes it"
 
 
 def spec_of(environment: str) -> EnvSpec:
@@ -44,7 +44,7 @@ def spec_of(environment: str) -> EnvSpec:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
         why = (shadowed_module(module) if module else "") or str(error).rstrip(". ")
-        hint = _of_ale(name) or (f"; {YOURS}" if re.fullmatch(r"[\w.]+", environment) else "")
+        hint = _of_ale(name) or (f"; {CUSTOM}" if re.fullmatch(r"[\w.]+", environment) else "")
         raise SettingsError(f"--environment {environment}: {why}{hint}") from error
 
 

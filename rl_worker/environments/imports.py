@@ -1,8 +1,8 @@
 """
-Which modules a program imports for a run, and how a user's own part is found in one.
+Which modules a program imports for a run, and how a custom part is found in one.
 
 The parts of a run (environment, wrappers, network, algorithm) were proposed by some worker, or read from a file of
-unknown origin. Importing a module runs its code, so a peer or a file cannot cause an import; the own command line can,
+unknown origin. Importing a module runs its code, so a peer or a file cannot cause an import; its own command line can,
 and a server that is authenticated by its key. Users' modules are found among the installed packages and in the working
 folder. Nothing here loads Gymnasium.
 """
@@ -65,7 +65,7 @@ def import_named(module: str, *, flag: str) -> Any:
         raise SettingsError(f"{flag}: {module} cannot be imported here: {why}") from error
 
 
-def own_part(path: str, *, flag: str, kind: str) -> Any:
+def custom_part(path: str, *, flag: str, kind: str) -> Any:
     """
     The object at the import path that `flag` gives; `kind` says what it should be, for errors. Raises SettingsError.
 

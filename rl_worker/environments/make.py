@@ -57,7 +57,7 @@ def _of_family(settings: Environment, count: int, with_screen: bool) -> Environm
             return EnvPoolEnvironments(settings, count, with_screen)
         case "gymnasium":
             from rl_worker.environments.any_gymnasium import GymnasiumEnvironments
-            from rl_worker.environments.own_environment import VectorEnvironments, makes_vectors
+            from rl_worker.environments.custom_environment import VectorEnvironments, makes_vectors
 
             if is_import_path(settings.id) and makes_vectors(settings.id):
                 return VectorEnvironments(settings, count, with_screen)
@@ -69,5 +69,5 @@ def _refuse_wrappers(settings: Environment) -> None:
     if settings.wrapper:
         raise SettingsError(
             f"--wrapper {settings.wrapper[0]}: the games of {settings.id} are stepped together, not as Gymnasium "
-            "environments; leave it out, or make the game in a function of your own: --environment MODULE:NAME"
+            "environments; leave it out, or make the game in a custom environment: --environment MODULE:NAME"
         )

@@ -1,1 +1,1 @@
-"""A user's own hooks: what is called when a game ends, and when a checkpoint is there."""
+"""Custom hooks: what is called when a game ends, and when a checkpoint is there."""

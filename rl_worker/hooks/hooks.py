@@ -1,5 +1,5 @@
 """
-A user's own hooks, `--hook my_pkg:MyHooks`: what they may have, and how they are called.
+Custom hooks, `--hook my_pkg:MyHooks`: what they may have, and how they are called.
 
 A worker that has the flag calls `on_episode` in its own process, between two unrolls: a slow one slows that worker
 down. `on_checkpoint` is called in a process of its own on the host where the checkpoint appears. An error in a hook is
@@ -17,7 +17,7 @@ from common.errors import SettingsError
 from common.program.reasons import place_of
 from common.protocol.messages import Episode
 from common.settings.import_paths import is_import_path
-from rl_worker.environments.imports import own_part
+from rl_worker.environments.imports import custom_part
 
 NEEDED = "hooks are a class, made without arguments, that has on_episode(game) or on_checkpoint(path), or both"
 LOGGED = {10**power for power in range(12)}  # which errors of a hook are in the log
@@ -85,7 +85,7 @@ class Hooks:
 def _made(path: str) -> Any:
     if not is_import_path(path):
         raise SettingsError(f"--hook {path}: must be MODULE:NAME; {NEEDED}")
-    hook = own_part(path, flag="--hook", kind=NEEDED)
+    hook = custom_part(path, flag="--hook", kind=NEEDED)
     try:
         made = hook()
     except TypeError as error:

@@ -20,7 +20,6 @@ from common.protocol.addresses import is_loopback, split_address
 from common.protocol.messages import StatusReply, StatusRequest
 from common.protocol.status import Status
 from common.protocol.tensors import ELEMENT_BYTES
-from common.settings.run_spec import Wire
 from common.sockets.descriptors import most_descriptors
 from common.sockets.request import ask
 from rl_worker.load.processes import LoadProcesses, Workload
@@ -73,8 +72,7 @@ def load(settings: Flags) -> int:
 
 def _test(settings: LoadSettings, target: Target, found: StatusReply, processes: int) -> LoadResult:
     """Let the workers join, push and leave."""
-    wire = settings.wire(target.run.wire)
-    workloads = _workloads(settings, target, wire, processes)
+    workloads, wire = _workloads(settings, target, processes), settings.wire(target.run.wire)
     if not found.schema:
         found = _seeded(settings, workloads[0])
     seen: list[Status] = []
@@ -96,7 +94,7 @@ def _test(settings: LoadSettings, target: Target, found: StatusReply, processes:
         running.leave()
     time.sleep(LEAVE_SECONDS)
     after = _status_of(settings).status
-    size = _vector_bytes(target, wire.gradient_codec) + _vector_bytes(target, wire.weight_codec)
+    size = sum(_vector_bytes(target, codec) for codec in (wire.gradient_codec, wire.weight_codec))
     fields = {
         "server": settings.server,
         "run_id": after.run_id,
@@ -152,8 +150,9 @@ def _status_of(settings: LoadSettings) -> StatusReply:
     return reply
 
 
-def _workloads(settings: LoadSettings, target: Target, wire: Wire, processes: int) -> list[Workload]:
+def _workloads(settings: LoadSettings, target: Target, processes: int) -> list[Workload]:
     """The task of each process: the workers are dealt out evenly."""
+    wire = settings.wire(target.run.wire)
     names = [f"{settings.prefix}-{number}" for number in range(settings.workers)]
     return [
         Workload(

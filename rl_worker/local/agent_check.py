@@ -1,5 +1,5 @@
 """
-The trial of a user's own network or algorithm before anything is started for its run: one short unroll, one gradient.
+The trial of a custom network or algorithm before anything is started for its run: one short unroll, one gradient.
 
 Every member that training uses is used once, and errors name the return value of a wrong torso or algorithm.
 """
@@ -20,8 +20,8 @@ MOST_STEPS = 32  # of the trial's unroll
 SEED = 0
 
 
-def check_own_agent(run: RunSpec, environments: Environments, *, flag: str) -> None:
-    """Raises SettingsError that begins with the flag, or what the user's own code raises."""
+def check_custom_agent(run: RunSpec, environments: Environments, *, flag: str) -> None:
+    """Raises SettingsError that begins with the flag, or what the custom code raises."""
     device = torch.device("cpu")
     agent = build_agent(run, environments, device=device, seed=SEED)
     network = FlatNetwork(agent.network)

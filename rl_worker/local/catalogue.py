@@ -62,7 +62,7 @@ def print_catalogue() -> None:
         if ids:
             console.print(Columns(ids, padding=(0, 2)))
         console.print()
-    console.print("Any other id that Gymnasium knows, and your own as module:Name-v0, can be trained too.")
+    console.print("Any other id that Gymnasium knows, and custom ones as module:Name-v0, can be trained too.")
 
 
 def _ids(family: _Family) -> list[str]:

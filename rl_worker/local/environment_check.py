@@ -20,9 +20,9 @@ from common.protocol.numbers import MOST_REWARD
 from common.settings.import_paths import is_import_path
 from common.settings.run_spec import Environment
 from rl_worker.environments.any_gymnasium import made_environment
+from rl_worker.environments.custom_environment import made_vectors, makes_vectors, wrapped
 from rl_worker.environments.gymnasium_spaces import MASK, REMEDY, ActionCodec, kept_type, leaves
 from rl_worker.environments.interface import Environments, close_logged
-from rl_worker.environments.own_environment import made_vectors, makes_vectors, wrapped
 from rl_worker.environments.spaces import fitted
 from rl_worker.local.own_errors import tried
 from rl_worker.unsound_numbers import MOST_OBSERVATION, first_unsound

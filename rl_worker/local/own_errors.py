@@ -1,4 +1,4 @@
-"""Errors of a user's own code as one sentence: the flag that names the code, the error, and its line."""
+"""Errors of custom code as one sentence: the flag that names the code, the error, and its line."""
 
 import re
 import warnings

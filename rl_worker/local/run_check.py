@@ -103,10 +103,10 @@ def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool) -> lis
 
 
 def own_settings(path: str, given: Mapping[str, Any], without_it: Sequence[msgspec.Struct]) -> msgspec.Struct:
-    """The settings of a user's own algorithm. It loads torch, as such an algorithm does. Raises SettingsError."""
-    from rl_worker.algorithms import own_algorithm
+    """The settings of a custom algorithm. It loads torch, as such an algorithm does. Raises SettingsError."""
+    from rl_worker.algorithms import custom_algorithm
 
-    return own_algorithm.own_settings(path, given, without_it)
+    return custom_algorithm.custom_settings(path, given, without_it)
 
 
 def check_listening(host: str, port: int) -> None:
@@ -173,13 +173,13 @@ def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> list[str]:
 
 
 def _try_agent(run: RunSpec, environments: Environments) -> None:
-    """One unroll and one gradient with a user's own network or algorithm. Raises SettingsError that names its flag."""
-    from rl_worker.local.agent_check import check_own_agent  # loads torch
+    """One unroll and one gradient with a custom network or algorithm. Raises SettingsError that names its flag."""
+    from rl_worker.local.agent_check import check_custom_agent  # loads torch
 
     part = run.agent_parts[-1]
     flag = f"--network {part}" if part == run.network.name else f"--algorithm {part}"
     with tried(flag):
-        check_own_agent(run, environments, flag=flag)
+        check_custom_agent(run, environments, flag=flag)
 
 
 def _check_window(run: RunSpec) -> None:

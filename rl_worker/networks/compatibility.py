@@ -85,7 +85,7 @@ def check_network(settings: Network, observations: ObservationSpace) -> None:
     kinds = {part.kind for part in observations.parts}
     shapes = [part.shape for part in observations.parts if part.kind == "image"] if kinds else [observations.shape]
     if is_import_path(settings.name):
-        shapes = []  # a user's own torso says itself what it takes
+        shapes = []  # a custom torso says itself what it takes
         if kinds and settings.normalization not in ("none", "auto"):
             raise SettingsError(f"--normalization {settings.normalization}: {settings.name} reads packed observations")
     for shape in shapes:

@@ -98,8 +98,8 @@ class RunningNormalization(RunningStatistics):
         self.add(self._rows(seen))
 
     def _rows(self, seen: Tensor) -> Tensor:
-        own = seen if self.part is None else part_of(seen, self.part)
-        return own.movedim(1, -1).flatten(0, -2) if self._beside else own
+        shown = seen if self.part is None else part_of(seen, self.part)
+        return shown.movedim(1, -1).flatten(0, -2) if self._beside else shown
 
 
 class ReturnNormalization(RunningStatistics):

@@ -14,8 +14,8 @@ from common.settings.import_paths import is_import_path
 from common.settings.run_spec import Network
 from rl_worker.environments.spaces import ObservationSpace
 from rl_worker.networks.compatibility import check_network, torso_name
+from rl_worker.networks.custom_network import custom_torso
 from rl_worker.networks.normalization import PixelsToUnit, RandomPlayNormalization
-from rl_worker.networks.own_torso import own_torso
 from rl_worker.networks.packed_parts import part_of
 from rl_worker.networks.running_statistics import RunningNormalization
 
@@ -51,7 +51,7 @@ def torso_for(settings: Network, observations: ObservationSpace, hidden: Sequenc
     """
     check_network(settings, observations)
     if is_import_path(settings.name):
-        torso, features = own_torso(settings, observations)
+        torso, features = custom_torso(settings, observations)
         return nn.Sequential(*([] if observations.parts else _normalization(settings, observations)), torso), features
     images = [part.shape for part in observations.parts if part.kind == "image"]
     name = torso_name(settings, images[0] if images else observations.shape)

@@ -26,7 +26,7 @@ from ps_server import control, folder_commands
 from ps_server.settings import ServerSettings
 from ps_track.cli import TrackSettings
 from ps_web.cli import WebSettings
-from rl_worker.algorithms.own_algorithm import own_settings
+from rl_worker.algorithms.custom_algorithm import custom_settings
 from rl_worker.load import cli as load
 from rl_worker.local.cluster import ClusterSettings
 from rl_worker.play.settings import EvaluationSettings
@@ -95,7 +95,7 @@ def is_known(program: str) -> bool:
 def parse(program: str, arguments: Sequence[str]) -> None:
     """The program's own parser takes this command line."""
     if program in WITH_RUN:
-        own = None if program == "ps-server" else own_settings
+        own = None if program == "ps-server" else custom_settings
         parse_with_run(WITH_RUN[program], arguments, prog=program, own_settings=own)
     elif program in WITHOUT_RUN:
         parse_program(WITHOUT_RUN[program], arguments, prog=program)
@@ -126,7 +126,7 @@ def check_flags(program: str, arguments: Sequence[str]) -> None:
     known = flags_of_command(program, arguments[0]) if program in WITH_COMMANDS and arguments else flags_of(program)
     for word, value in itertools.pairwise(arguments):
         if word == "--algorithm" and is_import_path(value):
-            known |= {flag_of(f"algorithm.{name}") for name in own_settings(value, {}).__struct_fields__}
+            known |= {flag_of(f"algorithm.{name}") for name in custom_settings(value, {}).__struct_fields__}
     for word in arguments:
         flag = word.partition("=")[0].rstrip("…,")
         if flag.startswith("--") and len(flag) > 2:

@@ -22,11 +22,11 @@ A3C = {"name": "a3c", "unroll_length": 16, "loss": "mean", "gae_lambda": 0.95}
 
 def test_a_page_shows_the_example_as_it_is() -> None:
     for page, example in [
-        ("own-environment", "environment"),
-        ("own-network", "network"),
-        ("own-algorithm", "algorithm"),
-        ("own-wrapper-and-hooks", "wrapper"),
-        ("own-wrapper-and-hooks", "hooks"),
+        ("custom-environment", "environment"),
+        ("custom-network", "network"),
+        ("custom-algorithm", "algorithm"),
+        ("custom-wrapper-and-hooks", "wrapper"),
+        ("custom-wrapper-and-hooks", "hooks"),
     ]:
         with row(page, example):
             code = (EXAMPLES / f"{example}.py").read_text()

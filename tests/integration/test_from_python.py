@@ -11,7 +11,7 @@ import pytest
 
 from rl_worker import PsRlError, Run, SettingsError, load_policy, train
 from tests.integration.processes import Programs, wait_for
-from tests.rl_worker.own_environments import line_with
+from tests.rl_worker.custom_environments import line_with
 
 ROOT = Path(__file__).parents[2]
 

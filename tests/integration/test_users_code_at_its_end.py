@@ -9,7 +9,7 @@ import pytest
 
 from rl_worker import PsRlError, train
 from tests.integration.processes import Programs, wait_for
-from tests.rl_worker.own_environments import line_with
+from tests.rl_worker.custom_environments import line_with
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
-from tests.rl_worker.own_environments import LINE
+from tests.rl_worker.custom_environments import LINE
 
 # Names of ours, of an installed package and of the standard library.
 TAKEN = ["common/__init__.py", "torch.py", "zmq/__init__.py", "random.py", "statistics.py"]

@@ -7,7 +7,7 @@ import pytest
 from gymnasium.vector import VectorEnv
 
 from common.settings.run_spec import Environment
-from rl_worker.environments import own_environment
+from rl_worker.environments import custom_environment
 from rl_worker.environments.interface import Environments
 from rl_worker.environments.make import make_environments
 
@@ -21,7 +21,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Any:
         numbers = iter(range(count))
         is_vector = isinstance(one, type) and issubclass(one, VectorEnv)
         maker = one if is_vector else lambda: one(next(numbers))
-        monkeypatch.setattr(own_environment, "_maker", lambda path: maker)
+        monkeypatch.setattr(custom_environment, "_maker", lambda path: maker)
         opened.append(make_environments(Environment(id="mine:Game", **settings), count=count))
         return opened[-1]
 

@@ -10,7 +10,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Space
 
 from common.errors import SettingsError
-from rl_worker.environments import own_environment
+from rl_worker.environments import custom_environment
 from rl_worker.environments.spaces import fitted
 from tests.rl_worker.environments.counting_environments import (
     NUMBERS,
@@ -171,7 +171,7 @@ def test_a_close_that_fails_replaces_no_sentence_and_the_wrapper_is_closed(
         def close(self) -> None:
             raise OSError("the arena is locked")
 
-    monkeypatch.setattr(own_environment, "own_part", lambda *_, **__: Wrapper)
+    monkeypatch.setattr(custom_environment, "custom_part", lambda *_, **__: Wrapper)
     with pytest.raises(SettingsError, match=r"^--environment mine:Game: of two environments one has the obs"):
         made(lambda number: Counts(PICTURE if number else NUMBERS, number), wrapper=("mine:Wrapper",))
     assert caplog.text.count("close() of the environment has failed: OSError: the arena is locked") == 2

@@ -12,7 +12,7 @@ from common.settings.run_settings import with_settings
 from common.settings.run_spec import RunSpec
 from rl_worker.hooks.hooks import Hooks
 from rl_worker.local.run_check import check_apart, check_run
-from tests.rl_worker.own_environments import LINE
+from tests.rl_worker.custom_environments import LINE
 
 PARTS = (
     LINE
@@ -94,8 +94,8 @@ def test_parts_without_a_bug_pass(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("environment", "sentence"), [
-    ("own_line", "doesn't exist.*; one of your own is MODULE:NAME, where NAME is the function or class that makes it"),
-    ("own_line.Line", "one of your own is MODULE:NAME"),
+    ("own_line", "doesn't exist.*; a custom environment is MODULE:NAME, where NAME is the function or class"),
+    ("own_line.Line", "a custom environment is MODULE:NAME"),
     ("./own_line.py:Line", "./own_line.py is not a module name; give one that `import` takes, such as my_pkg.games"),
 ])  # fmt: skip
 def test_the_name_of_a_module_alone_gets_a_hint(environment: str, sentence: str, folder: Path) -> None:

@@ -12,7 +12,7 @@ from common.settings.run_settings import with_settings
 from common.settings.run_spec import RunSpec
 from rl_worker.local import run_check
 from rl_worker.local.run_check import check_apart, check_device, check_listening, check_run
-from tests.rl_worker.own_environments import LINE, line_with
+from tests.rl_worker.custom_environments import LINE, line_with
 
 
 def a_run(environment: str, **settings: Any) -> RunSpec:

@@ -378,7 +378,7 @@ class OwnSettings(NStepQSettings, frozen=True, kw_only=True):
 
 
 class OwnQ(NStepQ):
-    """An algorithm as docs/how-to/own-algorithm.md has it."""
+    """An algorithm as docs/how-to/custom-algorithm.md has it."""
 
     settings = OwnSettings
 

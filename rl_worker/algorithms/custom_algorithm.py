@@ -1,5 +1,5 @@
 """
-A user's own algorithm, `--algorithm my_pkg:MyMethod`: what it must be, how its settings are read, how it is built.
+A custom algorithm, `--algorithm my_pkg:MyMethod`: what it must be, how its settings are read, how it is built.
 
 The settings of the run are names and values; the algorithm's own struct has their types, bounds, defaults and help
 texts. Two names mean to the server what they mean to the methods of ps-rl: `unroll_length`, which every algorithm has,
@@ -17,9 +17,9 @@ from common.errors import SettingsError
 from common.settings.run_settings import flag_of, problem_and_place
 from common.settings.run_spec import Network, RunSpec
 from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.imports import own_part
+from rl_worker.environments.imports import custom_part
 from rl_worker.environments.spaces import Spaces
-from rl_worker.networks.own_torso import check_travels
+from rl_worker.networks.custom_network import check_travels
 
 NEEDED = (
     "an algorithm has `settings`, a msgspec.Struct with an unroll_length, and a class method build(settings, network, "
@@ -32,7 +32,7 @@ MEMBERS = (  # of rl_worker.algorithms.algorithm.Algorithm, for the error that n
 OF_THE_SERVER = ("unroll_length", "target_interval")
 
 
-class OwnAlgorithm(Protocol):
+class CustomAlgorithm(Protocol):
     """The class that the import path names; a subclass of A3C or of NStepQ needs `settings` alone."""
 
     settings: type[Any]  # a msgspec.Struct; its fields are flags and keys of [algorithm], each with a default
@@ -42,17 +42,17 @@ class OwnAlgorithm(Protocol):
         The algorithm with a freshly initialised network on `device`; `seed` is for sampling.
 
         `settings` are an instance of `settings`; `network` is the run's section [network], for PolicyValueNetwork or
-        ActionValueNetwork (rl_worker/networks/networks.py), or a network of its own.
+        ActionValueNetwork (rl_worker/networks/networks.py), or another network.
         """
         ...
 
 
-def own_settings(path: str, given: Mapping[str, Any], without_it: Sequence[msgspec.Struct] = ()) -> msgspec.Struct:
+def custom_settings(path: str, given: Mapping[str, Any], without_it: Sequence[msgspec.Struct] = ()) -> msgspec.Struct:
     """
     The settings of the algorithm at an import path, of which some are given. Raises SettingsError.
 
     `without_it` are settings of our methods in the same run. An algorithm whose settings are a subclass of theirs
-    starts from their values, but for defaults of its own.
+    starts from their values, but for other defaults.
     """
     flag = f"--algorithm {path}"
     kind = getattr(_part(path), "settings", None)
@@ -85,8 +85,8 @@ def _inherited(kind: type[msgspec.Struct], without_it: Sequence[msgspec.Struct])
     return {name: value for name, value in msgspec.to_builtins(base).items() if name in same}
 
 
-def build_own(run: RunSpec, path: str, spaces: Spaces, *, device: torch.device, seed: int) -> Algorithm:
-    """The run's own algorithm, which is at this import path. Raises SettingsError that names what is missing."""
+def build_custom(run: RunSpec, path: str, spaces: Spaces, *, device: torch.device, seed: int) -> Algorithm:
+    """The run's custom algorithm, which is at this import path. Raises SettingsError that names what is missing."""
     flag, part = f"--algorithm {path}", _part(path)
     if not callable(getattr(part, "build", None)):
         raise SettingsError(f"{flag}: has no build; {NEEDED}")
@@ -97,18 +97,18 @@ def build_own(run: RunSpec, path: str, spaces: Spaces, *, device: torch.device, 
             "rl_worker.algorithms.algorithm.Algorithm"
         )
     check_travels(built.network, flag=flag)
-    own: Algorithm = built
-    return own
+    algorithm: Algorithm = built
+    return algorithm
 
 
 def settings_in(run: RunSpec, path: str) -> msgspec.Struct:
     """
-    The settings of the run's own algorithm, which is at this import path. Raises SettingsError.
+    The settings of the run's custom algorithm, which is at this import path. Raises SettingsError.
 
     Settings that the server acts on have to be in the run: it knows no default of a class that it does not import.
     """
     given = {name: value for name, value in run.to_dict()["algorithm"].items() if name != "name"}
-    settings = own_settings(path, given)
+    settings = custom_settings(path, given)
     for name in OF_THE_SERVER:
         if name in settings.__struct_fields__ and name not in given:
             value = getattr(settings, name)
@@ -120,7 +120,7 @@ def settings_in(run: RunSpec, path: str) -> msgspec.Struct:
 
 
 def _part(path: str) -> Any:
-    return own_part(path, flag="--algorithm", kind=NEEDED)
+    return custom_part(path, flag="--algorithm", kind=NEEDED)
 
 
 def _what(kind: Any) -> str:

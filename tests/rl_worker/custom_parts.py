@@ -1,4 +1,4 @@
-"""A module with a user's own parts of every kind, and `parts_with` to give one a bug."""
+"""A module with a custom part of every kind, and `parts_with` to give one a bug."""
 
 PARTS = """
 import gymnasium, msgspec, numpy, torch

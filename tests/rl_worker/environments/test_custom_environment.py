@@ -10,8 +10,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from common.errors import SettingsError
 from common.settings.run_spec import Environment
+from rl_worker.environments.custom_environment import in_colour
 from rl_worker.environments.make import make_environments
-from rl_worker.environments.own_environment import in_colour
 
 ALLOWED = np.array([1, 0, 1], np.int8)
 

@@ -1,4 +1,4 @@
-"""A user's own parts, by import path: they are tried before anything is started, and errors name what is missing."""
+"""Custom parts, by import path: they are tried before anything is started, and errors name what is missing."""
 
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from common.settings.own_algorithm import own_algorithm
 from common.settings.run_settings import with_settings
 from common.settings.run_spec import RunSpec
 from rl_worker.agent import build_agent
-from rl_worker.algorithms.own_algorithm import own_settings
+from rl_worker.algorithms.custom_algorithm import custom_settings
 from rl_worker.environments.make import make_environments
 from rl_worker.local import run_check
 from rl_worker.local.cluster import ClusterSettings
 from rl_worker.local.run_check import check_run
-from tests.rl_worker.own_parts import PARTS, parts_with
+from tests.rl_worker.custom_parts import PARTS, parts_with
 
 METHOD = {"unroll_length": 4, "temperature": 0.5}
 CARTPOLE, ENVIRONMENT, VECTOR = "CartPole-v1", "own_parts_here:make_env", "own_parts_here:make_vector"
@@ -41,10 +41,10 @@ def a_run(environment: str, settings: dict[str, Any], *, method: dict[str, Any] 
     return msgspec.structs.replace(run, algorithm=own_algorithm("own_parts_here:Method", method, source="test"))
 
 
-@pytest.mark.parametrize("method", [None, METHOD], ids=["A3C", "own method"])
-@pytest.mark.parametrize("torso", [{}, TORSO, TORSO | {"network.lstm": 8}], ids=["mlp", "own torso", "own torso, LSTM"])
+@pytest.mark.parametrize("method", [None, METHOD], ids=["A3C", "custom"])
+@pytest.mark.parametrize("torso", [{}, TORSO, TORSO | {"network.lstm": 8}], ids=["mlp", "custom", "custom, LSTM"])
 @pytest.mark.parametrize("environment", [CARTPOLE, ENVIRONMENT, VECTOR], ids=str)
-def test_own_parts_of_every_kind_go_with_each_other_and_with_ours(
+def test_custom_parts_of_every_kind_go_with_each_other_and_with_ours(
     environment: str, torso: dict[str, Any], method: dict[str, Any] | None, folder: Path
 ) -> None:
     if environment != VECTOR:
@@ -155,8 +155,8 @@ def test_a_wrapper_changes_the_scores_and_stands_in_the_description(folder: Path
     environments.close()
 
 
-def test_an_own_algorithm_gets_its_settings_with_their_types_and_defaults(folder: Path) -> None:
-    settings: Any = own_settings("own_parts_here:Method", {"unroll_length": 4, "temperature": 1})
+def test_a_custom_algorithm_gets_its_settings_with_their_types_and_defaults(folder: Path) -> None:
+    settings: Any = custom_settings("own_parts_here:Method", {"unroll_length": 4, "temperature": 1})
     assert (settings.unroll_length, settings.temperature, settings.discount) == (4, 1.0, 0.99)
     run = a_run(CARTPOLE, {}, method=METHOD)
     environments = make_environments(run.environment, count=2)

@@ -1,4 +1,4 @@
-"""A user's own torso, `--network my_pkg:MyTorso`: what it must be, and how it is made from its import path."""
+"""A custom torso, `--network my_pkg:MyTorso`: what it must be, and how it is made from its import path."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from common.errors import SettingsError
 from common.protocol.norms import ABSURD_NORM
 from common.settings.run_spec import Network
-from rl_worker.environments.imports import own_part
+from rl_worker.environments.imports import custom_part
 from rl_worker.environments.spaces import ObservationSpace
 
 NEEDED = (
@@ -28,7 +28,7 @@ NO_MASK = (
 )
 
 
-class OwnTorso(Protocol):
+class CustomTorso(Protocol):
     """
     The instances of such a class, which are nn.Modules. LSTM and heads of ps-rl follow the torso.
 
@@ -51,10 +51,10 @@ class OwnTorso(Protocol):
         ...
 
 
-def own_torso(settings: Network, observations: ObservationSpace) -> tuple[nn.Module, int]:
+def custom_torso(settings: Network, observations: ObservationSpace) -> tuple[nn.Module, int]:
     """The torso that the settings name, and the width of its output. Raises SettingsError."""
     flag = f"--network {settings.name}"
-    make = own_part(settings.name, flag="--network", kind=NEEDED)
+    make = custom_part(settings.name, flag="--network", kind=NEEDED)
     try:
         torso = make(observations, settings)
     except TypeError as error:
@@ -70,7 +70,7 @@ def own_torso(settings: Network, observations: ObservationSpace) -> tuple[nn.Mod
 
 
 def check_travels(network: nn.Module, *, flag: str) -> None:
-    """Raises SettingsError when a server cannot hold what a user's own network, which `flag` names, learns."""
+    """Raises SettingsError when a server cannot hold what a custom network, which `flag` names, learns."""
     for name, module in network.named_modules():
         if isinstance(module, _BatchNorm):
             raise SettingsError(f"{flag}: its {name} is a {type(module).__name__}, {NO_BATCH_NORM}")

@@ -1,5 +1,5 @@
 """
-A user's own environment and wrappers, by import path: what they must be, and B of them in lockstep.
+Custom environments and wrappers, by import path: what they must be, and B of them in lockstep.
 
 `--environment my_pkg:make_env` names a function or class. Without a parameter `num_envs` it is called for each
 environment, and Gymnasium's usual checks are put around what it returns; with one it is called once, and returns a
@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from common.errors import SettingsError
 from common.settings.run_spec import Environment
 from rl_worker.environments.gymnasium_spaces import MASK, ActionCodec, ObservationReader
-from rl_worker.environments.imports import own_part
+from rl_worker.environments.imports import custom_part
 from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, closed_if_refused
 from rl_worker.environments.process_guard import guard_children
 from rl_worker.environments.spaces import Actions, Observations
@@ -61,7 +61,7 @@ def makes_vectors(path: str) -> bool:
         return False
 
 
-def own_spec(path: str) -> EnvSpec:
+def custom_spec(path: str) -> EnvSpec:
     """What Gymnasium makes the environments at an import path from. Raises SettingsError."""
     make = _maker(path)
 
@@ -86,7 +86,7 @@ def made_vectors(path: str, count: int, **screen: str) -> Any:
 def wrapped(environment: Any, paths: Sequence[str], *, kind: type = gymnasium.Env) -> Any:
     """The environment, of this kind, in the wrappers at these import paths. Raises SettingsError."""
     for path in paths:
-        wrap = own_part(path, flag="--wrapper", kind=WRAPPER_NEEDED)
+        wrap = custom_part(path, flag="--wrapper", kind=WRAPPER_NEEDED)
         environment = _checked(wrap(environment), kind, flag=f"--wrapper {path}", needed=WRAPPER_NEEDED)
     return environment
 
@@ -99,7 +99,7 @@ def in_colour(rendered: Any) -> Screen:
 
 
 class VectorEnvironments:
-    """A user's own vector environment."""
+    """A custom vector environment."""
 
     def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
         flag = f"--environment {settings.id}"
@@ -169,7 +169,7 @@ class VectorEnvironments:
 def _maker(path: str) -> Any:
     module, _, name = path.rpartition(":")
     of_id = f"an id that {module} registers has its version here, as in {module}:{name}-v0"
-    return own_part(path, flag="--environment", kind=f"{NEEDED}; {of_id}")
+    return custom_part(path, flag="--environment", kind=f"{NEEDED}; {of_id}")
 
 
 def _checked(made: Any, kind: type, *, flag: str, needed: str) -> Any:

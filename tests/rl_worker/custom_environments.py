@@ -1,4 +1,4 @@
-"""A module with a user's own environment, and `line_with` to give it a bug."""
+"""A module with a custom environment, and `line_with` to give it a bug."""
 
 LINE = '''
 import gymnasium, numpy
