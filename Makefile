@@ -46,7 +46,7 @@ nightly: $(READY)  ## what takes too long for every commit: each preset for 5,00
 	$(BIN)/pytest -m nightly
 
 spaces: $(READY)  ## tasks with known answers for every cell of masks, Dict, MultiDiscrete and Box, LSTM: their times
-	$(BIN)/pytest -n auto --dist worksteal --durations 30 -m "" tests/rl_worker/algorithms/test_spaces.py
+	$(BIN)/pytest -n auto --dist worksteal --durations 30 -m "" tests/rl_agent/algorithms/test_spaces.py
 
 explore: $(READY)  ## thousands of new examples for every property: any bytes, any history of crashes and losses
 	$(BIN)/pytest -n auto --dist worksteal --hypothesis-profile explore --timeout 3600 -m hypothesis
@@ -102,7 +102,7 @@ zoo: $(READY)  ## train presets and keep their policies in zoo/: PRESETS="pong c
 	$(BIN)/python -m benchmarks.learning.zoo $(if $(PRESETS),--presets $(PRESETS)) --seed $(or $(SEED),0)
 
 zoo-test: $(READY)  ## a hundred games of each policy in zoo/, and the network of every preset as ONNX
-	$(BIN)/pytest -q -s -m "" tests/zoo tests/rl_worker/export/test_preset_networks.py
+	$(BIN)/pytest -q -s -m "" tests/zoo tests/rl_eval/export/test_preset_networks.py
 
 scaling: $(READY)  ## scores against steps with 1 to 16 workers, MinAtar; goes on where it stopped: ARGS="--seeds 0 1 …"
 	$(BIN)/python -m benchmarks.learning.scaling $(ARGS)

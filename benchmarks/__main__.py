@@ -23,7 +23,7 @@ from benchmarks.command_loop import Measured, figures_of, total
 from benchmarks.servers import serving
 from benchmarks.table import Row, in_turn, show
 from benchmarks.training import ENVIRONMENTS, run_of, status_of, steps_of_unroll
-from common.sockets.curve import write_pair
+from ps_common.sockets.curve import write_pair
 
 TURNS = 5
 WINDOW_SECONDS = 1.5

@@ -24,8 +24,8 @@ import zmq
 from torch import Tensor
 
 from benchmarks.command_loop import serve_commands
-from common.program.allocator import keep_freed_memory
-from common.sockets.curve import ClientKeys, read_pair
+from ps_common.program.allocator import keep_freed_memory
+from ps_common.sockets.curve import ClientKeys, read_pair
 
 
 class TorchRmsProp:

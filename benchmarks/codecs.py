@@ -19,7 +19,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from common.protocol.codecs import CODECS
+from ps_common.protocol.codecs import CODECS
 
 DEFAULT = ["--preset", "cartpole-a3c", "--until-return", "475"]
 ELEMENTS = 100_000  # of the gradient whose encoded size is measured

@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.servers import serving
-from common.protocol import messages
-from common.protocol.deltas import LEVEL, WHOLE, Base
-from common.protocol.wire import read_to_worker, to_frames
-from common.sockets.zmq_sockets import connect, dealer, receive_frames
+from ps_common.protocol import messages
+from ps_common.protocol.deltas import LEVEL, WHOLE, Base
+from ps_common.protocol.wire import read_to_worker, to_frames
+from ps_common.sockets.zmq_sockets import connect, dealer, receive_frames
 
 APART = (1, 2, 4, 8, 16, 64)  # updates between the two versions
 EVERY = 40  # versions between two measurements

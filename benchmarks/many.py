@@ -13,9 +13,9 @@ import numpy as np
 import zmq
 
 from benchmarks.command_loop import serve_commands
-from common.protocol import messages
-from common.protocol.tensors import Schema, TensorSpec
-from common.protocol.wire import read_to_worker, to_frames
+from ps_common.protocol import messages
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.wire import read_to_worker, to_frames
 
 
 class Synthetic:

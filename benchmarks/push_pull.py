@@ -18,15 +18,15 @@ from torch import Tensor
 
 from benchmarks.alternatives import keys_in
 from benchmarks.command_loop import serve_commands
-from common.buffer_pool import BufferPool
-from common.program.allocator import keep_freed_memory
-from common.protocol.tensors import Schema, TensorSpec
-from common.settings.run_spec import Wire
-from common.sockets import shared_memory
-from rl_worker.machine.identity import Identity
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.shell.remote_parameters import RemoteParameters
-from rl_worker.shell.zmq_client import ZmqClient
+from ps_client.machine.identity import Identity
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.shell.remote_parameters import RemoteParameters
+from ps_client.shell.zmq_client import ZmqClient
+from ps_common.buffer_pool import BufferPool
+from ps_common.program.allocator import keep_freed_memory
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.settings.run_spec import Wire
+from ps_common.sockets import shared_memory
 
 RESEND_BYTES = 2**28  # the default of rl-worker
 

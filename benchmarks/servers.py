@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from common.run_folder.endpoint_file import read_endpoint
-from common.run_folder.paths import ENDPOINT
+from ps_common.run_folder.endpoint_file import read_endpoint
+from ps_common.run_folder.paths import ENDPOINT
 
 
 @contextmanager

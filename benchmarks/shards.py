@@ -18,14 +18,14 @@ from pathlib import Path
 
 import torch
 
-from common.protocol.tensors import Schema, TensorSpec
-from common.run_folder.paths import ENDPOINT, shard_folder
-from common.settings.run_spec import Wire
-from rl_worker.local.run_check import shard_addresses
-from rl_worker.machine.identity import Identity
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.shell.connections import Connection, Connections, Opening
-from rl_worker.shell.zmq_client import ZmqClient
+from ps_client.machine.identity import Identity
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.shell.connections import Connection, Connections, Opening
+from ps_client.shell.zmq_client import ZmqClient
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.run_folder.paths import ENDPOINT, shard_folder
+from ps_common.settings.run_spec import Wire
+from rl_agent.trial.run_check import shard_addresses
 
 START_SECONDS = 120.0
 RESEND_BYTES = 2**28

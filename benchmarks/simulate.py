@@ -22,7 +22,7 @@ from benchmarks.fleets.fleet_model import Fleet, Prediction, Visit, predicted
 from benchmarks.fleets.measuring import measured_turns
 from benchmarks.fleets.planning import Checked, write_plans
 from benchmarks.fleets.service_times import FLOAT32, Costs, Fit, Measured, ServiceTimes, fitted_costs, medians
-from common.protocol.tensors import ELEMENT_BYTES
+from ps_common.protocol.tensors import ELEMENT_BYTES
 
 KEPT = Path(__file__).parent / "fleets" / "service_times.json"
 MOST_ERROR = 0.15

@@ -21,9 +21,12 @@ from rich.table import Table
 
 from benchmarks.push_pull import gradients, our_parameters
 from benchmarks.servers import serving
-from common.program.allocator import keep_freed_memory
-from common.protocol.codecs import Float32
-from common.sockets import shared_memory
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.shell.segment_slots import SegmentSlots
+from ps_client.shell.zmq_client import ZmqClient
+from ps_common.program.allocator import keep_freed_memory
+from ps_common.protocol.codecs import Float32
+from ps_common.sockets import shared_memory
 from ps_server import cli
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.shell import zmq_server
@@ -32,9 +35,6 @@ from ps_server.shell.zmq_server import ZmqServer
 from ps_server.state import training_run
 from ps_server.state.copy_on_write import CopyOnWriteVector
 from ps_server.state.weight_store import WeightStore
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.shell.segment_slots import SegmentSlots
-from rl_worker.shell.zmq_client import ZmqClient
 
 TRIPS = 300
 SERVER: list[tuple[str, Any, str]] = [

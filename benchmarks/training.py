@@ -15,17 +15,17 @@ from ale_py.vector_env import AtariVectorEnv
 from torch import Tensor
 
 from benchmarks.command_loop import serve_commands
-from common.program.flags import parse_with_run
-from common.protocol import messages
-from common.protocol.messages import Episode
-from common.protocol.status import Status
-from common.settings.run_spec import RunSpec
-from common.sockets.request import ask
-from rl_worker.agent import build_agent, collector_for
-from rl_worker.environments.make import make_environments
-from rl_worker.networks.flat_network import FlatNetwork
+from ps_client.shell.remote_parameters import Newest
+from ps_common.program.flags import parse_with_run
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Episode
+from ps_common.protocol.status import Status
+from ps_common.settings.run_spec import RunSpec
+from ps_common.sockets.request import ask
+from rl_agent.agent import build_agent, collector_for
+from rl_agent.environments.make import make_environments
+from rl_agent.networks.flat_network import FlatNetwork
 from rl_worker.settings import WorkerSettings
-from rl_worker.shell.remote_parameters import Newest
 from rl_worker.training import train
 
 ENVIRONMENTS = 16

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
-from common.protocol.status import Status
+from ps_common.protocol.status import Status
 
 REPLY_SECONDS = 20.0  # of the program, which gives the server three; its first one includes the start of Python
 END_SECONDS = 5.0
@@ -22,10 +22,10 @@ PROGRAM = """
 import os, sys
 from pathlib import Path
 import msgspec
-from common.errors import PsRlError
-from common.protocol.messages import StatusRequest
-from common.sockets.curve import CurveFlags
-from common.sockets.request import ask
+from ps_common.errors import PsRlError
+from ps_common.protocol.messages import StatusRequest
+from ps_common.sockets.curve import CurveFlags
+from ps_common.sockets.request import ask
 server, own = Path("/keys/server.key"), Path("/keys/worker.key_secret")
 keys = CurveFlags(curve_server_key=server, curve_secret=own).client_keys() if server.exists() else None
 for _ in sys.stdin:

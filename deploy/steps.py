@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.trials.swarm import counters_in
-from common.errors import RequestRefused, ServerUnreachable
-from common.protocol.messages import StatusReply, StatusRequest
-from common.protocol.status import Status
-from common.run_folder.endpoint_file import read_endpoint
-from common.sockets.curve import ClientKeys, CurveFlags
-from common.sockets.request import ask
+from ps_common.errors import RequestRefused, ServerUnreachable
+from ps_common.protocol.messages import StatusReply, StatusRequest
+from ps_common.protocol.status import Status
+from ps_common.run_folder.endpoint_file import read_endpoint
+from ps_common.sockets.curve import ClientKeys, CurveFlags
+from ps_common.sockets.request import ask
 from tests.integration.processes import wait_for, weights_of
 
 FIRST_PUSH_SECONDS = 60.0  # after the submit

@@ -12,11 +12,11 @@ from typing import Annotated
 import msgspec
 from torch import device
 
-from common.settings.run_spec import A3CSettings
-from rl_worker.algorithms.a3c import A3C, Batch
-from rl_worker.algorithms.algorithm import Loss
-from rl_worker.networks.networks import PolicyValueNetwork
-from rl_worker.networks.policies import Policy
+from ps_common.settings.run_spec import A3CSettings
+from rl_agent.algorithms.a3c import A3C, Batch
+from rl_agent.algorithms.algorithm import Loss
+from rl_agent.networks.networks import PolicyValueNetwork
+from rl_agent.networks.policies import Policy
 
 
 class EntropySettings(A3CSettings, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import logging
 import os
 from pathlib import Path
 
-from rl_worker.hooks.hooks import Game
+from rl_agent.trial.hooks import Game
 
 log = logging.getLogger("notes")
 

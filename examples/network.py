@@ -8,8 +8,8 @@ import math
 
 from torch import Tensor, nn
 
-from common.settings.run_spec import Network
-from rl_worker.environments.spaces import ObservationSpace
+from ps_common.settings.run_spec import Network
+from rl_agent.environments.spaces import ObservationSpace
 
 DEFAULT_WIDTH, BLOCKS = 64, 2
 

@@ -12,19 +12,19 @@ import msgspec
 from tyro.conf import arg
 from tyro.extras import SubcommandApp
 
-from common.errors import PsRlError, ServerUnreachable, SettingsError
-from common.program.flags import print_version, typed_flags
-from common.program.number_flags import NUMBERS
-from common.program.run_program import run_program
-from common.protocol.addresses import is_loopback, split_address
-from common.protocol.messages import StatusReply, StatusRequest
-from common.protocol.status import Status
-from common.protocol.tensors import ELEMENT_BYTES
-from common.sockets.descriptors import most_descriptors
-from common.sockets.request import ask
-from rl_worker.load.processes import LoadProcesses, Workload
-from rl_worker.load.results import LoadResult, as_text, joining_of, memory_of, pushing_of, refusals_of
-from rl_worker.load.settings import LoadSettings, Target, target_of
+from ps_bench.processes import LoadProcesses, Workload
+from ps_bench.results import LoadResult, as_text, joining_of, memory_of, pushing_of, refusals_of
+from ps_bench.settings import LoadSettings, Target, target_of
+from ps_common.errors import PsRlError, ServerUnreachable, SettingsError
+from ps_common.program.flags import print_version, typed_flags
+from ps_common.program.number_flags import NUMBERS
+from ps_common.program.run_program import run_program
+from ps_common.protocol.addresses import is_loopback, split_address
+from ps_common.protocol.messages import StatusReply, StatusRequest
+from ps_common.protocol.status import Status
+from ps_common.protocol.tensors import ELEMENT_BYTES
+from ps_common.sockets.descriptors import most_descriptors
+from ps_common.sockets.request import ask
 
 PROGRAM = "ps-bench"
 REPLY_SECONDS = 30.0  # a server under load replies in turn
@@ -173,7 +173,7 @@ def _workloads(settings: LoadSettings, target: Target, processes: int) -> list[W
 
 def _vector_bytes(target: Target, codec_name: str) -> int:
     """Bytes of a vector on the wire."""
-    from common.protocol.codecs import CODECS, Packed  # torch, which the errors above need not wait for
+    from ps_common.protocol.codecs import CODECS, Packed  # torch, which the errors above need not wait for
 
     codec, weights = CODECS[codec_name], target.schema.weights
     of_weights = codec.length(weights) if isinstance(codec, Packed) else ELEMENT_BYTES * weights

@@ -14,12 +14,12 @@ from typing import Protocol
 
 import zmq
 
-from common.errors import WireError
-from common.protocol.messages import ToWorker
-from common.protocol.wire import Buffer, read_to_worker, to_frames
-from common.sockets.curve import ClientKeys
-from common.sockets.zmq_sockets import connect, dealer, receive_frames
-from rl_worker.machine.effects import Reconnect, Transmit
+from ps_client.machine.effects import Reconnect, Transmit
+from ps_common.errors import WireError
+from ps_common.protocol.messages import ToWorker
+from ps_common.protocol.wire import Buffer, read_to_worker, to_frames
+from ps_common.sockets.curve import ClientKeys
+from ps_common.sockets.zmq_sockets import connect, dealer, receive_frames
 
 SPARE_SOCKETS = 64
 LINGER_MILLISECONDS = 1000  # for the last messages

@@ -11,16 +11,16 @@ from typing import NoReturn
 import msgspec
 import torch
 
-from common.program.run_program import run_program
-from common.protocol.codecs import CODECS
-from common.protocol.names import as_text
-from common.protocol.tensors import Schema
-from common.sockets.descriptors import take_every_descriptor_allowed
-from rl_worker.load.processes import Counts, Push, Report, Workload
-from rl_worker.load.synthetic_worker import SEED_CODEC, SyntheticWorker, Task
-from rl_worker.machine.identity import Identity
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.shell.many_dealers import ManyDealers
+from ps_bench.many_dealers import ManyDealers
+from ps_bench.processes import Counts, Push, Report, Workload
+from ps_bench.synthetic_worker import SEED_CODEC, SyntheticWorker, Task
+from ps_client.machine.identity import Identity
+from ps_client.machine.parameter_client import ParameterClient
+from ps_common.program.run_program import run_program
+from ps_common.protocol.codecs import CODECS
+from ps_common.protocol.names import as_text
+from ps_common.protocol.tensors import Schema
+from ps_common.sockets.descriptors import take_every_descriptor_allowed
 
 UNEVEN = 0.2  # of the time between a reply and the next push: so much more or less, or all would push at once
 GOODBYE_SECONDS = 1.0

@@ -16,11 +16,11 @@ from typing import Self
 import msgspec
 from msgspec import field
 
-from common.errors import PsRlError
-from common.program.child_processes import Child
-from common.protocol.messages import Run
-from common.protocol.tensors import TensorSpec
-from common.sockets.curve import ClientKeys
+from ps_common.errors import PsRlError
+from ps_common.program.child_processes import Child
+from ps_common.protocol.messages import Run
+from ps_common.protocol.tensors import TensorSpec
+from ps_common.sockets.curve import ClientKeys
 
 ANSWER_SECONDS = 30.0  # beyond the time that the workers have
 LEAVE_SECONDS = 5.0
@@ -79,7 +79,7 @@ class _Process(Child):
         self.connection, theirs = Pipe()
         with theirs:
             null = subprocess.DEVNULL
-            self._start("rl_worker.__main__:load_process", [], stdin=theirs.fileno(), stdout=null, stderr=None)
+            self._start("ps_bench.__main__:load_process", [], stdin=theirs.fileno(), stdout=null, stderr=None)
         self.tell(workload)
 
     def tell(self, message: Workload | Push) -> None:

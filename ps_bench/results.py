@@ -12,8 +12,8 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from common.protocol.status import Status
-from rl_worker.load.processes import Report
+from ps_bench.processes import Report
+from ps_common.protocol.status import Status
 
 SMALLEST = 1e-6  # a microsecond; smaller numbers count as this
 GROWTH = 1.02  # from one bucket to the next

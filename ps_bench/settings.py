@@ -12,16 +12,16 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
-from common.errors import SettingsError
-from common.program.number_flags import MOST_SECONDS, check_number
-from common.protocol.addresses import check_address
-from common.protocol.deltas import DELTA, WHOLE
-from common.protocol.messages import Run, StatusReply
-from common.protocol.names import as_name, is_name
-from common.protocol.tensors import MAX_ELEMENTS, Schema, TensorSpec
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec, Wire
-from common.sockets.curve import CurveFlags
+from ps_common.errors import SettingsError
+from ps_common.program.number_flags import MOST_SECONDS, check_number
+from ps_common.protocol.addresses import check_address
+from ps_common.protocol.deltas import DELTA, WHOLE
+from ps_common.protocol.messages import Run, StatusReply
+from ps_common.protocol.names import as_name, is_name
+from ps_common.protocol.tensors import MAX_ELEMENTS, Schema, TensorSpec
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import RunSpec, Wire
+from ps_common.sockets.curve import CurveFlags
 
 MOST_WORKERS = 50_000  # half of the worker ids that a run may see
 MOST_PROCESSES = 1024

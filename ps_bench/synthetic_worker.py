@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from common.protocol import messages
-from common.protocol.messages import ToWorker, settlement_of
-from common.protocol.tensors import Schema
-from common.protocol.wire import Buffer
-from rl_worker.load.processes import Counts
-from rl_worker.load.results import bucket_of
-from rl_worker.machine.effects import Effect, Joined, Reconnect, Resolve, Transmit
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.machine.phases import Phase
+from ps_bench.processes import Counts
+from ps_bench.results import bucket_of
+from ps_client.machine.effects import Effect, Joined, Reconnect, Resolve, Transmit
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.machine.phases import Phase
+from ps_common.protocol import messages
+from ps_common.protocol.messages import ToWorker, settlement_of
+from ps_common.protocol.tensors import Schema
+from ps_common.protocol.wire import Buffer
 
 TICK_SECONDS = 0.25  # between two ticks of its machine, at most
 SEED_CODEC = "float32"

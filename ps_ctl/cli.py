@@ -23,22 +23,22 @@ import msgspec
 from tyro.conf import arg
 from tyro.extras import SubcommandApp
 
-from common.errors import PsRlError, SettingsError
-from common.program.flags import print_version, typed_flags
-from common.program.number_flags import NUMBERS
-from common.program.progress_display import ProgressDisplay
-from common.program.run_program import run_program
-from common.protocol import messages
-from common.protocol.messages import Event, Stop, Subscribed, ToServer, ToWorker
-from common.protocol.names import as_text
-from common.protocol.status import Status
-from common.run_folder.endpoint_file import address_of
-from common.settings.adjustable import DRAINED, PAUSED, settings_in, shown
-from common.sockets.curve import CurveFlags
-from common.sockets.run_request import ask_run
-from common.sockets.subscription import subscription
-from ps_server.folder_commands import export, keygen, plot
-from ps_server.status_text import change_in, line_of, print_status
+from ps_common.errors import PsRlError, SettingsError
+from ps_common.program.flags import print_version, typed_flags
+from ps_common.program.number_flags import NUMBERS
+from ps_common.program.progress_display import ProgressDisplay
+from ps_common.program.run_program import run_program
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Event, Stop, Subscribed, ToServer, ToWorker
+from ps_common.protocol.names import as_text
+from ps_common.protocol.status import Status
+from ps_common.run_folder.endpoint_file import address_of
+from ps_common.settings.adjustable import DRAINED, PAUSED, settings_in, shown
+from ps_common.sockets.curve import CurveFlags
+from ps_common.sockets.run_request import ask_run
+from ps_common.sockets.subscription import subscription
+from ps_ctl.folder_commands import export, keygen, plot
+from ps_ctl.status_text import change_in, line_of, print_status
 
 PROGRAM = "ps-ctl"
 REPLY_SECONDS = 10.0

@@ -10,10 +10,10 @@ from typing import Annotated, NoReturn
 
 from tyro.conf import arg
 
-from common.errors import SettingsError
-from common.program.child_processes import RL_EVAL, command_of
-from common.run_folder.paths import CURVE
-from ps_server.shell.keys import add_keys, make_keys
+from ps_common.errors import SettingsError
+from ps_common.program.child_processes import RL_EVAL, command_of
+from ps_common.run_folder.paths import CURVE
+from ps_ctl.keys import add_keys, make_keys
 
 
 def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
@@ -29,7 +29,7 @@ def plot(runs: tuple[Path, ...], /, *, out: Path | None = None) -> None:
     """
     if not runs:
         raise SettingsError("plot: name the run folders to draw")
-    from ps_server.records.plots import plot_runs  # matplotlib takes a second to load
+    from ps_ctl.plots import plot_runs  # matplotlib takes a second to load
 
     print(plot_runs(runs, out or runs[0] / CURVE))
 

@@ -4,8 +4,8 @@ import re
 import shutil
 from pathlib import Path
 
-from common.errors import SettingsError
-from common.sockets.curve import write_pair
+from ps_common.errors import SettingsError
+from ps_common.sockets.curve import write_pair
 
 AUTHORIZED, ADMINS = "authorized", "admins"
 NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -11,9 +11,9 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from common.errors import SettingsError
-from ps_server.records.run_curves import Curve, read_run, run_folders
-from ps_server.records.run_groups import group_runs
+from ps_common.errors import SettingsError
+from ps_ctl.run_curves import Curve, read_run, run_folders
+from ps_ctl.run_groups import group_runs
 
 matplotlib.use("Agg")  # draws into files; needs no display
 from matplotlib import pyplot

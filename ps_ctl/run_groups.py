@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.protocol.names import printable
-from common.settings.run_settings import flag_of
-from ps_server.records.run_curves import RunCurves
+from ps_common.protocol.names import printable
+from ps_common.settings.run_settings import flag_of
+from ps_ctl.run_curves import RunCurves
 
 # Settings that do not separate groups: names, the seed, the budget, the records.
 ALIKE = {"preset", "experiment", "seed"}

@@ -5,9 +5,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from common.protocol.messages import Event
-from common.protocol.status import Adjustment, Status, speed_of
-from common.settings.adjustable import shown
+from ps_common.protocol.messages import Event
+from ps_common.protocol.status import Adjustment, Status, speed_of
+from ps_common.settings.adjustable import shown
 
 MOST_ADJUSTMENTS = 5  # of the history, the newest
 PIPE_WIDTH = 200  # characters; enough for the longest worker id, which a terminal may cut off

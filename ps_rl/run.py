@@ -21,12 +21,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import PsRlError, SettingsError
-from common.program.child_processes import RL_EVAL, Child
-from common.run_folder.checkpoint_folder import checkpoints_of
-from common.run_folder.endpoint_file import read_endpoint
-from common.run_folder.jsonl import last_row, rows_in
-from common.run_folder.paths import (
+from ps_common.errors import PsRlError, SettingsError
+from ps_common.program.child_processes import RL_EVAL, Child
+from ps_common.run_folder.checkpoint_folder import checkpoints_of
+from ps_common.run_folder.endpoint_file import read_endpoint
+from ps_common.run_folder.jsonl import last_row, rows_in
+from ps_common.run_folder.paths import (
     ENDPOINT,
     METRICS,
     SETTINGS,
@@ -35,11 +35,11 @@ from common.run_folder.paths import (
     shard_folder,
     shards_in,
 )
-from common.run_folder.rows_tail import RowsTail
-from common.run_folder.run_rows import MetricsRow, scored_rows
-from common.settings.keywords import keywords_of
-from common.settings.run_files import load_config
-from rl_worker.play.games import Result
+from ps_common.run_folder.rows_tail import RowsTail
+from ps_common.run_folder.run_rows import MetricsRow, scored_rows
+from ps_common.settings.keywords import keywords_of
+from ps_common.settings.run_files import load_config
+from rl_agent.play.games import Result
 
 if TYPE_CHECKING:
     import pandas
@@ -226,7 +226,7 @@ class Run:
     def _keep(self, flags: Sequence[str], begun: threading.Event) -> None:
         """The thread of a started run."""
         try:
-            self._child = Child("rl_worker.local", flags, self.folder / LOG)
+            self._child = Child("rl_cluster", flags, self.folder / LOG)
         finally:
             begun.set()
         while self._child.exit_status is None:

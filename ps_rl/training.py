@@ -9,12 +9,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from common.program.flags import starting_run, typed_flags
-from common.run_folder.paths import make_run_folder
-from common.settings.keywords import plain, with_keywords
-from common.settings.run_settings import flags_for
-from rl_worker.api.run import Run
-from rl_worker.local.cluster import ClusterSettings
+from ps_common.program.flags import starting_run, typed_flags
+from ps_common.run_folder.paths import make_run_folder
+from ps_common.settings.keywords import plain, with_keywords
+from ps_common.settings.run_settings import flags_for
+from ps_rl.run import Run
+from rl_cluster.cli import ClusterSettings
 
 OF_THE_TERMINAL = {"list", "json", "render", "web", "web_port"}  # flags of rl-cluster that train does not take
 OF_THE_START = ("preset", "config")

@@ -12,7 +12,7 @@ def main() -> NoReturn:
 
 
 def control() -> NoReturn:
-    _start("ps_server.control")
+    _start("ps_ctl.cli")
 
 
 def _start(module: str, *, leaves_in_order: bool = False) -> NoReturn:
@@ -20,7 +20,7 @@ def _start(module: str, *, leaves_in_order: bool = False) -> NoReturn:
     import common  # noqa: F401  (the one beside this package, whatever else has its name)
 
     del sys.path[0]
-    from common.program.start import start
+    from ps_common.program.start import start
 
     start(module, leaves_in_order=leaves_in_order)
 

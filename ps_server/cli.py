@@ -4,9 +4,9 @@ import logging
 from collections.abc import Sequence
 from typing import NoReturn
 
-from common.program.flags import parse_with_run
-from common.program.output import log_as, never_wait_for_output
-from common.program.run_program import quick_imports, run_program
+from ps_common.program.flags import parse_with_run
+from ps_common.program.output import log_as, never_wait_for_output
+from ps_common.program.run_program import quick_imports, run_program
 from ps_server.settings import ServerSettings
 
 PROGRAM = "ps-server"

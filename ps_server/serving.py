@@ -8,17 +8,17 @@ from pathlib import Path
 
 import torch
 
-from common.denormals import flush_denormals
-from common.errors import CheckpointError, Fenced, SettingsError
-from common.program.flags import Parsed
-from common.program.reasons import say
-from common.program.stop_signals import StopSignal
-from common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
-from common.protocol.shards import WHOLE
-from common.protocol.status import Status
-from common.run_folder.followers import Followers, followers_of
-from common.run_folder.new_paths import NewPaths
-from common.run_folder.paths import (
+from ps_common.denormals import flush_denormals
+from ps_common.errors import CheckpointError, Fenced, SettingsError
+from ps_common.program.flags import Parsed
+from ps_common.program.reasons import say
+from ps_common.program.stop_signals import StopSignal
+from ps_common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_address, split_address
+from ps_common.protocol.shards import WHOLE
+from ps_common.protocol.status import Status
+from ps_common.run_folder.followers import Followers, followers_of
+from ps_common.run_folder.new_paths import NewPaths
+from ps_common.run_folder.paths import (
     CHECKPOINTS,
     LINEAGE,
     folder_from_store,
@@ -26,9 +26,9 @@ from common.run_folder.paths import (
     shard_folder,
     standby_folder,
 )
-from common.settings.run_settings import flag_of
-from common.sockets.curve import ClientKeys, read_pair
-from common.sockets.descriptors import take_every_descriptor_allowed
+from ps_common.settings.run_settings import flag_of
+from ps_common.sockets.curve import ClientKeys, read_pair
+from ps_common.sockets.descriptors import take_every_descriptor_allowed
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.records.run_records import RunRecords
 from ps_server.replication.standby import Standby

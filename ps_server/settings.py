@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from tyro.conf import UseAppendAction
 
-from common.errors import SettingsError
-from common.program.number_flags import (
+from ps_common.errors import SettingsError
+from ps_common.program.number_flags import (
     LEAST_MIB,
     LEAST_SECONDS,
     MOST_MIB,
@@ -16,12 +16,12 @@ from common.program.number_flags import (
     MOST_THREADS,
     check_number,
 )
-from common.protocol.addresses import check_address, is_host
-from common.protocol.lineage import RUN_ID
-from common.protocol.shards import WHOLE, Shard, shard_of
-from common.run_folder.followers import TrackerName, check_trackers
-from common.run_folder.object_store import check_folder, is_url
-from common.run_folder.paths import SHARD_NAME, shard_folder
+from ps_common.protocol.addresses import check_address, is_host
+from ps_common.protocol.lineage import RUN_ID
+from ps_common.protocol.shards import WHOLE, Shard, shard_of
+from ps_common.run_folder.followers import TrackerName, check_trackers
+from ps_common.run_folder.object_store import check_folder, is_url
+from ps_common.run_folder.paths import SHARD_NAME, shard_folder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,21 +11,21 @@ from typing import Any
 
 import msgspec
 
-from common.errors import Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
-from common.program.flags import Parsed
-from common.protocol.lineage import DRAWN, MOST_LOST, RUN_ID_DIGITS, Lineage
-from common.protocol.messages import StatusReply, StatusRequest
-from common.protocol.shards import WHOLE, Shard
-from common.protocol.status import Status
-from common.run_folder.checkpoint_folder import newest_first
-from common.run_folder.jsonl import last_row, rows_in
-from common.run_folder.paths import BEST, EVENTS, METRICS
-from common.run_folder.run_rows import EventRow, MetricsRow
-from common.settings.adjustable import shown
-from common.settings.overrides import resumed_run
-from common.settings.run_settings import run_from_dict
-from common.sockets.curve import ClientKeys
-from common.sockets.request import ask
+from ps_common.errors import Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
+from ps_common.program.flags import Parsed
+from ps_common.protocol.lineage import DRAWN, MOST_LOST, RUN_ID_DIGITS, Lineage
+from ps_common.protocol.messages import StatusReply, StatusRequest
+from ps_common.protocol.shards import WHOLE, Shard
+from ps_common.protocol.status import Status
+from ps_common.run_folder.checkpoint_folder import newest_first
+from ps_common.run_folder.jsonl import last_row, rows_in
+from ps_common.run_folder.paths import BEST, EVENTS, METRICS
+from ps_common.run_folder.run_rows import EventRow, MetricsRow
+from ps_common.settings.adjustable import shown
+from ps_common.settings.overrides import resumed_run
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.sockets.curve import ClientKeys
+from ps_common.sockets.request import ask
 from ps_server.machine.ending import advice
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.replication.standby import STANDBY_PHASE, Standby

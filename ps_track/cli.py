@@ -16,16 +16,16 @@ from typing import Annotated, Any, NoReturn
 
 import tyro
 
-from common.errors import PsRlError, SettingsError
-from common.program.flags import parse_program
-from common.program.output import log_as
-from common.program.reasons import say
-from common.program.run_program import run_program
-from common.program.stop_signals import Interrupted, StopSignal
-from common.run_folder.followers import TrackerName, check_trackers
-from common.run_folder.paths import METRICS, SETTINGS, run_name, tracker_position
-from common.settings.run_files import settings_as_written
-from common.settings.run_settings import flat_settings
+from ps_common.errors import PsRlError, SettingsError
+from ps_common.program.flags import parse_program
+from ps_common.program.output import log_as
+from ps_common.program.reasons import say
+from ps_common.program.run_program import run_program
+from ps_common.program.stop_signals import Interrupted, StopSignal
+from ps_common.run_folder.followers import TrackerName, check_trackers
+from ps_common.run_folder.paths import METRICS, SETTINGS, run_name, tracker_position
+from ps_common.settings.run_files import settings_as_written
+from ps_common.settings.run_settings import flat_settings
 from ps_track.feed import Batch, Feed
 from ps_track.tracker import TrackedRun, Tracker, summary_of
 

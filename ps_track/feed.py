@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from common.protocol.numbers import Count
-from common.run_folder.paths import EPISODES, EVENTS, METRICS, WORKERS, replacement_of
-from common.run_folder.rows_tail import RowsTail
-from common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow, Time
-from common.settings.regular_file import content_of
+from ps_common.protocol.numbers import Count
+from ps_common.run_folder.paths import EPISODES, EVENTS, METRICS, WORKERS, replacement_of
+from ps_common.run_folder.rows_tail import RowsTail
+from ps_common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow, Time
+from ps_common.settings.regular_file import content_of
 
 NUMBERS = (
     "version", "updates", "minutes", "steps_per_second", "updates_per_second", "learning_rate", "episodes",

@@ -6,7 +6,7 @@ from typing import Any
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
-from common.run_folder.run_rows import EventRow
+from ps_common.run_folder.run_rows import EventRow
 from ps_track.feed import Point
 from ps_track.tracker import PROJECT, TrackedRun
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from common.run_folder.run_rows import EventRow, MetricsRow
+from ps_common.run_folder.run_rows import EventRow, MetricsRow
 from ps_track.feed import Point
 
 PROJECT = "ps-rl"  # a run of an experiment belongs to that experiment's group

@@ -5,7 +5,7 @@ from typing import Any
 
 import wandb
 
-from common.run_folder.run_rows import EventRow
+from ps_common.run_folder.run_rows import EventRow
 from ps_track.feed import Point
 from ps_track.tracker import PROJECT, TrackedRun
 

@@ -16,7 +16,7 @@ def _start(module: str) -> NoReturn:
     import common  # noqa: F401  (the one beside this package, whatever else has its name)
 
     del sys.path[0]
-    from common.program.start import start
+    from ps_common.program.start import start
 
     start(module)
 

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from common.errors import PsRlError, RequestRefused
-from common.protocol.messages import (
+from ps_common.errors import PsRlError, RequestRefused
+from ps_common.protocol.messages import (
     Adjust,
     Adjusted,
     CheckpointRequest,
@@ -25,10 +25,10 @@ from common.protocol.messages import (
     ToServer,
     ToWorker,
 )
-from common.protocol.names import Name
-from common.protocol.status import Status
-from common.sockets.request import SERVED_ELSEWHERE
-from common.sockets.run_request import ask_run
+from ps_common.protocol.names import Name
+from ps_common.protocol.status import Status
+from ps_common.sockets.request import SERVED_ELSEWHERE
+from ps_common.sockets.run_request import ask_run
 from ps_web.access import HEADERS, Access
 from ps_web.history import most_sent
 from ps_web.prometheus import exposition

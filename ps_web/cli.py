@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 import tyro
 from aiohttp import web
 
-from common.errors import SettingsError
-from common.program.flags import parse_program
-from common.program.number_flags import MOST_PORT, check_number
-from common.program.run_program import run_program
-from common.program.stop_signals import StopSignal
-from common.protocol.addresses import bare_host, check_address, is_loopback, join_address
-from common.run_folder.paths import (
+from ps_common.errors import SettingsError
+from ps_common.program.flags import parse_program
+from ps_common.program.number_flags import MOST_PORT, check_number
+from ps_common.program.run_program import run_program
+from ps_common.program.stop_signals import StopSignal
+from ps_common.protocol.addresses import bare_host, check_address, is_loopback, join_address
+from ps_common.run_folder.paths import (
     ENDPOINT,
     METRICS,
     SETTINGS,
@@ -31,7 +31,7 @@ from common.run_folder.paths import (
     run_folders_below,
     run_name,
 )
-from common.sockets.curve import ClientKeys, CurveFlags
+from ps_common.sockets.curve import ClientKeys, CurveFlags
 from ps_web.access import Access
 from ps_web.app import make_app
 from ps_web.history import most_sent

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from common.protocol.numbers import Count
-from common.protocol.status import STALENESS_BOUNDS, Histogram, Status
-from common.run_folder.run_rows import Time
+from ps_common.protocol.numbers import Count
+from ps_common.protocol.status import STALENESS_BOUNDS, Histogram, Status
+from ps_common.run_folder.run_rows import Time
 
 MOST_POINTS = 4000  # of a table; it is thinned to half of them
 MOST_SENT = 1500  # of a table to a page, where it shows few runs

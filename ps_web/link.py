@@ -12,13 +12,13 @@ from typing import cast
 import zmq
 import zmq.asyncio
 
-from common.errors import WireError
-from common.protocol.messages import Event, Refused, StatusUpdate, ToWorker, Watch, WatchedFrame, Watching
-from common.protocol.status import Status
-from common.protocol.subscriber import RENEWALS_IN_A_LEASE, Subscriber
-from common.protocol.wire import read_to_worker, to_frames
-from common.sockets.curve import ClientKeys
-from common.sockets.zmq_sockets import connect, dealer
+from ps_common.errors import WireError
+from ps_common.protocol.messages import Event, Refused, StatusUpdate, ToWorker, Watch, WatchedFrame, Watching
+from ps_common.protocol.status import Status
+from ps_common.protocol.subscriber import RENEWALS_IN_A_LEASE, Subscriber
+from ps_common.protocol.wire import read_to_worker, to_frames
+from ps_common.sockets.curve import ClientKeys
+from ps_common.sockets.zmq_sockets import connect, dealer
 
 RETRY_SECONDS = 1.0  # between two requests to a silent server
 SILENT_SECONDS = 5.0  # after which the next address is tried

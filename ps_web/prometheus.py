@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from common.protocol.status import STALENESS_BOUNDS, Status
+from ps_common.protocol.status import STALENESS_BOUNDS, Status
 
 LABELS = ["run", "environment", "preset"]
 

@@ -1,4 +1,4 @@
-"""`python -m rl_worker.local` is rl-cluster."""
+"""`python -m rl_cluster` is rl-cluster."""
 
 from rl_worker.__main__ import cluster
 

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from common.settings.run_files import presets, what_preset_is
-from rl_worker.environments.ids import register_family
+from ps_common.settings.run_files import presets, what_preset_is
+from rl_agent.environments.ids import register_family
 
 
 @dataclass(frozen=True)

@@ -15,22 +15,23 @@ from typing import Annotated, Any, Literal, NoReturn
 import msgspec
 from tyro.conf import UseAppendAction, arg
 
-from common.errors import PsRlError, ServerUnreachable, SettingsError
-from common.program.child_processes import PS_CTL, command_of, kill_all
-from common.program.flags import Parsed, parse_with_run
-from common.program.number_flags import LEAST_SECONDS, MOST_PORT, MOST_SECONDS, MOST_WORKERS, check_number
-from common.program.output import never_wait_for_output
-from common.program.output_file import check_output
-from common.program.progress_display import ProgressDisplay
-from common.program.run_program import run_program
-from common.program.stop_signals import StopSignal
-from common.protocol.addresses import EVERY_INTERFACE, bare_host, is_loopback, split_address
-from common.protocol.shards import MOST_SHARDS
-from common.protocol.status import Status, how_it_ended
-from common.run_folder.followers import Followers, TrackerName, check_trackers, followers_of
-from common.run_folder.jsonl import last_row
-from common.run_folder.object_store import check_folder
-from common.run_folder.paths import (
+from ps_common.errors import PsRlError, ServerUnreachable, SettingsError
+from ps_common.program.child_processes import PS_CTL, command_of, kill_all
+from ps_common.program.cores import usable_cores
+from ps_common.program.flags import Parsed, parse_with_run
+from ps_common.program.number_flags import LEAST_SECONDS, MOST_PORT, MOST_SECONDS, MOST_WORKERS, check_number
+from ps_common.program.output import never_wait_for_output
+from ps_common.program.output_file import check_output
+from ps_common.program.progress_display import ProgressDisplay
+from ps_common.program.run_program import run_program
+from ps_common.program.stop_signals import StopSignal
+from ps_common.protocol.addresses import EVERY_INTERFACE, bare_host, is_loopback, split_address
+from ps_common.protocol.shards import MOST_SHARDS
+from ps_common.protocol.status import Status, how_it_ended
+from ps_common.run_folder.followers import Followers, TrackerName, check_trackers, followers_of
+from ps_common.run_folder.jsonl import last_row
+from ps_common.run_folder.object_store import check_folder
+from ps_common.run_folder.paths import (
     METRICS,
     SERVER_LOG,
     SETTINGS,
@@ -40,17 +41,16 @@ from common.run_folder.paths import (
     shard_folder,
     shards_in,
 )
-from common.run_folder.run_rows import MetricsRow
-from common.settings.overrides import resumed_run
-from common.settings.run_files import DEFAULT_PRESET, load_config
-from common.settings.run_settings import flags_for
-from common.settings.run_spec import RunSpec
-from rl_worker.environments.imports import check_modules
-from rl_worker.hooks.checkpoints import checkpoint_hooks
-from rl_worker.local.cores import usable_cores
-from rl_worker.local.local_cluster import LocalCluster
-from rl_worker.local.run_check import check_apart, check_listening, own_settings, shard_addresses
-from rl_worker.local.run_ending import what_next
+from ps_common.run_folder.run_rows import MetricsRow
+from ps_common.settings.overrides import resumed_run
+from ps_common.settings.run_files import DEFAULT_PRESET, load_config
+from ps_common.settings.run_settings import flags_for
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.environments.imports import check_modules
+from rl_agent.trial.run_check import check_apart, check_listening, own_settings, shard_addresses
+from rl_cluster.hooks.cli import checkpoint_hooks
+from rl_cluster.local_cluster import LocalCluster
+from rl_cluster.run_ending import what_next
 
 PROGRAM = "rl-cluster"
 NO_RUN_NAMED = f"this is --preset {DEFAULT_PRESET}, since none is named; {PROGRAM} --list shows what else there is"
@@ -138,7 +138,7 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     never_wait_for_output()
     flags = parse_with_run(ClusterSettings, argv, prog=PROGRAM, own_settings=own_settings)
     if flags.program.list:
-        from rl_worker.local.catalogue import print_catalogue  # takes a second to load, and nothing else needs it
+        from rl_cluster.catalogue import print_catalogue  # takes a second to load, and nothing else needs it
 
         print_catalogue()
         return 0

@@ -1,7 +1,7 @@
 """
 A server, or the shards of one, and its workers as child processes on this machine, supervised until the run ends.
 
-A child that dies is started again (common/program/supervision.py), the server from its newest checkpoint.
+A child that dies is started again (common/ps_common/program/supervision.py), the server from its newest checkpoint.
 """
 
 import time
@@ -9,18 +9,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from common.errors import PsRlError, RequestRefused, ServerUnreachable
-from common.program.child_processes import Child, end_all
-from common.program.stop_signals import Interrupted
-from common.program.supervision import Death, SupervisedProcess
-from common.protocol import messages
-from common.protocol.addresses import EVERY_INTERFACE, bare_host
-from common.protocol.status import Status
-from common.run_folder.endpoint_file import read_endpoint
-from common.run_folder.paths import ENDPOINT, GIFS, server_log, shard_folder, worker_log
-from common.sockets.request import ask
-from rl_worker.local.server_status import STANDBY_PHASE
-from rl_worker.local.supervision import SupervisedWorkers
+from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable
+from ps_common.program.child_processes import Child, end_all
+from ps_common.program.stop_signals import Interrupted
+from ps_common.program.supervision import Death, SupervisedProcess
+from ps_common.protocol import messages
+from ps_common.protocol.addresses import EVERY_INTERFACE, bare_host
+from ps_common.protocol.status import Status
+from ps_common.run_folder.endpoint_file import read_endpoint
+from ps_common.run_folder.paths import ENDPOINT, GIFS, server_log, shard_folder, worker_log
+from ps_common.run_folder.server_status import STANDBY_PHASE
+from ps_common.sockets.request import ask
+from rl_cluster.supervision import SupervisedWorkers
 
 POLL_SECONDS = 0.5  # between two status requests
 REPLY_SECONDS = 2.0  # until a request has failed

@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from common.program.child_processes import PipedChild, end_all
-from common.program.stop_signals import StopSignal
-from common.program.supervision import SupervisedProcess
-from common.protocol.messages import StatusReply
-from common.protocol.names import as_name
-from rl_worker.local.cores import usable_cores
-from rl_worker.local.server_status import status_asker
-from rl_worker.local.supervision import SupervisedWorkers
+from ps_common.program.child_processes import PipedChild, end_all
+from ps_common.program.cores import usable_cores
+from ps_common.program.stop_signals import StopSignal
+from ps_common.program.supervision import SupervisedProcess
+from ps_common.protocol.messages import StatusReply
+from ps_common.protocol.names import as_name
+from ps_common.run_folder.server_status import status_asker
+from rl_cluster.supervision import SupervisedWorkers
 from rl_worker.settings import WorkerSettings
 
 PARENTS_FLAGS = {"--workers", "--name"}  # not for the children

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.protocol.status import Status
-from common.run_folder.paths import GAME_GIF
+from ps_common.protocol.status import Status
+from ps_common.run_folder.paths import GAME_GIF
 
 
 def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[str]:

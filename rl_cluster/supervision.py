@@ -4,9 +4,9 @@ The workers of this machine, supervised: one that dies, or hangs, is started aga
 
 from collections.abc import Sequence
 
-from common.program.child_processes import Child
-from common.program.supervision import Death, SupervisedProcess
-from common.protocol.status import Status
+from ps_common.program.child_processes import Child
+from ps_common.program.supervision import Death, SupervisedProcess
+from ps_common.protocol.status import Status
 
 HUNG_SECONDS = 1.0  # for a hung child to leave: it may not react to SIGTERM
 

@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
-from common.settings.run_spec import Environment
-from rl_worker.algorithms.exploration import epsilon_greedy
-from rl_worker.environments.interface import Environments
-from rl_worker.environments.make import closing, make_environments
-from rl_worker.environments.spaces import DiscreteActions
-from rl_worker.networks.packed_parts import part_of
-from rl_worker.networks.policies import FORBIDDEN
-from rl_worker.play.games import Baseline, play, summary
-from rl_worker.play.player import Plays
-from rl_worker.rollouts import Decision, State
+from ps_common.settings.run_spec import Environment
+from rl_agent.algorithms.exploration import epsilon_greedy
+from rl_agent.environments.interface import Environments
+from rl_agent.environments.make import closing, make_environments
+from rl_agent.environments.spaces import DiscreteActions
+from rl_agent.networks.packed_parts import part_of
+from rl_agent.networks.policies import FORBIDDEN
+from rl_agent.play.games import Baseline, play, summary
+from rl_agent.play.player import Plays
+from rl_agent.rollouts import Decision, State
 
 HELD_GAMES = 30  # a held action has hardly more different games without sticky actions
 RANDOM_GAMES = 100  # their scores are spread widely: 20 to 700 in Space Invaders

@@ -15,27 +15,27 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from common.errors import SettingsError
-from common.program.flags import parse_program
-from common.program.reasons import say
-from common.program.run_program import run_program
-from common.run_folder.object_store import is_url
-from common.settings.run_spec import RunSpec
-from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.imports import import_modules
-from rl_worker.environments.interface import Environments
-from rl_worker.environments.make import closing, make_environments
-from rl_worker.export.policy_folder import MODEL
-from rl_worker.export.write_policy import write_policy
-from rl_worker.play.contact_sheet import write_contact_sheet
-from rl_worker.play.film import write_film
-from rl_worker.play.games import Game, Result, play, summary
-from rl_worker.play.receipt import MOST_ENVIRONMENTS, read_receipt, receipt_of, verify, write_receipt
-from rl_worker.play.recording import record_game, record_gif
-from rl_worker.play.settings import EvaluationSettings
-from rl_worker.play.trained import Trained, trained_at, trained_in, trained_in_store
-from rl_worker.scores.baselines import measure_baselines
-from rl_worker.scores.report import print_result
+from ps_common.errors import SettingsError
+from ps_common.program.flags import parse_program
+from ps_common.program.reasons import say
+from ps_common.program.run_program import run_program
+from ps_common.run_folder.object_store import is_url
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.algorithms.algorithm import Algorithm
+from rl_agent.environments.imports import import_modules
+from rl_agent.environments.interface import Environments
+from rl_agent.environments.make import closing, make_environments
+from rl_agent.play.games import Game, Result, play, summary
+from rl_eval.baselines import measure_baselines
+from rl_eval.contact_sheet import write_contact_sheet
+from rl_eval.export.policy_folder import MODEL
+from rl_eval.export.write_policy import write_policy
+from rl_eval.film import write_film
+from rl_eval.receipt import MOST_ENVIRONMENTS, read_receipt, receipt_of, verify, write_receipt
+from rl_eval.recording import record_game, record_gif
+from rl_eval.report import print_result
+from rl_eval.settings import EvaluationSettings
+from rl_eval.trained import Trained, trained_at, trained_in, trained_in_store
 
 PROGRAM = "rl-eval"
 

@@ -15,20 +15,20 @@ import imageio.v2
 import numpy as np
 from PIL import Image, ImageDraw, ImageSequence
 
-from common.errors import CheckpointError, SettingsError
-from common.run_folder.checkpoint_folder import best_first, newest_first, why_none
-from common.run_folder.jsonl import rows_in
-from common.run_folder.paths import CHECKPOINTS, EPISODES, GAME_GIFS, GIFS, MILESTONES
-from common.run_folder.run_rows import EpisodeRow
-from rl_worker.environments.imports import import_modules
-from rl_worker.environments.interface import Screen
-from rl_worker.environments.make import closing, make_environments
-from rl_worker.play.gif_file import MOST_SECONDS, GifFile
-from rl_worker.play.overlay import INK, LINE_HEIGHT, MARGIN, PAPER, font
-from rl_worker.play.recording import game_screens
-from rl_worker.play.screens import fitted
-from rl_worker.play.settings import EvaluationSettings
-from rl_worker.play.trained import Trained, trained_as
+from ps_common.errors import CheckpointError, SettingsError
+from ps_common.run_folder.checkpoint_folder import best_first, newest_first, why_none
+from ps_common.run_folder.jsonl import rows_in
+from ps_common.run_folder.paths import CHECKPOINTS, EPISODES, GAME_GIFS, GIFS, MILESTONES
+from ps_common.run_folder.run_rows import EpisodeRow
+from rl_agent.environments.imports import import_modules
+from rl_agent.environments.interface import Screen
+from rl_agent.environments.make import closing, make_environments
+from rl_agent.play.screens import fitted
+from rl_eval.gif_file import MOST_SECONDS, GifFile
+from rl_eval.overlay import INK, LINE_HEIGHT, MARGIN, PAPER, font
+from rl_eval.recording import game_screens
+from rl_eval.settings import EvaluationSettings
+from rl_eval.trained import Trained, trained_as
 
 FRAMES_PER_SECOND = 15.0
 MOST_SCENE_SECONDS = 8.0  # of each game

@@ -12,14 +12,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from common.errors import PsRlError, RequestRefused, RunEnded, ServerUnreachable
-from common.program.reasons import reason_of
-from common.protocol.messages import Episode
-from common.run_folder.paths import gif_name
-from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.interface import Environments
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.play.recording import record_gif
+from ps_common.errors import PsRlError, RequestRefused, RunEnded, ServerUnreachable
+from ps_common.program.reasons import reason_of
+from ps_common.protocol.messages import Episode
+from ps_common.run_folder.paths import gif_name
+from rl_agent.algorithms.algorithm import Algorithm
+from rl_agent.environments.interface import Environments
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_eval.recording import record_gif
 
 log = logging.getLogger("rl-worker")
 

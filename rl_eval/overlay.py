@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from rl_worker.algorithms.algorithm import Outlook
-from rl_worker.environments.interface import Screen
-from rl_worker.environments.spaces import ActionSpace, DiscreteActions
-from rl_worker.play.screens import fitted
-from rl_worker.rollouts import Decision
+from rl_agent.algorithms.algorithm import Outlook
+from rl_agent.environments.interface import Screen
+from rl_agent.environments.spaces import ActionSpace, DiscreteActions
+from rl_agent.play.screens import fitted
+from rl_agent.rollouts import Decision
 
 SCREEN_HEIGHT, SCREEN_WIDTH = 480, 320  # pixels, at most; with its panel a frame fits into a GIF of gif_file.py
 PANEL_WIDTH = 160

@@ -13,17 +13,17 @@ from typing import Annotated, Any
 import msgspec
 import xxhash
 
-from common.errors import CheckpointError, ReceiptError
-from common.protocol.names import printable
-from common.protocol.record import check_format
-from common.settings.regular_file import content_of
-from common.settings.run_spec import Environment
-from rl_worker.environments.interface import Environments
-from rl_worker.environments.make import closing, make_environments
-from rl_worker.play.games import Baseline, Game, Replay, shares
-from rl_worker.play.settings import MOST_EPISODES, MOST_SEED
-from rl_worker.play.trained import Trained
-from rl_worker.scores.baselines import measure_baselines
+from ps_common.errors import CheckpointError, ReceiptError
+from ps_common.protocol.names import printable
+from ps_common.protocol.record import check_format
+from ps_common.settings.regular_file import content_of
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.interface import Environments
+from rl_agent.environments.make import closing, make_environments
+from rl_agent.play.games import Baseline, Game, Replay, shares
+from rl_eval.baselines import measure_baselines
+from rl_eval.settings import MOST_EPISODES, MOST_SEED
+from rl_eval.trained import Trained
 
 KIND, FORMAT = "receipt", 1
 MOST_BYTES = 2**28

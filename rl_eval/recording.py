@@ -10,14 +10,14 @@ from typing import Any
 
 import imageio.v2
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment
-from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.interface import Environments, Screen
-from rl_worker.environments.make import closing, make_environments
-from rl_worker.play.gif_file import GifFile
-from rl_worker.play.overlay import with_overlay
-from rl_worker.play.player import Player
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
+from rl_agent.algorithms.algorithm import Algorithm
+from rl_agent.environments.interface import Environments, Screen
+from rl_agent.environments.make import closing, make_environments
+from rl_agent.play.player import Player
+from rl_eval.gif_file import GifFile
+from rl_eval.overlay import with_overlay
 
 MOST_SCREENS = 20_000  # a game that never ends must not fill the disk
 

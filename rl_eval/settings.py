@@ -8,12 +8,12 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from common.errors import SettingsError
-from common.program.number_flags import MOST_MINUTES, check_number
-from common.program.output_file import check_output
-from common.protocol.addresses import check_address
-from common.run_folder.object_store import check_folder, is_url
-from common.sockets.curve import CurveFlags
+from ps_common.errors import SettingsError
+from ps_common.program.number_flags import MOST_MINUTES, check_number
+from ps_common.program.output_file import check_output
+from ps_common.protocol.addresses import check_address
+from ps_common.run_folder.object_store import check_folder, is_url
+from ps_common.sockets.curve import CurveFlags
 
 MOST_EPISODES = 10**9
 MOST_SEED = 10**9  # as in training; seed plus environment number must fit into 31 bits (ALE)

@@ -14,26 +14,26 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from common.errors import CheckpointError, SettingsError
-from common.protocol import messages
-from common.protocol.codecs import codec_named
-from common.protocol.tensors import Schema
-from common.run_folder.checkpoint_file import MOST_FILE_BYTES, read_checkpoint, read_weights
-from common.run_folder.checkpoint_folder import best_first, first_sound, why_none
-from common.run_folder.paths import check_whole_run
-from common.run_folder.shard_folders import Checkpoint, joined, newest_set, read_best
-from common.run_folder.stored_run import fetch_sound, newest_set_in
-from common.settings.regular_file import opened
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec
-from common.sockets.curve import ClientKeys
-from common.sockets.request import ask
-from rl_worker.agent import trained_agent
-from rl_worker.algorithms.action_values import ActionValueLearner
-from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.algorithms.exploration import EVALUATION_EPSILON
-from rl_worker.environments.interface import Environments
-from rl_worker.export.policy_folder import MODEL, read_model
+from ps_common.errors import CheckpointError, SettingsError
+from ps_common.protocol import messages
+from ps_common.protocol.codecs import codec_named
+from ps_common.protocol.tensors import Schema
+from ps_common.run_folder.checkpoint_file import MOST_FILE_BYTES, read_checkpoint, read_weights
+from ps_common.run_folder.checkpoint_folder import best_first, first_sound, why_none
+from ps_common.run_folder.paths import check_whole_run
+from ps_common.run_folder.shard_folders import Checkpoint, joined, newest_set, read_best
+from ps_common.run_folder.stored_run import fetch_sound, newest_set_in
+from ps_common.settings.regular_file import opened
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import RunSpec
+from ps_common.sockets.curve import ClientKeys
+from ps_common.sockets.request import ask
+from rl_agent.agent import trained_agent
+from rl_agent.algorithms.action_values import ActionValueLearner
+from rl_agent.algorithms.algorithm import Algorithm
+from rl_agent.algorithms.exploration import EVALUATION_EPSILON
+from rl_agent.environments.interface import Environments
+from rl_eval.export.policy_folder import MODEL, read_model
 
 REPLY_TIMEOUT_SECONDS = 30.0
 

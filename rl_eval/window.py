@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pygame
 
-from common.errors import SettingsError
-from rl_worker.environments.interface import Environments, Screen, Stepped
+from ps_common.errors import SettingsError
+from rl_agent.environments.interface import Environments, Screen, Stepped
 
 SMALLEST_SIDE = 420  # pixels: smaller screens are enlarged
 OFFSCREEN_DRIVER = "offscreen"  # SDL's choice when it finds no display

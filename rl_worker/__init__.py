@@ -1,32 +1,32 @@
 """
 The worker: steps environments, computes gradients, sends them to the server. And the Python interface of ps-rl.
 
-    from rl_worker import train, Run, load_policy, ParameterServerClient
+    from ps_rl import train, Run, load_policy, ParameterServerClient
 
 `train` starts a server and workers on this machine and returns a `Run`; `Run.open` reads a run folder; `load_policy`
 makes a trained policy a Python object; `ParameterServerClient` is a worker for anything that has parameters. Errors are
-`PsRlError`s. The names are imported when they are used: `import rl_worker` loads nothing else.
+`PsRlError`s. The names are imported when they are used: `import ps_rl` loads nothing else.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from common.errors import PsRlError as PsRlError
-    from common.errors import RunEnded as RunEnded
-    from common.errors import SettingsError as SettingsError
-    from rl_worker.api.client import ParameterServerClient as ParameterServerClient
-    from rl_worker.api.run import Run as Run
-    from rl_worker.api.training import train as train
-    from rl_worker.export.policy import load_policy as load_policy
+    from ps_client.client import ParameterServerClient as ParameterServerClient
+    from ps_common.errors import PsRlError as PsRlError
+    from ps_common.errors import RunEnded as RunEnded
+    from ps_common.errors import SettingsError as SettingsError
+    from ps_rl.run import Run as Run
+    from ps_rl.training import train as train
+    from rl_eval.export.policy import load_policy as load_policy
 
 PLACES = {
-    "ParameterServerClient": "rl_worker.api.client",
-    "PsRlError": "common.errors",
-    "RunEnded": "common.errors",
-    "Run": "rl_worker.api.run",
-    "SettingsError": "common.errors",
-    "load_policy": "rl_worker.export.policy",
-    "train": "rl_worker.api.training",
+    "ParameterServerClient": "ps_client.client",
+    "PsRlError": "ps_common.errors",
+    "RunEnded": "ps_common.errors",
+    "Run": "ps_rl.run",
+    "SettingsError": "ps_common.errors",
+    "load_policy": "rl_eval.export.policy",
+    "train": "ps_rl.training",
 }
 __all__ = [*PLACES]
 

@@ -12,25 +12,25 @@ def main() -> NoReturn:
 
 
 def cluster() -> NoReturn:
-    _start("rl_worker.local.cluster")
+    _start("rl_cluster.cli")
 
 
 def evaluate() -> NoReturn:
-    _start("rl_worker.play.evaluation")
+    _start("rl_eval.cli")
 
 
 def bench() -> NoReturn:
-    _start("rl_worker.load.cli")
+    _start("ps_bench.cli")
 
 
 def load_process() -> NoReturn:
     """One of the processes that ps-bench starts."""
-    _start("rl_worker.load.process")
+    _start("ps_bench.process")
 
 
 def check() -> NoReturn:
     """The check that rl-cluster runs in a separate process before it starts anything."""
-    _start("rl_worker.local.run_check")
+    _start("rl_agent.trial.run_check")
 
 
 def _start(module: str, *, leaves_in_order: bool = False) -> NoReturn:
@@ -38,7 +38,7 @@ def _start(module: str, *, leaves_in_order: bool = False) -> NoReturn:
     import common  # noqa: F401  (the one beside this package, not another one of this name)
 
     del sys.path[0]
-    from common.program.start import start
+    from ps_common.program.start import start
 
     start(module, leaves_in_order=leaves_in_order)
 

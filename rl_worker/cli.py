@@ -5,10 +5,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from common.program.flags import parse_with_run
-from common.program.output import log_as, never_wait_for_output
-from common.program.run_program import quick_imports, run_program
-from rl_worker.local.run_check import own_settings
+from ps_common.program.flags import parse_with_run
+from ps_common.program.output import log_as, never_wait_for_output
+from ps_common.program.run_program import quick_imports, run_program
+from rl_agent.trial.run_check import own_settings
 from rl_worker.settings import WorkerSettings
 
 PROGRAM = "rl-worker"
@@ -27,8 +27,8 @@ def work(argv: Sequence[str] | None = None) -> int:
     flags = parse_with_run(WorkerSettings, arguments, prog=PROGRAM, own_settings=own_settings)
     settings = flags.program
     with quick_imports():  # torch, which --help and mistakes in flags need not wait for
+        from ps_client.shell.connections import name_of_this_process
         from rl_worker.joining import work_for_server
-        from rl_worker.shell.connections import name_of_this_process
     name = settings.name or name_of_this_process()
     log_as(name)
     if flags.remark:

@@ -11,37 +11,37 @@ from typing import cast
 import numpy as np
 import torch
 
-from common.denormals import flush_denormals
-from common.errors import RunEnded
-from common.program.child_processes import kill_all
-from common.program.flags import Parsed
-from common.program.reasons import Reason, reason_of, say
-from common.program.run_program import bounded
-from common.program.stop_signals import Interrupted, StopSignal
-from common.protocol.messages import Episode, Welcome
-from common.settings.overrides import OF_THE_LINK, wire_of
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import Environment, RunSpec, Wire
-from common.sockets.zmq_sockets import why_no_address
-from rl_worker.agent import build_agent, collector_for
-from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.imports import check_modules, import_modules
-from rl_worker.environments.interface import Environments, StepCallback
-from rl_worker.environments.make import closing, make_environments
-from rl_worker.hooks.hooks import Hooks
-from rl_worker.local.many_workers import work_on_many
-from rl_worker.local.run_check import check_device, check_run
-from rl_worker.machine.stall_watch import StallWatch
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.networks.normalization import measure_normalization
-from rl_worker.play.gifs import GifRecorder
-from rl_worker.play.live_game import LiveGame
+from ps_client.machine.stall_watch import StallWatch
+from ps_client.shell.auto_link import AutoLink, Link, choice, measure
+from ps_client.shell.connections import Connections, connections_of
+from ps_client.shell.remote_parameters import Newest, RemoteParameters
+from ps_client.shell.sharded_parameters import ShardedParameters
+from ps_common.denormals import flush_denormals
+from ps_common.errors import RunEnded
+from ps_common.program.child_processes import kill_all
+from ps_common.program.flags import Parsed
+from ps_common.program.reasons import Reason, reason_of, say
+from ps_common.program.run_program import bounded
+from ps_common.program.stop_signals import Interrupted, StopSignal
+from ps_common.protocol.messages import Episode, Welcome
+from ps_common.settings.overrides import OF_THE_LINK, wire_of
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import Environment, RunSpec, Wire
+from ps_common.sockets.zmq_sockets import why_no_address
+from rl_agent.agent import build_agent, collector_for
+from rl_agent.algorithms.algorithm import Algorithm
+from rl_agent.environments.imports import check_modules, import_modules
+from rl_agent.environments.interface import Environments, StepCallback
+from rl_agent.environments.make import closing, make_environments
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.networks.normalization import measure_normalization
+from rl_agent.trial.hooks import Hooks
+from rl_agent.trial.run_check import check_device, check_run
+from rl_cluster.many_workers import work_on_many
+from rl_eval.gifs import GifRecorder
+from rl_worker.live_game import LiveGame
 from rl_worker.settings import WorkerSettings
-from rl_worker.shell.auto_link import AutoLink, Link, choice, measure
-from rl_worker.shell.connections import Connections, connections_of
-from rl_worker.shell.remote_parameters import Newest, RemoteParameters
-from rl_worker.shell.sharded_parameters import ShardedParameters
-from rl_worker.shell.source_code import code_of_parts
+from rl_worker.source_code import code_of_parts
 from rl_worker.training import train
 
 PROGRAM = "rl-worker"
@@ -225,7 +225,7 @@ def _environments(run: RunSpec, count: int, make: MakeEnvironments, *, is_shown:
     environments = make(run.environment, count=count, with_screen=is_shown)
     if not is_shown:
         return environments
-    from rl_worker.play.window import RenderedEnvironments, Window  # pygame, which nothing else needs
+    from rl_eval.window import RenderedEnvironments, Window  # pygame, which nothing else needs
 
     window = Window(f"{run.environment.id}, {run.preset}")
     return cast(Environments, RenderedEnvironments(environments, window))

@@ -14,12 +14,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from common.protocol.messages import MOST_IMAGE_BYTES, Frame
-from common.protocol.names import as_text
-from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.interface import Environments, Screen
-from rl_worker.environments.spaces import DiscreteActions
-from rl_worker.rollouts import Decision, State
+from ps_common.protocol.messages import MOST_IMAGE_BYTES, Frame
+from ps_common.protocol.names import as_text
+from rl_agent.algorithms.algorithm import Algorithm
+from rl_agent.environments.interface import Environments, Screen
+from rl_agent.environments.spaces import DiscreteActions
+from rl_agent.rollouts import Decision, State
 
 FRAME_SECONDS = 0.2  # between two frames
 MOST_SIDE = 320  # pixels: larger screens are reduced

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
-from common.errors import SettingsError
-from common.program.number_flags import (
+from ps_common.errors import SettingsError
+from ps_common.program.number_flags import (
     LEAST_SECONDS,
     MOST_MIB,
     MOST_MINUTES,
@@ -16,10 +16,10 @@ from common.program.number_flags import (
     MOST_WORKERS,
     check_number,
 )
-from common.protocol.addresses import check_address
-from common.protocol.names import LONGEST_NAME, as_name, is_name
-from common.sockets.curve import CurveFlags
-from rl_worker.shell.server_address import is_path
+from ps_common.protocol.addresses import check_address
+from ps_common.protocol.names import LONGEST_NAME, as_name, is_name
+from ps_common.run_folder.server_address import is_path
+from ps_common.sockets.curve import CurveFlags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class WorkerSettings(CurveFlags):
     render: bool = False
     """show the first game in a window, if this is worker 0 of its run"""
     hook: tuple[str, ...] = ()
-    """MODULE:NAME of hooks of yours, whose on_episode is called in this worker; python -m rl_worker.hooks calls
+    """MODULE:NAME of hooks of yours, whose on_episode is called in this worker; python -m rl_cluster.hooks calls
     on_checkpoint beside the server"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules to import first: they register environments, or have parts of the run; a run that needs another module

@@ -12,10 +12,10 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from common.program.start import find_in_working_folder
-from common.protocol.messages import Code
-from common.protocol.names import as_text
-from common.settings.import_paths import module_of
+from ps_common.program.start import find_in_working_folder
+from ps_common.protocol.messages import Code
+from ps_common.protocol.names import as_text
+from ps_common.settings.import_paths import module_of
 
 DIGITS = 16  # of SHA-256, in hexadecimal
 

@@ -15,14 +15,14 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from common.errors import SettingsError
-from common.protocol.messages import Episode
-from common.settings import run_spec
-from rl_worker.algorithms.algorithm import Algorithm, Loss
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.networks.running_statistics import observe
-from rl_worker.rollouts import RolloutCollector, Trajectory
-from rl_worker.shell.remote_parameters import Newest
+from ps_client.shell.remote_parameters import Newest
+from ps_common.errors import SettingsError
+from ps_common.protocol.messages import Episode
+from ps_common.settings import run_spec
+from rl_agent.algorithms.algorithm import Algorithm, Loss
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.networks.running_statistics import observe
+from rl_agent.rollouts import RolloutCollector, Trajectory
 
 REPORT_SECONDS = 0.5  # least time between two reports
 

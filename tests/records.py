@@ -6,10 +6,10 @@ import msgspec
 import torch
 from torch import Tensor
 
-from common.protocol.lineage import Lineage
-from common.protocol.record import Record
-from common.protocol.tensors import Schema, TensorSpec
-from common.settings.run_spec import RunSpec
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.record import Record
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.settings.run_spec import RunSpec
 from ps_server.state.training_run import TrainingRun
 
 LINEAGE = Lineage(run_id="0123456789abcdef", secret="of the servers of this run", epoch=7)

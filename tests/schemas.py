@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.tensors import Schema, TensorSpec
 
 
 def schema_of_tensors(tensors: Mapping[str, Tensor]) -> Schema:

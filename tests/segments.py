@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from common.sockets.shared_memory import LABEL
+from ps_common.sockets.shared_memory import LABEL
 
 
 def open_in(pid: int) -> int:

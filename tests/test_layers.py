@@ -23,28 +23,33 @@ MAY_IMPORT = {
 # Decisions without side effects: a whole cluster of these runs in one thread. Files of the folder itself, not below it.
 PURE_FOLDERS = [
     "common",
-    "common/protocol",
+    "common/ps_common/protocol",
     "ps_server/machine",
     "ps_server/replication",
     "ps_server/state",
-    "rl_worker/machine",
-    "rl_worker/algorithms",
+    "common/ps_client/machine",
+    "common/rl_agent/algorithms",
 ]
 IMPURE = {
     "asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "queue", "random", "secrets", "select",
     "shutil", "signal", "socket", "subprocess", "tempfile", "threading", "time", "zmq",
 }  # fmt: skip
-SHELL_FOLDERS = {"common/sockets", "ps_server/shell", "ps_web", "rl_worker/shell"}  # the only ones that may know ZeroMQ
+SHELL_FOLDERS = {
+    "common/ps_common/sockets",
+    "ps_server/shell",
+    "ps_web",
+    "common/ps_client/shell",
+}  # the only ones that may know ZeroMQ
 # The launcher and its children; and a setting that has no flag because the C library reads it.
 MAY_USE_THE_ENVIRONMENT = {
-    "common/program/allocator.py",
-    "common/program/start.py",
-    "rl_worker/environments/process_guard.py",
-    "common/program/child_processes.py",
-    "common/program/reasons.py",
+    "common/ps_common/program/allocator.py",
+    "common/ps_common/program/start.py",
+    "common/rl_agent/environments/process_guard.py",
+    "common/ps_common/program/child_processes.py",
+    "common/ps_common/program/reasons.py",
 }
 MOST_FILES, MOST_LINES, MOST_FUNCTION_LINES = 16, 300, 40
-TABLES = {"common/protocol/messages.py", "common/settings/run_spec.py"}
+TABLES = {"common/ps_common/protocol/messages.py", "common/ps_common/settings/run_spec.py"}
 
 
 def sources() -> list[Path]:
@@ -101,10 +106,12 @@ def test_pure_folders_import_pure_folders() -> None:
             for path in (ROOT / folder).glob("*.py"):
                 ours = {name for name in modules_imported_by(path) if name.split(".")[0] in MAY_IMPORT}
                 folders = {name.replace(".", "/").rpartition("/")[0] for name in ours if "." in name}
-                assert folders <= {*PURE_FOLDERS, "common/settings", *ALSO_IMPORTED.get(folder, ())}, path
+                assert folders <= {*PURE_FOLDERS, "common/ps_common/settings", *ALSO_IMPORTED.get(folder, ())}, path
 
 
-ALSO_IMPORTED = {"rl_worker/algorithms": ("rl_worker", "rl_worker/environments", "rl_worker/networks")}
+ALSO_IMPORTED = {
+    "common/rl_agent/algorithms": ("rl_worker", "common/rl_agent/environments", "common/rl_agent/networks")
+}
 
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
@@ -149,9 +156,7 @@ def test_nothing_is_ever_unpickled_or_evaluated() -> None:
         assert not [f for f in loads if isinstance(f.value, ast.Name) and f.value.id in {"torch", "np", "numpy"}], path
 
 
-@pytest.mark.parametrize(
-    "module", ["common.sockets.request", "ps_server.control", "rl_worker.local.cluster", "rl_worker.load.cli"]
-)
+@pytest.mark.parametrize("module", ["ps_common.sockets.request", "ps_ctl.cli", "rl_cluster.cli", "ps_bench.cli"])
 def test_programs_that_only_ask_questions_do_not_wait_for_torch(module: str) -> None:
     check = f"import {module}, sys; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=False).returncode == 0

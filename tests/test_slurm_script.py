@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.program.flags import parse_program, parse_with_run
+from ps_common.program.flags import parse_program, parse_with_run
 from ps_server.settings import ServerSettings
 from rl_worker.settings import WorkerSettings
 from tests.integration.processes import wait_for

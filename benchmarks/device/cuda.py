@@ -10,11 +10,11 @@ from dataclasses import replace
 import msgspec
 import torch
 
-from common.settings.run_files import load_preset
-from common.settings.run_spec import A3CSettings, RunSpec
-from rl_worker.agent import build_agent, collector_for
-from rl_worker.environments.make import closing, make_environments
-from rl_worker.networks.flat_network import FlatNetwork
+from ps_common.settings.run_files import load_preset
+from ps_common.settings.run_spec import A3CSettings, RunSpec
+from rl_agent.agent import build_agent, collector_for
+from rl_agent.environments.make import closing, make_environments
+from rl_agent.networks.flat_network import FlatNetwork
 
 OF_EACH_METHOD = (
     "cartpole-a3c", "cartpole-a3c-lstm", "cartpole-n-step-q", "cartpole-one-step-q", "cartpole-one-step-sarsa",

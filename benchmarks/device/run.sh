@@ -24,8 +24,8 @@ part() { # NAME SECONDS COMMAND…: its output goes to a log of its own, and its
   python3 -c 'import sys, torch; print(sys.version, torch.__version__)'; } 2>&1 | tee "$out/machine.log"
 LINES_SHOWN=60 part cuda 120 python3 -m benchmarks.device.cuda
 part unit-tests 90 python3 -m pytest -q -n "$cores" -p no:cacheprovider -p no:benchmark -m 'not nightly' \
-    tests/common tests/ps_server tests/rl_worker tests/simulation
-cluster="python3 -m rl_worker.local --no-web"
+    tests/ps_common tests/ps_server tests/rl_agent tests/simulation
+cluster="python3 -m rl_cluster --no-web"
 part pong-cuda 90 $cluster --preset pong --workers 1 --envs 128 --device cuda --max-minutes 0.8 \
     --run-dir "$site/pong-cuda" --json "$out/pong-cuda.json"
 part cartpole-cuda 60 $cluster --preset cartpole --workers 2 --device cuda --max-minutes 0.4 \

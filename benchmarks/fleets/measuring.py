@@ -17,13 +17,13 @@ from pathlib import Path
 
 from benchmarks.fleets.service_times import CODECS, FLOAT32, THREADS, Measured, Turn
 from benchmarks.servers import serving
-from common.program.reasons import die_with_parent
-from common.protocol.messages import StatusReply, StatusRequest
-from common.protocol.tensors import Schema, TensorSpec
-from common.settings.run_spec import RunSpec
-from common.sockets.request import ask
-from rl_worker.load.processes import LoadProcesses, Workload
-from rl_worker.load.settings import PRESET
+from ps_bench.processes import LoadProcesses, Workload
+from ps_bench.settings import PRESET
+from ps_common.program.reasons import die_with_parent
+from ps_common.protocol.messages import StatusReply, StatusRequest
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.settings.run_spec import RunSpec
+from ps_common.sockets.request import ask
 
 SECONDS = 0.5  # of one run
 WARM_SECONDS = 0.2  # before it: memory is touched for the first time

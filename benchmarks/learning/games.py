@@ -20,10 +20,10 @@ import tyro
 from benchmarks.learning.game_curves import draw
 from benchmarks.learning.programs import Trained, evaluate, new_folder, train
 from benchmarks.learning.published import AGENTS, SOURCE, published
-from common.errors import PsRlError
-from common.settings.run_files import load_preset
-from rl_worker.play.games import Baseline
-from rl_worker.scores.baselines import RANDOM_PLAY, measure_baselines
+from ps_common.errors import PsRlError
+from ps_common.settings.run_files import load_preset
+from rl_agent.play.games import Baseline
+from rl_eval.baselines import RANDOM_PLAY, measure_baselines
 
 PRESET = "atari"
 GAMES = ("Pong", "Breakout", "Boxing", "Freeway", "SpaceInvaders", "Seaquest", "Qbert", "BeamRider")

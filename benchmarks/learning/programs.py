@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.errors import PsRlError, SettingsError
-from common.run_folder.jsonl import rows_in
-from common.run_folder.paths import METRICS
-from common.run_folder.run_rows import MetricsRow
+from ps_common.errors import PsRlError, SettingsError
+from ps_common.run_folder.jsonl import rows_in
+from ps_common.run_folder.paths import METRICS
+from ps_common.run_folder.run_rows import MetricsRow
 
 
 def new_folder(given: Path | None, kind: str) -> Path:

@@ -27,13 +27,13 @@ from torch import Tensor
 from benchmarks.learning.results_file import ResultsFile
 from benchmarks.learning.scaling_table import Row, plot, ranked, table
 from benchmarks.learning.simulated_run import SimulatedRun
-from common.protocol.messages import Episode
-from common.protocol.tensors import Schema
-from common.settings import run_spec
-from common.settings.run_spec import ActionValuesSettings, RunSpec
-from rl_worker.agent import trained_agent
-from rl_worker.environments.make import make_environments
-from rl_worker.play.games import play
+from ps_common.protocol.messages import Episode
+from ps_common.protocol.tensors import Schema
+from ps_common.settings import run_spec
+from ps_common.settings.run_spec import ActionValuesSettings, RunSpec
+from rl_agent.agent import trained_agent
+from rl_agent.environments.make import make_environments
+from rl_agent.play.games import play
 
 FOLDER = Path(__file__).parent
 KEYS = ("game", "method", "workers", "learning_rate", "seed", "max_steps")

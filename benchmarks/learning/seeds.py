@@ -20,8 +20,8 @@ import tyro
 
 from benchmarks.learning.first_checkpoint import KEEPING, Good, first_good
 from benchmarks.learning.programs import Trained, evaluate, new_folder, train
-from common.errors import PsRlError, SettingsError
-from common.settings.run_files import load_preset
+from ps_common.errors import PsRlError, SettingsError
+from ps_common.settings.run_files import load_preset
 
 TABLE, ROWS = "table.md", "rows.json"
 SEED_OF_GAMES = 1_000_000

@@ -14,18 +14,18 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from common.denormals import flush_denormals
-from common.errors import RunEnded
-from common.protocol.lineage import Lineage
-from common.protocol.messages import Episode, Push
-from common.protocol.tensors import Schema
-from common.settings.run_spec import RunSpec
+from ps_client.shell.remote_parameters import Newest
+from ps_common.denormals import flush_denormals
+from ps_common.errors import RunEnded
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import Episode, Push
+from ps_common.protocol.tensors import Schema
+from ps_common.settings.run_spec import RunSpec
 from ps_server.state.training_run import TrainingRun
-from rl_worker.agent import build_agent, collector_for
-from rl_worker.environments.make import make_environments
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.networks.normalization import measure_normalization
-from rl_worker.shell.remote_parameters import Newest
+from rl_agent.agent import build_agent, collector_for
+from rl_agent.environments.make import make_environments
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.networks.normalization import measure_normalization
 from rl_worker.training import train
 
 OnUnroll = Callable[[Sequence[Episode], int, Tensor], None]  # the episodes that ended in it, T, the newest weights

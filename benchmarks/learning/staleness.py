@@ -23,8 +23,8 @@ from rich.table import Table
 
 from benchmarks.learning.results_file import ResultsFile
 from benchmarks.learning.simulated_run import SimulatedRun
-from common.settings import run_spec
-from common.settings.run_spec import RunSpec
+from ps_common.settings import run_spec
+from ps_common.settings.run_spec import RunSpec
 
 DATA = Path(__file__).parent / "staleness.jsonl"
 RULE = "undamped"  # in the data: every gradient counts the same, as in Mnih et al. 2016

@@ -15,9 +15,9 @@ from pathlib import Path
 import tyro
 
 from benchmarks.learning.programs import evaluate, train
-from common.errors import PsRlError
-from rl_worker.export.policy_folder import RECEIPT
-from rl_worker.play.receipt import read_receipt
+from ps_common.errors import PsRlError
+from rl_eval.export.policy_folder import RECEIPT
+from rl_eval.receipt import read_receipt
 
 ZOO = Path(__file__).parents[2] / "zoo"
 PRESETS = ("cartpole-a3c", "cartpole", "inverted-pendulum", "doom-basic-fast", "pong")

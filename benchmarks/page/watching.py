@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.training import status_of
-from common.run_folder.endpoint_file import read_endpoint
-from common.run_folder.paths import ENDPOINT
+from ps_common.run_folder.endpoint_file import read_endpoint
+from ps_common.run_folder.paths import ENDPOINT
 
 TOKEN = "a-benchmark"
 SCRAPE_SECONDS = 15.0

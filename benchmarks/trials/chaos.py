@@ -16,10 +16,10 @@ from pathlib import Path
 from benchmarks.trials import figures
 from benchmarks.trials.counting import Swarms, broken, rest, whole
 from benchmarks.trials.proxy import Faults, Proxy
-from common.errors import RequestRefused, ServerUnreachable
-from common.protocol import messages
-from common.run_folder.paths import shard_folder
-from common.sockets.request import ask
+from ps_common.errors import RequestRefused, ServerUnreachable
+from ps_common.protocol import messages
+from ps_common.run_folder.paths import shard_folder
+from ps_common.sockets.request import ask
 from tests.integration.processes import Program, Programs, free_ports, programs_in, status_of, wait_for
 
 SWARMS = 3  # at a time

@@ -12,11 +12,11 @@ import torch
 import zmq
 from torch import Tensor
 
-from common.protocol import messages
-from common.protocol.codecs import CODECS
-from common.protocol.messages import Pull
-from common.protocol.tensors import Schema, TensorSpec
-from common.protocol.wire import read_to_worker, to_frames
+from ps_common.protocol import messages
+from ps_common.protocol.codecs import CODECS
+from ps_common.protocol.messages import Pull
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.wire import read_to_worker, to_frames
 from tests.integration.integer_worker import joined
 
 TARGET_STEPS = 25  # pushes from one version of the target weights to the next

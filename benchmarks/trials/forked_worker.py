@@ -15,14 +15,14 @@ import numpy as np
 import torch
 
 from benchmarks.trials.swarm import schema_of
-from common.program.reasons import die_with_parent
-from common.program.stop_signals import Interrupted, StopSignal, leave_at_once
-from common.settings.run_spec import Wire
+from ps_client.machine.identity import Identity
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.shell.remote_parameters import RemoteParameters
+from ps_client.shell.zmq_client import ZmqClient
+from ps_common.program.reasons import die_with_parent
+from ps_common.program.stop_signals import Interrupted, StopSignal, leave_at_once
+from ps_common.settings.run_spec import Wire
 from rl_worker.joining import LEAVE_SECONDS
-from rl_worker.machine.identity import Identity
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.shell.remote_parameters import RemoteParameters
-from rl_worker.shell.zmq_client import ZmqClient
 
 PLAY_SECONDS = 0.05  # between two pushes
 

@@ -17,8 +17,8 @@ import msgpack
 import numpy as np
 import zmq
 
-from common.protocol.tensors import Schema, TensorSpec
-from common.protocol.wire import PROTOCOL_TAG
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.wire import PROTOCOL_TAG
 
 SCHEMA = Schema([TensorSpec("sum", (1000,))])
 ZEROS = np.zeros(SCHEMA.size, dtype="<f4").tobytes()

@@ -25,7 +25,7 @@ from pathlib import Path
 from benchmarks.trials import figures
 from benchmarks.trials.hosts import Host, Hosts, inside, ip
 from benchmarks.trials.learning import last_row_of
-from common.errors import ServerUnreachable
+from ps_common.errors import ServerUnreachable
 from tests.integration.processes import Programs, programs_in, status_of, wait_for
 
 WORKERS = 6

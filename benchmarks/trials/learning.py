@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.trials import figures
-from common.run_folder.paths import METRICS
+from ps_common.run_folder.paths import METRICS
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
 
 PRESET = ("--preset", "cartpole")  # ends when the mean of 100 games reaches 475

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.trials import figures
 from benchmarks.trials.learning import FLAGS, GOAL, LONGEST_MINUTES, PRESET, last_row_of, score_of
-from common.program.child_processes import how_it_ended
+from ps_common.program.child_processes import how_it_ended
 from tests.integration.processes import Program, Programs, programs_in
 
 MOST_RATIO = 1.3

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from rl_worker.load.results import LoadResult
+from ps_bench.results import LoadResult
 from tests.integration.processes import programs_in
 
 WORKERS = int(os.environ.get("WORKERS", "1000"))

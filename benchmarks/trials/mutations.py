@@ -12,8 +12,8 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from common.protocol.tensors import Schema
-from common.protocol.wire import MAX_FRAMES, PROTOCOL_TAG
+from ps_common.protocol.tensors import Schema
+from ps_common.protocol.wire import MAX_FRAMES, PROTOCOL_TAG
 
 Frames = list[bytes]
 Fields = dict[str, Any]

@@ -18,8 +18,8 @@ from pathlib import Path
 from benchmarks.trials import figures
 from benchmarks.trials.counting import Swarm, Swarms, broken, rest
 from benchmarks.trials.hosts import Host, Hosts, inside
-from common.protocol import messages
-from common.sockets.request import ask
+from ps_common.protocol import messages
+from ps_common.sockets.request import ask
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
 
 LEASE_SECONDS = 2.0

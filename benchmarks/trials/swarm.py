@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.tensors import Schema, TensorSpec
 from tests.integration.integer_worker import joined
 
 

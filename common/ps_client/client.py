@@ -15,22 +15,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.errors import RunEnded, SchemaMismatch, SettingsError
-from common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_SECONDS, check_number
-from common.protocol.addresses import check_address
-from common.protocol.messages import Settlement, Welcome
-from common.protocol.names import as_name, is_name
-from common.protocol.tensors import Schema, TensorSpec
-from common.settings.keywords import keywords_of, with_keywords
-from common.settings.overrides import wire_of
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec
-from common.sockets.curve import client_keys
-from rl_worker.api.interrupts import postponed_interrupt
-from rl_worker.shell.connections import connections_of, name_of_this_process
-from rl_worker.shell.remote_parameters import Newest, RemoteParameters
-from rl_worker.shell.server_address import is_path
-from rl_worker.shell.sharded_parameters import ShardedParameters
+from ps_client.interrupts import postponed_interrupt
+from ps_client.shell.connections import connections_of, name_of_this_process
+from ps_client.shell.remote_parameters import Newest, RemoteParameters
+from ps_client.shell.sharded_parameters import ShardedParameters
+from ps_common.errors import RunEnded, SchemaMismatch, SettingsError
+from ps_common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_SECONDS, check_number
+from ps_common.protocol.addresses import check_address
+from ps_common.protocol.messages import Settlement, Welcome
+from ps_common.protocol.names import as_name, is_name
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.run_folder.server_address import is_path
+from ps_common.settings.keywords import keywords_of, with_keywords
+from ps_common.settings.overrides import wire_of
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import RunSpec
+from ps_common.sockets.curve import client_keys
 
 
 class ParameterServerClient:

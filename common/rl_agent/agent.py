@@ -11,23 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.errors import CheckpointError
-from common.protocol.tensors import Schema
-from common.settings import run_spec
-from common.settings.run_spec import RunSpec
-from rl_worker.algorithms.a3c import A3C
-from rl_worker.algorithms.action_values import ActionValueLearner
-from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.algorithms.custom_algorithm import build_custom
-from rl_worker.algorithms.exploration import EVALUATION_EPSILON
-from rl_worker.algorithms.n_step_q import NStepQ
-from rl_worker.algorithms.one_step_q import OneStepQ
-from rl_worker.algorithms.one_step_sarsa import OneStepSarsa
-from rl_worker.environments.interface import Environments
-from rl_worker.environments.spaces import Spaces
-from rl_worker.networks.compatibility import check_algorithm
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.rollouts import RolloutCollector, Watcher
+from ps_common.errors import CheckpointError
+from ps_common.protocol.tensors import Schema
+from ps_common.settings import run_spec
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.algorithms.a3c import A3C
+from rl_agent.algorithms.action_values import ActionValueLearner
+from rl_agent.algorithms.algorithm import Algorithm
+from rl_agent.algorithms.custom_algorithm import build_custom
+from rl_agent.algorithms.exploration import EVALUATION_EPSILON
+from rl_agent.algorithms.n_step_q import NStepQ
+from rl_agent.algorithms.one_step_q import OneStepQ
+from rl_agent.algorithms.one_step_sarsa import OneStepSarsa
+from rl_agent.environments.interface import Environments
+from rl_agent.environments.spaces import Spaces
+from rl_agent.networks.compatibility import check_algorithm
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.rollouts import RolloutCollector, Watcher
 
 METHODS: dict[type, type[A3C] | type[ActionValueLearner]] = {
     run_spec.A3CSettings: A3C,

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from torch import Tensor
 
-from common.errors import PsRlError
-from common.protocol.messages import Episode
-from rl_worker.environments.interface import Environments, Stepped
-from rl_worker.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, Observations
-from rl_worker.unsound_numbers import made_sound, sound_observations, unsound_observation, unsound_step
+from ps_common.errors import PsRlError
+from ps_common.protocol.messages import Episode
+from rl_agent.environments.interface import Environments, Stepped
+from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, Observations
+from rl_agent.environments.unsound_numbers import made_sound, sound_observations, unsound_observation, unsound_step
 
 MOST_DROPPED = 20  # unrolls in a row; the environment has no sound game any more
 LOGGED = {10**power for power in range(12)}  # which of the dropped unrolls are in the log

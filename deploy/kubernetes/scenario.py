@@ -15,7 +15,7 @@ from deploy.kubernetes.jobs import jobs_of
 from deploy.kubernetes.overlays import COUNTED, COUNTING, FLAGS, FLEET, SHARDED, VOLUME
 from deploy.kubernetes.server_pair import PATIENCE_SECONDS, SERVERS, Fleet
 from deploy.steps import FIRST_PUSH_SECONDS, alive_in, step
-from ps_server.shell.keys import make_keys
+from ps_ctl.keys import make_keys
 from tests.integration.processes import wait_for
 
 HERE = Path(__file__).parent
@@ -23,8 +23,8 @@ WORKER = "ps-rl-worker"
 PART = "app.kubernetes.io/part-of=ps-rl"
 # Prints the newest weights of the server beside it; eight, as the counting workers have it.
 WEIGHTS = """
-from common.protocol import codecs, messages
-from common.sockets.request import ask
+from ps_common.protocol import codecs, messages
+from ps_common.sockets.request import ask
 reply, vector = ask("127.0.0.1:5555", messages.Pull(request=1), timeout_seconds=30)
 print(*codecs.CODECS[reply.codec].decode(vector, 8).tolist())
 """

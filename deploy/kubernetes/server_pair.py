@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
-from common.protocol.status import Status
 from deploy.kubernetes.cluster import Cluster
 from deploy.status_inside import StatusInside
 from deploy.steps import Run
+from ps_common.protocol.status import Status
 from tests.integration.processes import wait_for
 
 SERVERS = ("ps-rl-server-0", "ps-rl-server-1")

@@ -20,7 +20,7 @@ FLAGS = ("--preset", "cartpole-a3c", "--checkpoint-seconds", "2", "--until-retur
 
 def on_ray(cluster: Cluster, run: Run, *flags: str) -> None:
     """Call the program until it has done its work."""
-    command = [sys.executable, "-m", "rl_worker.on_ray", "--address", cluster.address, "--run-dir", str(run.folder)]
+    command = [sys.executable, "-m", "rl_cluster.on_ray", "--address", cluster.address, "--run-dir", str(run.folder)]
     done = subprocess.run(
         [*cluster.head.prefix, *command, "--detach", *flags],
         env=os.environ | ENVIRONMENT,

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from common.protocol import messages
-from common.protocol.names import Name, Sentence, Text
+from ps_common.protocol import messages
+from ps_common.protocol.names import Name, Sentence, Text
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from contextlib import redirect_stdout, suppress
 from typing import Any
 from unittest import mock
 
-from common.program.flags import StartingPoint
 from docs.extension.attributes import Attribute, attributes_of, default_in_words, in_words, plain, table
-from ps_server import control
+from ps_bench.settings import LoadSettings
+from ps_common.program.flags import StartingPoint
+from ps_ctl import cli as control
 from ps_server.settings import ServerSettings
 from ps_track.cli import TrackSettings
 from ps_web.cli import WebSettings
-from rl_worker.load.settings import LoadSettings
-from rl_worker.local.cluster import ClusterSettings
-from rl_worker.play.settings import EvaluationSettings
+from rl_cluster.cli import ClusterSettings
+from rl_eval.settings import EvaluationSettings
 from rl_worker.settings import WorkerSettings
 
 WITH_RUN: Mapping[str, type] = {"ps-server": ServerSettings, "rl-worker": WorkerSettings, "rl-cluster": ClusterSettings}

@@ -1,4 +1,4 @@
-"""The public names of the Python interface: those of `rl_worker.__all__`, with their signatures and docstrings."""
+"""The public names of the Python interface: those of `ps_rl.__all__`, with their signatures and docstrings."""
 
 import inspect
 import re
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-import rl_worker
+import ps_rl
 
 
 def names() -> str:
     """A section for each public name; errors, which have a sentence each, in one at the end."""
-    found = {name: getattr(rl_worker, name) for name in rl_worker.__all__}
+    found = {name: getattr(ps_rl, name) for name in ps_rl.__all__}
     errors = {name: value for name, value in found.items() if inspect.isclass(value) and issubclass(value, Exception)}
     sections = [_section(name, value) for name, value in found.items() if name not in errors]
     lines = [f"- `{name}`: {_markdown(inspect.getdoc(value) or '')}" for name, value in sorted(errors.items())]

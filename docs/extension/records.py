@@ -6,10 +6,10 @@ from typing import get_args
 
 import msgspec
 
-from common.protocol import messages as protocol
-from common.protocol.status import StandbyStatus, WorkerStatus
-from common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow
 from docs.extension.attributes import attributes_of, default_in_words, in_words, plain, table
+from ps_common.protocol import messages as protocol
+from ps_common.protocol.status import StandbyStatus, WorkerStatus
+from ps_common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow
 from ps_web.prometheus import COUNTERS, GAUGES, STALENESS
 
 FIELDS = ("field", "type", "default", "meaning")

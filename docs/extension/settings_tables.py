@@ -1,12 +1,12 @@
-"""The settings of a run, section by section, as common/settings/run_spec.py defines them."""
+"""The settings of a run, section by section, as common/ps_common/settings/run_spec.py defines them."""
 
 import inspect
 from collections.abc import Iterator
 
-from common.settings.adjustable import ADJUSTABLE
-from common.settings.run_settings import flag_of
-from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec
 from docs.extension.attributes import attributes_of, default_in_words, in_words, plain, table
+from ps_common.settings.adjustable import ADJUSTABLE
+from ps_common.settings.run_settings import flag_of
+from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec
 
 HEAD = ("setting", "flag", "values", "default", "what it does")
 FIRST = {

@@ -7,7 +7,7 @@ The accuracy of the digits that a ps-server learns at this moment, beside its wo
 import sys
 
 from examples.digits.digits import accuracy, network
-from rl_worker import ParameterServerClient
+from ps_rl import ParameterServerClient
 
 
 def main(address: str) -> None:

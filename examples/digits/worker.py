@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from examples.digits.digits import accuracy, digits, network
-from rl_worker import ParameterServerClient, RunEnded
+from ps_rl import ParameterServerClient, RunEnded
 
 BATCH = 50
 

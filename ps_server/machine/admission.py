@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from common.errors import SettingsError
-from common.protocol.lineage import Lineage
-from common.protocol.messages import PROTOCOL_VERSION, Hello, Opened
-from common.protocol.record import Account
-from common.settings.overrides import contradiction
-from common.settings.run_settings import run_from_dict, with_settings
-from common.settings.run_spec import RunSpec
+from ps_common.errors import SettingsError
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import PROTOCOL_VERSION, Hello, Opened
+from ps_common.protocol.record import Account
+from ps_common.settings.overrides import contradiction
+from ps_common.settings.run_settings import run_from_dict, with_settings
+from ps_common.settings.run_spec import RunSpec
 from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.membership import Membership, PeerId
 from ps_server.machine.push_pipeline import PushPipeline

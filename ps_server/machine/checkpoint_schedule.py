@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from common.errors import CheckpointError
-from common.protocol.messages import CheckpointSaved, Refused
-from common.protocol.names import LONGEST_SENTENCE, as_text
-from common.protocol.record import Account, Record
+from ps_common.errors import CheckpointError
+from ps_common.protocol.messages import CheckpointSaved, Refused
+from ps_common.protocol.names import LONGEST_SENTENCE, as_text
+from ps_common.protocol.record import Account, Record
 from ps_server.machine.effects import Effect, Note, Recall, SaveCheckpoint, Send
 from ps_server.machine.membership import PeerId
 from ps_server.machine.refusals import Refusals

@@ -16,10 +16,10 @@ checkpoint, its worker keeps it in the resend buffer, and sends it again to a re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from common.protocol.messages import Push
-from common.protocol.tensors import vector_bytes
-from common.protocol.wire import Buffer
-from common.settings.run_spec import Consistency
+from ps_common.protocol.messages import Push
+from ps_common.protocol.tensors import vector_bytes
+from ps_common.protocol.wire import Buffer
+from ps_common.settings.run_spec import Consistency
 from ps_server.machine.membership import Member, Membership, PeerId
 
 

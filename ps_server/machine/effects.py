@@ -6,9 +6,9 @@ from typing import Literal
 
 from torch import Tensor
 
-from common.protocol.messages import Episode, Event, ToServer, ToWorker
-from common.protocol.record import Record
-from common.protocol.wire import Buffer
+from ps_common.protocol.messages import Episode, Event, ToServer, ToWorker
+from ps_common.protocol.record import Record
+from ps_common.protocol.wire import Buffer
 from ps_server.machine.membership import PeerId
 from ps_server.state.weight_store import Snapshot
 

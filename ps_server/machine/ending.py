@@ -12,8 +12,8 @@ of the server that was here before it.
 import shlex
 from typing import TypeGuard
 
-from common.protocol.lineage import Lineage
-from common.protocol.messages import Fence, Hello, Refused, RunRequest, Stop, ToServer
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import Fence, Hello, Refused, RunRequest, Stop, ToServer
 from ps_server.machine.effects import Effect, Exit, Note, Send
 from ps_server.machine.membership import Membership, PeerId
 from ps_server.machine.phases import Phase

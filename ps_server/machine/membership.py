@@ -8,9 +8,9 @@ brings it to life again.
 from collections import Counter
 from dataclasses import dataclass, field
 
-from common.meters import RollingMean
-from common.protocol.messages import Hello, Settlement
-from common.rate_limit import RateLimit
+from ps_common.meters import RollingMean
+from ps_common.protocol.messages import Hello, Settlement
+from ps_common.rate_limit import RateLimit
 
 ALONE_SECONDS = 30.0  # without a worker, until the log says so
 ALONE = "no worker is alive: the run waits for one, and its minutes stand still"

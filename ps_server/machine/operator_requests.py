@@ -8,8 +8,8 @@ that a run lets change, and the effect of each.
 
 from collections.abc import Callable
 
-from common.protocol.lineage import Lineage
-from common.protocol.messages import (
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import (
     Adjust,
     Adjusted,
     CheckpointRequest,
@@ -21,8 +21,8 @@ from common.protocol.messages import (
     Subscribe,
     Watch,
 )
-from common.protocol.status import Adjustment, Status
-from common.settings.adjustable import shown
+from ps_common.protocol.status import Adjustment, Status
+from ps_common.settings.adjustable import shown
 from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
 from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.membership import Membership, PeerId

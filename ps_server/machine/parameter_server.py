@@ -12,13 +12,13 @@ from typing import Any
 
 from torch import Tensor
 
-from common.errors import CheckpointError
-from common.protocol import messages
-from common.protocol.lineage import Lineage
-from common.protocol.messages import ToServer, ToWorker
-from common.protocol.record import Record
-from common.protocol.status import Status
-from common.protocol.wire import Buffer
+from ps_common.errors import CheckpointError
+from ps_common.protocol import messages
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import ToServer, ToWorker
+from ps_common.protocol.record import Record
+from ps_common.protocol.status import Status
+from ps_common.protocol.wire import Buffer
 from ps_server.machine.admission import Admission, Undecided
 from ps_server.machine.checkpoint_schedule import NOTHING_TO_GO_BACK_TO, CheckpointSchedule, Saving
 from ps_server.machine.effects import Effect, Note, Recall, Send

@@ -3,8 +3,8 @@
 import enum
 from dataclasses import dataclass
 
-from common.protocol import messages
-from common.protocol.messages import ToServer
+from ps_common.protocol import messages
+from ps_common.protocol.messages import ToServer
 from ps_server.state.guards import Denied
 
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from common.protocol import messages
-from common.protocol.messages import CreditGrant, CreditRequest, Pull, Push, Settled, Settlement
-from common.protocol.tensors import ELEMENT_BYTES, MAX_ELEMENTS
-from common.protocol.wire import Buffer
-from common.settings.run_spec import Consistency
+from ps_common.protocol import messages
+from ps_common.protocol.messages import CreditGrant, CreditRequest, Pull, Push, Settled, Settlement
+from ps_common.protocol.tensors import ELEMENT_BYTES, MAX_ELEMENTS
+from ps_common.protocol.wire import Buffer
+from ps_common.settings.run_spec import Consistency
 from ps_server.machine.consistency import ConsistencyGate, WaitingPush
 from ps_server.machine.effects import Effect, Recall, Send
 from ps_server.machine.flow_control import PushBudget

@@ -12,8 +12,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from common.protocol.messages import Refused
-from common.protocol.names import as_text
+from ps_common.protocol.messages import Refused
+from ps_common.protocol.names import as_text
 from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.membership import Membership, PeerId
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from common.protocol import messages
-from common.protocol.codecs import CODEC_NAMES
-from common.protocol.deltas import DELTA, WHOLE
-from common.protocol.lineage import Lineage
-from common.protocol.messages import (
+from ps_common.protocol import messages
+from ps_common.protocol.codecs import CODEC_NAMES
+from ps_common.protocol.deltas import DELTA, WHOLE
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import (
     Alive,
     Heartbeat,
     Hello,
@@ -27,9 +27,9 @@ from common.protocol.messages import (
     Weights,
     Welcome,
 )  # fmt: skip
-from common.protocol.names import LONGEST_SENTENCE, as_text
-from common.protocol.record import Account
-from common.protocol.status import Status, WorkerStatus
+from ps_common.protocol.names import LONGEST_SENTENCE, as_text
+from ps_common.protocol.record import Account
+from ps_common.protocol.status import Status, WorkerStatus
 from ps_server.machine.effects import Reported, Send
 from ps_server.machine.membership import Member, PeerId
 from ps_server.state.adjustments import Adjustments

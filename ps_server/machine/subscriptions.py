@@ -10,7 +10,7 @@ A watcher has a lease, too: it is sent the frames of one worker's game. Replies 
 from collections import deque
 from collections.abc import Callable
 
-from common.protocol.messages import (
+from ps_common.protocol.messages import (
     Event,
     EventKind,
     Frame,
@@ -21,9 +21,9 @@ from common.protocol.messages import (
     WatchedFrame,
     Watching,
 )
-from common.protocol.names import as_text
-from common.protocol.status import Status
-from common.rate_limit import RateLimit
+from ps_common.protocol.names import as_text
+from ps_common.protocol.status import Status
+from ps_common.rate_limit import RateLimit
 from ps_server.machine.effects import Effect, Happened, Note, Send
 from ps_server.machine.membership import Member, PeerId
 from ps_server.state.guards import Denied

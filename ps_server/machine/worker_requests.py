@@ -6,7 +6,7 @@ parameter_server.py has admitted the member and found the request legal. Pushes 
 
 from collections.abc import Sequence
 
-from common.protocol.messages import (
+from ps_common.protocol.messages import (
     CreditRequest,
     Farewell,
     Frame,
@@ -18,7 +18,7 @@ from common.protocol.messages import (
     Seed,
     Seeded,
 )
-from common.protocol.wire import Buffer
+from ps_common.protocol.wire import Buffer
 from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
 from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.membership import REPORTS_PER_SECOND, Member, Membership

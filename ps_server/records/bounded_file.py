@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import msgspec
 
-from common.run_folder.paths import replacement_of
+from ps_common.run_folder.paths import replacement_of
 
 log = logging.getLogger("ps-server")
 

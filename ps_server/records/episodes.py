@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from common.run_folder.jsonl import rows_in
-from common.run_folder.paths import EPISODES
-from common.run_folder.run_rows import EpisodeRow
+from ps_common.run_folder.jsonl import rows_in
+from ps_common.run_folder.paths import EPISODES
+from ps_common.run_folder.run_rows import EpisodeRow
 from ps_server.machine.effects import Reported
 from ps_server.records.bounded_file import BoundedLinesFile
 from ps_server.records.thinning import means_of_games, played_once

@@ -16,7 +16,7 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import make_histogram
 
-from common.run_folder.paths import TENSORBOARD
+from ps_common.run_folder.paths import TENSORBOARD
 from ps_server.records.bounded_file import AppendedFile
 
 BINS = 30

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from common.run_folder.paths import EVENTS
-from common.run_folder.run_rows import EventRow
+from ps_common.run_folder.paths import EVENTS
+from ps_common.run_folder.run_rows import EventRow
 from ps_server.machine.effects import Happened
 from ps_server.records.bounded_file import BoundedLinesFile
 from ps_server.records.thinning import newest_events

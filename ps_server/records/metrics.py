@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 
-from common.protocol.status import Status
-from common.run_folder.paths import METRICS, WORKERS
+from ps_common.protocol.status import Status
+from ps_common.run_folder.paths import METRICS, WORKERS
 from ps_server.records.bounded_file import BoundedLinesFile
 from ps_server.records.thinning import evenly_in_time
 

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from common.protocol.status import Status
-from common.run_folder.endpoint_file import remove_endpoint, write_endpoint
-from common.run_folder.paths import ENDPOINT, SETTINGS
-from common.run_folder.writer_thread import WriterThread
-from common.settings.run_spec import RunSpec
+from ps_common.protocol.status import Status
+from ps_common.run_folder.endpoint_file import remove_endpoint, write_endpoint
+from ps_common.run_folder.paths import ENDPOINT, SETTINGS
+from ps_common.run_folder.writer_thread import WriterThread
+from ps_common.settings.run_spec import RunSpec
 from ps_server.machine.effects import Happened, Reported
 from ps_server.records.episodes import EpisodesFile
 from ps_server.records.events import EventsFile

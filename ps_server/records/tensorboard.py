@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.run_folder.paths import GAME_GIFS, GIFS
-from common.settings.run_spec import RunSpec
+from ps_common.run_folder.paths import GAME_GIFS, GIFS
+from ps_common.settings.run_spec import RunSpec
 from ps_server.machine.effects import Reported
 from ps_server.records.event_file import EventFile, Point
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from common.run_folder.jsonl import rows_of
-from common.run_folder.run_rows import EpisodeRow, EventRow
+from ps_common.run_folder.jsonl import rows_of
+from ps_common.run_folder.run_rows import EpisodeRow, EventRow
 
 
 class _Stamp(msgspec.Struct):

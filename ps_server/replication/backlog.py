@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.protocol.messages import State, Update
-from common.protocol.tensors import vector_bytes
-from common.protocol.wire import Buffer
+from ps_common.protocol.messages import State, Update
+from ps_common.protocol.tensors import vector_bytes
+from ps_common.protocol.wire import Buffer
 
 WINDOW = 4  # messages that may be in flight, however large they are
 SMALL_WINDOW, SMALL_WINDOW_BYTES = 64, 2**22  # messages that may be in flight while they are small, and all their bytes

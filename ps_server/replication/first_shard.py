@@ -8,13 +8,13 @@ its life: no push meets settings that are out of date. After that reply it goes 
 from collections.abc import Mapping
 from typing import Any
 
-from common.errors import SettingsError
-from common.protocol.lineage import Lineage
-from common.protocol.messages import Adjust, Hello, RunReply, RunRequest, RunState, StopRequest, ToServer
-from common.protocol.names import LONGEST_SENTENCE, as_text
-from common.protocol.shards import Shard
-from common.settings.overrides import contradiction
-from common.settings.run_settings import run_from_dict
+from ps_common.errors import SettingsError
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import Adjust, Hello, RunReply, RunRequest, RunState, StopRequest, ToServer
+from ps_common.protocol.names import LONGEST_SENTENCE, as_text
+from ps_common.protocol.shards import Shard
+from ps_common.settings.overrides import contradiction
+from ps_common.settings.run_settings import run_from_dict
 from ps_server.machine.effects import Effect, Note, SendToFirstShard
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun

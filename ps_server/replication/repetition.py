@@ -6,9 +6,9 @@ Every change goes through the code that made it at the primary, so both runs are
 
 from collections.abc import Sequence
 
-from common.protocol import messages
-from common.protocol.messages import Push
-from common.protocol.wire import Buffer
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Push
+from ps_common.protocol.wire import Buffer
 from ps_server.machine.effects import Effect
 from ps_server.machine.replies import FirstReporter, count_report
 from ps_server.state.training_run import TrainingRun

@@ -14,7 +14,7 @@ pause, which doubles with each drop.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.protocol.messages import (
+from ps_common.protocol.messages import (
     Adjusted,
     Follow,
     Followed,
@@ -28,8 +28,8 @@ from common.protocol.messages import (
     Stop,
     Update,
 )  # fmt: skip
-from common.protocol.status import StandbyStatus
-from common.protocol.wire import Buffer
+from ps_common.protocol.status import StandbyStatus
+from ps_common.protocol.wire import Buffer
 from ps_server.machine.effects import Effect, Note, Send
 from ps_server.machine.membership import PeerId
 from ps_server.replication.backlog import WINDOW, Backlog, Lag

@@ -9,11 +9,11 @@ then refuses to take over, because those pushes would be lost.
 
 from collections.abc import Sequence
 
-from common.protocol import messages
-from common.protocol.lineage import Lineage
-from common.protocol.messages import ToServer, ToWorker
-from common.protocol.status import Status
-from common.protocol.wire import Buffer
+from ps_common.protocol import messages
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import ToServer, ToWorker
+from ps_common.protocol.status import Status
+from ps_common.protocol.wire import Buffer
 from ps_server.machine.admission import proof_of
 from ps_server.machine.effects import Effect, Exit, Note, Send, SendToPrimary
 from ps_server.machine.membership import PeerId

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.errors import CheckpointError
-from common.protocol.messages import State
-from common.protocol.record import check_vectors, record_from_json, record_to_json
-from common.protocol.tensors import TensorSpec
-from common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
+from ps_common.errors import CheckpointError
+from ps_common.protocol.messages import State
+from ps_common.protocol.record import check_vectors, record_from_json, record_to_json
+from ps_common.protocol.tensors import TensorSpec
+from ps_common.protocol.wire import CHUNK_BYTES, MAX_FRAMES, Buffer
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 

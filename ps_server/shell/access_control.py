@@ -14,9 +14,9 @@ from typing import Any
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
-from common.errors import SettingsError
-from common.sockets.curve import Pair, read_public
-from ps_server.shell.keys import ADMINS
+from ps_common.errors import SettingsError
+from ps_common.sockets.curve import Pair, read_public
+from ps_ctl.keys import ADMINS
 
 log = logging.getLogger("ps-server")
 

@@ -21,13 +21,13 @@ from typing import Protocol
 
 from torch import Tensor
 
-from common.errors import CheckpointError, DamagedCheckpoint, Replaced, SettingsError
-from common.protocol.lineage import Lineage
-from common.protocol.record import Record
-from common.run_folder.checkpoint_file import read_checkpoint, remove_unfinished, write_checkpoint
-from common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, older_than, why_none
-from common.run_folder.paths import ASIDE, BEST, MILESTONES, NEWEST, WRITING, checkpoint_name, milestone_name
-from common.run_folder.writer_thread import WriterThread
+from ps_common.errors import CheckpointError, DamagedCheckpoint, Replaced, SettingsError
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.record import Record
+from ps_common.run_folder.checkpoint_file import read_checkpoint, remove_unfinished, write_checkpoint
+from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, older_than, why_none
+from ps_common.run_folder.paths import ASIDE, BEST, MILESTONES, NEWEST, WRITING, checkpoint_name, milestone_name
+from ps_common.run_folder.writer_thread import WriterThread
 from ps_server.machine.effects import SaveCheckpoint
 
 MOST_WAITING = 16  # checkpoints in the queue; the machine hands over one at a time

@@ -10,7 +10,7 @@ bytes: if memory runs short all the same, unfinished messages of unknown peers a
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from common.protocol.wire import MAX_HEADER_BYTES
+from ps_common.protocol.wire import MAX_HEADER_BYTES
 from ps_server.machine.membership import PeerId
 
 SLACK_BYTES = 2**16  # framing, beside vector and header

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from common.errors import SettingsError
-from common.protocol.lineage import Lineage
-from common.run_folder.paths import LINEAGE, replacement_of
-from common.settings.regular_file import content_of
+from ps_common.errors import SettingsError
+from ps_common.protocol.lineage import Lineage
+from ps_common.run_folder.paths import LINEAGE, replacement_of
+from ps_common.settings.regular_file import content_of
 
 
 def read_lineage(folder: Path) -> Lineage | None:

@@ -1,7 +1,7 @@
 """
 Mapped segments: shared memory of workers on this host, one segment for each connection, with slots for replies.
 
-The worker lays out its segment (rl_worker/shell/segment_slots.py). The server writes to a slot at most once, for the
+The worker lays out its segment (common/ps_client/shell/segment_slots.py). The server writes to a slot at most once, for the
 request that offered it, and unmaps the segments of connections that no living worker uses.
 
 A vector is copied before it is checked, so that the worker cannot change it between check and update.
@@ -13,12 +13,12 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from common.buffer_pool import BufferPool
-from common.errors import WireError
-from common.protocol.messages import CARRIES_VECTOR, Hello, ToServer
-from common.protocol.tensors import ELEMENT_BYTES
-from common.protocol.wire import Buffer, Place, Places
-from common.sockets.shared_memory import Segment
+from ps_common.buffer_pool import BufferPool
+from ps_common.errors import WireError
+from ps_common.protocol.messages import CARRIES_VECTOR, Hello, ToServer
+from ps_common.protocol.tensors import ELEMENT_BYTES
+from ps_common.protocol.wire import Buffer, Place, Places
+from ps_common.sockets.shared_memory import Segment
 from ps_server.machine.membership import PeerId
 from ps_server.state.weight_store import Snapshot
 

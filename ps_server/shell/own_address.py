@@ -2,7 +2,7 @@
 
 import socket
 
-from common.protocol.addresses import EVERY_INTERFACE, bare_host, split_address
+from ps_common.protocol.addresses import EVERY_INTERFACE, bare_host, split_address
 
 # Networks reserved for documentation: nothing is sent, but the kernel chooses the address it would send from.
 OUTSIDE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))

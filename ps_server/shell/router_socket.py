@@ -2,7 +2,7 @@
 
 import zmq
 
-from common.protocol.wire import MAX_FRAME_BYTES
+from ps_common.protocol.wire import MAX_FRAME_BYTES
 
 RECEIVE_HIGH_WATER = 16  # whole messages of one peer, received and not yet handled
 SEND_HIGH_WATER = 8  # whole messages for one peer, not yet taken by its connection

@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 import zmq
 
-from common.protocol.messages import Event, State, StatusReply, StatusUpdate, ToWorker, Update, WatchedFrame
-from common.protocol.wire import Buffer, Places, chunks, to_frames, with_places
+from ps_common.protocol.messages import Event, State, StatusReply, StatusUpdate, ToWorker, Update, WatchedFrame
+from ps_common.protocol.wire import Buffer, Places, chunks, to_frames, with_places
 from ps_server.machine.effects import Send
 from ps_server.machine.membership import PeerId
 from ps_server.state.weight_store import Snapshot

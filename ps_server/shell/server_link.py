@@ -10,11 +10,11 @@ from typing import Any
 
 import zmq
 
-from common.errors import WireError
-from common.protocol.messages import ToServer, ToWorker
-from common.protocol.wire import Buffer, read_to_worker, to_frames
-from common.sockets.curve import ClientKeys
-from common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
+from ps_common.errors import WireError
+from ps_common.protocol.messages import ToServer, ToWorker
+from ps_common.protocol.wire import Buffer, read_to_worker, to_frames
+from ps_common.sockets.curve import ClientKeys
+from ps_common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
 
 BURST = 16  # messages of one address before other peers have their turn
 DEAD_MILLISECONDS = 5000  # without a TCP acknowledgement: the connection is dead

@@ -15,13 +15,13 @@ from dataclasses import replace
 import msgspec
 import zmq
 
-from common.errors import CheckpointError, SettingsError, WireError
-from common.program.allocator import memory_of_this_process
-from common.protocol.messages import Hello, Refused, Welcome
-from common.protocol.status import Status
-from common.protocol.wire import Places, read_to_server, take_places
-from common.sockets.curve import ClientKeys
-from common.sockets.zmq_sockets import bind, receive_frames
+from ps_common.errors import CheckpointError, SettingsError, WireError
+from ps_common.program.allocator import memory_of_this_process
+from ps_common.protocol.messages import Hello, Refused, Welcome
+from ps_common.protocol.status import Status
+from ps_common.protocol.wire import Places, read_to_server, take_places
+from ps_common.sockets.curve import ClientKeys
+from ps_common.sockets.zmq_sockets import bind, receive_frames
 from ps_server.machine.effects import (
     Effect,
     Exit,

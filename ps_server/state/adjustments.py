@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from common.errors import SettingsError
-from common.protocol.messages import MOST_ADJUSTMENTS, AdjustmentsRecord
-from common.protocol.status import AdjustedValue, Adjustment
-from common.settings import adjustable
-from common.settings.run_settings import with_settings
-from common.settings.run_spec import A3CSettings, ActionValuesSettings, RunSpec
+from ps_common.errors import SettingsError
+from ps_common.protocol.messages import MOST_ADJUSTMENTS, AdjustmentsRecord
+from ps_common.protocol.status import AdjustedValue, Adjustment
+from ps_common.settings import adjustable
+from ps_common.settings.run_settings import with_settings
+from ps_common.settings.run_spec import A3CSettings, ActionValuesSettings, RunSpec
 from ps_server.state.guards import Denied
 from ps_server.state.progress import Progress
 

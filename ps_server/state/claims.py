@@ -9,10 +9,10 @@ Within these bounds the server believes a worker.
 
 from collections.abc import Sequence
 
-from common.protocol.messages import Episode
-from common.protocol.numbers import MOST_REWARD
-from common.protocol.record import MOST_STEPS
-from common.settings.run_spec import NO_ENVIRONMENT, RunSpec
+from ps_common.protocol.messages import Episode
+from ps_common.protocol.numbers import MOST_REWARD
+from ps_common.protocol.record import MOST_STEPS
+from ps_common.settings.run_spec import NO_ENVIRONMENT, RunSpec
 from ps_server.state.guards import Denied
 
 

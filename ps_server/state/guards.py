@@ -9,14 +9,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from common.errors import PsRlError, SchemaMismatch, UnknownCodec, WireError
-from common.protocol.codecs import codec_named
-from common.protocol.deltas import DELTA
-from common.protocol.messages import Push, Seed
-from common.protocol.norms import ABSURD_NORM, ABSURD_STATISTIC, norm_of
-from common.protocol.shards import Shard
-from common.protocol.tensors import Schema
-from common.protocol.wire import Buffer
+from ps_common.errors import PsRlError, SchemaMismatch, UnknownCodec, WireError
+from ps_common.protocol.codecs import codec_named
+from ps_common.protocol.deltas import DELTA
+from ps_common.protocol.messages import Push, Seed
+from ps_common.protocol.norms import ABSURD_NORM, ABSURD_STATISTIC, norm_of
+from ps_common.protocol.shards import Shard
+from ps_common.protocol.tensors import Schema
+from ps_common.protocol.wire import Buffer
 
 
 def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tuple[Tensor, float]:

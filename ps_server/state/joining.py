@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import msgspec
 from torch import Tensor
 
-from common.protocol.lineage import RUN_ID_DIGITS, Lineage
-from common.protocol.record import Account, Record
-from common.protocol.shards import Shard
-from common.protocol.tensors import Schema
+from ps_common.protocol.lineage import RUN_ID_DIGITS, Lineage
+from ps_common.protocol.record import Account, Record
+from ps_common.protocol.shards import Shard
+from ps_common.protocol.tensors import Schema
 
 
 def joined_ledgers(ledgers: Sequence[dict[str, Account]]) -> tuple[dict[str, Account], list[int]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from common.protocol.tensors import Schema
+from ps_common.protocol.tensors import Schema
 from ps_server.state.guards import Denied
 
 

@@ -9,7 +9,7 @@ admission.py decides which process owns an account.
 from collections.abc import Mapping
 from typing import Literal
 
-from common.protocol.record import Account
+from ps_common.protocol.record import Account
 
 Standing = Literal["new", "settled", "outside window"]
 

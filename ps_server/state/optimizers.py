@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from common.settings import run_spec
+from ps_common.settings import run_spec
 
 
 class Optimizer(Protocol):

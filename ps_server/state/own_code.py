@@ -6,8 +6,8 @@ Server and standby know hashes alone, and the place of the file on the first wor
 
 from collections.abc import Mapping, Sequence
 
-from common.protocol.messages import Code
-from common.settings.import_paths import module_of
+from ps_common.protocol.messages import Code
+from ps_common.settings.import_paths import module_of
 
 
 class OwnCode:

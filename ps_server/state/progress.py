@@ -3,11 +3,11 @@
 from bisect import bisect_left
 from collections import deque
 
-from common.meters import Rate, RollingMean
-from common.protocol.messages import Episode
-from common.protocol.record import EPISODES_IN_MEAN, ProgressRecord
-from common.protocol.status import STALENESS_BOUNDS
-from common.settings.run_spec import Budget
+from ps_common.meters import Rate, RollingMean
+from ps_common.protocol.messages import Episode
+from ps_common.protocol.record import EPISODES_IN_MEAN, ProgressRecord
+from ps_common.protocol.status import STALENESS_BOUNDS
+from ps_common.settings.run_spec import Budget
 
 MOST_STALENESS = 256  # values between two reports
 

@@ -10,16 +10,16 @@ from typing import Any
 from msgspec.structs import replace
 from torch import Tensor
 
-from common.errors import CheckpointError
-from common.protocol.lineage import Lineage
-from common.protocol.messages import Opened, Push, Report, RunReply, RunState, Settlement, Verdict
-from common.protocol.record import WEIGHTS, Account, Record
-from common.protocol.shards import Shard
-from common.protocol.status import Adjustment
-from common.protocol.tensors import Schema
-from common.protocol.wire import Buffer
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import ActionValuesSettings, OwnAlgorithmSettings, RunSpec
+from ps_common.errors import CheckpointError
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import Opened, Push, Report, RunReply, RunState, Settlement, Verdict
+from ps_common.protocol.record import WEIGHTS, Account, Record
+from ps_common.protocol.shards import Shard
+from ps_common.protocol.status import Adjustment
+from ps_common.protocol.tensors import Schema
+from ps_common.protocol.wire import Buffer
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import ActionValuesSettings, OwnAlgorithmSettings, RunSpec
 from ps_server.state.adjustments import Adjustments, adjustments_for
 from ps_server.state.claims import check_games, check_steps
 from ps_server.state.guards import Denied, gradient_of

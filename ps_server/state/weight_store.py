@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.buffer_pool import BufferPool
-from common.errors import CheckpointError
-from common.protocol.codecs import CODECS
-from common.protocol.deltas import DELTA, WHOLE, Base
-from common.protocol.record import SLOT, TARGET, WEIGHTS, is_finite
-from common.protocol.tensors import Schema
-from common.protocol.wire import Buffer
+from ps_common.buffer_pool import BufferPool
+from ps_common.errors import CheckpointError
+from ps_common.protocol.codecs import CODECS
+from ps_common.protocol.deltas import DELTA, WHOLE, Base
+from ps_common.protocol.record import SLOT, TARGET, WEIGHTS, is_finite
+from ps_common.protocol.tensors import Schema
+from ps_common.protocol.wire import Buffer
 from ps_server.state.copy_on_write import CopyOnWriteVector
 from ps_server.state.optimizers import Optimizer
 

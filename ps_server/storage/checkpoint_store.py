@@ -14,14 +14,14 @@ from pathlib import Path
 
 import msgspec
 
-from common.errors import CheckpointError, DamagedCheckpoint, Replaced, SettingsError, StoreError
-from common.protocol.lineage import Lineage
-from common.run_folder.checkpoint_file import read_checkpoint
-from common.run_folder.checkpoint_folder import first_sound, newer_than
-from common.run_folder.checkpoint_folder import newest_first as newest_in_folder
-from common.run_folder.object_store import ObjectStore
-from common.run_folder.paths import BEST, LINEAGE, MILESTONES, NEWEST
-from common.run_folder.stored_run import Stored, download, newest_first, newest_lineage, stored_in
+from ps_common.errors import CheckpointError, DamagedCheckpoint, Replaced, SettingsError, StoreError
+from ps_common.protocol.lineage import Lineage
+from ps_common.run_folder.checkpoint_file import read_checkpoint
+from ps_common.run_folder.checkpoint_folder import first_sound, newer_than
+from ps_common.run_folder.checkpoint_folder import newest_first as newest_in_folder
+from ps_common.run_folder.object_store import ObjectStore
+from ps_common.run_folder.paths import BEST, LINEAGE, MILESTONES, NEWEST
+from ps_common.run_folder.stored_run import Stored, download, newest_first, newest_lineage, stored_in
 from ps_server.shell.checkpoint_writer import move_aside
 
 log = logging.getLogger("ps-server")

@@ -9,11 +9,11 @@ import shlex
 import shutil
 from pathlib import Path
 
-from common.errors import SettingsError
-from common.protocol.lineage import Lineage
-from common.run_folder.folder_lock import FolderLocks
-from common.run_folder.paths import CHECKPOINTS, LINEAGE, REPLACED, SHARD_NAME, STORE
-from common.settings.regular_file import content_of
+from ps_common.errors import SettingsError
+from ps_common.protocol.lineage import Lineage
+from ps_common.run_folder.folder_lock import FolderLocks
+from ps_common.run_folder.paths import CHECKPOINTS, LINEAGE, REPLACED, SHARD_NAME, STORE
+from ps_common.settings.regular_file import content_of
 from ps_server.shell.checkpoint_writer import check_unused
 from ps_server.shell.lineage_file import write_lineage
 from ps_server.storage.checkpoint_store import CheckpointStore

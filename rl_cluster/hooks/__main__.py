@@ -1,4 +1,4 @@
-"""`python -m rl_worker.hooks RUN_DIR MODULE:NAME …`: the hooks of a run's checkpoints. rl-cluster starts it."""
+"""`python -m rl_cluster.hooks RUN_DIR MODULE:NAME …`: the hooks of a run's checkpoints. rl-cluster starts it."""
 
 import os
 import sys
@@ -10,6 +10,6 @@ if __name__ == "__main__":
     import common  # noqa: F401  (the one beside this package, not another one of this name)
 
     del sys.path[0]
-    from common.program.start import start
+    from ps_common.program.start import start
 
-    start("rl_worker.hooks.checkpoints")
+    start("rl_cluster.hooks.cli")

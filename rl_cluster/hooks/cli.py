@@ -13,16 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from common.errors import SettingsError
-from common.program.child_processes import Child
-from common.program.output import log_as
-from common.program.reasons import say
-from common.program.run_program import run_program
-from common.program.stop_signals import StopSignal
-from common.run_folder.checkpoint_folder import newer_than, newest_first
-from common.run_folder.followers import Follower
-from common.run_folder.paths import CHECKPOINTS
-from rl_worker.hooks.hooks import Hooks
+from ps_common.errors import SettingsError
+from ps_common.program.child_processes import Child
+from ps_common.program.output import log_as
+from ps_common.program.reasons import say
+from ps_common.program.run_program import run_program
+from ps_common.program.stop_signals import StopSignal
+from ps_common.run_folder.checkpoint_folder import newer_than, newest_first
+from ps_common.run_folder.followers import Follower
+from ps_common.run_folder.paths import CHECKPOINTS
+from rl_agent.trial.hooks import Hooks
 
 PROGRAM = "hooks"
 LOG = "hooks.log"
@@ -47,7 +47,7 @@ def follow(argv: list[str] | None = None) -> int:
     handed = Path(arguments[2]) if arguments[1:2] == ["--after"] else None
     paths = arguments[1 if handed is None else 3 :]
     if not paths:
-        raise SettingsError("usage: python -m rl_worker.hooks RUN_DIR MODULE:NAME ...")
+        raise SettingsError("usage: python -m rl_cluster.hooks RUN_DIR MODULE:NAME ...")
     folder = Path(arguments[0]) / CHECKPOINTS
     after = "" if handed is None else handed.read_text(encoding="utf-8")
     seen = {path for path in newest_first(folder) if path not in newer_than(folder / after)} if after else set()
@@ -81,4 +81,4 @@ def checkpoint_hooks(run_folder: Path, paths: Sequence[str]) -> list[Follower]:
     except OSError as error:
         raise SettingsError(f"{handed}: cannot be written: {error.strerror}") from error
     arguments = [str(run_folder), "--after", str(handed), *paths]
-    return [Follower("hooks", partial(Child, "rl_worker.hooks", arguments, run_folder / LOG))]
+    return [Follower("hooks", partial(Child, "rl_cluster.hooks", arguments, run_folder / LOG))]

@@ -1,6 +1,6 @@
-"""`python -m rl_worker.on_ray`: a run on a Ray cluster."""
+"""`python -m rl_cluster.on_ray`: a run on a Ray cluster."""
 
 from rl_worker.__main__ import _start
 
 if __name__ == "__main__":
-    _start("rl_worker.on_ray.cli")
+    _start("rl_cluster.on_ray.cli")

@@ -15,8 +15,8 @@ import msgspec
 import ray
 from ray.exceptions import RayError
 
-from common.errors import PsRlError
-from rl_worker.on_ray.processes import KeptRunning, RunPlan, ServerProcess, WorkerProcess
+from ps_common.errors import PsRlError
+from rl_cluster.on_ray.processes import KeptRunning, RunPlan, ServerProcess, WorkerProcess
 
 POLL_SECONDS = 0.5  # between two looks at a program
 LINGER_SECONDS = 15.0  # of an actor whose program is over: watchers of the run read the end of it

@@ -1,5 +1,5 @@
 """
-`python -m rl_worker.on_ray`: creates the actors of a run, or changes their number, and shows its progress.
+`python -m rl_cluster.on_ray`: creates the actors of a run, or changes their number, and shows its progress.
 
 The run is its actors, which are detached: when this program ends, the run goes on. It is called again to scale the run,
 to watch it, or to end it.
@@ -12,18 +12,18 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from common.errors import PsRlError, SettingsError
-from common.program.flags import Parsed, parse_with_run
-from common.program.output import never_wait_for_output
-from common.program.progress_display import ProgressDisplay
-from common.program.run_program import run_program
-from common.program.stop_signals import StopSignal
-from common.protocol.status import Status, how_it_ended
-from common.settings.run_settings import flags_for
-from rl_worker.on_ray.processes import RunPlan
-from rl_worker.on_ray.settings import RaySettings
+from ps_common.errors import PsRlError, SettingsError
+from ps_common.program.flags import Parsed, parse_with_run
+from ps_common.program.output import never_wait_for_output
+from ps_common.program.progress_display import ProgressDisplay
+from ps_common.program.run_program import run_program
+from ps_common.program.stop_signals import StopSignal
+from ps_common.protocol.status import Status, how_it_ended
+from ps_common.settings.run_settings import flags_for
+from rl_cluster.on_ray.processes import RunPlan
+from rl_cluster.on_ray.settings import RaySettings
 
-PROGRAM = "python -m rl_worker.on_ray"
+PROGRAM = "python -m rl_cluster.on_ray"
 SERVER = "server"  # names of actors, in a namespace of the run
 WORKER = "worker-"
 POLL_SECONDS = 1.0
@@ -91,7 +91,7 @@ class RunActors:
 
     def create_server(self, plan: RunPlan) -> None:
         """The server's actor, unless there is one."""
-        from rl_worker.on_ray.actors import ServerActor  # imports ray
+        from rl_cluster.on_ray.actors import ServerActor  # imports ray
 
         self._create(ServerActor, SERVER, num_cpus=1, scheduling="DEFAULT", arguments=(plan,))
 
@@ -111,7 +111,7 @@ class RunActors:
 
     def scale(self, settings: RaySettings) -> None:
         """As many workers as asked for. Those too many leave in order; Ray starts the others when it has room."""
-        from rl_worker.on_ray.actors import WorkerActor
+        from rl_cluster.on_ray.actors import WorkerActor
 
         resources = {"num_cpus": settings.worker_cpus, "num_gpus": settings.worker_gpus}
         server = self._ray.get_actor(SERVER, namespace=self._namespace)

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import RequestRefused, ServerUnreachable, SettingsError
-from common.program.child_processes import PS_CTL, Child, command_of
-from common.protocol import messages
-from common.protocol.status import Status
-from common.run_folder.checkpoint_folder import newest_first
-from common.run_folder.endpoint_file import read_endpoint, write_endpoint
-from common.run_folder.paths import CHECKPOINTS, ENDPOINT, SERVER_LOG, SETTINGS, worker_log
-from common.sockets.curve import CurveFlags
-from common.sockets.request import ask
+from ps_common.errors import RequestRefused, ServerUnreachable, SettingsError
+from ps_common.program.child_processes import PS_CTL, Child, command_of
+from ps_common.protocol import messages
+from ps_common.protocol.status import Status
+from ps_common.run_folder.checkpoint_folder import newest_first
+from ps_common.run_folder.endpoint_file import read_endpoint, write_endpoint
+from ps_common.run_folder.paths import CHECKPOINTS, ENDPOINT, SERVER_LOG, SETTINGS, worker_log
+from ps_common.sockets.curve import CurveFlags
+from ps_common.sockets.request import ask
 
 LEAVE_SECONDS = 10.0  # for a program to leave in order
 REPLY_SECONDS = 5.0

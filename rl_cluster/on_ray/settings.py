@@ -1,11 +1,11 @@
-"""The flags of `python -m rl_worker.on_ray`, except the settings of the run."""
+"""The flags of `python -m rl_cluster.on_ray`, except the settings of the run."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from common.errors import SettingsError
-from common.program.number_flags import LEAST_SECONDS, MOST_SECONDS, MOST_WORKERS, check_number
+from ps_common.errors import SettingsError
+from ps_common.program.number_flags import LEAST_SECONDS, MOST_SECONDS, MOST_WORKERS, check_number
 
 
 @dataclass(frozen=True, kw_only=True)

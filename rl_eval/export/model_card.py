@@ -1,10 +1,10 @@
 """The model card of an exported policy: what it plays, how well, how that was measured, and how to use it."""
 
-from common.settings.import_paths import module_of
-from common.settings.run_spec import RunSpec
-from rl_worker.environments.interface import Environments
-from rl_worker.play.games import Result
-from rl_worker.scores.report import actions_of, copies_in, interval_of, scores_beside
+from ps_common.settings.import_paths import module_of
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.environments.interface import Environments
+from rl_agent.play.games import Result
+from rl_eval.report import actions_of, copies_in, interval_of, scores_beside
 
 CARD = """\
 ---
@@ -37,7 +37,7 @@ A policy of the preset `{preset}` ({algorithm}), after {steps:,} steps and {minu
 ## Use
 
 ```python
-from rl_worker import load_policy
+from ps_rl import load_policy
 
 policy = load_policy("."{imports})
 policy.reset()  # before the first observation of each game

@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from common.errors import SettingsError
-from rl_worker.environments.spaces import ObservationSpace
-from rl_worker.networks.networks import ActionValueNetwork, PolicyValueNetwork
+from ps_common.errors import SettingsError
+from rl_agent.environments.spaces import ObservationSpace
+from rl_agent.networks.networks import ActionValueNetwork, PolicyValueNetwork
 
 EXTRA = "in a checkout of ps-rl: pip install -c constraints.txt '.[onnx]'"
 EXAMPLES = 2  # observations that the network is traced with

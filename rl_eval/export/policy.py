@@ -16,16 +16,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.errors import CheckpointError, SettingsError
-from common.protocol.addresses import check_address
-from common.run_folder.checkpoint_folder import best_first
-from common.run_folder.shard_folders import newest_set
-from common.settings.import_paths import module_of
-from common.sockets.curve import ClientKeys, client_keys
-from rl_worker.agent import trained_agent
-from rl_worker.environments.spaces import ActionSpace, ObservationSpace, fitted, packed
-from rl_worker.export.policy_folder import MODEL, ExportedPolicy, read_model
-from rl_worker.export.spaces_record import PolicySpaces
+from ps_common.errors import CheckpointError, SettingsError
+from ps_common.protocol.addresses import check_address
+from ps_common.run_folder.checkpoint_folder import best_first
+from ps_common.run_folder.shard_folders import newest_set
+from ps_common.settings.import_paths import module_of
+from ps_common.sockets.curve import ClientKeys, client_keys
+from rl_agent.agent import trained_agent
+from rl_agent.environments.spaces import ActionSpace, ObservationSpace, fitted, packed
+from rl_eval.export.policy_folder import MODEL, ExportedPolicy, read_model
+from rl_eval.export.spaces_record import PolicySpaces
 
 
 class Policy:
@@ -124,9 +124,9 @@ def load_policy(
     if path.name == MODEL or (path / MODEL).is_file():
         return Policy(_checked(read_model(path), path, imports), seed=seed)
     # These load Gymnasium.
-    from rl_worker.environments.imports import import_modules
-    from rl_worker.environments.make import closing, make_environments
-    from rl_worker.play.trained import trained_at, trained_in
+    from rl_agent.environments.imports import import_modules
+    from rl_agent.environments.make import closing, make_environments
+    from rl_eval.trained import trained_at, trained_in
 
     if path.is_dir() and not newest_set(path) and not best_first(path):
         raise CheckpointError(f"{path}: holds neither {MODEL} nor checkpoints")

@@ -20,18 +20,18 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from common.errors import CheckpointError, SchemaMismatch
-from common.protocol.messages import Run
-from common.protocol.numbers import Count
-from common.protocol.record import Minutes, check_format, is_finite
-from common.protocol.tensors import Schema, TensorSpec
-from common.run_folder.checkpoint_file import MOST_FILE_BYTES
-from common.settings.regular_file import check_regular
-from common.settings.run_settings import run_from_dict, with_settings
-from common.settings.run_spec import RunSpec
-from rl_worker.environments.spaces import Spaces
-from rl_worker.export.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
-from rl_worker.networks.flat_network import flatten
+from ps_common.errors import CheckpointError, SchemaMismatch
+from ps_common.protocol.messages import Run
+from ps_common.protocol.numbers import Count
+from ps_common.protocol.record import Minutes, check_format, is_finite
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.run_folder.checkpoint_file import MOST_FILE_BYTES
+from ps_common.settings.regular_file import check_regular
+from ps_common.settings.run_settings import run_from_dict, with_settings
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.environments.spaces import Spaces
+from rl_agent.networks.flat_network import flatten
+from rl_eval.export.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
 
 KIND, FORMAT = "policy", 1
 RETURNS = "returns."  # the network's ReturnNormalization

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from common.protocol.numbers import Signed
-from common.settings.run_spec import Environment
-from rl_worker.environments.spaces import (
+from ps_common.protocol.numbers import Signed
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.spaces import (
     ActionSpace,
     BoxActions,
     DiscreteActions,

@@ -4,14 +4,14 @@ from pathlib import Path
 
 from torch import nn
 
-from common.errors import SettingsError
-from rl_worker.environments.interface import Environments
-from rl_worker.export.model_card import model_card
-from rl_worker.export.onnx_file import write_onnx
-from rl_worker.export.policy_folder import CARD, MODEL, ONNX, RECEIPT, SETTINGS, NewFolder, write_model
-from rl_worker.play.games import Result
-from rl_worker.play.receipt import Receipt, write_receipt
-from rl_worker.play.trained import Trained
+from ps_common.errors import SettingsError
+from rl_agent.environments.interface import Environments
+from rl_agent.play.games import Result
+from rl_eval.export.model_card import model_card
+from rl_eval.export.onnx_file import write_onnx
+from rl_eval.export.policy_folder import CARD, MODEL, ONNX, RECEIPT, SETTINGS, NewFolder, write_model
+from rl_eval.receipt import Receipt, write_receipt
+from rl_eval.trained import Trained
 
 
 def write_policy(

@@ -14,13 +14,13 @@ from benchmarks.learning.results_file import ResultsFile
 from benchmarks.learning.scaling import Job, curve, repetitions, searches
 from benchmarks.learning.scaling_table import mean_in_words, plot, ranked, speed_up_in_words, steps_to, table
 from benchmarks.learning.simulated_run import SimulatedRun
-from common.settings import run_spec
-from common.settings.run_spec import RunSpec
-from rl_worker.agent import build_agent
-from rl_worker.environments.make import make_environments
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.networks.normalization import measure_normalization
-from rl_worker.networks.running_statistics import RunningNormalization
+from ps_common.settings import run_spec
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.agent import build_agent
+from rl_agent.environments.make import make_environments
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.networks.normalization import measure_normalization
+from rl_agent.networks.running_statistics import RunningNormalization
 
 
 def a_run(**settings: object) -> RunSpec:

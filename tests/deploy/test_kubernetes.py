@@ -16,10 +16,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from common.protocol.status import Status
 from deploy.kubernetes.autoscale.workers_wanted import GROUP, METRIC, MetricsServer, workers_wanted
 from deploy.kubernetes.jobs import jobs_of
 from deploy.kubernetes.kustomize import kustomize
+from ps_common.protocol.status import Status
 from tests.integration.processes import programs_in
 from tests.rows import row
 

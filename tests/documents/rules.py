@@ -18,18 +18,19 @@ from typing import Any
 import pytest
 import yaml
 
-from common.program.flags import parse_program, parse_with_run
-from common.settings.import_paths import is_import_path
-from common.settings.run_settings import flag_of
-from common.settings.run_spec import ALGORITHM_SETTINGS
-from ps_server import control, folder_commands
+from ps_bench import cli as load
+from ps_common.program.flags import parse_program, parse_with_run
+from ps_common.settings.import_paths import is_import_path
+from ps_common.settings.run_settings import flag_of
+from ps_common.settings.run_spec import ALGORITHM_SETTINGS
+from ps_ctl import cli as control
+from ps_ctl import folder_commands
 from ps_server.settings import ServerSettings
 from ps_track.cli import TrackSettings
 from ps_web.cli import WebSettings
-from rl_worker.algorithms.custom_algorithm import custom_settings
-from rl_worker.load import cli as load
-from rl_worker.local.cluster import ClusterSettings
-from rl_worker.play.settings import EvaluationSettings
+from rl_agent.algorithms.custom_algorithm import custom_settings
+from rl_cluster.cli import ClusterSettings
+from rl_eval.settings import EvaluationSettings
 from rl_worker.settings import WorkerSettings
 from tests.documents.commands import ELLIPSIS, ROOT
 
@@ -117,7 +118,7 @@ def nothing_is_asked() -> Iterator[None]:
         for name in ("make_keys", "add_keys", "command_of"):
             patched.setattr(folder_commands, name, parsed)
         patched.setattr(load, "process_count", parsed)
-        patched.setattr("ps_server.records.plots.plot_runs", parsed)
+        patched.setattr("ps_ctl.plots.plot_runs", parsed)
         yield
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import RunSpec
 from tests.documents.commands import KINDS, Block, all_blocks, blocks_of, commands_in, lines_of, mentions_in, pages
 from tests.documents.promises import promise_of
 from tests.documents.rules import OURS, check, check_mention, is_known

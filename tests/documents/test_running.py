@@ -37,7 +37,7 @@ ELSEWHERE = {
     "make .venv/run.ready": "deploy/slurm/scenario.py",
     "sbatch": "deploy/slurm/scenario.py",
     "pip install ps-rl[s3]": "tests/integration/test_object_store.py",
-    "python -m rl_worker.on_ray": "deploy/ray/scenario.py",
+    "python -m rl_cluster.on_ray": "deploy/ray/scenario.py",
     "mkdir": "tests/integration/test_first_minutes.py",
     "python3.11 -m venv": "tests/test_makefile.py",
     "(while": "tests/integration/test_faults.py",

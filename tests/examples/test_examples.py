@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.run_folder.paths import CHECKPOINTS, SETTINGS
-from common.settings.run_files import load_config
-from common.settings.run_spec import Environment
-from rl_worker.environments.make import make_environments
-from rl_worker.play.games import play
+from ps_common.run_folder.paths import CHECKPOINTS, SETTINGS
+from ps_common.settings.run_files import load_config
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.make import make_environments
+from rl_agent.play.games import play
 from tests.integration.processes import DEADLINE_SECONDS, Program
-from tests.rl_worker.algorithms.test_learning import learned
+from tests.rl_agent.algorithms.test_learning import learned
 from tests.rows import row
 
 PAGES = Path(__file__).parent.parent.parent / "docs" / "how-to"

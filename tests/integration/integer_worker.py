@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.protocol.tensors import Schema, TensorSpec
-from common.settings.run_spec import Wire
-from common.sockets.curve import ClientKeys, CurveFlags
-from rl_worker.machine.identity import Identity
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.shell.connections import Connection, Connections, Opening
-from rl_worker.shell.remote_parameters import Newest, RemoteParameters
-from rl_worker.shell.sharded_parameters import ShardedParameters
-from rl_worker.shell.zmq_client import ZmqClient
+from ps_client.machine.identity import Identity
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.shell.connections import Connection, Connections, Opening
+from ps_client.shell.remote_parameters import Newest, RemoteParameters
+from ps_client.shell.sharded_parameters import ShardedParameters
+from ps_client.shell.zmq_client import ZmqClient
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.settings.run_spec import Wire
+from ps_common.sockets.curve import ClientKeys, CurveFlags
 
 PARAMETERS = 100
 SCHEMA = Schema([TensorSpec("sum", (PARAMETERS,))])

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from common.protocol import messages
-from common.protocol.codecs import CODECS
-from common.protocol.status import Status
-from common.sockets.curve import ClientKeys
-from common.sockets.request import ask
+from ps_common.protocol import messages
+from ps_common.protocol.codecs import CODECS
+from ps_common.protocol.status import Status
+from ps_common.sockets.curve import ClientKeys
+from ps_common.sockets.request import ask
 
 DEADLINE_SECONDS = 60.0
 

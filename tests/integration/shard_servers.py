@@ -5,8 +5,8 @@ from types import MappingProxyType
 
 import torch
 
-from common.run_folder.paths import shard_folder
-from common.sockets.curve import ClientKeys
+from ps_common.run_folder.paths import shard_folder
+from ps_common.sockets.curve import ClientKeys
 from tests.integration.processes import Program, Programs, free_ports, status_of, wait_for, weights_of
 
 NO_STANDBYS: Mapping[int, str] = MappingProxyType({})

@@ -3,7 +3,7 @@
 import sys
 import threading
 
-from rl_worker import train
+from ps_rl import train
 
 
 def begin() -> None:

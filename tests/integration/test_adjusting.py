@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import RequestRefused
-from common.protocol import messages
-from common.run_folder.jsonl import rows_in
-from common.run_folder.paths import EVENTS
-from common.run_folder.run_rows import EventRow
-from common.sockets.request import ask
-from common.sockets.subscription import subscription
+from ps_common.errors import RequestRefused
+from ps_common.protocol import messages
+from ps_common.run_folder.jsonl import rows_in
+from ps_common.run_folder.paths import EVENTS
+from ps_common.run_folder.run_rows import EventRow
+from ps_common.sockets.request import ask
+from ps_common.sockets.subscription import subscription
 from tests.integration.processes import Programs, status_of, wait_for
 
 

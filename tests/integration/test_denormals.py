@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
-from common.run_folder.checkpoint_file import read_checkpoint
-from rl_worker import ParameterServerClient
+from ps_common.run_folder.checkpoint_file import read_checkpoint
+from ps_rl import ParameterServerClient
 from tests.integration.processes import Programs, wait_for
 
 HOOK = """

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from common.protocol import messages
-from common.sockets.request import ask
+from ps_common.protocol import messages
+from ps_common.sockets.request import ask
 from tests.integration.independent_client import Client
 from tests.integration.processes import Programs, wait_for
 from tests.zmtp import connected

@@ -13,8 +13,8 @@ import psutil
 import pytest
 import zmq
 
-from common.protocol import messages
-from common.protocol.wire import to_frames
+from ps_common.protocol import messages
+from ps_common.protocol.wire import to_frames
 from tests.integration.independent_client import Client
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
 from tests.zmtp import OLD_GREETING, connected, frame, message

@@ -5,11 +5,11 @@ from pathlib import Path
 import torch
 
 from benchmarks.trials.far_link import FarLink
-from common.run_folder.checkpoint_file import read_checkpoint
-from common.run_folder.checkpoint_folder import newest_first
-from common.run_folder.paths import CHECKPOINTS
-from common.sockets.curve import write_pair
-from rl_worker.shell.auto_link import UNROLLS
+from ps_client.shell.auto_link import UNROLLS
+from ps_common.run_folder.checkpoint_file import read_checkpoint
+from ps_common.run_folder.checkpoint_folder import newest_first
+from ps_common.run_folder.paths import CHECKPOINTS
+from ps_common.sockets.curve import write_pair
 from tests.integration.processes import Programs, wait_for
 
 FLAGS = ("--preset", "cartpole-a3c", "--max-steps", "6400", "--until-return", "1000")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.trials.counting import rest
-from common.protocol import messages
-from common.sockets.request import ask
+from ps_common.protocol import messages
+from ps_common.sockets.request import ask
 from tests.documents.commands import blocks_of
 from tests.integration.processes import Program, Programs, status_of, wait_for
 

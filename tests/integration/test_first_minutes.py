@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.settings.run_files import presets
+from ps_common.settings.run_files import presets
 from tests.documents.commands import blocks_of
 
 PROGRAMS = ["ps-server", "ps-ctl", "ps-web", "rl-worker", "rl-cluster", "rl-eval"]

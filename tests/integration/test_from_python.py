@@ -9,9 +9,9 @@ import numpy as np
 import psutil
 import pytest
 
-from rl_worker import PsRlError, Run, SettingsError, load_policy, train
+from ps_rl import PsRlError, Run, SettingsError, load_policy, train
 from tests.integration.processes import Programs, wait_for
-from tests.rl_worker.custom_environments import line_with
+from tests.rl_agent.custom_environments import line_with
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,7 +62,7 @@ ASCII_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 SCRIPT = """
 import sys
 from pathlib import Path
-from rl_worker import PsRlError, load_policy, train
+from ps_rl import PsRlError, load_policy, train
 
 class Line: ...
 

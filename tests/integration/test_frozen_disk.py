@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.run_folder.paths import METRICS
+from ps_common.run_folder.paths import METRICS
 from ps_server.shell import checkpoint_writer as checkpointing
 from ps_server.shell import zmq_server
 from ps_server.shell.checkpoint_writer import CheckpointWriter

@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from common.errors import ServerUnreachable
-from common.program.stop_signals import SAME_SECONDS
-from rl_worker.local import local_cluster
-from rl_worker.local.local_cluster import LocalCluster
+from ps_common.errors import ServerUnreachable
+from ps_common.program.stop_signals import SAME_SECONDS
+from rl_cluster import local_cluster
+from rl_cluster.local_cluster import LocalCluster
 from tests.integration.processes import Program, Programs, status_of, wait_for
-from tests.rl_worker.custom_environments import line_with
+from tests.rl_agent.custom_environments import line_with
 
 FLAGS = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000"]
 

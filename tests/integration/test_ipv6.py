@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.common.sockets.test_zmq_connect import needs_ipv6
 from tests.integration.processes import Programs, status_of, wait_for
 from tests.integration.test_mistakes import says
+from tests.ps_common.sockets.test_zmq_connect import needs_ipv6
 
 FOREVER = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000"]
 

@@ -11,9 +11,9 @@ import psutil
 import pytest
 import torch
 
-from common.run_folder.checkpoint_file import read_checkpoint
+from ps_common.run_folder.checkpoint_file import read_checkpoint
 from tests.integration.processes import Programs, status_of, wait_for
-from tests.rl_worker.custom_environments import line_with
+from tests.rl_agent.custom_environments import line_with
 
 SUMMARY = {
     "preset", "seed", "global_steps", "updates", "minutes", "steps_per_second", "episodes", "mean_return_100",

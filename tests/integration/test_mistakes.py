@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.settings.run_files import load_preset
+from ps_common.settings.run_files import load_preset
 from tests.integration.processes import Program, Programs, status_of, wait_for
 
 
@@ -126,7 +126,7 @@ def test_damaged_checkpoints_are_told_and_an_older_sound_one_is_used(programs: P
     says(evaluation, newest.name)
 
 
-@pytest.mark.parametrize("module", ["ps_server.cli", "ps_server.control", "rl_worker.cli", "rl_worker.local.cluster"])
+@pytest.mark.parametrize("module", ["ps_server.cli", "ps_ctl.cli", "rl_worker.cli", "rl_cluster.cli"])
 def test_flags_are_read_before_torch_is_imported(module: str) -> None:
     """torch takes more than a second, for which nobody should have to wait for --help."""
     asked = f"import {module}, sys; sys.exit('torch' in sys.modules)"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.settings.run_files import presets
+from ps_common.settings.run_files import presets
 from tests.integration.processes import Programs
 from tests.ps_server.records.test_event_file import loaded
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import zmq
 
-from common.buffer_pool import BufferPool
-from common.protocol import messages
-from common.protocol.messages import Message, ToServer, settlement_of
-from common.protocol.tensors import Schema, TensorSpec
-from common.protocol.wire import Buffer, read_to_worker, to_frames
-from common.settings.run_settings import run_from_dict
+from ps_common.buffer_pool import BufferPool
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Message, ToServer, settlement_of
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.wire import Buffer, read_to_worker, to_frames
+from ps_common.settings.run_settings import run_from_dict
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.replication.backlog import OVERHEAD_BYTES, SMALL_WINDOW_BYTES
 from ps_server.shell.checkpoint_writer import CheckpointWriter

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.run_folder.checkpoint_file import read_checkpoint
+from ps_common.run_folder.checkpoint_file import read_checkpoint
 from tests.integration.processes import Programs, status_of, wait_for
 
 PRESET = "cartpole-n-step-q"  # with target weights, and slots of Adam

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import zmq
 
-from common.protocol import messages
-from common.protocol.messages import Message, ToServer, settlement_of
-from common.protocol.tensors import Schema, TensorSpec
-from common.protocol.wire import Buffer, Places, read_to_worker, to_frames, with_places
-from common.sockets.shared_memory import PAGE_BYTES, Segment
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Message, ToServer, settlement_of
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.wire import Buffer, Places, read_to_worker, to_frames, with_places
+from ps_common.sockets.shared_memory import PAGE_BYTES, Segment
 from tests.integration.independent_client import Client
 from tests.integration.processes import DEADLINE_SECONDS, Programs, status_of, wait_for, weights_of
 from tests.ps_server.transcripts import secret_of

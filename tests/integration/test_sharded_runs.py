@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from common.protocol import messages
-from common.run_folder.checkpoint_file import read_checkpoint
-from common.run_folder.shard_folders import joined, newest_set, read_newest
-from common.sockets.run_request import ask_run
-from ps_server.shell.keys import make_keys
-from rl_worker.play.evaluation import evaluate
-from rl_worker.play.trained import trained_at, trained_in
+from ps_common.protocol import messages
+from ps_common.run_folder.checkpoint_file import read_checkpoint
+from ps_common.run_folder.shard_folders import joined, newest_set, read_newest
+from ps_common.sockets.run_request import ask_run
+from ps_ctl.keys import make_keys
+from rl_eval.cli import evaluate
+from rl_eval.trained import trained_at, trained_in
 from tests.integration.integer_worker import keys_of, told
 from tests.integration.processes import Program, Programs, free_ports, status_of, wait_for
 from tests.integration.shard_servers import Shards

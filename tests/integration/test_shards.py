@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from common.run_folder.shard_folders import joined, newest_set, read_newest
-from ps_server.control import control
+from ps_common.run_folder.shard_folders import joined, newest_set, read_newest
+from ps_ctl.cli import control
 from tests.integration.integer_worker import told
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
 from tests.integration.shard_servers import Shards

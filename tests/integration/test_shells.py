@@ -15,21 +15,21 @@ import pytest
 import torch
 import zmq
 
-from common.protocol.lineage import Lineage
-from common.protocol.tensors import Schema, TensorSpec
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import Wire
-from common.sockets import shared_memory
+from ps_client.machine.identity import Identity
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.shell.remote_parameters import Newest, RemoteParameters
+from ps_client.shell.zmq_client import ZmqClient
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import Wire
+from ps_common.sockets import shared_memory
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.shell import mapped_segments
 from ps_server.shell.checkpoint_writer import CheckpointWriter
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.state.training_run import TrainingRun
 from ps_server.state.weight_store import Snapshot
-from rl_worker.machine.identity import Identity
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.shell.remote_parameters import Newest, RemoteParameters
-from rl_worker.shell.zmq_client import ZmqClient
 from tests.segments import open_here
 
 LINEAGE = Lineage.begun("0123456789abcdef", secret="s", draw=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps_server.shell.keys import make_keys
+from ps_ctl.keys import make_keys
 from ps_server.shell.lineage_file import read_lineage
 from tests.integration.integer_worker import SCHEMA, told
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import zmq
 
-from common.protocol import messages
-from common.protocol.wire import read_to_worker, to_frames
+from ps_common.protocol import messages
+from ps_common.protocol.wire import read_to_worker, to_frames
 from ps_server.machine.effects import Note
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.machine.subscriptions import MOST_SUBSCRIBERS

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_worker import PsRlError, train
+from ps_rl import PsRlError, train
 from tests.integration.processes import Programs, wait_for
-from tests.rl_worker.custom_environments import line_with
+from tests.rl_agent.custom_environments import line_with
 
 pytestmark = pytest.mark.timeout(300)
 

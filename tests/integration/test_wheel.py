@@ -24,7 +24,7 @@ PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 PLAY = """
 import common, ps_server, ps_track, ps_web, rl_worker
 import numpy as np
-policy = rl_worker.load_policy("policy")
+policy = ps_rl.load_policy("policy")
 policy.reset()
 assert policy.act(np.zeros(4, np.float32)) in (0, 1)
 for package in (common, ps_server, ps_track, ps_web, rl_worker):
@@ -88,7 +88,12 @@ def test_a_wheel_has_every_file_of_the_packages_and_no_other(wheel: Path) -> Non
         if path.is_file() and path.suffix != ".pyc" and not any(part.startswith(".") for part in path.parts[-2:])
     }
     assert names - about == files
-    assert {"common/PROTOCOL.md", "common/presets/pong.toml", "ps_web/static/index.html", "rl_worker/py.typed"} <= names
+    assert {
+        "common/PROTOCOL.md",
+        "common/ps_common/presets/pong.toml",
+        "ps_web/static/index.html",
+        "rl_worker/py.typed",
+    } <= names
     assert any(name.endswith("/licenses/LICENSE") for name in about)
 
 

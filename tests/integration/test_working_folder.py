@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
-from tests.rl_worker.custom_environments import LINE
+from tests.rl_agent.custom_environments import LINE
 
 # Names of ours, of an installed package and of the standard library.
-TAKEN = ["common/__init__.py", "torch.py", "zmq/__init__.py", "random.py", "statistics.py"]
+TAKEN = ["common/ps_common/__init__.py", "torch.py", "zmq/__init__.py", "random.py", "statistics.py"]
 SHADOW = "raise RuntimeError(f'{__name__} of the working folder was imported')"
 
 

@@ -2,9 +2,9 @@ import os
 
 import pytest
 
-from common.errors import SettingsError
-from rl_worker.load import cli
-from rl_worker.load.settings import LoadSettings
+from ps_bench import cli
+from ps_bench.settings import LoadSettings
+from ps_common.errors import SettingsError
 
 
 def test_workers_are_spread_over_processes_by_cores(monkeypatch: pytest.MonkeyPatch) -> None:

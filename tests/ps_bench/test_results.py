@@ -2,8 +2,8 @@ import random
 
 import pytest
 
-from rl_worker.load.processes import Counts, Report
-from rl_worker.load.results import bucket_of, jains_index, middle_of, percentile, pushing_of
+from ps_bench.processes import Counts, Report
+from ps_bench.results import bucket_of, jains_index, middle_of, percentile, pushing_of
 
 
 @pytest.mark.parametrize("percent", [1, 50, 90, 99, 100])

@@ -3,12 +3,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.errors import SettingsError
-from common.protocol.messages import StatusReply
-from common.protocol.status import Status
-from common.protocol.tensors import TensorSpec
-from common.settings.run_spec import RunSpec
-from rl_worker.load.settings import PRESET, target_of
+from ps_bench.settings import PRESET, target_of
+from ps_common.errors import SettingsError
+from ps_common.protocol.messages import StatusReply
+from ps_common.protocol.status import Status
+from ps_common.protocol.tensors import TensorSpec
+from ps_common.settings.run_spec import RunSpec
 
 SCHEMA = (TensorSpec("policy", (7, 3)),)
 STATUS = Status(

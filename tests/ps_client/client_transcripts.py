@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from common.protocol import messages
-from common.protocol.messages import ToServer, Welcome
-from common.protocol.shards import Shard
-from common.protocol.tensors import Schema, TensorSpec
-from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
-from rl_worker.machine.identity import Identity
-from rl_worker.machine.parameter_client import ParameterClient
+from ps_client.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
+from ps_client.machine.identity import Identity
+from ps_client.machine.parameter_client import ParameterClient
+from ps_common.protocol import messages
+from ps_common.protocol.messages import ToServer, Welcome
+from ps_common.protocol.shards import Shard
+from ps_common.protocol.tensors import Schema, TensorSpec
 
 SCHEMA = Schema([TensorSpec("w", (2,))])
 RUN: dict[str, Any] = {

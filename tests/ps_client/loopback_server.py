@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import zmq
 
-from common.protocol import messages
-from common.protocol.messages import ToServer, ToWorker
-from common.protocol.wire import Buffer, read_to_server, to_frames
-from tests.rl_worker.client_transcripts import alive, welcome
+from ps_common.protocol import messages
+from ps_common.protocol.messages import ToServer, ToWorker
+from ps_common.protocol.wire import Buffer, read_to_server, to_frames
+from tests.ps_client.client_transcripts import alive, welcome
 
 DEADLINE_SECONDS = 20.0
 POLL_MILLISECONDS = 10

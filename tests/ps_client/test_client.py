@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from common.errors import SchemaMismatch, SettingsError
-from common.protocol import messages
-from common.protocol.messages import ToServer
-from rl_worker import ParameterServerClient, RunEnded
-from rl_worker.api.interrupts import postponed_interrupt
-from tests.rl_worker.loopback_server import LoopbackServer, Polite, Reply, serving
+from ps_client.interrupts import postponed_interrupt
+from ps_common.errors import SchemaMismatch, SettingsError
+from ps_common.protocol import messages
+from ps_common.protocol.messages import ToServer
+from ps_rl import ParameterServerClient, RunEnded
+from tests.ps_client.loopback_server import LoopbackServer, Polite, Reply, serving
 
 ZEROS = {"w": torch.zeros(2), "b": np.zeros(())}
 
@@ -156,10 +156,10 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_every_public_name_is_there_and_documented() -> None:
-    import rl_worker
+    import ps_rl
 
-    for name in rl_worker.__all__:
-        assert getattr(rl_worker, name).__doc__, name
+    for name in ps_rl.__all__:
+        assert getattr(ps_rl, name).__doc__, name
         assert name in dir(rl_worker)
     with pytest.raises(AttributeError, match="has no attribute 'trian'"):
         rl_worker.trian  # noqa: B018

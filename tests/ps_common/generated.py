@@ -8,10 +8,10 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from common.protocol.shards import Shard
-from common.settings.import_paths import ImportPath
-from common.settings.own_algorithm import own_algorithm
-from common.settings.run_spec import ActionValuesSettings, OwnAlgorithmSettings
+from ps_common.protocol.shards import Shard
+from ps_common.settings.import_paths import ImportPath
+from ps_common.settings.own_algorithm import own_algorithm
+from ps_common.settings.run_spec import ActionValuesSettings, OwnAlgorithmSettings
 
 PRINTABLE = st.characters(min_codepoint=32, max_codepoint=126)  # what peers may say
 OWN = {"unroll_length": 5, "temperature": 0.5, "is_on": True, "words": ("a", "b"), "sizes": (1, 2.5)}

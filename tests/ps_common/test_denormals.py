@@ -6,8 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from common.denormals import flush_denormals
-from common.settings.run_spec import AdamSettings
+from ps_common.denormals import flush_denormals
+from ps_common.settings.run_spec import AdamSettings
 from ps_server.state.optimizers import Adam
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.meters import Rate, RollingMean
+from ps_common.meters import Rate, RollingMean
 
 NUMBERS = st.integers(-1000, 1000)  # whole, so that sums are exact
 

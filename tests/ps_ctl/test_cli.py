@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError
-from common.program.child_processes import RL_EVAL, command_of
-from common.program.flags import parse_program
-from common.protocol import messages
-from common.protocol.messages import ToServer, ToWorker
-from common.protocol.status import Adjustment, StandbyStatus, WorkerStatus
-from common.sockets.curve import ClientKeys
-from ps_server import control
-from rl_worker.play.settings import EvaluationSettings
+from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError
+from ps_common.program.child_processes import RL_EVAL, command_of
+from ps_common.program.flags import parse_program
+from ps_common.protocol import messages
+from ps_common.protocol.messages import ToServer, ToWorker
+from ps_common.protocol.status import Adjustment, StandbyStatus, WorkerStatus
+from ps_common.sockets.curve import ClientKeys
+from ps_ctl import cli as control
+from rl_eval.settings import EvaluationSettings
+from tests.ps_ctl.test_plots import a_run
 from tests.ps_server.records.test_metrics import a_status
-from tests.ps_server.records.test_plots import a_run
 from tests.rows import row
 
 SERVER = "10.0.0.1:5555"

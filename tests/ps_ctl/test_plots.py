@@ -12,15 +12,15 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from common.errors import SettingsError
-from common.protocol.messages import Episode
-from common.run_folder.paths import EPISODES, METRICS, SETTINGS
-from common.run_folder.run_rows import EpisodeRow
-from common.settings.run_files import load_preset
-from common.settings.run_settings import with_settings
+from ps_common.errors import SettingsError
+from ps_common.protocol.messages import Episode
+from ps_common.run_folder.paths import EPISODES, METRICS, SETTINGS
+from ps_common.run_folder.run_rows import EpisodeRow
+from ps_common.settings.run_files import load_preset
+from ps_common.settings.run_settings import with_settings
+from ps_ctl.plots import GRID_POINTS, plot_runs
 from ps_server.records.episodes import EpisodesFile
 from ps_server.records.metrics import MetricsFiles
-from ps_server.records.plots import GRID_POINTS, plot_runs
 from tests.ps_server.records.test_episodes import a_report
 from tests.ps_server.records.test_metrics import a_status
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from common.errors import SettingsError
-from common.run_folder.paths import SETTINGS
-from ps_server.records.run_curves import read_run, run_folders
-from ps_server.records.run_groups import group_runs
-from tests.ps_server.records.test_plots import SCORES, a_run
+from ps_common.errors import SettingsError
+from ps_common.run_folder.paths import SETTINGS
+from ps_ctl.run_curves import read_run, run_folders
+from ps_ctl.run_groups import group_runs
+from tests.ps_ctl.test_plots import SCORES, a_run
 from tests.rows import row
 
 RATE = "schedule.learning_rate"

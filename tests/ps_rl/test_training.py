@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import SettingsError
-from common.program.flags import parse_with_run
-from common.run_folder import followers
-from rl_worker import Run, train
-from rl_worker.local.cluster import ClusterSettings
+from ps_common.errors import SettingsError
+from ps_common.program.flags import parse_with_run
+from ps_common.run_folder import followers
+from ps_rl import Run, train
+from rl_cluster.cli import ClusterSettings
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from common.protocol.messages import ToServer
-from common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
+from ps_common.protocol.messages import ToServer
+from ps_common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
 from ps_server.machine.effects import Effect, Send, SendToPrimary
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.replication.standby import Standby

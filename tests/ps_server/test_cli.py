@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.errors import CheckpointError, PsRlError, SettingsError
-from common.program.number_flags import LEAST_MIB, LEAST_SECONDS, MOST_MIB, MOST_SECONDS, MOST_THREADS
-from common.run_folder.folder_lock import FolderLocks
-from common.run_folder.paths import LINEAGE, LOCK, METRICS
-from common.sockets.descriptors import take_every_descriptor_allowed
+from ps_common.errors import CheckpointError, PsRlError, SettingsError
+from ps_common.program.number_flags import LEAST_MIB, LEAST_SECONDS, MOST_MIB, MOST_SECONDS, MOST_THREADS
+from ps_common.run_folder.folder_lock import FolderLocks
+from ps_common.run_folder.paths import LINEAGE, LOCK, METRICS
+from ps_common.sockets.descriptors import take_every_descriptor_allowed
 from ps_server import cli, serving
 from ps_server.settings import ServerSettings
-from rl_worker.local.cluster import ClusterSettings
-from rl_worker.play.settings import EvaluationSettings
-from tests.common.program.test_number_flags import numbers_of
+from rl_cluster.cli import ClusterSettings
+from rl_eval.settings import EvaluationSettings
+from tests.ps_common.program.test_number_flags import numbers_of
 from tests.ps_server.stops import NoSignal, StopAtOnce
 
 Serve = Callable[..., None]

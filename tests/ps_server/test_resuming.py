@@ -9,15 +9,15 @@ import msgspec
 import pytest
 from torch import Tensor
 
-from common.errors import SettingsError
-from common.protocol.record import Record
-from common.run_folder.checkpoint_file import write_checkpoint
-from common.run_folder.paths import CHECKPOINTS, METRICS, SETTINGS, checkpoint_name
-from common.settings.overrides import resumed_run
-from common.settings.run_settings import flat_settings
+from ps_common.errors import SettingsError
+from ps_common.protocol.record import Record
+from ps_common.run_folder.checkpoint_file import write_checkpoint
+from ps_common.run_folder.paths import CHECKPOINTS, METRICS, SETTINGS, checkpoint_name
+from ps_common.settings.overrides import resumed_run
+from ps_common.settings.run_settings import flat_settings
 from ps_server import cli, serving
 from ps_server.state.training_run import TrainingRun
-from tests.common.settings.test_overrides import BEGUN_WITH, another
+from tests.ps_common.settings.test_overrides import BEGUN_WITH, another
 from tests.ps_server.stops import StopAtOnce
 from tests.ps_server.transcripts import EPOCH, Transcript, restored_run
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import SettingsError
-from common.program.flags import parse_program
+from ps_common.errors import SettingsError
+from ps_common.program.flags import parse_program
 from ps_server.settings import ServerSettings
 from tests.rows import row
 

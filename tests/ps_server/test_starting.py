@@ -10,14 +10,14 @@ import msgspec
 import pytest
 import torch
 
-from common.errors import Fenced, ServerUnreachable, SettingsError
-from common.program.flags import parse_with_run
-from common.protocol.lineage import Lineage
-from common.protocol.messages import StatusReply
-from common.protocol.status import Status
-from common.protocol.tensors import Schema, TensorSpec
-from common.run_folder.checkpoint_file import write_checkpoint
-from common.run_folder.paths import CHECKPOINTS, LOCK, METRICS, REPLACED, checkpoint_name
+from ps_common.errors import Fenced, ServerUnreachable, SettingsError
+from ps_common.program.flags import parse_with_run
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import StatusReply
+from ps_common.protocol.status import Status
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.run_folder.checkpoint_file import write_checkpoint
+from ps_common.run_folder.paths import CHECKPOINTS, LOCK, METRICS, REPLACED, checkpoint_name
 from ps_server import starting
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.replication.standby import Standby

@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.protocol import messages
-from common.protocol.lineage import Lineage
-from common.protocol.messages import NO_LIMIT, Episode, Message, Push, Settlement, ToServer, settlement_of
-from common.protocol.record import Record
-from common.protocol.shards import WHOLE, Shard
-from common.protocol.tensors import Schema, TensorSpec
-from common.protocol.wire import Buffer
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec
+from ps_common.protocol import messages
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import NO_LIMIT, Episode, Message, Push, Settlement, ToServer, settlement_of
+from ps_common.protocol.record import Record
+from ps_common.protocol.shards import WHOLE, Shard
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.wire import Buffer
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import RunSpec
 from ps_server.machine.effects import Effect, Exit, Note, SaveCheckpoint, Send
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.state.training_run import TrainingRun

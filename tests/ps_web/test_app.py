@@ -11,13 +11,13 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from common.protocol.messages import Adjust, StopRequest, Subscribe
+from ps_common.protocol.messages import Adjust, StopRequest, Subscribe
 from ps_web import app as app_module
 from ps_web.access import Access
 from ps_web.app import STATIC, make_app, static_folder
 from ps_web.run import WatchedRun
 from ps_web.viewers import MOST_VIEWERS, Viewers
-from tests.common.sockets.test_run_request import Shards
+from tests.ps_common.sockets.test_run_request import Shards
 
 TOKEN = "a-secret"
 Check = Callable[[TestClient[aiohttp.web.Request, aiohttp.web.Application]], Awaitable[None]]

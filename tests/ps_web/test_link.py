@@ -6,8 +6,8 @@ import contextlib
 import zmq
 import zmq.asyncio
 
-from common.protocol.messages import Frame, Refused, Subscribe, Subscribed, ToWorker, Watch, WatchedFrame, Watching
-from common.protocol.wire import read_to_server, to_frames
+from ps_common.protocol.messages import Frame, Refused, Subscribe, Subscribed, ToWorker, Watch, WatchedFrame, Watching
+from ps_common.protocol.wire import read_to_server, to_frames
 from ps_web.link import ServerLink
 
 SECONDS = 20.0

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.protocol.messages import Event
-from common.protocol.status import STALENESS_BOUNDS, Status
-from common.run_folder.run_rows import EventRow
+from ps_common.protocol.messages import Event
+from ps_common.protocol.status import STALENESS_BOUNDS, Status
+from ps_common.run_folder.run_rows import EventRow
 from ps_web import run
 from ps_web.run import MOST_EVENTS, MOST_SAVED, WatchedRun, newest_events
 from ps_web.viewers import Viewers

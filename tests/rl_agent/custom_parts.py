@@ -3,8 +3,8 @@
 PARTS = """
 import gymnasium, msgspec, numpy, torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from common.settings.run_spec import A3CSettings
-from rl_worker.algorithms.a3c import A3C
+from ps_common.settings.run_spec import A3CSettings
+from rl_agent.algorithms.a3c import A3C
 
 def make_env(render_mode=None):
     return gymnasium.make("CartPole-v1", render_mode=render_mode)

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from common.settings.run_spec import Network
-from rl_worker.environments.spaces import ObservationSpace
+from ps_common.settings.run_spec import Network
+from rl_agent.environments.spaces import ObservationSpace
 
 
 class Dropping(nn.Module):

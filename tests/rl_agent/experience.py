@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_worker.rollouts import CutOff, Trajectory
+from rl_agent.rollouts import CutOff, Trajectory
 
 Array = NDArray[np.float64]
 DISCOUNT = 0.9

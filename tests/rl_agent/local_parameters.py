@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from common.errors import RunEnded
-from common.protocol.messages import Episode
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.shell.remote_parameters import Newest
+from ps_client.shell.remote_parameters import Newest
+from ps_common.errors import RunEnded
+from ps_common.protocol.messages import Episode
+from rl_agent.networks.flat_network import FlatNetwork
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rl_worker.environments.spaces import ObservationSpace
+from rl_agent.environments.spaces import ObservationSpace
 
 
 def numbers(*shape: int) -> ObservationSpace:

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.settings.run_settings import with_settings
-from common.settings.run_spec import RunSpec
-from rl_worker.agent import build_agent, collector_for
-from rl_worker.environments.make import make_environments
+from ps_common.settings.run_settings import with_settings
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.agent import build_agent, collector_for
+from rl_agent.environments.make import make_environments
 
 ENVS, UNROLL = 24, 5
 RUN = with_settings(RunSpec(), {"environment.id": "CartPole-v1"}, source="test")

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.protocol.messages import Episode
-from common.settings.run_spec import Environment
-from rl_worker.environments.make import make_environments
-from rl_worker.rollouts import Decision, RolloutCollector, State, learner_rewards
-from tests.rl_worker.observation_spaces import pixels
-from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments, value_of
+from ps_common.protocol.messages import Episode
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.make import make_environments
+from rl_agent.rollouts import Decision, RolloutCollector, State, learner_rewards
+from tests.rl_agent.observation_spaces import pixels
+from tests.rl_agent.scripted_environments import Game, ScriptedActor, ScriptedEnvironments, value_of
 
 DISCOUNT = 0.9
 ENDLESS = Game(rewards=(0.0,) * 1000, end="terminated")

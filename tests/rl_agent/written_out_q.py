@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from common.settings.run_spec import Network
-from rl_worker.networks.networks import ActionValueNetwork
-from tests.rl_worker.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience
-from tests.rl_worker.observation_spaces import numbers
+from ps_common.settings.run_spec import Network
+from rl_agent.networks.networks import ActionValueNetwork
+from tests.rl_agent.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience
+from tests.rl_agent.observation_spaces import numbers
 
 
 class LinearActionValues:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from common.errors import SettingsError
-from common.run_folder.paths import CHECKPOINTS, checkpoint_name
-from rl_worker.hooks import checkpoints
-from rl_worker.hooks.checkpoints import checkpoint_hooks, follow
+from ps_common.errors import SettingsError
+from ps_common.run_folder.paths import CHECKPOINTS, checkpoint_name
+from rl_cluster.hooks import cli as checkpoints
+from rl_cluster.hooks.cli import checkpoint_hooks, follow
 
 HOOKS = """
 seen, deadly = [], []

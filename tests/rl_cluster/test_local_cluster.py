@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from common.errors import PsRlError
-from common.protocol.messages import StatusReply
-from rl_worker.local import local_cluster
-from rl_worker.local.local_cluster import LocalCluster, endpoint_of, last_written
-from tests.common.program.test_progress_display import status
+from ps_common.errors import PsRlError
+from ps_common.protocol.messages import StatusReply
+from rl_cluster import local_cluster
+from rl_cluster.local_cluster import LocalCluster, endpoint_of, last_written
+from tests.ps_common.program.test_progress_display import status
 from tests.ps_server.records.test_metrics import a_status
-from tests.rl_worker.local.test_supervision import ScriptedChild
+from tests.rl_cluster.test_supervision import ScriptedChild
 
 
 class LeavingServer(ScriptedChild):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl_worker.local.many_workers import PARENTS_FLAGS, without
+from rl_cluster.many_workers import PARENTS_FLAGS, without
 
 
 @pytest.mark.parametrize(

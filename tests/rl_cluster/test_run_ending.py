@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from common.protocol.status import how_it_ended
-from rl_worker.local.run_ending import what_next
-from tests.common.program.test_progress_display import status
+from ps_common.protocol.status import how_it_ended
+from rl_cluster.run_ending import what_next
+from tests.ps_common.program.test_progress_display import status
 
 
 def ended(**changes: Any) -> str:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import PsRlError
-from common.program import supervision
-from common.program.supervision import BACKOFF_SECONDS, MOST_DEATHS, PROGRESS_SECONDS, Death, SupervisedProcess
-from rl_worker.local.supervision import SupervisedWorkers
+from ps_common.errors import PsRlError
+from ps_common.program import supervision
+from ps_common.program.supervision import BACKOFF_SECONDS, MOST_DEATHS, PROGRESS_SECONDS, Death, SupervisedProcess
+from rl_cluster.supervision import SupervisedWorkers
 
 LOG = Path("worker-0.log")
 

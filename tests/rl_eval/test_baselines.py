@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import ReceiptError
-from common.settings.run_settings import run_from_dict
-from rl_worker.environments.interface import Environments
-from rl_worker.environments.make import make_environments
-from rl_worker.environments.spaces import BoxActions, MultiDiscreteActions, packed_space
-from rl_worker.play.evaluation import evaluate
-from rl_worker.play.games import play
-from rl_worker.play.player import Plays
-from rl_worker.scores import baselines
-from rl_worker.scores.baselines import HELD_GAMES, RANDOM_GAMES, HeldAction, RandomPlay, measure_baselines
-from tests.rl_worker.play.test_evaluation import CARTPOLE, VALUES, checkpoint
-from tests.rl_worker.play.test_receipt import edited, verified
-from tests.rl_worker.scripted_environments import Bandit, Target
+from ps_common.errors import ReceiptError
+from ps_common.settings.run_settings import run_from_dict
+from rl_agent.environments.interface import Environments
+from rl_agent.environments.make import make_environments
+from rl_agent.environments.spaces import BoxActions, MultiDiscreteActions, packed_space
+from rl_agent.play.games import play
+from rl_agent.play.player import Plays
+from rl_eval import baselines
+from rl_eval.baselines import HELD_GAMES, RANDOM_GAMES, HeldAction, RandomPlay, measure_baselines
+from rl_eval.cli import evaluate
+from tests.rl_agent.scripted_environments import Bandit, Target
+from tests.rl_eval.test_cli import CARTPOLE, VALUES, checkpoint
+from tests.rl_eval.test_receipt import edited, verified
 
 ARMS = [1.0, 5.0, -2.0]
 

@@ -12,28 +12,29 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.errors import CheckpointError, SettingsError
-from common.protocol import messages
-from common.protocol.messages import ToServer
-from common.protocol.status import Status
-from common.run_folder.checkpoint_file import write_checkpoint
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import Environment, NStepQSettings, RunSpec
-from rl_worker.agent import build_agent
-from rl_worker.algorithms.n_step_q import NStepQ
-from rl_worker.environments.interface import Environments
-from rl_worker.environments.make import make_environments
-from rl_worker.networks.flat_network import flatten
-from rl_worker.play import evaluation, recording
-from rl_worker.play.evaluation import evaluate
-from rl_worker.play.games import Game as PlayedGame
-from rl_worker.play.games import play, summary
-from rl_worker.play.settings import EvaluationSettings
-from rl_worker.play.trained import trained_in
-from rl_worker.rollouts import Decision, State
+from ps_common.errors import CheckpointError, SettingsError
+from ps_common.protocol import messages
+from ps_common.protocol.messages import ToServer
+from ps_common.protocol.status import Status
+from ps_common.run_folder.checkpoint_file import write_checkpoint
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import Environment, NStepQSettings, RunSpec
+from rl_agent.agent import build_agent
+from rl_agent.algorithms.n_step_q import NStepQ
+from rl_agent.environments.interface import Environments
+from rl_agent.environments.make import make_environments
+from rl_agent.networks.flat_network import flatten
+from rl_agent.play.games import Game as PlayedGame
+from rl_agent.play.games import play, summary
+from rl_agent.rollouts import Decision, State
+from rl_eval import cli as evaluation
+from rl_eval import recording
+from rl_eval.cli import evaluate
+from rl_eval.settings import EvaluationSettings
+from rl_eval.trained import trained_in
+from tests.ps_client.loopback_server import Polite, Reply, serving
 from tests.records import a_record
-from tests.rl_worker.loopback_server import Polite, Reply, serving
-from tests.rl_worker.scripted_environments import Bandit, Game, ScriptedActor, ScriptedEnvironments
+from tests.rl_agent.scripted_environments import Bandit, Game, ScriptedActor, ScriptedEnvironments
 from tests.schemas import schema_of_tensors
 
 CARTPOLE = run_from_dict(

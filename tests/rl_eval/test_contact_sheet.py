@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from common.errors import SettingsError
-from common.settings.run_spec import RunSpec
-from rl_worker.environments.make import make_environments
-from rl_worker.play import contact_sheet
-from rl_worker.play.contact_sheet import write_contact_sheet
-from rl_worker.play.evaluation import evaluate
-from rl_worker.play.games import Game
-from tests.rl_worker.play.test_evaluation import CARTPOLE, checkpoint
-from tests.rl_worker.play.test_receipt import PONG
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.environments.make import make_environments
+from rl_agent.play.games import Game
+from rl_eval import contact_sheet
+from rl_eval.cli import evaluate
+from rl_eval.contact_sheet import write_contact_sheet
+from tests.rl_eval.test_cli import CARTPOLE, checkpoint
+from tests.rl_eval.test_receipt import PONG
 
 
 @pytest.mark.parametrize(("run", "width"), [(CARTPOLE, 200), (PONG, 160)], ids=["CartPole", "Pong"])

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from common.errors import CheckpointError, SettingsError
-from common.run_folder.run_rows import EpisodeRow
-from common.settings.run_spec import RunSpec
-from rl_worker.play import film
-from rl_worker.play.evaluation import evaluate
-from rl_worker.play.film import Scene, _cells, _chosen, _recorded
-from tests.rl_worker.play.test_evaluation import CARTPOLE, checkpoint
-from tests.rl_worker.play.test_receipt import PONG
-from tests.rl_worker.play.test_recording import screens_of
+from ps_common.errors import CheckpointError, SettingsError
+from ps_common.run_folder.run_rows import EpisodeRow
+from ps_common.settings.run_spec import RunSpec
+from rl_eval import film
+from rl_eval.cli import evaluate
+from rl_eval.film import Scene, _cells, _chosen, _recorded
+from tests.rl_eval.test_cli import CARTPOLE, checkpoint
+from tests.rl_eval.test_receipt import PONG
+from tests.rl_eval.test_recording import screens_of
 
 
 def filmed(run: Path, out: Path, *flags: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from rl_worker.play import gif_file
-from rl_worker.play.gif_file import GifFile
+from rl_eval import gif_file
+from rl_eval.gif_file import GifFile
 
 Screen = NDArray[np.uint8]
 

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.errors import RequestRefused, RunEnded, ServerUnreachable
-from common.protocol.messages import Episode
-from common.settings.run_spec import Environment, RunSpec
-from rl_worker.agent import build_agent
-from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.interface import Environments
-from rl_worker.environments.make import make_environments
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.play import gifs
-from rl_worker.play.gifs import GifRecorder
+from ps_common.errors import RequestRefused, RunEnded, ServerUnreachable
+from ps_common.protocol.messages import Episode
+from ps_common.settings.run_spec import Environment, RunSpec
+from rl_agent.agent import build_agent
+from rl_agent.algorithms.algorithm import Algorithm
+from rl_agent.environments.interface import Environments
+from rl_agent.environments.make import make_environments
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_eval import gifs
+from rl_eval.gifs import GifRecorder
 
 SETTINGS = Environment(id="CartPole-v1", max_episode_steps=5)
 GAME = Episode(5.0, 5)

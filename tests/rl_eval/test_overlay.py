@@ -8,23 +8,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.errors import SettingsError
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec
-from rl_worker.agent import build_agent
-from rl_worker.algorithms.algorithm import Outlook
-from rl_worker.environments.interface import Screen
-from rl_worker.environments.make import make_environments
-from rl_worker.environments.spaces import ActionSpace, BoxActions, DiscreteActions
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.play import overlay
-from rl_worker.play.evaluation import evaluate
-from rl_worker.play.overlay import BAR, INK, PANEL_WIDTH, PAPER, TAKEN, with_overlay
-from rl_worker.play.player import Player
-from rl_worker.rollouts import Decision
-from tests.rl_worker.play.test_evaluation import CARTPOLE, checkpoint
-from tests.rl_worker.play.test_receipt import PENDULUM, PONG
-from tests.rl_worker.play.test_recording import screens_of
+from ps_common.errors import SettingsError
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.agent import build_agent
+from rl_agent.algorithms.algorithm import Outlook
+from rl_agent.environments.interface import Screen
+from rl_agent.environments.make import make_environments
+from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.play.player import Player
+from rl_agent.rollouts import Decision
+from rl_eval import overlay
+from rl_eval.cli import evaluate
+from rl_eval.overlay import BAR, INK, PANEL_WIDTH, PAPER, TAKEN, with_overlay
+from tests.rl_eval.test_cli import CARTPOLE, checkpoint
+from tests.rl_eval.test_receipt import PENDULUM, PONG
+from tests.rl_eval.test_recording import screens_of
 
 SCREEN = np.full((210, 160, 3), 7, dtype=np.uint8)
 

@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.errors import ReceiptError, SettingsError
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec
-from rl_worker.environments.make import make_environments
-from rl_worker.play import receipt as receipts
-from rl_worker.play.evaluation import evaluate
-from rl_worker.play.trained import trained_in
-from tests.rl_worker.play.test_evaluation import CARTPOLE, STEP, checkpoint
+from ps_common.errors import ReceiptError, SettingsError
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.environments.make import make_environments
+from rl_eval import receipt as receipts
+from rl_eval.cli import evaluate
+from rl_eval.trained import trained_in
+from tests.rl_eval.test_cli import CARTPOLE, STEP, checkpoint
 
 Content = dict[str, Any]
 PONG = run_from_dict(
@@ -201,7 +201,7 @@ def test_a_receipt_imports_no_module_that_the_command_line_does_not_name(tmp_pat
 
 def test_the_program_ends_with_status_1_and_one_sentence(tmp_path: Path) -> None:
     path = edited(receipt_in(tmp_path), raise_score)
-    program = [sys.executable, "-c", "from rl_worker.play.evaluation import main; main()", "--verify", str(path)]
+    program = [sys.executable, "-c", "from rl_eval.cli import main; main()", "--verify", str(path)]
     ended = subprocess.run(program, capture_output=True, text=True, timeout=100, check=False)
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith(f"rl-eval: {path}: does not verify: game 3 of 5: its score is ")

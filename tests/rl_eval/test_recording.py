@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment, RunSpec
-from rl_worker.agent import build_agent
-from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.make import make_environments
-from rl_worker.play import gif_file, recording
-from rl_worker.play.recording import record_game, record_gif
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment, RunSpec
+from rl_agent.agent import build_agent
+from rl_agent.algorithms.algorithm import Algorithm
+from rl_agent.environments.make import make_environments
+from rl_eval import gif_file, recording
+from rl_eval.recording import record_game, record_gif
 
 
 def agent_for(settings: Environment) -> Algorithm:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from common.errors import PsRlError
-from common.protocol.messages import Episode
-from rl_worker.play.games import play
-from rl_worker.play.gifs import GifRecorder
-from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
+from ps_common.errors import PsRlError
+from ps_common.protocol.messages import Episode
+from rl_agent.play.games import play
+from rl_eval.gifs import GifRecorder
+from tests.rl_agent.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
 
 BAD = Game((1.0, 1.0, math.nan), "terminated")
 SENTENCE = "my_pkg:Bad: environment 1 returned the reward nan in step 3 of its game: the game has no score"

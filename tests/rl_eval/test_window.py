@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment
-from rl_worker.environments.interface import Environments
-from rl_worker.environments.make import make_environments
-from rl_worker.play.window import MOST_FRAMES_PER_SECOND, RenderedEnvironments, Window
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.interface import Environments
+from rl_agent.environments.make import make_environments
+from rl_eval.window import MOST_FRAMES_PER_SECOND, RenderedEnvironments, Window
 
 pygame = pytest.importorskip("pygame")
 

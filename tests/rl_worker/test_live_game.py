@@ -8,14 +8,14 @@ import pytest
 import torch
 from PIL import Image
 
-from common.protocol.messages import MOST_IMAGE_BYTES, Frame
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec
-from rl_worker.agent import build_agent, collector_for
-from rl_worker.environments.make import make_environments
-from rl_worker.play.live_game import LiveGame, encoded
-from tests.rl_worker.play.test_evaluation import CARTPOLE
-from tests.rl_worker.play.test_receipt import PENDULUM, PONG
+from ps_common.protocol.messages import MOST_IMAGE_BYTES, Frame
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.agent import build_agent, collector_for
+from rl_agent.environments.make import make_environments
+from rl_worker.live_game import LiveGame, encoded
+from tests.rl_eval.test_cli import CARTPOLE
+from tests.rl_eval.test_receipt import PENDULUM, PONG
 
 Q = run_from_dict(CARTPOLE.to_dict() | {"algorithm": {"name": "one_step_q"}}, source="test")
 SARSA = run_from_dict(CARTPOLE.to_dict() | {"algorithm": {"name": "one_step_sarsa"}}, source="test")

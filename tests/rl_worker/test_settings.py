@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import SettingsError
-from common.program.flags import parse_program
+from ps_common.errors import SettingsError
+from ps_common.program.flags import parse_program
 from rl_worker.settings import WorkerSettings
 from tests.rows import row
 

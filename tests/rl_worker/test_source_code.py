@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from rl_worker.shell.source_code import code_of, code_of_parts
+from rl_worker.source_code import code_of, code_of_parts
 
 BREAKS = "raise RuntimeError('this module was imported')\n"
 FILES = {

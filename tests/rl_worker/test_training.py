@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.errors import RunEnded, SettingsError
-from common.protocol.messages import Episode
-from common.settings import run_spec
-from rl_worker.algorithms.algorithm import Loss
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.rollouts import Decision, RolloutCollector, State, Trajectory
-from rl_worker.shell.remote_parameters import Newest
+from ps_client.shell.remote_parameters import Newest
+from ps_common.errors import RunEnded, SettingsError
+from ps_common.protocol.messages import Episode
+from ps_common.settings import run_spec
+from rl_agent.algorithms.algorithm import Loss
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.rollouts import Decision, RolloutCollector, State, Trajectory
 from rl_worker.training import REPORT_SECONDS, train
-from tests.rl_worker.local_parameters import LocalParameters
-from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
+from tests.rl_agent.local_parameters import LocalParameters
+from tests.rl_agent.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
 from tests.rows import row
 
 UNROLL = 2

@@ -16,24 +16,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.errors import PsRlError
-from common.protocol import messages
-from common.protocol.codecs import CODECS
-from common.protocol.deltas import Base
-from common.protocol.lineage import Lineage
-from common.protocol.messages import ToServer, ToWorker
-from common.protocol.shards import WHOLE, Shard
-from common.protocol.tensors import Schema, TensorSpec
-from common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec
+from ps_client.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
+from ps_client.machine.identity import Identity
+from ps_client.machine.parameter_client import ParameterClient
+from ps_common.errors import PsRlError
+from ps_common.protocol import messages
+from ps_common.protocol.codecs import CODECS
+from ps_common.protocol.deltas import Base
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import ToServer, ToWorker
+from ps_common.protocol.shards import WHOLE, Shard
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import RunSpec
 from ps_server.machine.admission import proof_of
 from ps_server.machine.effects import Exit, SaveCheckpoint, Send, SendToFirstShard
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.state.training_run import TrainingRun
-from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
-from rl_worker.machine.identity import Identity
-from rl_worker.machine.parameter_client import ParameterClient
 
 SCHEMA = Schema([TensorSpec("point", (3,))])
 TICK_SECONDS = 0.05

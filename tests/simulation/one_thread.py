@@ -14,24 +14,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.errors import RunEnded
-from common.protocol import messages
-from common.protocol.lineage import Lineage
-from common.protocol.wire import read_to_server, read_to_worker, to_frames
-from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
-from common.settings.run_spec import RunSpec
+from ps_client.machine.effects import Fail, Reconnect, Resolve, Transmit
+from ps_client.machine.identity import Identity
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.shell.remote_parameters import RemoteParameters
+from ps_common.errors import RunEnded
+from ps_common.protocol import messages
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.wire import read_to_server, read_to_worker, to_frames
+from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
+from ps_common.settings.run_spec import RunSpec
 from ps_server.machine.effects import SaveCheckpoint, Send
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.state.training_run import TrainingRun
-from rl_worker.agent import build_agent, collector_for
-from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.interface import Environments
-from rl_worker.machine.effects import Fail, Reconnect, Resolve, Transmit
-from rl_worker.machine.identity import Identity
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.networks.normalization import measure_normalization
-from rl_worker.shell.remote_parameters import RemoteParameters
+from rl_agent.agent import build_agent, collector_for
+from rl_agent.algorithms.algorithm import Algorithm
+from rl_agent.environments.interface import Environments
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.networks.normalization import measure_normalization
 from rl_worker.training import train
 
 PATIENCE_SECONDS = 60.0  # simulated, for an answer

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from common.protocol.wire import read_to_server, read_to_worker, to_frames
+from ps_common.protocol.wire import read_to_server, read_to_worker, to_frames
 from ps_server.machine.effects import Exit, Note, SaveCheckpoint, Send, SendToPrimary
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.replication.standby import Standby

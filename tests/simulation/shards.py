@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.protocol import messages
-from common.protocol.messages import ToWorker
-from common.protocol.shards import Shard
-from common.protocol.tensors import Schema
-from common.settings.run_spec import Wire
-from rl_worker.machine.effects import Effect
-from rl_worker.shell.remote_parameters import Newest, RemoteParameters
-from rl_worker.shell.reply_future import ReplyFuture
-from rl_worker.shell.sharded_parameters import ShardedParameters
+from ps_client.machine.effects import Effect
+from ps_client.shell.remote_parameters import Newest, RemoteParameters
+from ps_client.shell.reply_future import ReplyFuture
+from ps_client.shell.sharded_parameters import ShardedParameters
+from ps_common.protocol import messages
+from ps_common.protocol.messages import ToWorker
+from ps_common.protocol.shards import Shard
+from ps_common.protocol.tensors import Schema
+from ps_common.settings.run_spec import Wire
 from tests.simulation.cluster import SimulatedCluster, SimulatedWorker
 
 Drive = Callable[[Future[Any], float | None], None]

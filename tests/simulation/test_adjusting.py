@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from common.protocol import messages
-from common.protocol.messages import ToWorker
+from ps_common.protocol import messages
+from ps_common.protocol.messages import ToWorker
 from tests.simulation.cluster import Faults, SimulatedCluster
 from tests.simulation.pair import SimulatedPair
 from tests.simulation.test_standby import NETWORKS, a_pair, nothing_is_lost_or_doubled

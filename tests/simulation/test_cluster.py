@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from common.errors import RequestRefused, RunEnded, ServerUnreachable
+from ps_common.errors import RequestRefused, RunEnded, ServerUnreachable
 from tests.simulation.cluster import Faults, SimulatedCluster, ones
 
 EXACT = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}

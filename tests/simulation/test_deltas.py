@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from common.protocol import messages
-from common.protocol.codecs import CODECS
-from common.protocol.deltas import Base
-from common.protocol.messages import ToServer, ToWorker
-from common.protocol.wire import Buffer
+from ps_client.machine.effects import Effect
+from ps_common.protocol import messages
+from ps_common.protocol.codecs import CODECS
+from ps_common.protocol.deltas import Base
+from ps_common.protocol.messages import ToServer, ToWorker
+from ps_common.protocol.wire import Buffer
 from ps_server.machine.effects import Send
-from rl_worker.machine.effects import Effect
 from tests.simulation.cluster import Faults, SimulatedCluster, SimulatedWorker, ones
 
 UPDATES = 60

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.protocol.messages import Push
-from common.protocol.tensors import vector_bytes
-from common.protocol.wire import read_to_server
-from rl_worker.machine.effects import Transmit
+from ps_client.machine.effects import Transmit
+from ps_common.protocol.messages import Push
+from ps_common.protocol.tensors import vector_bytes
+from ps_common.protocol.wire import read_to_server
 from tests.simulation.cluster import SCHEMA, Faults, SimulatedCluster, SimulatedWorker, integers
 
 VECTOR_BYTES = 4 * SCHEMA.size

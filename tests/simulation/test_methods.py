@@ -9,14 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import Environment, RunSpec
-from rl_worker.environments.interface import Stepped
-from rl_worker.environments.make import make_environments
-from rl_worker.environments.spaces import ActionSpace, DiscreteActions, ObservationSpace
-from tests.rl_worker.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience, experience
-from tests.rl_worker.written_out_a3c import LinearActorCritic, algorithm_s3
-from tests.rl_worker.written_out_q import LinearActionValues, n_step_q, one_step_q, one_step_sarsa
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import Environment, RunSpec
+from rl_agent.environments.interface import Stepped
+from rl_agent.environments.make import make_environments
+from rl_agent.environments.spaces import ActionSpace, DiscreteActions, ObservationSpace
+from tests.rl_agent.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience, experience
+from tests.rl_agent.written_out_a3c import LinearActorCritic, algorithm_s3
+from tests.rl_agent.written_out_q import LinearActionValues, n_step_q, one_step_q, one_step_sarsa
 from tests.simulation.one_thread import OneThread, train_to_the_end
 
 UNROLL, ROWS, RATE = 5, 3, 0.01
@@ -74,7 +74,7 @@ class Replay:
 def without_torsos(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks are linear in the observation, as the written-out ones."""
     monkeypatch.setattr(
-        "rl_worker.networks.networks.torso_for",
+        "rl_agent.networks.networks.torso_for",
         lambda settings, observations, hidden: (nn.Sequential(), observations.shape[0]),
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import RequestRefused, ServerUnreachable
+from ps_common.errors import RequestRefused, ServerUnreachable
 from tests.simulation.cluster import Faults, SimulatedCluster, integers, towards_goal
 
 EXACT = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}

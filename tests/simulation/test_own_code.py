@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from common.errors import RequestRefused
-from common.protocol.messages import Code
+from ps_common.errors import RequestRefused
+from ps_common.protocol.messages import Code
 from tests.simulation.cluster import Faults, SimulatedCluster, integers
 from tests.simulation.pair import SimulatedPair
 

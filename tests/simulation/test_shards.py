@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from torch import Tensor
 
-from common.protocol.shards import ALIGNMENT
-from common.protocol.tensors import Schema, TensorSpec
-from common.settings.run_spec import Wire
+from ps_common.protocol.shards import ALIGNMENT
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.settings.run_spec import Wire
 from tests.simulation.cluster import Faults
 from tests.simulation.shards import SimulatedShards
 

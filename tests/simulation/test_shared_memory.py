@@ -14,13 +14,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from common.protocol import messages
-from common.protocol.wire import Buffer, read_to_server, take_places, to_frames, with_places
+from ps_client.machine.effects import Effect, Reconnect, Transmit
+from ps_client.shell import segment_slots as slots
+from ps_client.shell.segment_slots import SegmentSlots
+from ps_common.protocol import messages
+from ps_common.protocol.wire import Buffer, read_to_server, take_places, to_frames, with_places
 from ps_server.machine.effects import Send
 from ps_server.shell.mapped_segments import MappedSegments
-from rl_worker.machine.effects import Effect, Reconnect, Transmit
-from rl_worker.shell import segment_slots as slots
-from rl_worker.shell.segment_slots import SegmentSlots
 from tests.segments import open_here
 from tests.simulation.cluster import Faults, SimulatedCluster, SimulatedWorker, ones
 

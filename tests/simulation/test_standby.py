@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.errors import RunEnded
+from ps_common.errors import RunEnded
 from ps_server.machine.phases import Phase
 from ps_server.replication import replication
 from ps_server.state.training_run import TrainingRun

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.learning.zoo import MOST_BYTES, ZOO, add, page
-from common.errors import PsRlError
-from rl_worker.play.evaluation import evaluate
-from tests.rl_worker.play.test_evaluation import checkpoint
+from ps_common.errors import PsRlError
+from rl_eval.cli import evaluate
+from tests.rl_eval.test_cli import checkpoint
 
 POLICIES = sorted(path.parent for path in ZOO.glob("*/README.md"))
 MODULES = {"doom": "vizdoom", "pendulum": "mujoco"}  # of extras, by a word in the names of their presets

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.errors import PsRlError
-from common.protocol.messages import ToServer, ToWorker, Welcome
-from common.protocol.wire import Buffer
+from ps_common.errors import PsRlError
+from ps_common.protocol.messages import ToServer, ToWorker, Welcome
+from ps_common.protocol.wire import Buffer
 
 
 @dataclass(frozen=True)

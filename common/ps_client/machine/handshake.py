@@ -11,7 +11,7 @@ addresses begins no run before it has tried the others.
 
 from dataclasses import dataclass
 
-from common.protocol.messages import Refused, Welcome
+from ps_common.protocol.messages import Refused, Welcome
 
 FIRST_HELLO_SECONDS = 0.05  # until HELLO is sent again; doubles up to the next number
 SLOWEST_HELLO_SECONDS = 2.0

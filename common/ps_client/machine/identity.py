@@ -9,13 +9,13 @@ run only if that server continues the worker's run.
 from collections.abc import Mapping
 from typing import Any
 
-from common.protocol import messages
-from common.protocol.codecs import CODEC_NAMES
-from common.protocol.messages import Code, Hello, Run, Welcome
-from common.protocol.shards import Shard
-from common.protocol.tensors import Schema
-from common.settings.adjustable import TAKEN_OVER
-from common.settings.run_settings import flag_of, flat_settings
+from ps_common.protocol import messages
+from ps_common.protocol.codecs import CODEC_NAMES
+from ps_common.protocol.messages import Code, Hello, Run, Welcome
+from ps_common.protocol.shards import Shard
+from ps_common.protocol.tensors import Schema
+from ps_common.settings.adjustable import TAKEN_OVER
+from ps_common.settings.run_settings import flag_of, flat_settings
 
 BUILT_FROM = ("environment", "algorithm", "network", "wire")  # the sections of a run that a worker is built from
 

@@ -7,7 +7,7 @@ each worker sends its vectors again. Each timeout therefore doubles the next, un
 
 import math
 
-from common.protocol.messages import Settled, ToWorker, Weights
+from ps_common.protocol.messages import Settled, ToWorker, Weights
 
 TIMEOUT_SECONDS = 5.0
 TIMEOUT_WITH_STANDBY_SECONDS = 1.0  # where there is another server to try

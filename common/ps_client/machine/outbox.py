@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from common.protocol.deltas import Base
-from common.protocol.messages import NO_LIMIT, CreditRequest, Heartbeat, Push, ToServer
-from common.protocol.tensors import vector_bytes
-from common.protocol.wire import Buffer
-from rl_worker.machine.effects import Transmit
+from ps_client.machine.effects import Transmit
+from ps_common.protocol.deltas import Base
+from ps_common.protocol.messages import NO_LIMIT, CreditRequest, Heartbeat, Push, ToServer
+from ps_common.protocol.tensors import vector_bytes
+from ps_common.protocol.wire import Buffer
 
 MOST_PUSHES_IN_FLIGHT = 16  # by sequence from the oldest without a reply; the server's window is 64
 

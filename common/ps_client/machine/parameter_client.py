@@ -10,21 +10,21 @@ sends requests, again if lost, and completes calls; link_timeout.py declares a c
 
 from collections.abc import Sequence
 
-from common.errors import PsRlError, RequestRefused, RunEnded, SchemaMismatch
-from common.protocol import messages
-from common.protocol.deltas import DELTA, Base
-from common.protocol.messages import Episode, Run, ToServer, ToWorker, Welcome
-from common.protocol.names import as_text
-from common.protocol.tensors import Schema
-from common.protocol.wire import Buffer
-from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
-from rl_worker.machine.handshake import TEMPORARY, Handshake
-from rl_worker.machine.heartbeats import Heartbeats
-from rl_worker.machine.identity import Identity
-from rl_worker.machine.link_timeout import LinkTimeout
-from rl_worker.machine.patience import Patience
-from rl_worker.machine.phases import Phase
-from rl_worker.machine.requests import Requests
+from ps_client.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
+from ps_client.machine.handshake import TEMPORARY, Handshake
+from ps_client.machine.heartbeats import Heartbeats
+from ps_client.machine.identity import Identity
+from ps_client.machine.link_timeout import LinkTimeout
+from ps_client.machine.patience import Patience
+from ps_client.machine.phases import Phase
+from ps_client.machine.requests import Requests
+from ps_common.errors import PsRlError, RequestRefused, RunEnded, SchemaMismatch
+from ps_common.protocol import messages
+from ps_common.protocol.deltas import DELTA, Base
+from ps_common.protocol.messages import Episode, Run, ToServer, ToWorker, Welcome
+from ps_common.protocol.names import as_text
+from ps_common.protocol.tensors import Schema
+from ps_common.protocol.wire import Buffer
 
 Call = tuple[int, list[Effect]]  # the ticket that the reply will carry, and the effects of the call
 

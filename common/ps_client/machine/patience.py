@@ -1,6 +1,6 @@
 """How long a worker goes on without a server that serves it: when the log gets a line, and when the worker gives up."""
 
-from common.errors import ServerUnreachable
+from ps_common.errors import ServerUnreachable
 
 WARNING_SECONDS = 10.0  # between two lines about a server that does not serve this worker
 

@@ -6,7 +6,7 @@ to be a duplicate. A few of either are normal. A long row of them without progre
 line, then the worker ends with an error.
 """
 
-from common.errors import PsRlError, RequestRefused
+from ps_common.errors import PsRlError, RequestRefused
 
 MOST_REFUSALS = 50  # without progress, for at least as long as:
 REFUSED_SECONDS = 60.0

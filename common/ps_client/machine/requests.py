@@ -9,16 +9,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from common.errors import RequestRefused, WireError
-from common.protocol import messages
-from common.protocol.deltas import DELTA, WHOLE, Base
-from common.protocol.messages import ToServer, ToWorker, Weights, Welcome, settlement_of
-from common.protocol.tensors import vector_bytes
-from common.protocol.wire import Buffer
-from rl_worker.machine.effects import Effect, Fail, Resolve, Transmit
-from rl_worker.machine.outbox import Outbox, Request
-from rl_worker.machine.refusal_loop import RefusalLoop
-from rl_worker.machine.resend_buffer import ResendBuffer
+from ps_client.machine.effects import Effect, Fail, Resolve, Transmit
+from ps_client.machine.outbox import Outbox, Request
+from ps_client.machine.refusal_loop import RefusalLoop
+from ps_client.machine.resend_buffer import ResendBuffer
+from ps_common.errors import RequestRefused, WireError
+from ps_common.protocol import messages
+from ps_common.protocol.deltas import DELTA, WHOLE, Base
+from ps_common.protocol.messages import ToServer, ToWorker, Weights, Welcome, settlement_of
+from ps_common.protocol.tensors import vector_bytes
+from ps_common.protocol.wire import Buffer
 
 
 class Requests:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from common.protocol.messages import Push
-from common.protocol.tensors import vector_bytes
-from common.protocol.wire import Buffer
+from ps_common.protocol.messages import Push
+from ps_common.protocol.tensors import vector_bytes
+from ps_common.protocol.wire import Buffer
 
 OVERHEAD_BYTES = 1024  # of a kept push besides its vector: objects and table entries
 

@@ -16,12 +16,12 @@ from typing import Protocol
 import msgspec
 from torch import Tensor
 
-from common.protocol.codecs import encoded_bytes
-from common.protocol.deltas import DELTA
-from common.protocol.messages import Episode
-from common.protocol.tensors import ELEMENT_BYTES
-from common.settings.run_spec import RunSpec, Wire
-from rl_worker.shell.remote_parameters import Newest
+from ps_client.shell.remote_parameters import Newest
+from ps_common.protocol.codecs import encoded_bytes
+from ps_common.protocol.deltas import DELTA
+from ps_common.protocol.messages import Episode
+from ps_common.protocol.tensors import ELEMENT_BYTES
+from ps_common.settings.run_spec import RunSpec, Wire
 
 PULLS = 10  # that bring nothing new; the quickest is the round trip
 NOISE = 0.1  # of a round trip: a vector that seems to take less took less than can be measured

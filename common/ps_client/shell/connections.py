@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from common.errors import RunEnded
-from common.protocol.messages import Code, Frame, Run, Welcome
-from common.protocol.names import as_name, as_text
-from common.protocol.shards import Shard
-from common.protocol.tensors import Schema
-from common.settings.run_spec import Wire
-from common.sockets.curve import ClientKeys
-from rl_worker.machine.identity import Identity
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.machine.stall_watch import StallWatch
-from rl_worker.shell.remote_parameters import DRAINED, RemoteParameters
-from rl_worker.shell.sharded_parameters import ShardedParameters
-from rl_worker.shell.zmq_client import ZmqClient
+from ps_client.machine.identity import Identity
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.machine.stall_watch import StallWatch
+from ps_client.shell.remote_parameters import DRAINED, RemoteParameters
+from ps_client.shell.sharded_parameters import ShardedParameters
+from ps_client.shell.zmq_client import ZmqClient
+from ps_common.errors import RunEnded
+from ps_common.protocol.messages import Code, Frame, Run, Welcome
+from ps_common.protocol.names import as_name, as_text
+from ps_common.protocol.shards import Shard
+from ps_common.protocol.tensors import Schema
+from ps_common.settings.run_spec import Wire
+from ps_common.sockets.curve import ClientKeys
 
 
 @dataclass(frozen=True)

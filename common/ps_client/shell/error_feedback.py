@@ -6,9 +6,9 @@ Error feedback: the error of a lossy codec on one gradient is added to the next 
 import torch
 from torch import Tensor
 
-from common.protocol.codecs import CODECS
-from common.protocol.norms import ABSURD_NORM, norm_of
-from common.protocol.tensors import Schema
+from ps_common.protocol.codecs import CODECS
+from ps_common.protocol.norms import ABSURD_NORM, norm_of
+from ps_common.protocol.tensors import Schema
 
 
 class GradientEncoder:

@@ -9,18 +9,18 @@ from functools import partial
 
 from torch import Tensor
 
-from common.errors import RequestRefused, RunEnded
-from common.protocol import messages
-from common.protocol.codecs import CODECS, codec_named
-from common.protocol.deltas import DELTA, WHOLE, Base
-from common.protocol.messages import MOST_EPISODES, Episode, Run, Settlement, settlement_of
-from common.protocol.tensors import Schema
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import Algorithm, Wire
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.shell.error_feedback import GradientEncoder
-from rl_worker.shell.reply_future import ReplyFuture
-from rl_worker.shell.zmq_client import Reply, ZmqClient
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.shell.error_feedback import GradientEncoder
+from ps_client.shell.reply_future import ReplyFuture
+from ps_client.shell.zmq_client import Reply, ZmqClient
+from ps_common.errors import RequestRefused, RunEnded
+from ps_common.protocol import messages
+from ps_common.protocol.codecs import CODECS, codec_named
+from ps_common.protocol.deltas import DELTA, WHOLE, Base
+from ps_common.protocol.messages import MOST_EPISODES, Episode, Run, Settlement, settlement_of
+from ps_common.protocol.tensors import Schema
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import Algorithm, Wire
 
 SEED_CODEC = "float32"  # of the first weights
 DRAINED = "its workers were asked to leave (ps-ctl drain)"

@@ -24,11 +24,11 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from common.errors import WireError
-from common.protocol.messages import Hello, Pull, Push, Refused, ToServer, ToWorker, Welcome
-from common.protocol.tensors import ELEMENT_BYTES, vector_bytes
-from common.protocol.wire import Buffer, Place, Places, read_to_worker, take_places, to_frames, with_places
-from common.sockets.shared_memory import PAGE_BYTES, Bytes, Segment
+from ps_common.errors import WireError
+from ps_common.protocol.messages import Hello, Pull, Push, Refused, ToServer, ToWorker, Welcome
+from ps_common.protocol.tensors import ELEMENT_BYTES, vector_bytes
+from ps_common.protocol.wire import Buffer, Place, Places, read_to_worker, take_places, to_frames, with_places
+from ps_common.sockets.shared_memory import PAGE_BYTES, Bytes, Segment
 
 COUNT = 3  # the newest weights, those that are requested, and the gradient in flight
 LEAST_BYTES = 2**16  # smaller vectors are as fast by the wire

@@ -13,13 +13,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from common.protocol.codecs import CODECS
-from common.protocol.messages import Episode
-from common.protocol.norms import norm_of
-from common.protocol.tensors import Schema
-from common.settings.run_spec import Algorithm, Wire
-from rl_worker.shell.remote_parameters import Newest, RemoteParameters
-from rl_worker.shell.reply_future import results
+from ps_client.shell.remote_parameters import Newest, RemoteParameters
+from ps_client.shell.reply_future import results
+from ps_common.protocol.codecs import CODECS
+from ps_common.protocol.messages import Episode
+from ps_common.protocol.norms import norm_of
+from ps_common.protocol.tensors import Schema
+from ps_common.settings.run_spec import Algorithm, Wire
 
 SEEDED_SECONDS = 10.0  # for the worker whose weights shard 1 took to seed the others
 LOOK_SECONDS = 0.05  # between two looks whether it has

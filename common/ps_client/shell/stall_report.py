@@ -4,7 +4,7 @@ import sys
 import threading
 import traceback
 
-from rl_worker.machine.stall_watch import Stall
+from ps_client.machine.stall_watch import Stall
 
 
 def main_thread_stack() -> traceback.StackSummary:

@@ -21,20 +21,20 @@ from typing import Any
 import numpy as np
 import zmq
 
-from common.errors import PsRlError, ServerUnreachable, WireError
-from common.program.reasons import say
-from common.protocol.messages import Frame, ToWorker, Welcome
-from common.protocol.wire import Buffer
-from common.sockets.curve import ClientKeys
-from common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
-from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
-from rl_worker.machine.parameter_client import Call, ParameterClient
-from rl_worker.machine.phases import Phase
-from rl_worker.machine.stall_watch import Stall, StallWatch
-from rl_worker.shell.reply_future import ReplyFuture
-from rl_worker.shell.segment_slots import SegmentSlots
-from rl_worker.shell.server_address import ServerAddress
-from rl_worker.shell.stall_report import describe_stall, main_thread_stack
+from ps_client.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
+from ps_client.machine.parameter_client import Call, ParameterClient
+from ps_client.machine.phases import Phase
+from ps_client.machine.stall_watch import Stall, StallWatch
+from ps_client.shell.reply_future import ReplyFuture
+from ps_client.shell.segment_slots import SegmentSlots
+from ps_client.shell.stall_report import describe_stall, main_thread_stack
+from ps_common.errors import PsRlError, ServerUnreachable, WireError
+from ps_common.program.reasons import say
+from ps_common.protocol.messages import Frame, ToWorker, Welcome
+from ps_common.protocol.wire import Buffer
+from ps_common.run_folder.server_address import ServerAddress
+from ps_common.sockets.curve import ClientKeys
+from ps_common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
 
 GOODBYE_SECONDS = 1.0
 POLL_SECONDS = 0.05  # between two polls in the background

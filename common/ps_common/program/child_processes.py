@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import IO, Any
 from weakref import WeakSet
 
-from common.errors import PsRlError, SettingsError
-from common.program.reasons import LAUNCHED, Reason, heard
-from common.program.start import places_beside_installed
+from ps_common.errors import PsRlError, SettingsError
+from ps_common.program.reasons import LAUNCHED, Reason, heard
+from ps_common.program.start import places_beside_installed
 
 KILLED_SECONDS = 5.0  # for a killed child to be gone
 OUTPUT_SECONDS = 1.0  # for the rest of the output of all children that have ended
 LONGEST_LINE = 65_536  # bytes of a child's output; a longer line is cut
 CHANNEL_BYTES = 65_536  # that a pipe holds
-RL_EVAL = "rl_worker.__main__:evaluate"
-PS_CTL = "ps_server.__main__:control"
+RL_EVAL = "rl_eval"
+PS_CTL = "ps_ctl"
 
 _running: WeakSet["Child"] = WeakSet()
 

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 import msgspec
 import tyro
 
-from common.errors import SettingsError
-from common.program.names_elsewhere import method_here, name_here
-from common.program.number_flags import NUMBERS
-from common.run_folder.paths import SETTINGS
-from common.settings.another_game import dropped_in_words, for_another_game
-from common.settings.import_paths import is_import_path, module_of
-from common.settings.recipe import recipe_for, recipe_in_words
-from common.settings.run_files import DEFAULT_PRESET, load_config, load_preset, presets
-from common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
-from common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, RunSpec
-from common.settings.without_effect import check_effects
+from ps_common.errors import SettingsError
+from ps_common.program.names_elsewhere import method_here, name_here
+from ps_common.program.number_flags import NUMBERS
+from ps_common.run_folder.paths import SETTINGS
+from ps_common.settings.another_game import dropped_in_words, for_another_game
+from ps_common.settings.import_paths import is_import_path, module_of
+from ps_common.settings.recipe import recipe_for, recipe_in_words
+from ps_common.settings.run_files import DEFAULT_PRESET, load_config, load_preset, presets
+from ps_common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
+from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, RunSpec
+from ps_common.settings.without_effect import check_effects
 
 S = TypeVar("S")
 # The settings of the own algorithm at an import path, given by name, and those of our methods that the run would have

@@ -4,7 +4,7 @@ import os
 
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from common.errors import SettingsError
+from ps_common.errors import SettingsError
 
 LEAST_SECONDS, MOST_SECONDS = 1e-3, 1e9  # 30 years: as good as never
 MOST_MINUTES = 1e7

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TextIO
 
-from common.run_folder.writer_thread import WriterThread
+from ps_common.run_folder.writer_thread import WriterThread
 
 DATE = "%Y-%m-%d %H:%M:%S"
 MOST_WAITING_CHARACTERS = 2**20

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from common.errors import SettingsError
+from ps_common.errors import SettingsError
 
 
 def check_output(flag: str, path: Path | None, *, suffix: str = "") -> None:

@@ -18,8 +18,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from common.program.text_curve import TextCurve
-from common.protocol.status import Status, WorkerStatus, speed_of
+from ps_common.program.text_curve import TextCurve
+from ps_common.protocol.status import Status, WorkerStatus, speed_of
 
 LINE_SECONDS = 10.0  # between two lines in a pipe
 COLUMNS = (4, 2, 1)  # of facts in the panel: the most that fit

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from common.errors import PsRlError
-from common.program.allocator import keep_freed_memory
-from common.program.output import finish_output, lenient_output
-from common.program.reasons import has_said_goodbye, is_of_flags, reason_of, say
-from common.program.stop_signals import Interrupted, ignore_stop_signals
+from ps_common.errors import PsRlError
+from ps_common.program.allocator import keep_freed_memory
+from ps_common.program.output import finish_output, lenient_output
+from ps_common.program.reasons import has_said_goodbye, is_of_flags, reason_of, say
+from ps_common.program.stop_signals import Interrupted, ignore_stop_signals
 
 # The errors of a disk that is read-only, full, broken, or somebody else's.
 DISK_REFUSES = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM}
@@ -39,7 +39,7 @@ def run_program(main: Any, prog: str) -> NoReturn:
 
     The program says to its parent how it ends (reasons.py). Raises ProgramEnd.
     """
-    _imports_are_over()  # common/program/start.py has disabled the garbage collector
+    _imports_are_over()  # common/ps_common/program/start.py has disabled the garbage collector
     keep_freed_memory()
     atexit.register(ignore_stop_signals)
     with lenient_output(prog):

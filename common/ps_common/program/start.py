@@ -23,15 +23,15 @@ def start(module: str, *, leaves_in_order: bool = False) -> NoReturn:
     """
     gc.disable()
     working_folder_last()
-    from common.program.reasons import answer_to_parent
+    from ps_common.program.reasons import answer_to_parent
 
     answer_to_parent()
     _forget_the_screen()
     if leaves_in_order:
-        from common.program.stop_signals import leave_at_once
+        from ps_common.program.stop_signals import leave_at_once
 
         leave_at_once()
-    from common.program.run_program import ProgramEnd, end_in_time
+    from ps_common.program.run_program import ProgramEnd, end_in_time
 
     try:
         importlib.import_module(module).main()

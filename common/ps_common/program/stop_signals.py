@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from common.program.reasons import say
+from ps_common.program.reasons import say
 
 IGNORABLE = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 SAME_SECONDS = 0.5  # signals so close to the first are no second request: a closed terminal sends SIGHUP twice

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import PsRlError
-from common.program.child_processes import Child
+from ps_common.errors import PsRlError
+from ps_common.program.child_processes import Child
 
 MOST_DEATHS = 3  # in a row, of one child, without progress between them
 PROGRESS_SECONDS = 60.0  # of work: a child that has worked for so long has made progress

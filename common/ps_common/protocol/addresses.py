@@ -3,7 +3,7 @@
 import ipaddress
 import re
 
-from common.errors import SettingsError
+from ps_common.errors import SettingsError
 
 NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):([0-9]{1,5})")
 BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?)\]:([0-9]{1,5})")

@@ -10,7 +10,7 @@ topk        the largest quarter of the elements, the others are 0: a bit for eac
 
 delta       what has changed of bfloat16 weights from one version to another: see deltas.py
 
-int8 and topk drop so much that the sender needs error feedback: see rl_worker/shell/error_feedback.py.
+int8 and topk drop so much that the sender needs error feedback: see common/ps_client/shell/error_feedback.py.
 
 Statistics are counts and sums at the end of a vector: in every codec they travel as float32.
 """
@@ -24,10 +24,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.errors import UnknownCodec, WireError
-from common.protocol.deltas import DELTA, WHOLE
-from common.protocol.tensors import ELEMENT_BYTES, vector_bytes
-from common.protocol.wire import Buffer
+from ps_common.errors import UnknownCodec, WireError
+from ps_common.protocol.deltas import DELTA, WHOLE
+from ps_common.protocol.tensors import ELEMENT_BYTES, vector_bytes
+from ps_common.protocol.wire import Buffer
 
 BLOCK = 256  # elements with one scale in int8
 

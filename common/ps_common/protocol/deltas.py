@@ -15,8 +15,8 @@ from typing import Literal
 
 import numpy as np
 
-from common.errors import WireError
-from common.protocol.wire import Buffer
+from ps_common.errors import WireError
+from ps_common.protocol.wire import Buffer
 
 DELTA: Literal["delta"] = "delta"  # the codec of weights in a request that takes deltas, and in a reply that is one
 WHOLE: Literal["bfloat16"] = "bfloat16"  # that of a reply for which there is no base

@@ -18,9 +18,9 @@ from typing import Annotated
 
 import msgspec
 
-from common.protocol.names import Text
-from common.protocol.numbers import Count
-from common.protocol.shards import WHOLE, Shard
+from ps_common.protocol.names import Text
+from ps_common.protocol.numbers import Count
+from ps_common.protocol.shards import WHOLE, Shard
 
 RUN_ID_DIGITS = 16
 RUN_ID = re.compile(f"[0-9a-f]{{{RUN_ID_DIGITS}}}")

@@ -12,11 +12,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from common.protocol.names import LONGEST_TEXT, Address, Name, Sentence, Text, is_text
-from common.protocol.numbers import MOST, Count, Sequence
-from common.protocol.shards import WHOLE, Shard
-from common.protocol.status import Adjustment, Status
-from common.protocol.tensors import TensorSpec
+from ps_common.protocol.names import LONGEST_TEXT, Address, Name, Sentence, Text, is_text
+from ps_common.protocol.numbers import MOST, Count, Sequence
+from ps_common.protocol.shards import WHOLE, Shard
+from ps_common.protocol.status import Adjustment, Status
+from ps_common.protocol.tensors import TensorSpec
 
 Secret = Annotated[str, msgspec.Meta(min_length=16, max_length=100, pattern=r"^[!-~]{16,100}\Z")]
 # Settings nest no deeper than this: a value that nests without end cannot even be printed.

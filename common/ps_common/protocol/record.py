@@ -12,14 +12,14 @@ from typing import Annotated, Any
 import msgspec
 from torch import Tensor
 
-from common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
-from common.protocol.addresses import check_address
-from common.protocol.lineage import Lineage
-from common.protocol.messages import MOST_ENVIRONMENTS, AdjustmentsRecord, Code, Run
-from common.protocol.names import Name, Text
-from common.protocol.numbers import MOST, Count, Sequence, Signed
-from common.protocol.status import STALENESS_BOUNDS, Histogram
-from common.protocol.tensors import Schema, TensorSpec
+from ps_common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, SchemaMismatch, SettingsError
+from ps_common.protocol.addresses import check_address
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import MOST_ENVIRONMENTS, AdjustmentsRecord, Code, Run
+from ps_common.protocol.names import Name, Text
+from ps_common.protocol.numbers import MOST, Count, Sequence, Signed
+from ps_common.protocol.status import STALENESS_BOUNDS, Histogram
+from ps_common.protocol.tensors import Schema, TensorSpec
 
 KIND, FORMAT, OLDEST = "checkpoint", 3, 2
 MOST_BYTES = 2**26  # of a record: 200,000 workers

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from common.errors import SettingsError
-from common.protocol.addresses import check_address
-from common.protocol.names import Text
+from ps_common.errors import SettingsError
+from ps_common.protocol.addresses import check_address
+from ps_common.protocol.names import Text
 
 MOST_SHARDS = 64
 PLACE = re.compile(r"([1-9][0-9]?)/([1-9][0-9]?)")

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import msgspec
 
-from common.protocol.names import Name, Sentence, Text
-from common.protocol.numbers import Count, Signed
-from common.protocol.shards import WHOLE, Shard
+from ps_common.protocol.names import Name, Sentence, Text
+from ps_common.protocol.numbers import Count, Signed
+from ps_common.protocol.shards import WHOLE, Shard
 
 # The histogram of staleness: each count is of the updates up to a bound and above the one before; the last count is of
 # those above all bounds.

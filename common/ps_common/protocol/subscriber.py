@@ -4,7 +4,7 @@ The state of a subscription: when SUBSCRIBE is due, and which events are new. Pu
 A lease is renewed before it ends. A server that was restarted counts events anew, in another epoch.
 """
 
-from common.protocol.messages import Event, StatusUpdate, Subscribe, Subscribed
+from ps_common.protocol.messages import Event, StatusUpdate, Subscribe, Subscribed
 
 RENEWALS_IN_A_LEASE = 3
 

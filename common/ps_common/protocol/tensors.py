@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from common.errors import SchemaMismatch
-from common.protocol.shards import range_of
+from ps_common.errors import SchemaMismatch
+from ps_common.protocol.shards import range_of
 
 if TYPE_CHECKING:  # ps-ctl, which only sends requests, must not wait for torch
     from torch import Tensor

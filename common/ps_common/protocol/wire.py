@@ -16,9 +16,9 @@ from typing import Annotated, Any
 import msgpack
 import msgspec
 
-from common.errors import WireError
-from common.protocol.messages import CARRIES_VECTOR, Message, ToServer, ToWorker
-from common.protocol.names import as_text
+from ps_common.errors import WireError
+from ps_common.protocol.messages import CARRIES_VECTOR, Message, ToServer, ToWorker
+from ps_common.protocol.names import as_text
 
 Buffer = bytes | bytearray | memoryview
 

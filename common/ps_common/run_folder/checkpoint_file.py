@@ -17,8 +17,8 @@ import xxhash
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from common.errors import CheckpointError, DamagedCheckpoint
-from common.protocol.record import (
+from ps_common.errors import CheckpointError, DamagedCheckpoint
+from ps_common.protocol.record import (
     FORMAT,
     KIND,
     WEIGHTS,
@@ -28,11 +28,11 @@ from common.protocol.record import (
     record_from_json,
     record_to_json,
 )
-from common.protocol.tensors import Schema
-from common.run_folder.paths import WRITING
-from common.settings.regular_file import check_regular
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec
+from ps_common.protocol.tensors import Schema
+from ps_common.run_folder.paths import WRITING
+from ps_common.settings.regular_file import check_regular
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import RunSpec
 
 MOST_FILE_BYTES = 5 * 2**30  # weights, target and two slots of the largest schema, and the record
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from common.errors import CheckpointError, OtherFormat
-from common.run_folder.paths import ASIDE, BEST, CHECKPOINTS, LINEAGE, METRICS, NEWEST, NUMBERED
+from ps_common.errors import CheckpointError, OtherFormat
+from ps_common.run_folder.paths import ASIDE, BEST, CHECKPOINTS, LINEAGE, METRICS, NEWEST, NUMBERED
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ whole address, and a server that was replaced does not remove its successor's.
 
 from pathlib import Path
 
-from common.errors import SettingsError
-from common.protocol.addresses import check_address
-from common.run_folder.paths import ENDPOINT, replacement_of, shard_folder, shards_in
-from common.settings.regular_file import content_of
+from ps_common.errors import SettingsError
+from ps_common.protocol.addresses import check_address
+from ps_common.run_folder.paths import ENDPOINT, replacement_of, shard_folder, shards_in
+from ps_common.settings.regular_file import content_of
 
 
 def write_endpoint(path: Path, address: str) -> None:

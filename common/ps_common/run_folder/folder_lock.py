@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from common.errors import SettingsError
-from common.run_folder.paths import LOCK
+from ps_common.errors import SettingsError
+from ps_common.run_folder.paths import LOCK
 
 UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 MOST_TEXT_BYTES = 1000

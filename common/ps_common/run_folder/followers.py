@@ -14,10 +14,10 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import Literal, Self
 
-from common.errors import PsRlError, SettingsError
-from common.program.child_processes import Child, end_all
-from common.program.supervision import SupervisedProcess
-from common.run_folder.paths import PAGE, WEB_LOG, tracker_log
+from ps_common.errors import PsRlError, SettingsError
+from ps_common.program.child_processes import Child, end_all
+from ps_common.program.supervision import SupervisedProcess
+from ps_common.run_folder.paths import PAGE, WEB_LOG, tracker_log
 
 TrackerName = Literal["wandb", "trackio", "mlflow"]
 # The packages of each extra that ps_track imports.

@@ -13,7 +13,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from common.settings.regular_file import opened
+from ps_common.settings.regular_file import opened
 
 R = TypeVar("R", bound=msgspec.Struct)
 

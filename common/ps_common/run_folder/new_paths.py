@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 from types import TracebackType
 
-from common.errors import Fenced
+from ps_common.errors import Fenced
 
 
 class NewPaths:

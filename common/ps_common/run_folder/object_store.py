@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from common.errors import SettingsError, StoreError
+from ps_common.errors import SettingsError, StoreError
 
 PROTOCOL_END = "://"
 EXTRAS = {"s3": "pip install 'ps-rl[s3]'", "s3a": "pip install 'ps-rl[s3]'"}

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from common.errors import SettingsError
+from ps_common.errors import SettingsError
 
 SHARD_FOLDERS = "shard-*-of-*"  # pattern of the folders, in that of the run, that its shards keep
 FIRST_SHARDS = "shard-1-of-*"

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from common.run_folder.jsonl import rows_of
-from common.settings.regular_file import opened
+from ps_common.run_folder.jsonl import rows_of
+from ps_common.settings.regular_file import opened
 
 R = TypeVar("R", bound=msgspec.Struct)
 

@@ -5,9 +5,9 @@ from typing import Annotated, Protocol, TypeVar
 
 import msgspec
 
-from common.protocol.messages import Event
-from common.protocol.numbers import Count, Sequence
-from common.protocol.status import Status
+from ps_common.protocol.messages import Event
+from ps_common.protocol.numbers import Count, Sequence
+from ps_common.protocol.status import Status
 
 R = TypeVar("R", bound="Scored")
 Time = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # seconds since 1970

@@ -8,7 +8,7 @@ its workers read on a file system that they share.
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.run_folder.endpoint_file import read_endpoint
+from ps_common.run_folder.endpoint_file import read_endpoint
 
 LOOK_SECONDS = 1.0  # between two looks at the file, while the worker is not served
 

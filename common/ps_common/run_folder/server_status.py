@@ -4,11 +4,11 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from common.errors import PsRlError
-from common.protocol import messages
-from common.sockets.request import ask
+from ps_common.errors import PsRlError
+from ps_common.protocol import messages
+from ps_common.run_folder.server_address import ServerAddress
+from ps_common.sockets.request import ask
 from rl_worker.settings import WorkerSettings
-from rl_worker.shell.server_address import ServerAddress
 
 REPLY_SECONDS = 2.0  # until such a request has failed
 STANDBY_PHASE = "standby"

@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from common.errors import CheckpointError
-from common.protocol.record import Record
-from common.protocol.tensors import Schema
-from common.run_folder.checkpoint_file import read_checkpoint
-from common.run_folder.checkpoint_folder import checkpoints_of, first_sound, why_none
-from common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, newest_whole
+from ps_common.errors import CheckpointError
+from ps_common.protocol.record import Record
+from ps_common.protocol.tensors import Schema
+from ps_common.run_folder.checkpoint_file import read_checkpoint
+from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, why_none
+from ps_common.run_folder.paths import BEST, CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, newest_whole
 
 Checkpoint = tuple[dict[str, Tensor], Record]
 

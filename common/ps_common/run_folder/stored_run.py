@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from common.errors import CheckpointError, DamagedCheckpoint, OtherFormat
-from common.run_folder.checkpoint_file import read_checkpoint
-from common.run_folder.object_store import ObjectStore
-from common.run_folder.paths import ASIDE, BEST, LINEAGE, NEWEST, NUMBERED, SHARD_NAME, WRITING, newest_whole
+from ps_common.errors import CheckpointError, DamagedCheckpoint, OtherFormat
+from ps_common.run_folder.checkpoint_file import read_checkpoint
+from ps_common.run_folder.object_store import ObjectStore
+from ps_common.run_folder.paths import ASIDE, BEST, LINEAGE, NEWEST, NUMBERED, SHARD_NAME, WRITING, newest_whole
 
 log = logging.getLogger("ps-rl")
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.errors import SettingsError
-from common.protocol.names import as_text
+from ps_common.errors import SettingsError
+from ps_common.protocol.names import as_text
 
 PAUSED, DRAINED, CHECKPOINT_SECONDS = "paused", "drained", "checkpoint_seconds"
 LEARNING_RATE = "schedule.learning_rate"

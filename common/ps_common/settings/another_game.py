@@ -8,8 +8,8 @@ frames and the name of the run do not. This file decides by settings alone and s
 import re
 from typing import Any
 
-from common.settings.run_settings import flag_of, flat_settings, run_from_dict, typed, with_settings
-from common.settings.run_spec import Environment, RunSpec
+from ps_common.settings.run_settings import flag_of, flat_settings, run_from_dict, typed, with_settings
+from ps_common.settings.run_spec import Environment, RunSpec
 
 OF_THE_GAME = {
     "environment.actions",

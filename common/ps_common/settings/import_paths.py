@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from common.protocol.names import LONGEST_TEXT
+from ps_common.protocol.names import LONGEST_TEXT
 
 _NAMES = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
 PATTERN = f"{_NAMES}:{_NAMES}"

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from common.errors import SettingsError
-from common.protocol.names import as_text
-from common.settings.run_settings import NAMED_SECTIONS, flag_of, flat_settings, with_settings
-from common.settings.run_spec import RunSpec
+from ps_common.errors import SettingsError
+from ps_common.protocol.names import as_text
+from ps_common.settings.run_settings import NAMED_SECTIONS, flag_of, flat_settings, with_settings
+from ps_common.settings.run_spec import RunSpec
 
 
 def keyword_of(setting: str) -> str:

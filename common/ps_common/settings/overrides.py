@@ -9,9 +9,9 @@ value they would mean something else, or fit nothing. Overrides are flat: {"algo
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from common.errors import SettingsError
-from common.settings.run_settings import flag_of, flat_settings, typed, with_settings
-from common.settings.run_spec import RunSpec, Wire
+from ps_common.errors import SettingsError
+from ps_common.settings.run_settings import flag_of, flat_settings, typed, with_settings
+from ps_common.settings.run_spec import RunSpec, Wire
 
 # How a worker's vectors travel depends on its own link.
 OF_THE_LINK = {"wire.gradient_codec", "wire.weight_codec", "wire.prefetch", "wire.pull_every"}

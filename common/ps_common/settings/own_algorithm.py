@@ -2,7 +2,7 @@
 The settings of a user's own algorithm, `name = "my_pkg:MyMethod"`, as names and values that nobody here knows.
 
 Server and messages take them as they are: plain values that travel. Only the algorithm's own class knows their types
-and defaults (rl_worker/algorithms/own_algorithm.py). Two names mean to the server what they mean everywhere:
+and defaults (common/rl_agent/algorithms/own_algorithm.py). Two names mean to the server what they mean everywhere:
 `unroll_length` and `target_interval`.
 """
 
@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from common.errors import SettingsError
-from common.protocol.names import LONGEST_TEXT, is_text
-from common.settings.run_spec import NotNegative, OwnAlgorithmSettings, UnrollSteps
+from ps_common.errors import SettingsError
+from ps_common.protocol.names import LONGEST_TEXT, is_text
+from ps_common.settings.run_spec import NotNegative, OwnAlgorithmSettings, UnrollSteps
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
 MOST_SETTINGS = 64

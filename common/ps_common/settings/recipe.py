@@ -15,10 +15,10 @@ LSTM, so a run with one goes without it. Few steps are remembered, because an ob
 
 from typing import Any
 
-from common.settings.another_game import for_another_game, game_name
-from common.settings.run_files import load_preset
-from common.settings.run_settings import run_from_dict, with_settings
-from common.settings.run_spec import ActionValuesSettings, Environment, RunSpec
+from ps_common.settings.another_game import for_another_game, game_name
+from ps_common.settings.run_files import load_preset
+from ps_common.settings.run_settings import run_from_dict, with_settings
+from ps_common.settings.run_spec import ActionValuesSettings, Environment, RunSpec
 
 FOR_ALE = "atari"  # the preset
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from common.errors import SettingsError
-from common.protocol.messages import Run
-from common.protocol.names import as_text
-from common.settings.regular_file import toml_in
-from common.settings.run_settings import run_from_dict, without_staleness
-from common.settings.run_spec import RunSpec
+from ps_common.errors import SettingsError
+from ps_common.protocol.messages import Run
+from ps_common.protocol.names import as_text
+from ps_common.settings.regular_file import toml_in
+from ps_common.settings.run_settings import run_from_dict, without_staleness
+from ps_common.settings.run_spec import RunSpec
 
 DEFAULT_PRESET = "pong"  # of a run that no flag, file or server has decided
 
@@ -67,4 +67,4 @@ def settings_as_written(path: Path) -> dict[str, Any]:
 
 
 def _preset_folder() -> Any:
-    return resources.files("common") / "presets"
+    return resources.files("ps_common") / "presets"

@@ -10,10 +10,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from common.errors import SettingsError
-from common.settings.import_paths import is_import_path
-from common.settings.own_algorithm import own_algorithm
-from common.settings.run_spec import (
+from ps_common.errors import SettingsError
+from ps_common.settings.import_paths import is_import_path
+from ps_common.settings.own_algorithm import own_algorithm
+from ps_common.settings.run_spec import (
     ALGORITHM_SETTINGS,
     NETWORKS,
     NO_ENVIRONMENT,

@@ -13,9 +13,9 @@ import msgspec
 import tomli_w
 import tyro
 
-from common.protocol.names import LONGEST_TEXT, Text
-from common.schedules import linear
-from common.settings.import_paths import PATTERN, ImportPath, is_import_path, module_of
+from ps_common.protocol.names import LONGEST_TEXT, Text
+from ps_common.schedules import linear
+from ps_common.settings.import_paths import PATTERN, ImportPath, is_import_path, module_of
 
 # Every number has two bounds: a larger integer cannot travel, and Inf or NaN would pass an open end.
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
@@ -97,7 +97,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def family(self) -> Literal["ale", "doom", "envpool", "gymnasium"]:
-        """Which file of rl_worker/environments steps the id; "module:" may stand before it."""
+        """Which file of common/rl_agent/environments steps the id; "module:" may stand before it."""
         if is_import_path(self.id):
             return "gymnasium"
         name = self.id.rpartition(":")[2]

@@ -7,9 +7,9 @@ This file decides by settings alone: it knows no spaces of an environment.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from common.errors import SettingsError
-from common.settings.run_settings import flag_of
-from common.settings.run_spec import NO_ENVIRONMENT, A3CSettings, RunSpec
+from ps_common.errors import SettingsError
+from ps_common.settings.run_settings import flag_of
+from ps_common.settings.run_spec import NO_ENVIRONMENT, A3CSettings, RunSpec
 
 Needs = tuple[Callable[[RunSpec], bool], str]  # whether the setting does something, and what it needs for that
 

@@ -13,8 +13,8 @@ from typing import Any
 import zmq
 import zmq.auth
 
-from common.errors import SettingsError
-from common.settings.regular_file import check_regular
+from ps_common.errors import SettingsError
+from ps_common.settings.regular_file import check_regular
 
 MOST_KEY_BYTES = 2**16  # of a file with keys
 

@@ -6,12 +6,12 @@ from contextlib import ExitStack
 
 import zmq
 
-from common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError, WireError
-from common.protocol.addresses import check_address
-from common.protocol.messages import Refused, StatusReply, ToServer, ToWorker
-from common.protocol.wire import Buffer, read_to_worker, to_frames
-from common.sockets.curve import ClientKeys
-from common.sockets.zmq_sockets import connect, receive_frames, why_no_address
+from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError, WireError
+from ps_common.protocol.addresses import check_address
+from ps_common.protocol.messages import Refused, StatusReply, ToServer, ToWorker
+from ps_common.protocol.wire import Buffer, read_to_worker, to_frames
+from ps_common.sockets.curve import ClientKeys
+from ps_common.sockets.zmq_sockets import connect, receive_frames, why_no_address
 
 SERVED_ELSEWHERE = {"standby", "fenced"}  # refusals and phases of a server that does not serve the run (any more)
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from common.errors import RequestRefused, ServerUnreachable
-from common.protocol.messages import (
+from ps_common.errors import RequestRefused, ServerUnreachable
+from ps_common.protocol.messages import (
     Adjust,
     CheckpointRequest,
     StatusReply,
@@ -14,9 +14,9 @@ from common.protocol.messages import (
     ToServer,
     ToWorker,
 )
-from common.protocol.wire import Buffer
-from common.sockets.curve import ClientKeys
-from common.sockets.request import ask
+from ps_common.protocol.wire import Buffer
+from ps_common.sockets.curve import ClientKeys
+from ps_common.sockets.request import ask
 
 Answer = tuple[ToWorker, Sequence[Buffer]]
 

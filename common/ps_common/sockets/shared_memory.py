@@ -22,7 +22,7 @@ import sys
 
 import numpy as np
 
-from common.errors import WireError
+from ps_common.errors import WireError
 
 FOLDER = "/proc"  # where a process can open the files of another one of its user
 LABEL = "ps-rl"  # the name of the file among those that a process has open

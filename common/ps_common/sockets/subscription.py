@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 import zmq
 
-from common.errors import RequestRefused, ServerUnreachable, WireError
-from common.protocol.messages import Event, Refused, StatusUpdate, Subscribe, Subscribed
-from common.protocol.subscriber import Subscriber
-from common.protocol.wire import read_to_worker, to_frames
-from common.sockets.curve import ClientKeys
-from common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
+from ps_common.errors import RequestRefused, ServerUnreachable, WireError
+from ps_common.protocol.messages import Event, Refused, StatusUpdate, Subscribe, Subscribed
+from ps_common.protocol.subscriber import Subscriber
+from ps_common.protocol.wire import read_to_worker, to_frames
+from ps_common.sockets.curve import ClientKeys
+from ps_common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
 
 FIRST_REPLY_SECONDS = 10.0  # until a server that has never replied counts as unreachable
 SILENCE_SECONDS = 2.5  # without a message: the server may have been restarted, and knows no subscriber

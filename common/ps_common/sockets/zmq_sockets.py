@@ -10,9 +10,9 @@ from typing import Any
 
 import zmq
 
-from common.protocol.addresses import bare_host, is_ipv6, join_address, split_address
-from common.protocol.wire import MAX_FRAME_BYTES, MAX_FRAMES
-from common.sockets.curve import ClientKeys
+from ps_common.protocol.addresses import bare_host, is_ipv6, join_address, split_address
+from ps_common.protocol.wire import MAX_FRAME_BYTES, MAX_FRAMES
+from ps_common.sockets.curve import ClientKeys
 
 HIGH_WATER = 16  # whole messages, in either direction
 # Beside the frames of a message: its sender's id, places in a mapped segment, and one frame that shows excess.

@@ -20,17 +20,17 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from common.settings import run_spec
-from rl_worker.algorithms.algorithm import Loss, Outlook
-from rl_worker.algorithms.mirror_images import MirrorImages
-from rl_worker.algorithms.returns import Steps, lambda_returns, vtrace
-from rl_worker.algorithms.self_imitation import VALUE_WEIGHT, Remembered, SelfImitation
-from rl_worker.environments.spaces import Spaces, mirrored_actions
-from rl_worker.networks.compatibility import check_a3c
-from rl_worker.networks.networks import PolicyValueNetwork
-from rl_worker.networks.policies import Policy, policy_for
-from rl_worker.networks.running_statistics import return_normalization, reward_unit
-from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
+from ps_common.settings import run_spec
+from rl_agent.algorithms.algorithm import Loss, Outlook
+from rl_agent.algorithms.mirror_images import MirrorImages
+from rl_agent.algorithms.returns import Steps, lambda_returns, vtrace
+from rl_agent.algorithms.self_imitation import VALUE_WEIGHT, Remembered, SelfImitation
+from rl_agent.environments.spaces import Spaces, mirrored_actions
+from rl_agent.networks.compatibility import check_a3c
+from rl_agent.networks.networks import PolicyValueNetwork
+from rl_agent.networks.policies import Policy, policy_for
+from rl_agent.networks.running_statistics import return_normalization, reward_unit
+from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
 # Observations. A batch of this size fits into the cache; in batches of a thousand each takes 2.5 times as long.
 JUDGED_TOGETHER = 128

@@ -13,14 +13,14 @@ from msgspec import structs
 from torch import Tensor, nn
 from torch.nn import functional
 
-from common.settings import run_spec
-from rl_worker.algorithms.algorithm import Loss, Outlook
-from rl_worker.algorithms.exploration import EpsilonSchedule, epsilon_greedy
-from rl_worker.environments.spaces import DiscreteActions, Spaces
-from rl_worker.networks.networks import ActionValueNetwork
-from rl_worker.networks.policies import FORBIDDEN
-from rl_worker.networks.running_statistics import return_normalization
-from rl_worker.rollouts import Decision, State, Trajectory, learner_rewards
+from ps_common.settings import run_spec
+from rl_agent.algorithms.algorithm import Loss, Outlook
+from rl_agent.algorithms.exploration import EpsilonSchedule, epsilon_greedy
+from rl_agent.environments.spaces import DiscreteActions, Spaces
+from rl_agent.networks.networks import ActionValueNetwork
+from rl_agent.networks.policies import FORBIDDEN
+from rl_agent.networks.running_statistics import return_normalization
+from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
 OF_EXPLORATION = ("final_epsilons", "epsilon_probabilities", "epsilon_anneal_steps", "epsilon_redraw_steps")
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from rl_worker.rollouts import Decision, State, Trajectory
+from rl_agent.rollouts import Decision, State, Trajectory
 
 
 @dataclass(frozen=True)

@@ -13,19 +13,19 @@ import msgspec
 import torch
 from msgspec import NODEFAULT
 
-from common.errors import SettingsError
-from common.settings.run_settings import flag_of, problem_and_place
-from common.settings.run_spec import Network, RunSpec
-from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.imports import custom_part
-from rl_worker.environments.spaces import Spaces
-from rl_worker.networks.custom_network import check_travels
+from ps_common.errors import SettingsError
+from ps_common.settings.run_settings import flag_of, problem_and_place
+from ps_common.settings.run_spec import Network, RunSpec
+from rl_agent.algorithms.algorithm import Algorithm
+from rl_agent.environments.imports import custom_part
+from rl_agent.environments.spaces import Spaces
+from rl_agent.networks.custom_network import check_travels
 
 NEEDED = (
     "an algorithm has `settings`, a msgspec.Struct with an unroll_length, and a class method build(settings, network, "
     "spaces, *, device, seed)"
 )
-MEMBERS = (  # of rl_worker.algorithms.algorithm.Algorithm, for the error that names a missing one
+MEMBERS = (  # of rl_agent.algorithms.algorithm.Algorithm, for the error that names a missing one
     "network", "target_network", "unroll_length", "commits_next_action", "learns_with_newest", "discount",
     "gradient_clip", "begin_unroll", "initial_state", "act", "outlook", "batches", "loss",
 )  # fmt: skip
@@ -42,7 +42,7 @@ class CustomAlgorithm(Protocol):
         The algorithm with a freshly initialised network on `device`; `seed` is for sampling.
 
         `settings` are an instance of `settings`; `network` is the run's section [network], for PolicyValueNetwork or
-        ActionValueNetwork (rl_worker/networks/networks.py), or another network.
+        ActionValueNetwork (common/rl_agent/networks/networks.py), or another network.
         """
         ...
 
@@ -94,7 +94,7 @@ def build_custom(run: RunSpec, path: str, spaces: Spaces, *, device: torch.devic
     if missing := [name for name in MEMBERS if not hasattr(built, name)]:
         raise SettingsError(
             f"{flag}: {type(built).__name__} has no {', '.join(missing)}; it needs the members of "
-            "rl_worker.algorithms.algorithm.Algorithm"
+            "rl_agent.algorithms.algorithm.Algorithm"
         )
     check_travels(built.network, flag=flag)
     algorithm: Algorithm = built

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from common.schedules import linear
-from rl_worker.networks.policies import FORBIDDEN
+from ps_common.schedules import linear
+from rl_agent.networks.policies import FORBIDDEN
 
 EVALUATION_EPSILON = 0.05  # of games that are scored; as in Mnih et al. 2015
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from common.settings import run_spec
-from rl_worker.algorithms.action_values import ActionValueLearner, Batch
-from rl_worker.algorithms.returns import Steps, lambda_returns
-from rl_worker.networks.networks import ActionValueNetwork
-from rl_worker.rollouts import Trajectory
+from ps_common.settings import run_spec
+from rl_agent.algorithms.action_values import ActionValueLearner, Batch
+from rl_agent.algorithms.returns import Steps, lambda_returns
+from rl_agent.networks.networks import ActionValueNetwork
+from rl_agent.rollouts import Trajectory
 
 
 class NStepQ(ActionValueLearner):

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_worker.algorithms.action_values import ActionValueLearner, Batch
-from rl_worker.algorithms.exploration import epsilon_greedy
-from rl_worker.rollouts import Trajectory
+from rl_agent.algorithms.action_values import ActionValueLearner, Batch
+from rl_agent.algorithms.exploration import epsilon_greedy
+from rl_agent.rollouts import Trajectory
 
 
 class OneStepSarsa(ActionValueLearner):

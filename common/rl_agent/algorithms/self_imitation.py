@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from rl_worker.rollouts import Trajectory
+from rl_agent.rollouts import Trajectory
 
 PRIORITY_EXPONENT = 0.6  # Oh et al. 2018, appendix A
 SMALLEST_PRIORITY = 1e-3  # of a step whose value has caught up with its return

@@ -10,16 +10,16 @@ from typing import Any, Literal, NamedTuple
 
 import gymnasium
 
-from common.errors import SettingsError
-from common.settings.import_paths import is_import_path
-from common.settings.run_spec import Environment
-from rl_worker.environments.custom_environment import custom_spec, in_colour, wrapped
-from rl_worker.environments.gymnasium_spaces import ActionCodec, ObservationReader, shows_masks
-from rl_worker.environments.ids import not_installed, spec_of
-from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, close_logged, closed_if_refused
-from rl_worker.environments.process_guard import guard_children
-from rl_worker.environments.spaces import Actions, Observations
-from rl_worker.environments.step_loop import StepLoop
+from ps_common.errors import SettingsError
+from ps_common.settings.import_paths import is_import_path
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.custom_environment import custom_spec, in_colour, wrapped
+from rl_agent.environments.gymnasium_spaces import ActionCodec, ObservationReader, shows_masks
+from rl_agent.environments.ids import not_installed, spec_of
+from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, close_logged, closed_if_refused
+from rl_agent.environments.process_guard import guard_children
+from rl_agent.environments.spaces import Actions, Observations
+from rl_agent.environments.step_loop import StepLoop
 
 WITHOUT_CHILDREN = ("gymnasium.", "minatar.")  # entry points of environments that start no processes
 SMALLEST_SCREEN = 200  # rows; smaller screens, such as MinAtar's 10, are enlarged

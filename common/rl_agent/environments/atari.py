@@ -12,11 +12,11 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from common.settings.run_spec import Environment
-from rl_worker.environments.ids import action_table, spec_of
-from rl_worker.environments.interface import Screen, Stepped, closed_if_refused
-from rl_worker.environments.preprocessing import ALE_FRAME, FrameStack, described, scheme_for
-from rl_worker.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.ids import action_table, spec_of
+from rl_agent.environments.interface import Screen, Stepped, closed_if_refused
+from rl_agent.environments.preprocessing import ALE_FRAME, FrameStack, described, scheme_for
+from rl_agent.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace
 
 FRAMES_PER_SECOND = 60
 ALE_FRAME_LIMIT = 108_000  # half an hour of play, as in the literature

@@ -16,13 +16,13 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment
-from rl_worker.environments.gymnasium_spaces import MASK, ActionCodec, ObservationReader
-from rl_worker.environments.imports import custom_part
-from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, closed_if_refused
-from rl_worker.environments.process_guard import guard_children
-from rl_worker.environments.spaces import Actions, Observations
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.gymnasium_spaces import MASK, ActionCodec, ObservationReader
+from rl_agent.environments.imports import custom_part
+from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, closed_if_refused
+from rl_agent.environments.process_guard import guard_children
+from rl_agent.environments.spaces import Actions, Observations
 
 NEEDED = "an environment is a function or class that returns a gymnasium.Env, or, called with num_envs, a VectorEnv"
 WRAPPER_NEEDED = "a wrapper takes a gymnasium.Env (or, around a vector environment, a VectorEnv) and returns another"

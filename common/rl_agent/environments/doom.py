@@ -19,13 +19,13 @@ from gymnasium.spaces import Discrete
 from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment
-from rl_worker.environments.ids import action_table, spec_of
-from rl_worker.environments.interface import Screen, Stepped, closed_if_refused
-from rl_worker.environments.preprocessing import FrameStack, described, scheme_for
-from rl_worker.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace, fitted
-from rl_worker.environments.step_loop import StepLoop
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.ids import action_table, spec_of
+from rl_agent.environments.interface import Screen, Stepped, closed_if_refused
+from rl_agent.environments.preprocessing import FrameStack, described, scheme_for
+from rl_agent.environments.spaces import Actions, ActionSpace, DiscreteActions, Observations, ObservationSpace, fitted
+from rl_agent.environments.step_loop import StepLoop
 
 TICS_PER_SECOND = 35
 RESOLUTION = "RES_160X120"

@@ -12,13 +12,13 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment
-from rl_worker.environments.gymnasium_spaces import ActionCodec
-from rl_worker.environments.ids import not_installed
-from rl_worker.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, closed_if_refused
-from rl_worker.environments.spaces import Actions, Observations, ObservationSpace
-from rl_worker.unsound_numbers import unsound_games
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.gymnasium_spaces import ActionCodec
+from rl_agent.environments.ids import not_installed
+from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, closed_if_refused
+from rl_agent.environments.spaces import Actions, Observations, ObservationSpace
+from rl_agent.environments.unsound_numbers import unsound_games
 
 PREFIX = "envpool/"
 BAR_PIXELS = 24  # of a screen: each number of the observation is a gray bar of this height and width

@@ -20,10 +20,10 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment
-from rl_worker.environments.ids import action_table
-from rl_worker.environments.spaces import (
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.ids import action_table
+from rl_agent.environments.spaces import (
     Actions,
     ActionSpace,
     BoxActions,

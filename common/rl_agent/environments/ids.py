@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment
-from rl_worker.environments.imports import import_named, shadowed_module
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.imports import import_named, shadowed_module
 
 # The extra of ps-rl that installs an environment, by a prefix of the environment's id or of its module.
 EXTRAS = {

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from common.errors import SettingsError
-from common.program.start import find_in_working_folder, working_folder
-from common.settings.import_paths import module_of
-from common.settings.run_spec import Environment, RunSpec
+from ps_common.errors import SettingsError
+from ps_common.program.start import find_in_working_folder, working_folder
+from ps_common.settings.import_paths import module_of
+from ps_common.settings.run_spec import Environment, RunSpec
 
 
 def check_modules(

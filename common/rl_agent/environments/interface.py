@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from common.program.reasons import reason_of
-from rl_worker.environments.spaces import Actions, ActionSpace, Observations, ObservationSpace
+from ps_common.program.reasons import reason_of
+from rl_agent.environments.spaces import Actions, ActionSpace, Observations, ObservationSpace
 
 log = logging.getLogger("rl-worker")
 

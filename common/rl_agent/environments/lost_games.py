@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_worker.environments.interface import Environments, Screen, Stepped
-from rl_worker.environments.spaces import Actions, Observations
-from rl_worker.unsound_numbers import sound_rewards
+from rl_agent.environments.interface import Environments, Screen, Stepped
+from rl_agent.environments.spaces import Actions, Observations
+from rl_agent.environments.unsound_numbers import sound_rewards
 
 
 class LostGames:

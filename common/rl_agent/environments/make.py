@@ -7,12 +7,12 @@ A family is imported only when it is used: its emulator or package need not be i
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from common.errors import SettingsError
-from common.settings.import_paths import is_import_path
-from common.settings.run_spec import NO_ENVIRONMENT, Environment
-from rl_worker.environments.interface import Environments, close_logged
-from rl_worker.environments.lost_games import LostGames
-from rl_worker.environments.process_guard import guard_children
+from ps_common.errors import SettingsError
+from ps_common.settings.import_paths import is_import_path
+from ps_common.settings.run_spec import NO_ENVIRONMENT, Environment
+from rl_agent.environments.interface import Environments, close_logged
+from rl_agent.environments.lost_games import LostGames
+from rl_agent.environments.process_guard import guard_children
 
 
 def make_environments(settings: Environment, *, count: int, with_screen: bool = False) -> Environments:
@@ -40,24 +40,24 @@ def closing(environments: Environments) -> Iterator[Environments]:
 def _of_family(settings: Environment, count: int, with_screen: bool) -> Environments:
     match settings.family:
         case "ale":
-            from rl_worker.environments.atari import AtariEnvironments
+            from rl_agent.environments.atari import AtariEnvironments
 
             _refuse_wrappers(settings)
             return AtariEnvironments(settings, count, with_screen)
         case "doom":
-            from rl_worker.environments.doom import DoomEnvironments
+            from rl_agent.environments.doom import DoomEnvironments
 
             _refuse_wrappers(settings)
             guard_children()
             return DoomEnvironments(settings, count, with_screen)
         case "envpool":
-            from rl_worker.environments.envpool_games import EnvPoolEnvironments
+            from rl_agent.environments.envpool_games import EnvPoolEnvironments
 
             _refuse_wrappers(settings)
             return EnvPoolEnvironments(settings, count, with_screen)
         case "gymnasium":
-            from rl_worker.environments.any_gymnasium import GymnasiumEnvironments
-            from rl_worker.environments.custom_environment import VectorEnvironments, makes_vectors
+            from rl_agent.environments.any_gymnasium import GymnasiumEnvironments
+            from rl_agent.environments.custom_environment import VectorEnvironments, makes_vectors
 
             if is_import_path(settings.id) and makes_vectors(settings.id):
                 return VectorEnvironments(settings, count, with_screen)

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
 
 Frames = NDArray[np.uint8]  # [B, height, width] gray or [B, height, width, 3] RGB
 Observed = NDArray[Any]  # [B, ...] uint8 or float32

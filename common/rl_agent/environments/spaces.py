@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import SettingsError
+from ps_common.errors import SettingsError
 
 Observations = NDArray[Any]  # [B, ...] uint8 or float32; packed ones [B, bytes] uint8
 Actions = NDArray[Any]  # int64 [B] of DiscreteActions, [B, K] of MultiDiscreteActions; float32 [B, A] of BoxActions

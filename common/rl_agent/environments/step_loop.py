@@ -13,9 +13,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_worker.environments.interface import Stepped
-from rl_worker.environments.spaces import Observations, ObservationSpace
-from rl_worker.unsound_numbers import unsound_games
+from rl_agent.environments.interface import Stepped
+from rl_agent.environments.spaces import Observations, ObservationSpace
+from rl_agent.environments.unsound_numbers import unsound_games
 
 
 class Read(Protocol):

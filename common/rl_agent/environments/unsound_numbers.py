@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.protocol.numbers import MOST_REWARD
-from rl_worker.environments.interface import Environments, Stepped
-from rl_worker.environments.spaces import Observations, ObservationSpace
+from ps_common.protocol.numbers import MOST_REWARD
+from rl_agent.environments.interface import Environments, Stepped
+from rl_agent.environments.spaces import Observations, ObservationSpace
 
 # Either way. The squares of 10^7 of them, which is what statistics count, add up to less than the 10^30 that a server
 # takes for a statistic.

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from common.errors import SettingsError
-from common.settings import run_spec
-from common.settings.import_paths import is_import_path
-from common.settings.run_spec import Network, RunSpec
-from rl_worker.environments.spaces import BoxActions, DiscreteActions, ObservationSpace, Spaces, mirrored_actions
+from ps_common.errors import SettingsError
+from ps_common.settings import run_spec
+from ps_common.settings.import_paths import is_import_path
+from ps_common.settings.run_spec import Network, RunSpec
+from rl_agent.environments.spaces import BoxActions, DiscreteActions, ObservationSpace, Spaces, mirrored_actions
 
 # The frame size of each convolutional torso.
 FRAMES: dict[str, tuple[int, int]] = {

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from common.errors import SettingsError
-from common.protocol.norms import ABSURD_NORM
-from common.settings.run_spec import Network
-from rl_worker.environments.imports import custom_part
-from rl_worker.environments.spaces import ObservationSpace
+from ps_common.errors import SettingsError
+from ps_common.protocol.norms import ABSURD_NORM
+from ps_common.settings.run_spec import Network
+from rl_agent.environments.imports import custom_part
+from rl_agent.environments.spaces import ObservationSpace
 
 NEEDED = (
     "a torso is a class of torch.nn.Module, made with (observations, settings), that has `features`, the width of its "

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.buffer_pool import BufferPool
-from common.protocol.tensors import Schema, TensorSpec
-from rl_worker.networks.running_statistics import take_added
+from ps_common.buffer_pool import BufferPool
+from ps_common.protocol.tensors import Schema, TensorSpec
+from rl_agent.networks.running_statistics import take_added
 
 
 class FlatNetwork:

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from common.settings.run_spec import Network
-from rl_worker.environments.spaces import ObservationSpace
-from rl_worker.networks.packed_parts import part_of
-from rl_worker.networks.policies import FORBIDDEN
-from rl_worker.networks.running_statistics import ReturnNormalization
-from rl_worker.networks.torsos import head, torso_for
-from rl_worker.rollouts import State
+from ps_common.settings.run_spec import Network
+from rl_agent.environments.spaces import ObservationSpace
+from rl_agent.networks.packed_parts import part_of
+from rl_agent.networks.policies import FORBIDDEN
+from rl_agent.networks.running_statistics import ReturnNormalization
+from rl_agent.networks.torsos import head, torso_for
+from rl_agent.rollouts import State
 
 
 class Branch(nn.Module):

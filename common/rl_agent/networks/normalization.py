@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.errors import PsRlError
-from rl_worker.environments.interface import Environments
-from rl_worker.networks.running_statistics import CLIP, ReturnNormalization, RunningNormalization
-from rl_worker.unsound_numbers import sound_observations, unsound_step
+from ps_common.errors import PsRlError
+from rl_agent.environments.interface import Environments
+from rl_agent.environments.unsound_numbers import sound_observations, unsound_step
+from rl_agent.networks.running_statistics import CLIP, ReturnNormalization, RunningNormalization
 
 SAMPLES = 3200  # observations of random play
 MOST_SECONDS = 60.0  # of random play: where steps are slow, fewer observations have to do

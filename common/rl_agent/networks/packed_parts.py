@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_worker.environments.spaces import Part
+from rl_agent.environments.spaces import Part
 
 
 def part_of(packed: Tensor, part: Part) -> Tensor:

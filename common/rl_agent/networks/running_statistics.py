@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from common.settings.run_spec import A3CSettings, ActionValuesSettings
-from rl_worker.environments.spaces import Part
-from rl_worker.networks.packed_parts import part_of
+from ps_common.settings.run_spec import A3CSettings, ActionValuesSettings
+from rl_agent.environments.spaces import Part
+from rl_agent.networks.packed_parts import part_of
 
 SMALLEST_VARIANCE = 1e-6  # of an element of an observation
 SMALLEST_RETURN_VARIANCE = 1e-8  # as is usual (Engstrom et al. 2020)

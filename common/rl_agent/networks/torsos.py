@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from common.settings.import_paths import is_import_path
-from common.settings.run_spec import Network
-from rl_worker.environments.spaces import ObservationSpace
-from rl_worker.networks.compatibility import check_network, torso_name
-from rl_worker.networks.custom_network import custom_torso
-from rl_worker.networks.normalization import PixelsToUnit, RandomPlayNormalization
-from rl_worker.networks.packed_parts import part_of
-from rl_worker.networks.running_statistics import RunningNormalization
+from ps_common.settings.import_paths import is_import_path
+from ps_common.settings.run_spec import Network
+from rl_agent.environments.spaces import ObservationSpace
+from rl_agent.networks.compatibility import check_network, torso_name
+from rl_agent.networks.custom_network import custom_torso
+from rl_agent.networks.normalization import PixelsToUnit, RandomPlayNormalization
+from rl_agent.networks.packed_parts import part_of
+from rl_agent.networks.running_statistics import RunningNormalization
 
 Convolution = tuple[int, int, int, int]  # channels, kernel, stride, padding
 

@@ -14,10 +14,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from common.protocol.numbers import Count
-from rl_worker.environments.interface import Environments
-from rl_worker.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
-from rl_worker.play.player import Player, Plays
+from ps_common.protocol.numbers import Count
+from rl_agent.environments.interface import Environments
+from rl_agent.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
+from rl_agent.play.player import Player, Plays
 
 LEAST_DISTINCT = 10  # games for an interval where some are copies: the approximation is of many
 Action = int | list[int | float]  # of DiscreteActions, MultiDiscreteActions, BoxActions

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.errors import PsRlError
-from rl_worker.environments.interface import Environments, Stepped
-from rl_worker.rollouts import Decision, State
-from rl_worker.unsound_numbers import unsound_observation, unsound_step
+from ps_common.errors import PsRlError
+from rl_agent.environments.interface import Environments, Stepped
+from rl_agent.environments.unsound_numbers import unsound_observation, unsound_step
+from rl_agent.rollouts import Decision, State
 
 
 class Plays(Protocol):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rl_worker.environments.interface import Screen
+from rl_agent.environments.interface import Screen
 
 
 def reduced(screen: Screen, times: int) -> Screen:

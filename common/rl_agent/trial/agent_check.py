@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from common.errors import SettingsError
-from common.settings.run_spec import RunSpec
-from rl_worker.agent import build_agent
-from rl_worker.algorithms.algorithm import Algorithm, Loss
-from rl_worker.environments.interface import Environments
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.rollouts import RolloutCollector
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.agent import build_agent
+from rl_agent.algorithms.algorithm import Algorithm, Loss
+from rl_agent.environments.interface import Environments
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.rollouts import RolloutCollector
 
 MOST_STEPS = 32  # of the trial's unroll
 SEED = 0

@@ -15,17 +15,17 @@ import numpy as np
 from gymnasium.spaces import Box, Space
 from gymnasium.vector import VectorEnv
 
-from common.errors import SettingsError
-from common.protocol.numbers import MOST_REWARD
-from common.settings.import_paths import is_import_path
-from common.settings.run_spec import Environment
-from rl_worker.environments.any_gymnasium import made_environment
-from rl_worker.environments.custom_environment import made_vectors, makes_vectors, wrapped
-from rl_worker.environments.gymnasium_spaces import MASK, REMEDY, ActionCodec, kept_type, leaves
-from rl_worker.environments.interface import Environments, close_logged
-from rl_worker.environments.spaces import fitted
-from rl_worker.local.own_errors import tried
-from rl_worker.unsound_numbers import MOST_OBSERVATION, first_unsound
+from ps_common.errors import SettingsError
+from ps_common.protocol.numbers import MOST_REWARD
+from ps_common.settings.import_paths import is_import_path
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.any_gymnasium import made_environment
+from rl_agent.environments.custom_environment import made_vectors, makes_vectors, wrapped
+from rl_agent.environments.gymnasium_spaces import MASK, REMEDY, ActionCodec, kept_type, leaves
+from rl_agent.environments.interface import Environments, close_logged
+from rl_agent.environments.spaces import fitted
+from rl_agent.environments.unsound_numbers import MOST_OBSERVATION, first_unsound
+from rl_agent.trial.own_errors import tried
 
 SEED = 0
 MOST_STEPS = 1000  # a game that is tried ends after so many steps

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from common.errors import SettingsError
-from common.program.reasons import place_of
-from common.protocol.messages import Episode
-from common.settings.import_paths import is_import_path
-from rl_worker.environments.imports import custom_part
+from ps_common.errors import SettingsError
+from ps_common.program.reasons import place_of
+from ps_common.protocol.messages import Episode
+from ps_common.settings.import_paths import is_import_path
+from rl_agent.environments.imports import custom_part
 
 NEEDED = "hooks are a class, made without arguments, that has on_episode(game) or on_checkpoint(path), or both"
 LOGGED = {10**power for power in range(12)}  # which errors of a hook are in the log

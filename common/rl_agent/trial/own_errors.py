@@ -5,8 +5,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from common.errors import PsRlError, SettingsError
-from common.program.reasons import reason_of
+from ps_common.errors import PsRlError, SettingsError
+from ps_common.program.reasons import reason_of
 
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
 

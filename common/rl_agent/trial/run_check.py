@@ -20,18 +20,18 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from common.errors import SettingsError
-from common.program.child_processes import Child
-from common.program.reasons import say
-from common.program.run_program import run_program
-from common.protocol.addresses import bare_host, is_ipv6, join_address
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec
-from rl_worker.environments.imports import import_named
-from rl_worker.environments.interface import Environments
-from rl_worker.hooks.hooks import Hooks
-from rl_worker.local.own_errors import gymnasium_warnings, tried
-from rl_worker.local.start_card import card_line, start_card
+from ps_common.errors import SettingsError
+from ps_common.program.child_processes import Child
+from ps_common.program.reasons import say
+from ps_common.program.run_program import run_program
+from ps_common.protocol.addresses import bare_host, is_ipv6, join_address
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.environments.imports import import_named
+from rl_agent.environments.interface import Environments
+from rl_agent.trial.hooks import Hooks
+from rl_agent.trial.own_errors import gymnasium_warnings, tried
+from rl_agent.trial.start_card import card_line, start_card
 
 SLOW_SECONDS = 10.0  # after which the user is told that the trial goes on
 # A machine with a GPU driver has one of these.
@@ -50,7 +50,7 @@ def check_apart(
     """
     arguments = [run.to_toml(), device, str(render), *imports, "--hook", *hooks]
     with tempfile.NamedTemporaryFile() as output:
-        child = Child("rl_worker.__main__:check", arguments, Path(output.name))
+        child = Child("rl_agent.trial", arguments, Path(output.name))
         try:
             if not child.wait(within_seconds=SLOW_SECONDS):
                 print(f"{run.environment.id} is tried for more than {SLOW_SECONDS:.0f} s by now; Ctrl-C ends that")
@@ -104,7 +104,7 @@ def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool) -> lis
 
 def own_settings(path: str, given: Mapping[str, Any], without_it: Sequence[msgspec.Struct]) -> msgspec.Struct:
     """The settings of a custom algorithm. It loads torch, as such an algorithm does. Raises SettingsError."""
-    from rl_worker.algorithms import custom_algorithm
+    from rl_agent.algorithms import custom_algorithm
 
     return custom_algorithm.custom_settings(path, given, without_it)
 
@@ -147,10 +147,10 @@ def check_device(device: str) -> None:
 
 def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> list[str]:
     # These load Gymnasium, which takes a second.
-    from rl_worker.environments.interface import close_logged
-    from rl_worker.environments.make import make_environments
-    from rl_worker.local.environment_check import MOST_STEPS, check_environment, play
-    from rl_worker.networks.compatibility import check_agent
+    from rl_agent.environments.interface import close_logged
+    from rl_agent.environments.make import make_environments
+    from rl_agent.networks.compatibility import check_agent
+    from rl_agent.trial.environment_check import MOST_STEPS, check_environment, play
 
     for module in imports:
         import_named(module, flag=f"--import {module}")
@@ -174,7 +174,7 @@ def _try(run: RunSpec, imports: Sequence[str], with_screen: bool) -> list[str]:
 
 def _try_agent(run: RunSpec, environments: Environments) -> None:
     """One unroll and one gradient with a custom network or algorithm. Raises SettingsError that names its flag."""
-    from rl_worker.local.agent_check import check_custom_agent  # loads torch
+    from rl_agent.trial.agent_check import check_custom_agent  # loads torch
 
     part = run.agent_parts[-1]
     flag = f"--network {part}" if part == run.network.name else f"--algorithm {part}"
@@ -183,7 +183,7 @@ def _try_agent(run: RunSpec, environments: Environments) -> None:
 
 
 def _check_window(run: RunSpec) -> None:
-    from rl_worker.play.window import Window
+    from rl_eval.window import Window
 
     Window(run.environment.id).close()
 

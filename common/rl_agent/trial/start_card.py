@@ -6,9 +6,9 @@ It is made from settings and spaces alone. Like the check that prints it, it mus
 
 from typing import Any
 
-from common.settings.run_spec import A3CSettings, OwnAlgorithmSettings, RunSpec
-from rl_worker.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace, Spaces
-from rl_worker.networks.compatibility import torso_name
+from ps_common.settings.run_spec import A3CSettings, OwnAlgorithmSettings, RunSpec
+from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace, Spaces
+from rl_agent.networks.compatibility import torso_name
 
 LABEL_COLUMNS = 14
 

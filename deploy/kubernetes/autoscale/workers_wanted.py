@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from common.errors import PsRlError
-from common.protocol.messages import StatusReply, StatusRequest
-from common.protocol.status import Status
-from common.sockets.curve import ClientKeys, read_pair, read_public
-from common.sockets.request import ask
+from ps_common.errors import PsRlError
+from ps_common.protocol.messages import StatusReply, StatusRequest
+from ps_common.protocol.status import Status
+from ps_common.sockets.curve import ClientKeys, read_pair, read_public
+from ps_common.sockets.request import ask
 
 GROUP = "external.metrics.k8s.io/v1beta1"
 METRIC = "ps_rl_workers_wanted"

@@ -9,8 +9,8 @@ import pytest
 from benchmarks.learning.games import CURVES, GAMES, ROWS, TABLE, Flags, Row, Score, main, row_of, table
 from benchmarks.learning.programs import Trained
 from benchmarks.learning.published import AGENTS, published
-from common.settings.run_files import load_preset
-from rl_worker.play.games import Baseline
+from ps_common.settings.run_files import load_preset
+from rl_agent.play.games import Baseline
 from tests.rows import row
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.learning.first_checkpoint import EVERY_EPISODES, first_good
 from benchmarks.learning.seeds import ROWS, TABLE, Flags, Row, main, table
-from common.errors import SettingsError
-from common.run_folder.paths import CHECKPOINTS, EPISODES, milestone_name
-from tests.rl_worker.play.test_evaluation import checkpoint
+from ps_common.errors import SettingsError
+from ps_common.run_folder.paths import CHECKPOINTS, EPISODES, milestone_name
+from tests.rl_eval.test_cli import checkpoint
 
 
 def row(seed: int, *, steps: int, reached: float | None, good: tuple[int, float, int] | None) -> Row:

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.learning.wall_clock import seconds_to, speed, table
-from common.errors import SettingsError
+from ps_common.errors import SettingsError
 
 CURVE = [(2.0, 100, 0.5), (4.0, 500, 3.5), (6.0, 700, 2.5), (8.0, 1000, 4.0)]
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from common.protocol import messages
-from rl_worker.machine.phases import Phase
-from tests.rl_worker.client_transcripts import (
+from ps_client.machine.phases import Phase
+from ps_common.protocol import messages
+from tests.ps_client.client_transcripts import (
     LEASE_SECONDS,
     RUN,
     alive,

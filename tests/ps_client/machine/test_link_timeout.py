@@ -1,5 +1,5 @@
-from common.protocol.messages import Alive, NotModified, Settled, Settlement, ToWorker
-from rl_worker.machine.link_timeout import MOST_TIMES_LONGER, TIMEOUT_SECONDS, LinkTimeout
+from ps_client.machine.link_timeout import MOST_TIMES_LONGER, TIMEOUT_SECONDS, LinkTimeout
+from ps_common.protocol.messages import Alive, NotModified, Settled, Settlement, ToWorker
 
 SETTLED = Settled(
     request=1,

@@ -1,10 +1,10 @@
 """Requests without a reply: their order, how many pushes are in flight, and what later replies prove."""
 
-from common.protocol import messages
-from common.protocol.messages import ToServer
-from rl_worker.machine.effects import Transmit
-from rl_worker.machine.outbox import MOST_PUSHES_IN_FLIGHT, Outbox
-from tests.rl_worker.client_transcripts import vector
+from ps_client.machine.effects import Transmit
+from ps_client.machine.outbox import MOST_PUSHES_IN_FLIGHT, Outbox
+from ps_common.protocol import messages
+from ps_common.protocol.messages import ToServer
+from tests.ps_client.client_transcripts import vector
 
 
 def push(sequence: int) -> messages.Push:

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from common.errors import RequestRefused, RunEnded
-from common.protocol import messages
-from common.protocol.codecs import CODEC_NAMES
-from common.protocol.messages import Episode
-from common.protocol.tensors import Schema, TensorSpec
-from rl_worker.machine.effects import Fail, Joined, Resolve, Transmit
-from rl_worker.machine.link_timeout import TIMEOUT_SECONDS
-from rl_worker.machine.parameter_client import Call, ParameterClient
-from rl_worker.machine.phases import Phase
-from tests.rl_worker.client_transcripts import (
+from ps_client.machine.effects import Fail, Joined, Resolve, Transmit
+from ps_client.machine.link_timeout import TIMEOUT_SECONDS
+from ps_client.machine.parameter_client import Call, ParameterClient
+from ps_client.machine.phases import Phase
+from ps_common.errors import RequestRefused, RunEnded
+from ps_common.protocol import messages
+from ps_common.protocol.codecs import CODEC_NAMES
+from ps_common.protocol.messages import Episode
+from ps_common.protocol.tensors import Schema, TensorSpec
+from tests.ps_client.client_transcripts import (
     LEASE_SECONDS,
     SCHEMA,
     alive,

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from common.errors import WireError
-from common.protocol import messages
-from common.protocol.deltas import Base
-from rl_worker.machine.effects import Resolve
-from tests.rl_worker.client_transcripts import (
+from ps_client.machine.effects import Resolve
+from ps_common.errors import WireError
+from ps_common.protocol import messages
+from ps_common.protocol.deltas import Base
+from tests.ps_client.client_transcripts import (
     SCHEMA,
     failure,
     hello_of,

@@ -1,11 +1,11 @@
 """The worker's machine and a killed server: what is sent again, what is not, and which pushes wait."""
 
-from common.protocol import messages
-from common.protocol.messages import Settlement
-from rl_worker.machine.effects import Resolve
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.machine.phases import Phase
-from tests.rl_worker.client_transcripts import (
+from ps_client.machine.effects import Resolve
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.machine.phases import Phase
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Settlement
+from tests.ps_client.client_transcripts import (
     RUN_ID,
     SCHEMA,
     hello_of,

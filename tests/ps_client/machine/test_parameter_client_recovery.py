@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from common.errors import SchemaMismatch, ServerUnreachable
-from common.protocol import messages
-from common.protocol.shards import Shard
-from common.protocol.tensors import TensorSpec
-from rl_worker.machine.effects import Effect, Fail, Note, Reconnect, Resolve, Transmit
-from rl_worker.machine.link_timeout import TIMEOUT_SECONDS
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.machine.phases import Phase
-from tests.rl_worker.client_transcripts import (
+from ps_client.machine.effects import Effect, Fail, Note, Reconnect, Resolve, Transmit
+from ps_client.machine.link_timeout import TIMEOUT_SECONDS
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.machine.phases import Phase
+from ps_common.errors import SchemaMismatch, ServerUnreachable
+from ps_common.protocol import messages
+from ps_common.protocol.shards import Shard
+from ps_common.protocol.tensors import TensorSpec
+from tests.ps_client.client_transcripts import (
     PATIENCE_SECONDS,
     RESEND_BYTES,
     RUN,

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from common.errors import ServerUnreachable
-from common.protocol import messages
-from rl_worker.machine.effects import Effect, Fail, Joined, Note, Reconnect
-from rl_worker.machine.handshake import REFUSED_SECONDS
-from rl_worker.machine.link_timeout import TIMEOUT_WITH_STANDBY_SECONDS
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.machine.phases import Phase
-from tests.rl_worker.client_transcripts import (
+from ps_client.machine.effects import Effect, Fail, Joined, Note, Reconnect
+from ps_client.machine.handshake import REFUSED_SECONDS
+from ps_client.machine.link_timeout import TIMEOUT_WITH_STANDBY_SECONDS
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.machine.phases import Phase
+from ps_common.errors import ServerUnreachable
+from ps_common.protocol import messages
+from tests.ps_client.client_transcripts import (
     PATIENCE_SECONDS,
     PROOF,
     RUN_ID,

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from common.errors import PsRlError, RequestRefused
-from common.protocol import messages
-from rl_worker.machine.effects import Effect, Fail, Note, Transmit
-from rl_worker.machine.parameter_client import ParameterClient
-from rl_worker.machine.phases import Phase
-from rl_worker.machine.refusal_loop import MOST_DUPLICATES, REFUSED_SECONDS, WARN_AFTER
-from tests.rl_worker.client_transcripts import (
+from ps_client.machine.effects import Effect, Fail, Note, Transmit
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.machine.phases import Phase
+from ps_client.machine.refusal_loop import MOST_DUPLICATES, REFUSED_SECONDS, WARN_AFTER
+from ps_common.errors import PsRlError, RequestRefused
+from ps_common.protocol import messages
+from tests.ps_client.client_transcripts import (
     SCHEMA,
     joined_client,
     push,

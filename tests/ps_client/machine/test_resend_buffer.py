@@ -1,8 +1,8 @@
 """Pushes are kept until they are durable, within a budget, and sent again to a restored server without them."""
 
-from common.protocol import messages
-from common.protocol.messages import Push
-from rl_worker.machine.resend_buffer import OVERHEAD_BYTES, ResendBuffer
+from ps_client.machine.resend_buffer import OVERHEAD_BYTES, ResendBuffer
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Push
 
 VECTOR_BYTES = 1000
 ONE = VECTOR_BYTES + OVERHEAD_BYTES

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rl_worker.environments.interface import StepCallback
-from rl_worker.machine.stall_watch import FIRST_TIMES_LONGER, TIMES_LONGER, Stall, StallWatch
-from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments
+from ps_client.machine.stall_watch import FIRST_TIMES_LONGER, TIMES_LONGER, Stall, StallWatch
+from rl_agent.environments.interface import StepCallback
+from tests.rl_agent.scripted_environments import Game, ScriptedEnvironments
 
 LEAST = 60.0
 CHECK = 0.5  # seconds between two checks

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from common.protocol.messages import Settlement
-from tests.rl_worker.client_transcripts import LEASE_SECONDS, alive, joined_client, push, sent, weights
+from ps_common.protocol.messages import Settlement
+from tests.ps_client.client_transcripts import LEASE_SECONDS, alive, joined_client, push, sent, weights
 
 
 def test_replies_begin_and_end_the_watching() -> None:

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.protocol.codecs import encoded_bytes
-from common.protocol.messages import Episode
-from common.settings.run_spec import Consistency, RunSpec, Wire
-from rl_worker.shell.auto_link import UNROLLS, AutoLink, Link, choice, measure
-from rl_worker.shell.remote_parameters import Newest
+from ps_client.shell.auto_link import UNROLLS, AutoLink, Link, choice, measure
+from ps_client.shell.remote_parameters import Newest
+from ps_common.protocol.codecs import encoded_bytes
+from ps_common.protocol.messages import Episode
+from ps_common.settings.run_spec import Consistency, RunSpec, Wire
 
 HERE = Link(0.0002, 1e9, 1e9)
 FAR = Link(0.1, 1.25e6, 1.25e6)  # 10 Mbit/s

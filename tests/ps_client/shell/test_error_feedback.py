@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 import torch
 
-from common.protocol.codecs import CODECS
-from common.protocol.tensors import Schema, TensorSpec
-from rl_worker.shell.error_feedback import GradientEncoder
+from ps_client.shell.error_feedback import GradientEncoder
+from ps_common.protocol.codecs import CODECS
+from ps_common.protocol.tensors import Schema, TensorSpec
 from tests.rows import row
 
 SIZE = 500

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from common.errors import RequestRefused, RunEnded, WireError
-from common.protocol import messages
-from common.protocol.codecs import CODECS
-from common.protocol.deltas import Base
-from common.protocol.messages import Episode, Settlement, ToServer, ToWorker
-from common.protocol.wire import read_to_server, to_frames
-from common.settings.run_spec import Wire
-from rl_worker.machine.effects import Fail, Resolve, Transmit
-from rl_worker.machine.parameter_client import Call, ParameterClient
-from rl_worker.shell.remote_parameters import MOST_DISCARDED, Newest, RemoteParameters
-from rl_worker.shell.zmq_client import ZmqClient
-from tests.rl_worker.client_transcripts import SCHEMA, joined_client
+from ps_client.machine.effects import Fail, Resolve, Transmit
+from ps_client.machine.parameter_client import Call, ParameterClient
+from ps_client.shell.remote_parameters import MOST_DISCARDED, Newest, RemoteParameters
+from ps_client.shell.zmq_client import ZmqClient
+from ps_common.errors import RequestRefused, RunEnded, WireError
+from ps_common.protocol import messages
+from ps_common.protocol.codecs import CODECS
+from ps_common.protocol.deltas import Base
+from ps_common.protocol.messages import Episode, Settlement, ToServer, ToWorker
+from ps_common.protocol.wire import read_to_server, to_frames
+from ps_common.settings.run_spec import Wire
+from tests.ps_client.client_transcripts import SCHEMA, joined_client
 
 Handler = Callable[[ToServer, bytes], tuple[ToWorker, bytes]]
 

@@ -9,11 +9,11 @@ import msgpack
 import numpy as np
 import pytest
 
-from common.protocol import messages
-from common.protocol.wire import Buffer, Places, take_places, to_frames
-from common.sockets.shared_memory import Segment
-from rl_worker.shell import segment_slots as slots
-from rl_worker.shell.segment_slots import COUNT, SegmentSlots
+from ps_client.shell import segment_slots as slots
+from ps_client.shell.segment_slots import COUNT, SegmentSlots
+from ps_common.protocol import messages
+from ps_common.protocol.wire import Buffer, Places, take_places, to_frames
+from ps_common.sockets.shared_memory import Segment
 from tests.descriptors import none_left
 
 VECTOR = [memoryview(bytes(12))]

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import PsRlError, RunEnded, ServerUnreachable
-from common.protocol import messages
-from common.protocol.messages import ToServer
-from common.run_folder.endpoint_file import write_endpoint
-from rl_worker.machine import handshake, link_timeout
-from rl_worker.machine.parameter_client import Call, ParameterClient
-from rl_worker.machine.stall_watch import StallWatch
-from rl_worker.shell.zmq_client import ZmqClient
-from tests.rl_worker.client_transcripts import PATIENCE_SECONDS, SCHEMA, new_client, vector, welcome
-from tests.rl_worker.loopback_server import LoopbackServer, Polite, Reply, serving, wait_until
+from ps_client.machine import handshake, link_timeout
+from ps_client.machine.parameter_client import Call, ParameterClient
+from ps_client.machine.stall_watch import StallWatch
+from ps_client.shell.zmq_client import ZmqClient
+from ps_common.errors import PsRlError, RunEnded, ServerUnreachable
+from ps_common.protocol import messages
+from ps_common.protocol.messages import ToServer
+from ps_common.run_folder.endpoint_file import write_endpoint
+from tests.ps_client.client_transcripts import PATIENCE_SECONDS, SCHEMA, new_client, vector, welcome
+from tests.ps_client.loopback_server import LoopbackServer, Polite, Reply, serving, wait_until
 
 SECONDS = 20.0  # until a wait has failed
 

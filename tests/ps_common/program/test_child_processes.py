@@ -13,18 +13,18 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from common.errors import PsRlError
-from common.program.child_processes import OUTPUT_SECONDS, Child, PipedChild, end_all
-from common.program.reasons import Reason
-from rl_worker import Run
-from tests.rl_worker.loopback_server import wait_until
+from ps_common.errors import PsRlError
+from ps_common.program.child_processes import OUTPUT_SECONDS, Child, PipedChild, end_all
+from ps_common.program.reasons import Reason
+from ps_rl import Run
+from tests.ps_client.loopback_server import wait_until
 
 SOON_SECONDS = 20.0
 PROGRAMS = {
     "writes_and_leaves": "import sys\nprint('first'); print('last:', *sys.argv[1:]); sys.exit(3)",
     "writes_nothing": "",
     "waits": (
-        "import signal\nfrom common.program.reasons import answer_to_parent\n"
+        "import signal\nfrom ps_common.program.reasons import answer_to_parent\n"
         "answer_to_parent()\nprint('ready', flush=True)\nsignal.pause()"
     ),
     "will_not_leave": (
@@ -39,20 +39,20 @@ PROGRAMS = {
     "writes_a_sign": "print('2 × 3')",
     "imports_what_is_beside": "import beside_the_script, random\nprint(beside_the_script.__file__, random.__file__)",
     "is_a_parent": (
-        "import pathlib, signal, sys\nfrom common.program.child_processes import Child\n"
+        "import pathlib, signal, sys\nfrom ps_common.program.child_processes import Child\n"
         "child = Child('waits', [], pathlib.Path(sys.argv[1]))\nprint(child.pid, flush=True)\nsignal.pause()"
     ),
 }
 SPEAKS = """
 import os, sys
-from common.program.reasons import answer_to_parent, say
+from ps_common.program.reasons import answer_to_parent, say
 answer_to_parent()
 say(sys.argv[1], "because")
 print("the last line of its log")
 """
 FORKS = """
 import os
-from common.program.reasons import answer_to_parent, say
+from ps_common.program.reasons import answer_to_parent, say
 answer_to_parent()
 say("left", "the parent's reason")
 if os.fork() == 0:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_worker.local.cores import usable_cores
+from ps_common.program.cores import usable_cores
 
 HOST = 16
 

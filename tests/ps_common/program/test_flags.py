@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from common.errors import SettingsError
-from common.program.flags import Parsed, StartingPoint, parse_program, parse_with_run
-from common.program.names_elsewhere import METHODS_ELSEWHERE, NAMES_ELSEWHERE, REMOVED
-from common.program.run_program import run_program
-from common.settings.another_game import for_another_game
-from common.settings.overrides import contradiction
-from common.settings.recipe import recipe_for
-from common.settings.run_files import load_preset, presets
-from common.settings.run_settings import flag_of, flat_settings, with_settings
-from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec, SgdSettings
+from ps_common.errors import SettingsError
+from ps_common.program.flags import Parsed, StartingPoint, parse_program, parse_with_run
+from ps_common.program.names_elsewhere import METHODS_ELSEWHERE, NAMES_ELSEWHERE, REMOVED
+from ps_common.program.run_program import run_program
+from ps_common.settings.another_game import for_another_game
+from ps_common.settings.overrides import contradiction
+from ps_common.settings.recipe import recipe_for
+from ps_common.settings.run_files import load_preset, presets
+from ps_common.settings.run_settings import flag_of, flat_settings, with_settings
+from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec, SgdSettings
 from ps_server.settings import ServerSettings
-from rl_worker.local.cluster import ClusterSettings
-from rl_worker.play.settings import EvaluationSettings
+from rl_cluster.cli import ClusterSettings
+from rl_eval.settings import EvaluationSettings
 from rl_worker.settings import WorkerSettings
 from tests.rows import row
 

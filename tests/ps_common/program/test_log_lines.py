@@ -3,7 +3,7 @@
 import logging
 import re
 
-from common.program.output import line_format
+from ps_common.program.output import line_format
 from tests.rows import row
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.errors import SettingsError
-from common.program.flags import parse_with_run
-from common.settings.run_settings import flag_of, run_from_dict
-from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec
+from ps_common.errors import SettingsError
+from ps_common.program.flags import parse_with_run
+from ps_common.settings.run_settings import flag_of, run_from_dict
+from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec
 from ps_server.settings import ServerSettings
-from rl_worker.local.cluster import ClusterSettings
-from rl_worker.play.settings import EvaluationSettings
+from rl_cluster.cli import ClusterSettings
+from rl_eval.settings import EvaluationSettings
 from rl_worker.settings import WorkerSettings
 from tests.rows import row
 

@@ -8,8 +8,8 @@ from typing import TextIO, cast
 
 import pytest
 
-from common.program import output as program_output
-from common.program.output import LenientStream, lenient_output, never_wait_for_output
+from ps_common.program import output as program_output
+from ps_common.program.output import LenientStream, lenient_output, never_wait_for_output
 
 
 class Broken:
@@ -53,7 +53,7 @@ def test_a_full_disk_is_reported_at_the_end(
 @pytest.mark.parametrize("never_waits", [False, True])
 def test_a_character_that_the_encoding_lacks_is_written_as_its_number(never_waits: bool) -> None:
     program = (
-        "from common.program.output import lenient_output, never_wait_for_output\nimport sys\n"
+        "from ps_common.program.output import lenient_output, never_wait_for_output\nimport sys\n"
         f"with lenient_output('oven'):\n    if {never_waits}: never_wait_for_output()\n"
         "    print('2 × 3', 'of \\udce4'); print('• hot', file=sys.stderr)\n"
     )
@@ -117,7 +117,7 @@ def test_background_output_arrives_in_order_before_the_program_ends(
 
 PRINTS_INTO_A_STOPPED_PIPE = """
 import sys
-from common.program.output import lenient_output, never_wait_for_output
+from ps_common.program.output import lenient_output, never_wait_for_output
 
 with lenient_output("oven"):
     never_wait_for_output()

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from common.program import progress_display
-from common.program.progress_display import LINE_SECONDS, MOST_WORKERS, ProgressDisplay
-from common.protocol.status import Status, WorkerStatus
+from ps_common.program import progress_display
+from ps_common.program.progress_display import LINE_SECONDS, MOST_WORKERS, ProgressDisplay
+from ps_common.protocol.status import Status, WorkerStatus
 
 
 class Clock:

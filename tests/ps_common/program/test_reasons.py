@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.program.reasons import LAUNCHED, Reason, heard, reason_of
+from ps_common.program.reasons import LAUNCHED, Reason, heard, reason_of
 from tests.rows import row
 
 
@@ -71,7 +71,7 @@ def test_a_reason_is_one_short_line_for_a_terminal(text: str, line: str) -> None
 
 
 def test_a_program_whose_parent_died_while_it_started_does_not_begin() -> None:
-    source = "from common.program.reasons import answer_to_parent\nanswer_to_parent()\nprint('begun')"
+    source = "from ps_common.program.reasons import answer_to_parent\nanswer_to_parent()\nprint('begun')"
     variables = os.environ | {LAUNCHED: "1 0"}  # no parent of a test is process 1
     ended = subprocess.run([sys.executable, "-c", source], env=variables, capture_output=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, b"")

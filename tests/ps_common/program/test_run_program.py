@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from common.program.child_processes import Child
-from common.program.reasons import Reason
-from common.program.run_program import run_program
-from common.program.stop_signals import Interrupted
+from ps_common.program.child_processes import Child
+from ps_common.program.reasons import Reason
+from ps_common.program.run_program import run_program
+from ps_common.program.stop_signals import Interrupted
 
 ROOT = Path(__file__).parents[3]
 
@@ -95,10 +95,10 @@ def test_a_fault_of_ours_keeps_its_traceback(capsys: pytest.CaptureFixture[str])
 # A program as others start it: what it says of its end comes through a pipe, and a user's code may do anything.
 USERS = """
 import atexit, multiprocessing, os, sys, threading, time
-from common.errors import SettingsError
-from common.program.reasons import answer_to_parent, say
-from common.program.output import never_wait_for_output
-from common.program.run_program import ProgramEnd, bounded, end_in_time, run_program
+from ps_common.errors import SettingsError
+from ps_common.program.reasons import answer_to_parent, say
+from ps_common.program.output import never_wait_for_output
+from ps_common.program.run_program import ProgramEnd, bounded, end_in_time, run_program
 
 def fails():
     raise ValueError("the track file is missing")
@@ -262,10 +262,10 @@ def test_settings_that_ask_for_too_much_memory_end_in_a_sentence(
 
 LATE = """
 import os, sys
-from common.program.child_processes import Child
-from common.program.reasons import Reason
-from common.program.run_program import run_program
-from common.program.stop_signals import StopSignal
+from ps_common.program.child_processes import Child
+from ps_common.program.reasons import Reason
+from ps_common.program.run_program import run_program
+from ps_common.program.stop_signals import StopSignal
 
 class Late:  # taken apart after the interpreter's signal handlers
     def __del__(self, write=os.write, kill=os.kill, pid=os.getpid(), number=int(sys.argv[1])):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.program.stop_signals import Interrupted, StopSignal
+from ps_common.program.stop_signals import Interrupted, StopSignal
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
@@ -94,7 +94,7 @@ def test_what_ends_within_its_grace_period_is_not_interrupted() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_program_that_has_not_begun_leaves_with_success(number: int) -> None:
-    source = "from common.program.stop_signals import leave_at_once\nimport signal\nleave_at_once()\n"
+    source = "from ps_common.program.stop_signals import leave_at_once\nimport signal\nleave_at_once()\n"
     program = [sys.executable, "-c", f"{source}signal.raise_signal({number:d})\nsignal.pause()"]
     assert subprocess.run(program, timeout=60, check=False).returncode == 0
 

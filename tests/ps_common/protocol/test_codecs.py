@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import WireError
-from common.protocol.codecs import CODECS, codec_named
+from ps_common.errors import WireError
+from ps_common.protocol.codecs import CODECS, codec_named
 from tests.rows import row
 
 FLOAT32 = CODECS["float32"]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import WireError
-from common.protocol.deltas import Base
+from ps_common.errors import WireError
+from ps_common.protocol.deltas import Base
 from tests.rows import row
 
 A_MEBIBYTE = 2**20

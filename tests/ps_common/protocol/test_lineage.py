@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import SettingsError
-from common.protocol.lineage import DRAWN, Lineage
-from common.protocol.numbers import MOST
+from ps_common.errors import SettingsError
+from ps_common.protocol.lineage import DRAWN, Lineage
+from ps_common.protocol.numbers import MOST
 from ps_server.shell.lineage_file import read_lineage, write_lineage
 from tests.rows import row
 

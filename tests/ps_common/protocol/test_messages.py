@@ -9,9 +9,9 @@ import pytest
 from msgspec import inspect
 
 import common
-from common.errors import WireError
-from common.protocol.messages import CARRIES_VECTOR, Heartbeat, Message, State, ToServer, ToWorker, Update
-from common.protocol.wire import PROTOCOL_TAG, read_to_server, read_to_worker
+from ps_common.errors import WireError
+from ps_common.protocol.messages import CARRIES_VECTOR, Heartbeat, Message, State, ToServer, ToWorker, Update
+from ps_common.protocol.wire import PROTOCOL_TAG, read_to_server, read_to_worker
 from tests.rows import row
 
 PAGE = (Path(common.__file__).parent / "PROTOCOL.md").read_text()
@@ -190,7 +190,7 @@ def test_the_page_and_the_code_agree_on_the_messages_with_a_vector() -> None:
 
 
 def test_no_message_can_carry_a_character_that_fools_its_reader() -> None:
-    """Each text of a message says which characters it may have: `common/protocol/names.py`."""
+    """Each text of a message says which characters it may have: `common/ps_common/protocol/names.py`."""
     for kind in EVERY_MESSAGE:
         with row(kind):
             for text in texts_in(inspect.type_info(kind)):

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.protocol.names import LONGEST_NAME, as_name, as_text, is_name
+from ps_common.protocol.names import LONGEST_NAME, as_name, as_text, is_name
 from tests.rows import row
 
 

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import SchemaMismatch, SettingsError
-from common.protocol.shards import ALIGNMENT, Shard, range_of, shard_of
-from common.protocol.tensors import Schema, TensorSpec
+from ps_common.errors import SchemaMismatch, SettingsError
+from ps_common.protocol.shards import ALIGNMENT, Shard, range_of, shard_of
+from ps_common.protocol.tensors import Schema, TensorSpec
 
 SCHEMA = Schema(
     [TensorSpec("a", (2, 3)), TensorSpec("b", ()), TensorSpec("c", (5,)), TensorSpec("seen", (4,), role="statistic")]

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from common.errors import SchemaMismatch
-from common.protocol.tensors import MAX_ELEMENTS, MAX_TENSORS, Schema, TensorSpec
-from rl_worker.networks.flat_network import flatten
+from ps_common.errors import SchemaMismatch
+from ps_common.protocol.tensors import MAX_ELEMENTS, MAX_TENSORS, Schema, TensorSpec
+from rl_agent.networks.flat_network import flatten
 from tests.rows import row
 from tests.schemas import schema_of_tensors
 

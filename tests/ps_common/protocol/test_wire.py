@@ -5,11 +5,11 @@ from typing import Any
 import msgpack
 import pytest
 
-from common.errors import WireError
-from common.protocol import wire
-from common.protocol.messages import Goodbye, Heartbeat, Hello, Message, Pull, Push, Seed, Weights
-from common.protocol.tensors import MAX_AXES, MAX_TENSORS, Schema, TensorSpec
-from common.protocol.wire import MAX_FRAMES, PROTOCOL_TAG, Buffer, chunks, read_to_server, read_to_worker, to_frames
+from ps_common.errors import WireError
+from ps_common.protocol import wire
+from ps_common.protocol.messages import Goodbye, Heartbeat, Hello, Message, Pull, Push, Seed, Weights
+from ps_common.protocol.tensors import MAX_AXES, MAX_TENSORS, Schema, TensorSpec
+from ps_common.protocol.wire import MAX_FRAMES, PROTOCOL_TAG, Buffer, chunks, read_to_server, read_to_worker, to_frames
 from tests.rows import row
 
 Read = Callable[[Sequence[Buffer]], tuple[Message, Sequence[Buffer]]]

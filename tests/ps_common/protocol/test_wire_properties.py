@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import WireError
-from common.protocol.messages import CARRIES_VECTOR, Message, Refused, ToServer, ToWorker
-from common.protocol.wire import PROTOCOL_TAG, Buffer, read_to_server, read_to_worker, to_frames
-from tests.common.generated import header_of, values_of
+from ps_common.errors import WireError
+from ps_common.protocol.messages import CARRIES_VECTOR, Message, Refused, ToServer, ToWorker
+from ps_common.protocol.wire import PROTOCOL_TAG, Buffer, read_to_server, read_to_worker, to_frames
+from tests.ps_common.generated import header_of, values_of
 
 Read = Callable[[Sequence[Buffer]], tuple[Message, Sequence[Buffer]]]
 

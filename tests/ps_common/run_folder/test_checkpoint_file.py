@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from common.errors import CheckpointError
-from common.protocol.record import FORMAT, KIND, Record
-from common.run_folder.checkpoint_file import read_checkpoint, read_weights, write_checkpoint
-from common.settings.run_spec import RunSpec
-from rl_worker.networks.flat_network import flatten
+from ps_common.errors import CheckpointError
+from ps_common.protocol.record import FORMAT, KIND, Record
+from ps_common.run_folder.checkpoint_file import read_checkpoint, read_weights, write_checkpoint
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.networks.flat_network import flatten
 from tests.records import a_record
 from tests.rows import row
 from tests.schemas import schema_of_tensors

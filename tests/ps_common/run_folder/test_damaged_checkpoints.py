@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import Tensor
 
-from common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, PsRlError
-from common.protocol.messages import State
-from common.protocol.record import FORMAT, KIND, MIGRATIONS, Record, check_vectors, record_from_json, record_to_json
-from common.protocol.tensors import TensorSpec
-from common.run_folder.checkpoint_file import _digest, read_checkpoint, read_weights, write_checkpoint
-from common.run_folder.checkpoint_folder import first_sound
+from ps_common.errors import CheckpointError, DamagedCheckpoint, OtherFormat, PsRlError
+from ps_common.protocol.messages import State
+from ps_common.protocol.record import FORMAT, KIND, MIGRATIONS, Record, check_vectors, record_from_json, record_to_json
+from ps_common.protocol.tensors import TensorSpec
+from ps_common.run_folder.checkpoint_file import _digest, read_checkpoint, read_weights, write_checkpoint
+from ps_common.run_folder.checkpoint_folder import first_sound
 from ps_server.replication.state_transfer import run_of
 from ps_server.state.training_run import TrainingRun
-from rl_worker.play.trained import trained_in
+from rl_eval.trained import trained_in
 from tests.nested import Place, places_in, values, with_value, without
 from tests.ps_server.transcripts import Transcript
 from tests.rows import row

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import SettingsError
-from common.run_folder.endpoint_file import address_of, read_endpoint, remove_endpoint, write_endpoint
-from common.run_folder.paths import ENDPOINT, METRICS
+from ps_common.errors import SettingsError
+from ps_common.run_folder.endpoint_file import address_of, read_endpoint, remove_endpoint, write_endpoint
+from ps_common.run_folder.paths import ENDPOINT, METRICS
 from tests.rows import row
 
 HERE, THERE = "10.0.0.1:5555", "10.0.0.2:40001"

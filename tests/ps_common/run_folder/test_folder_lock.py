@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import SettingsError
-from common.run_folder.folder_lock import FolderLocks
-from common.run_folder.paths import LOCK
+from ps_common.errors import SettingsError
+from ps_common.run_folder.folder_lock import FolderLocks
+from ps_common.run_folder.paths import LOCK
 
 HOLDS_IT = """
 import signal, sys
 from pathlib import Path
-from common.run_folder.folder_lock import FolderLocks
+from ps_common.run_folder.folder_lock import FolderLocks
 
 locks = FolderLocks([Path(sys.argv[1])])
 print("held", flush=True)

@@ -14,19 +14,19 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from common.errors import SettingsError
-from common.program import supervision
-from common.program.child_processes import Child
-from common.run_folder import followers as followers_module
-from common.run_folder.followers import Follower, Followers, followers_of
-from tests.rl_worker.loopback_server import wait_until
+from ps_common.errors import SettingsError
+from ps_common.program import supervision
+from ps_common.program.child_processes import Child
+from ps_common.run_folder import followers as followers_module
+from ps_common.run_folder.followers import Follower, Followers, followers_of
+from tests.ps_client.loopback_server import wait_until
 
 ROOT = Path(__file__).parents[3]
 PROGRAMS = {
     "follows": """
 import threading
-from common.program.reasons import answer_to_parent, say
-from common.program.stop_signals import StopSignal
+from ps_common.program.reasons import answer_to_parent, say
+from ps_common.program.stop_signals import StopSignal
 answer_to_parent()
 stop = StopSignal()
 print("ready", flush=True)
@@ -35,16 +35,16 @@ while not stop.is_set():
 say("left", "7 rows sent")
 """,
     "fails": """
-from common.errors import SettingsError
-from common.program.reasons import answer_to_parent
-from common.program.run_program import run_program
+from ps_common.errors import SettingsError
+from ps_common.program.reasons import answer_to_parent
+from ps_common.program.run_program import run_program
 def main():
     raise SettingsError("--track: no such place")
 answer_to_parent()
 run_program(main, "it")
 """,
     "has_nothing_to_do": """
-from common.program.reasons import answer_to_parent, say
+from ps_common.program.reasons import answer_to_parent, say
 answer_to_parent()
 say("over", "")
 """,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import SettingsError
-from common.run_folder.paths import claim_run_folder, make_run_folder, run_name
+from ps_common.errors import SettingsError
+from ps_common.run_folder.paths import claim_run_folder, make_run_folder, run_name
 
 
 @pytest.mark.parametrize(

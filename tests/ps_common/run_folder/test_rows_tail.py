@@ -2,7 +2,7 @@ from pathlib import Path
 
 import msgspec
 
-from common.run_folder.rows_tail import RowsTail
+from ps_common.run_folder.rows_tail import RowsTail
 
 
 class Row(msgspec.Struct):

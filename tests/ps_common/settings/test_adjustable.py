@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from common.errors import SettingsError
-from common.settings.adjustable import ADJUSTABLE, settings_in
+from ps_common.errors import SettingsError
+from ps_common.settings.adjustable import ADJUSTABLE, settings_in
 
 
 @pytest.mark.parametrize(

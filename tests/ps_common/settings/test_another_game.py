@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from common.settings.another_game import dropped_in_words, for_another_game, game_name
-from common.settings.run_files import load_preset, presets
-from common.settings.run_settings import flat_settings, run_from_dict
+from ps_common.settings.another_game import dropped_in_words, for_another_game, game_name
+from ps_common.settings.run_files import load_preset, presets
+from ps_common.settings.run_settings import flat_settings, run_from_dict
 
 
 @pytest.mark.parametrize(

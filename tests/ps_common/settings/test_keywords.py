@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from common.errors import SettingsError
-from common.settings.keywords import plain, with_keywords
-from common.settings.run_spec import RunSpec
+from ps_common.errors import SettingsError
+from ps_common.settings.keywords import plain, with_keywords
+from ps_common.settings.run_spec import RunSpec
 
 
 class Rule(enum.Enum):

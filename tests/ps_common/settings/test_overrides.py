@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.errors import SettingsError
-from common.settings.overrides import contradiction, resumed_run
-from common.settings.run_settings import flag_of, flat_settings, with_settings
-from common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, AdamSettings, RunSpec, Schedule
+from ps_common.errors import SettingsError
+from ps_common.settings.overrides import contradiction, resumed_run
+from ps_common.settings.run_settings import flag_of, flat_settings, with_settings
+from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, AdamSettings, RunSpec, Schedule
 
 ADAM_RUN = RunSpec(seed=7, optimizer=AdamSettings(beta1=0.5), schedule=Schedule(learning_rate=0.25))
 KEPT = RunSpec(preset="cartpole", seed=1)

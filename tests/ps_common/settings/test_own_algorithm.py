@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.errors import SettingsError
-from common.program.flags import Parsed, parse_with_run
-from common.settings.overrides import contradiction, resumed_run
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import LONGEST_UNROLL, OwnAlgorithmSettings, RunSpec
+from ps_common.errors import SettingsError
+from ps_common.program.flags import Parsed, parse_with_run
+from ps_common.settings.overrides import contradiction, resumed_run
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import LONGEST_UNROLL, OwnAlgorithmSettings, RunSpec
 from ps_server.settings import ServerSettings
 from rl_worker.settings import WorkerSettings
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from common.settings.run_files import load_preset, presets, what_preset_is
-from common.settings.run_spec import Environment
-from rl_worker.algorithms.exploration import EVALUATION_EPSILON
+from ps_common.settings.run_files import load_preset, presets, what_preset_is
+from ps_common.settings.run_spec import Environment
+from rl_agent.algorithms.exploration import EVALUATION_EPSILON
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/PRESETS.md").read_text()
@@ -82,7 +82,7 @@ def test_no_preset_claims_to_be_the_original_that_it_follows() -> None:
     """Each that names a system or the paper says in what it differs."""
     for preset in presets():
         comment = " ".join(
-            line for line in (ROOT / f"common/presets/{preset}.toml").read_text().splitlines() if "#" in line
+            line for line in (ROOT / f"common/ps_common/presets/{preset}.toml").read_text().splitlines() if "#" in line
         )
         if "system" in comment or "paper's" in comment:
             assert re.search("differs|Unlike|is not the", comment), preset

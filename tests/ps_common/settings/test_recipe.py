@@ -2,12 +2,12 @@
 
 import pytest
 
-from common.program.flags import parse_with_run
-from common.settings.another_game import for_another_game
-from common.settings.recipe import recipe_for
-from common.settings.run_files import load_preset
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import ALGORITHM_SETTINGS, A3CSettings, RunSpec
+from ps_common.program.flags import parse_with_run
+from ps_common.settings.another_game import for_another_game
+from ps_common.settings.recipe import recipe_for
+from ps_common.settings.run_files import load_preset
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import ALGORITHM_SETTINGS, A3CSettings, RunSpec
 from rl_worker.settings import WorkerSettings
 
 ELSEWHERE = ["Pendulum-v1", "MinAtar/Breakout-v1", "my.games:Line-v0", "VizdoomBasic-v1"]

@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import CheckpointError, PsRlError, ReceiptError, SettingsError
-from common.run_folder.checkpoint_file import read_checkpoint
-from common.run_folder.checkpoint_folder import first_sound
-from common.run_folder.endpoint_file import read_endpoint
-from common.run_folder.jsonl import LONGEST_LINE, rows_in
-from common.run_folder.rows_tail import RowsTail
-from common.run_folder.run_rows import EpisodeRow, MetricsRow
-from common.settings.regular_file import MOST_BYTES, content_of, opened
-from common.settings.run_files import load_config, settings_as_written
-from common.sockets.curve import read_public
-from ps_server.records.run_curves import read_run
+from ps_common.errors import CheckpointError, PsRlError, ReceiptError, SettingsError
+from ps_common.run_folder.checkpoint_file import read_checkpoint
+from ps_common.run_folder.checkpoint_folder import first_sound
+from ps_common.run_folder.endpoint_file import read_endpoint
+from ps_common.run_folder.jsonl import LONGEST_LINE, rows_in
+from ps_common.run_folder.rows_tail import RowsTail
+from ps_common.run_folder.run_rows import EpisodeRow, MetricsRow
+from ps_common.settings.regular_file import MOST_BYTES, content_of, opened
+from ps_common.settings.run_files import load_config, settings_as_written
+from ps_common.sockets.curve import read_public
+from ps_ctl.run_curves import read_run
+from ps_rl.run import Run
 from ps_server.shell.lineage_file import read_lineage
 from ps_track.feed import Feed
-from rl_worker.api.run import Run
-from rl_worker.export.policy import load_policy
-from rl_worker.export.policy_folder import read_model
-from rl_worker.play.receipt import read_receipt
-from rl_worker.play.trained import trained_in
+from rl_eval.export.policy import load_policy
+from rl_eval.export.policy_folder import read_model
+from rl_eval.receipt import read_receipt
+from rl_eval.trained import trained_in
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -142,4 +142,4 @@ def test_settings_of_any_content_are_refused_or_taken_for_none(text: str, tmp_pa
 
 
 def test_the_largest_file_of_settings_is_larger_than_any_real_one() -> None:
-    assert 100 * len(Path("common/settings/run_spec.py").read_bytes()) < MOST_BYTES
+    assert 100 * len(Path("common/ps_common/settings/run_spec.py").read_bytes()) < MOST_BYTES

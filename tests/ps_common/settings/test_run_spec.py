@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 
 import common
-from common.errors import SettingsError
-from common.settings.overrides import contradiction
-from common.settings.run_files import load_config, load_preset, presets, settings_as_written
-from common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
-from common.settings.run_spec import (
+from ps_common.errors import SettingsError
+from ps_common.settings.overrides import contradiction
+from ps_common.settings.run_files import load_config, load_preset, presets, settings_as_written
+from ps_common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
+from ps_common.settings.run_spec import (
     ALGORITHM_SETTINGS,
     OPTIMIZER_SETTINGS,
     A3CSettings,
@@ -23,7 +23,7 @@ from common.settings.run_spec import (
     Schedule,
     SgdSettings,
 )
-from tests.common.generated import values_of
+from tests.ps_common.generated import values_of
 
 PRESETS = Path(common.__file__).parent / "presets"
 ADAM_RUN = RunSpec(seed=7, optimizer=AdamSettings(beta1=0.5), schedule=Schedule(learning_rate=0.25))

@@ -2,13 +2,13 @@
 
 import pytest
 
-from common.errors import SettingsError
-from common.program.flags import parse_with_run
-from common.settings.run_files import load_preset, presets
-from common.settings.run_settings import flat_settings
-from common.settings.run_spec import RunSpec
-from common.settings.without_effect import WHAT_THEY_NEED
-from rl_worker.local.cluster import ClusterSettings
+from ps_common.errors import SettingsError
+from ps_common.program.flags import parse_with_run
+from ps_common.settings.run_files import load_preset, presets
+from ps_common.settings.run_settings import flat_settings
+from ps_common.settings.run_spec import RunSpec
+from ps_common.settings.without_effect import WHAT_THEY_NEED
+from rl_cluster.cli import ClusterSettings
 from rl_worker.settings import WorkerSettings
 
 ALONE = [

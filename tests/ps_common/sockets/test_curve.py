@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import SettingsError
-from common.sockets.curve import CurveFlags, read_pair, read_public, write_pair
+from ps_common.errors import SettingsError
+from ps_common.sockets.curve import CurveFlags, read_pair, read_public, write_pair
 
 
 def test_a_pair_is_read_as_it_was_made(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 import pytest
 import zmq
 
-from common.errors import RequestRefused, ServerUnreachable, WireError
-from common.protocol import messages
-from common.protocol.messages import Heartbeat, Pull, Stop, Stopping, StopRequest, ToServer
-from common.protocol.wire import CHUNK_BYTES, Buffer, read_to_server, to_frames
-from common.sockets.request import ask
+from ps_common.errors import RequestRefused, ServerUnreachable, WireError
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Heartbeat, Pull, Stop, Stopping, StopRequest, ToServer
+from ps_common.protocol.wire import CHUNK_BYTES, Buffer, read_to_server, to_frames
+from ps_common.sockets.request import ask
 
 PATIENCE_SECONDS = 20.0  # of a test that expects an answer; it takes milliseconds
 POLL_MILLISECONDS = 20

@@ -6,13 +6,13 @@ from functools import partial
 
 import pytest
 
-from common.errors import RequestRefused, ServerUnreachable
-from common.protocol import messages
-from common.protocol.messages import Adjust, CheckpointRequest, StatusRequest, StopRequest, ToServer
-from common.protocol.shards import Shard
-from common.protocol.wire import Buffer, to_frames
-from common.sockets.run_request import ask_run
-from tests.common.sockets.test_request import PATIENCE_SECONDS, server
+from ps_common.errors import RequestRefused, ServerUnreachable
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Adjust, CheckpointRequest, StatusRequest, StopRequest, ToServer
+from ps_common.protocol.shards import Shard
+from ps_common.protocol.wire import Buffer, to_frames
+from ps_common.sockets.run_request import ask_run
+from tests.ps_common.sockets.test_request import PATIENCE_SECONDS, server
 from tests.ps_server.records.test_metrics import a_status
 
 ADJUST = Adjust(request=1, settings={"paused": True})

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import WireError
-from common.sockets import shared_memory
-from common.sockets.shared_memory import LABEL, NAME, PAGE_BYTES, SECRET_BYTES, Segment
+from ps_common.errors import WireError
+from ps_common.sockets import shared_memory
+from ps_common.sockets.shared_memory import LABEL, NAME, PAGE_BYTES, SECRET_BYTES, Segment
 from tests.rows import row
 from tests.segments import open_here
 
@@ -170,7 +170,7 @@ def test_it_lives_until_the_last_array_of_it_is_gone() -> None:
 
 def test_a_killed_process_leaves_only_what_others_have_open() -> None:
     program = (
-        "import sys; from common.sockets.shared_memory import Segment; made = Segment.make(); made.reserve(4096); "
+        "import sys; from ps_common.sockets.shared_memory import Segment; made = Segment.make(); made.reserve(4096); "
         "made.part(4096, 4)[:] = 8; print(made.name, flush=True); sys.stdin.read()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import zmq
 
-from common.errors import ServerUnreachable
-from common.protocol.addresses import join_address
-from common.protocol.messages import StatusRequest
-from common.sockets.request import ask
-from common.sockets.zmq_sockets import bind, connect, why_no_address
+from ps_common.errors import ServerUnreachable
+from ps_common.protocol.addresses import join_address
+from ps_common.protocol.messages import StatusRequest
+from ps_common.sockets.request import ask
+from ps_common.sockets.zmq_sockets import bind, connect, why_no_address
 
 PATIENCE_MILLISECONDS = 10_000
 

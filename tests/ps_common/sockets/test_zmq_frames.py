@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import zmq
 
-from common.protocol.wire import MAX_FRAMES
-from common.sockets.zmq_sockets import MOST_FRAMES, receive_frames
+from ps_common.protocol.wire import MAX_FRAMES
+from ps_common.sockets.zmq_sockets import MOST_FRAMES, receive_frames
 
 Pair = tuple["zmq.Socket[Any]", "zmq.Socket[Any]"]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from common.protocol import messages
-from common.protocol.messages import Adjusted
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Adjusted
 from ps_server.machine.effects import Note, SaveCheckpoint
 from ps_server.machine.phases import Sender
 from tests.ps_server.transcripts import EPOCH, Transcript, notes, only, restored_run, sends

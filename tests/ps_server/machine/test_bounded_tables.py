@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.protocol import messages
+from ps_common.protocol import messages
 from ps_server.machine import membership
 from ps_server.machine import refusals as quarantine
 from tests.ps_server.transcripts import Transcript, encoded

@@ -5,8 +5,8 @@ Each test names the system, and the file or the issue where the fault can be rea
 dmlc/ps-lite, bytedance/byteps, sql-machine-learning/elasticdl, apache/mxnet, SurrealAI/surreal, pytorch/examples.
 """
 
-from common.protocol import messages
-from common.protocol.messages import NotModified, Weights
+from ps_common.protocol import messages
+from ps_common.protocol.messages import NotModified, Weights
 from tests.ps_server.transcripts import LEASE_SECONDS, START, Transcript, encoded, received, sends
 
 

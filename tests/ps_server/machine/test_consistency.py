@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from common.protocol import messages
-from common.protocol.messages import Settlement, settlement_of
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Settlement, settlement_of
 from ps_server.machine.effects import Effect, Note
 from ps_server.machine.membership import Membership
 from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, encoded, sends

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from common.protocol import messages
-from common.protocol.codecs import CODECS
-from common.protocol.deltas import Base
-from common.protocol.shards import Shard
+from ps_common.protocol import messages
+from ps_common.protocol.codecs import CODECS
+from ps_common.protocol.deltas import Base
+from ps_common.protocol.shards import Shard
 from ps_server.machine.effects import Send
 from ps_server.state.weight_store import DeltaBases
 from tests.ps_server.transcripts import EPOCH, SCHEMA, Transcript, a_run

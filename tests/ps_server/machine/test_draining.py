@@ -1,7 +1,7 @@
 """A drained run at the server: who is admitted, what workers are told, and what a resume changes."""
 
-from common.protocol import messages
-from common.protocol.messages import RunReply, Welcome
+from ps_common.protocol import messages
+from ps_common.protocol.messages import RunReply, Welcome
 from ps_server.machine.effects import SaveCheckpoint
 from tests.ps_server.machine.test_adjusting import adjust
 from tests.ps_server.transcripts import EPOCH, Transcript, encoded, only, restored_run, sends

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from common.protocol import messages
+from ps_common.protocol import messages
 from ps_server.machine.checkpoint_schedule import HURRY_SECONDS, STALLED_SECONDS
 from ps_server.machine.effects import SaveCheckpoint, Send
 from ps_server.state.training_run import PUSH_WINDOW

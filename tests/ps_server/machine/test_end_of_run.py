@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import common
-from common.protocol import messages
-from common.protocol.messages import CheckpointSaved, Stop, Weights
+from ps_common.protocol import messages
+from ps_common.protocol.messages import CheckpointSaved, Stop, Weights
 from ps_server.machine.effects import Exit, Note, SaveCheckpoint, Send
 from ps_server.machine.ending import DRAIN_SECONDS
 from ps_server.machine.phases import ACCEPTS, Phase

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.protocol import messages
+from ps_common.protocol import messages
 from ps_server.machine.flow_control import FIRST_PENALTY_SECONDS, GRANT_SECONDS, LONGEST_PENALTY_SECONDS, PushBudget
 from ps_server.machine.membership import Member, Membership, PeerId
 from tests.ps_server.transcripts import SCHEMA, Transcript, encoded, sends

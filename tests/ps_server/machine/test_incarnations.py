@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.protocol import messages
-from common.protocol.messages import Welcome
-from common.protocol.numbers import MOST
-from common.protocol.record import record_from_json, record_to_json
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Welcome
+from ps_common.protocol.numbers import MOST
+from ps_common.protocol.record import record_from_json, record_to_json
 from ps_server.machine.admission import FURTHEST
 from ps_server.machine.phases import Sender
 from tests.ps_server.transcripts import (

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from common.protocol import messages
-from common.protocol.codecs import CODEC_NAMES
-from common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol import messages
+from ps_common.protocol.codecs import CODEC_NAMES
+from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_server.machine import admission
 from ps_server.machine.phases import Phase
 from tests.ps_server.transcripts import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from common.protocol.messages import Hello, Settlement, Verdict
+from ps_common.protocol.messages import Hello, Settlement, Verdict
 from ps_server.machine import membership
 from ps_server.machine.membership import Membership
 

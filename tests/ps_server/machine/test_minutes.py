@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.protocol import messages
+from ps_common.protocol import messages
 from ps_server.machine.membership import ALONE_SECONDS
 from tests.ps_server.machine.test_adjusting import adjust
 from tests.ps_server.standby_transcripts import TAKEOVER_SECONDS, WithStandby

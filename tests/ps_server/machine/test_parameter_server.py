@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from common.protocol import messages
-from common.protocol.codecs import CODECS
-from common.protocol.messages import NO_LIMIT, NotModified, Settlement, Weights
+from ps_common.protocol import messages
+from ps_common.protocol.codecs import CODECS
+from ps_common.protocol.messages import NO_LIMIT, NotModified, Settlement, Weights
 from ps_server.state.training_run import PUSH_WINDOW
 from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, SCHEMA, Transcript, encoded, notes, received, sends
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from common.protocol import messages
+from ps_common.protocol import messages
 from ps_server.machine.refusals import (
     FIRST_SECONDS,
     FORGIVEN_SECONDS,

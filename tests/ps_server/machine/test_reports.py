@@ -1,6 +1,6 @@
 """A worker's report is counted once, and handed on to the records."""
 
-from common.protocol.messages import Episode
+from ps_common.protocol.messages import Episode
 from ps_server.machine.effects import Reported, SaveCheckpoint
 from ps_server.machine.replies import LATE_SECONDS
 from tests.ps_server.transcripts import Transcript, only

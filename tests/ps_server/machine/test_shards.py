@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from common.protocol import messages
-from common.protocol.lineage import Lineage
-from common.protocol.messages import Adjust, RunReply, StopRequest
-from common.protocol.shards import Shard
-from common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol import messages
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.messages import Adjust, RunReply, StopRequest
+from ps_common.protocol.shards import Shard
+from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_server.machine.effects import Effect, SendToFirstShard
 from ps_server.machine.phases import Sender
 from ps_server.replication.first_shard import END_SECONDS

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.protocol import messages
-from common.protocol.messages import Event, StatusUpdate, Subscribed
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Event, StatusUpdate, Subscribed
 from ps_server.machine.effects import Effect, Happened, Note
 from ps_server.machine.subscriptions import MOST_EVENTS, MOST_SUBSCRIBERS, SUBSCRIPTION_SECONDS
 from tests.ps_server.transcripts import EPOCH, Transcript, sends

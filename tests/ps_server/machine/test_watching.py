@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.protocol import messages
-from common.protocol.messages import Frame, WatchedFrame, Watching
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Frame, WatchedFrame, Watching
 from ps_server.machine.effects import Effect
 from ps_server.machine.subscriptions import MOST_WATCHERS, SUBSCRIPTION_SECONDS
 from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, sends

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from common.protocol.messages import Episode
-from common.run_folder.paths import EPISODES
+from ps_common.protocol.messages import Episode
+from ps_common.run_folder.paths import EPISODES
 from ps_server.machine.effects import Reported
 from ps_server.records.episodes import EpisodesFile, read_episodes
 

@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import (
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
-from common.run_folder.paths import TENSORBOARD
+from ps_common.run_folder.paths import TENSORBOARD
 from ps_server.records.event_file import EventFile, Point
 from tests.rows import row
 

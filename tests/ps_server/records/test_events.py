@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from common.protocol.messages import Event
-from common.run_folder.jsonl import rows_in
-from common.run_folder.paths import EVENTS, SETTINGS
-from common.run_folder.run_rows import EventRow
-from common.settings.run_spec import RunSpec, Schedule
+from ps_common.protocol.messages import Event
+from ps_common.run_folder.jsonl import rows_in
+from ps_common.run_folder.paths import EVENTS, SETTINGS
+from ps_common.run_folder.run_rows import EventRow
+from ps_common.settings.run_spec import RunSpec, Schedule
 from ps_server.machine.effects import Happened
 from ps_server.records.run_records import RunRecords
 from tests.ps_server.records.test_metrics import a_status

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from common.protocol.status import Status, WorkerStatus
-from common.run_folder.jsonl import last_row
-from common.run_folder.paths import METRICS, WORKERS
-from common.run_folder.run_rows import MetricsRow
+from ps_common.protocol.status import Status, WorkerStatus
+from ps_common.run_folder.jsonl import last_row
+from ps_common.run_folder.paths import METRICS, WORKERS
+from ps_common.run_folder.run_rows import MetricsRow
 from ps_server.records.metrics import EVERY_SECONDS, WORKERS_EVERY_SECONDS, MetricsFiles
 
 

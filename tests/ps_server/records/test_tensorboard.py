@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from common.protocol.messages import Episode
-from common.run_folder.paths import GIFS, TENSORBOARD, gif_name
-from common.settings.run_spec import Records, RunSpec
+from ps_common.protocol.messages import Episode
+from ps_common.run_folder.paths import GIFS, TENSORBOARD, gif_name
+from ps_common.settings.run_spec import Records, RunSpec
 from ps_server.records.tensorboard import (
     GAME,
     GIF_MINUTES,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from common.protocol.messages import Episode
-from common.run_folder.jsonl import rows_in
-from common.run_folder.run_rows import EpisodeRow
+from ps_common.protocol.messages import Episode
+from ps_common.run_folder.jsonl import rows_in
+from ps_common.run_folder.run_rows import EpisodeRow
 from ps_server.records import episodes as episodes_module
 from ps_server.records.bounded_file import BoundedLinesFile
 from ps_server.records.episodes import EpisodesFile, read_episodes

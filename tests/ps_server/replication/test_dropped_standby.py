@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from common.protocol import messages
+from ps_common.protocol import messages
 from ps_server.machine.effects import SendToPrimary
 from ps_server.replication.replication import FIRST_PAUSE_SECONDS
 from tests.ps_server.replication.test_standby import are_alike, refusal, the_run

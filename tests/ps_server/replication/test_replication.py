@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from common.protocol import messages
+from ps_common.protocol import messages
 from ps_server.machine.ending import FAREWELL_SECONDS
 from ps_server.machine.phases import ANYBODY, Phase, Sender
 from ps_server.replication.backlog import RESEND_SECONDS, SMALL_WINDOW

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from common.protocol import messages
-from common.protocol.status import StandbyStatus
+from ps_common.protocol import messages
+from ps_common.protocol.status import StandbyStatus
 from ps_server.replication import replication
 from ps_server.replication.backlog import OVERHEAD_BYTES, SMALL_WINDOW, SMALL_WINDOW_BYTES, WINDOW, Backlog, Lag
 from ps_server.replication.replication import (

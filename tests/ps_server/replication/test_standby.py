@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from common.protocol import messages
-from common.protocol.record import Record
+from ps_common.protocol import messages
+from ps_common.protocol.record import Record
 from ps_server.machine.effects import Exit, Reported, SaveCheckpoint, Send
 from ps_server.machine.ending import FAREWELL_SECONDS
 from ps_server.machine.phases import Phase, Sender

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from common.sockets.curve import Pair, read_pair
+from ps_common.sockets.curve import Pair, read_pair
+from ps_ctl.keys import make_keys
 from ps_server.shell.access_control import AccessControl
-from ps_server.shell.keys import make_keys
 from tests.descriptors import none_left
 
 

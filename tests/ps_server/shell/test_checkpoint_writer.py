@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.errors import CheckpointError
-from common.run_folder.checkpoint_file import read_checkpoint
-from common.run_folder.paths import BEST, WRITING
+from ps_common.errors import CheckpointError
+from ps_common.run_folder.checkpoint_file import read_checkpoint
+from ps_common.run_folder.paths import BEST, WRITING
 from ps_server.machine.effects import SaveCheckpoint
 from ps_server.shell.checkpoint_writer import CheckpointWriter, Written, newest_checkpoint
 from tests.records import a_record
@@ -265,7 +265,7 @@ def test_a_run_that_saved_nothing_cannot_be_resumed(tmp_path: Path) -> None:
 KILLED_WHILE_IT_WRITES = """
 import sys, torch
 from pathlib import Path
-from common.run_folder.checkpoint_file import write_checkpoint
+from ps_common.run_folder.checkpoint_file import write_checkpoint
 from tests.records import a_record
 
 record = a_record(2**23)

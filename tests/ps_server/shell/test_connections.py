@@ -6,7 +6,7 @@ import socket
 import zmq
 
 from ps_server.shell.connections import Connections
-from tests.rl_worker.loopback_server import wait_until
+from tests.ps_client.loopback_server import wait_until
 
 
 def open_here() -> int:

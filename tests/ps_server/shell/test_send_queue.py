@@ -9,9 +9,9 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from common.protocol.messages import Frame, HandedOver, Noted, State, ToWorker, Update, WatchedFrame
-from common.protocol.wire import read_to_worker
-from common.sockets.zmq_sockets import dealer
+from ps_common.protocol.messages import Frame, HandedOver, Noted, State, ToWorker, Update, WatchedFrame
+from ps_common.protocol.wire import read_to_worker
+from ps_common.sockets.zmq_sockets import dealer
 from ps_server.machine.effects import Send
 from ps_server.shell.router_socket import SEND_HIGH_WATER, router
 from ps_server.shell.send_queue import LONGEST_PAUSE_SECONDS, SendQueue

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from common.protocol.messages import Episode
-from common.protocol.record import record_from_json, record_to_json
+from ps_common.protocol.messages import Episode
+from ps_common.protocol.record import record_from_json, record_to_json
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import SCHEMA, a_lineage, a_run, vector

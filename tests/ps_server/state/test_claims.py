@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from common.protocol import messages
-from common.protocol.messages import Episode
-from common.protocol.numbers import MOST_REWARD
-from common.settings.run_spec import A3CSettings, Environment, RunSpec
+from ps_common.protocol import messages
+from ps_common.protocol.messages import Episode
+from ps_common.protocol.numbers import MOST_REWARD
+from ps_common.settings.run_spec import A3CSettings, Environment, RunSpec
 from ps_server.machine.effects import Reported
 from ps_server.machine.membership import REPORTS_AT_ONCE, REPORTS_PER_SECOND
 from ps_server.state.claims import MOST_STEPS, check_games, check_steps

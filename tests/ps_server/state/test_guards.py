@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.protocol.messages import Push, Seed
-from common.protocol.shards import WHOLE
-from common.protocol.tensors import Schema, TensorSpec
+from ps_common.protocol.messages import Push, Seed
+from ps_common.protocol.shards import WHOLE
+from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_server.state.guards import ABSURD_NORM, Denied, codec_for_weights, gradient_of, seed_of
 from tests.ps_server.transcripts import SCHEMA, encoded
 from tests.rows import row

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.protocol.record import Account
+from ps_common.protocol.record import Account
 from ps_server.state.ledger import Ledger
 from tests.rows import row
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from common.settings import run_spec
-from common.settings.run_spec import OPTIMIZER_SETTINGS, AdamSettings, MomentumSettings, RmsPropSettings, SgdSettings
+from ps_common.settings import run_spec
+from ps_common.settings.run_spec import OPTIMIZER_SETTINGS, AdamSettings, MomentumSettings, RmsPropSettings, SgdSettings
 from ps_server.state.optimizers import optimizer_for
 from tests.ps_server.transcripts import vector
 

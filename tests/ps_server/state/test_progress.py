@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.protocol.messages import Episode
-from common.settings.run_spec import Budget
+from ps_common.protocol.messages import Episode
+from ps_common.settings.run_spec import Budget
 from ps_server.state.progress import EPISODES_IN_MEAN, Progress
 
 START = 1000.0

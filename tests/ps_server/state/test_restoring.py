@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
+from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from ps_server.machine.effects import SaveCheckpoint
 from ps_server.machine.phases import Phase
 from ps_server.state.training_run import PUSH_WINDOW

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 import torch
 
-from common.protocol import messages
-from common.protocol.tensors import TensorSpec
+from ps_common.protocol import messages
+from ps_common.protocol.tensors import TensorSpec
 from ps_server.machine.effects import Note, Recall, SaveCheckpoint, Send
 from ps_server.machine.phases import Phase
 from ps_server.state.soundness import MOST_RETURNS

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
+from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from tests.ps_server.transcripts import EPOCH, Transcript, received, restored_run
 
 METHODS = ["one_step_q", "one_step_sarsa", "n_step_q"]

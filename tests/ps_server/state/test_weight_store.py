@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from common.protocol.codecs import CODECS, Packed
-from common.protocol.tensors import Schema, TensorSpec
-from common.settings.run_spec import AdamSettings, SgdSettings
+from ps_common.protocol.codecs import CODECS, Packed
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.settings.run_spec import AdamSettings, SgdSettings
 from ps_server.state.optimizers import optimizer_for
 from ps_server.state.weight_store import Snapshot, WeightStore
 from tests.ps_server.transcripts import SCHEMA, vector

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from common.errors import CheckpointError, Replaced, SettingsError, StoreError
-from common.protocol.lineage import Lineage
-from common.run_folder import object_store, stored_run
-from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
-from common.run_folder.object_store import ObjectStore
-from common.run_folder.paths import ASIDE, BEST, checkpoint_name, milestone_name
+from ps_common.errors import CheckpointError, Replaced, SettingsError, StoreError
+from ps_common.protocol.lineage import Lineage
+from ps_common.run_folder import object_store, stored_run
+from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
+from ps_common.run_folder.object_store import ObjectStore
+from ps_common.run_folder.paths import ASIDE, BEST, checkpoint_name, milestone_name
 from ps_server.machine.effects import SaveCheckpoint
 from ps_server.shell.checkpoint_writer import CheckpointWriter, Written
 from ps_server.storage.checkpoint_store import CheckpointStore

@@ -10,13 +10,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from common.errors import CheckpointError, OtherFormat, Replaced, SettingsError
-from common.program.flags import parse_with_run
-from common.protocol.lineage import Lineage
-from common.protocol.shards import Shard
-from common.protocol.tensors import Schema, TensorSpec
-from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
-from common.run_folder.paths import CHECKPOINTS, checkpoint_name, shard_folder
+from ps_common.errors import CheckpointError, OtherFormat, Replaced, SettingsError
+from ps_common.program.flags import parse_with_run
+from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.shards import Shard
+from ps_common.protocol.tensors import Schema, TensorSpec
+from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
+from ps_common.run_folder.paths import CHECKPOINTS, checkpoint_name, shard_folder
+from ps_rl.run import Run
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.settings import ServerSettings
 from ps_server.shell.lineage_file import read_lineage, write_lineage
@@ -25,9 +26,8 @@ from ps_server.state.training_run import TrainingRun
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.resharding import check_no_others, folder_of_shard, join_old_shards
 from ps_server.storage.run_storage import RunStorage
-from rl_worker.api.run import Run
-from rl_worker.local.cluster import ClusterSettings
-from rl_worker.play.trained import trained_as, trained_in, trained_in_store
+from rl_cluster.cli import ClusterSettings
+from rl_eval.trained import trained_as, trained_in, trained_in_store
 from tests.ps_server.transcripts import a_run
 
 WHOLE = Schema([TensorSpec("w", (8,))])

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.errors import CheckpointError, Fenced, Replaced, SettingsError
-from common.program.flags import parse_with_run
-from common.protocol.lineage import Lineage
-from common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
-from common.run_folder.checkpoint_folder import newest_first
-from common.run_folder.paths import BEST, CHECKPOINTS, STORE
+from ps_common.errors import CheckpointError, Fenced, Replaced, SettingsError
+from ps_common.program.flags import parse_with_run
+from ps_common.protocol.lineage import Lineage
+from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
+from ps_common.run_folder.checkpoint_folder import newest_first
+from ps_common.run_folder.paths import BEST, CHECKPOINTS, STORE
 from ps_server import starting
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.settings import ServerSettings
 from ps_server.shell.lineage_file import read_lineage, write_lineage
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.run_storage import RunStorage
-from rl_worker.play.trained import trained_in_store
+from rl_eval.trained import trained_in_store
 from tests.ps_server.test_starting import FIRST, OTHER, a_folder
 
 

@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.errors import RunEnded
-from common.settings.run_spec import A3CSettings as Settings
-from rl_worker.algorithms.a3c import A3C
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.networks.policies import Categorical
-from rl_worker.rollouts import Decision, RolloutCollector, State, Trajectory
+from ps_common.errors import RunEnded
+from ps_common.settings.run_spec import A3CSettings as Settings
+from rl_agent.algorithms.a3c import A3C
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.networks.policies import Categorical
+from rl_agent.rollouts import Decision, RolloutCollector, State, Trajectory
 from rl_worker.training import train
-from tests.rl_worker.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience, experience, trajectory_of
-from tests.rl_worker.local_parameters import parameters_for
-from tests.rl_worker.scripted_environments import Bandit
-from tests.rl_worker.written_out_a3c import LinearActorCritic, algorithm_s3
+from tests.rl_agent.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience, experience, trajectory_of
+from tests.rl_agent.local_parameters import parameters_for
+from tests.rl_agent.scripted_environments import Bandit
+from tests.rl_agent.written_out_a3c import LinearActorCritic, algorithm_s3
 
 MODEL = LinearActorCritic(seed=0)
 GOES_ON = experience(1, "", "", "", "", "")

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.settings import run_spec
-from rl_worker.agent import METHODS as LEARNERS
-from rl_worker.algorithms.action_values import ActionValueLearner
-from rl_worker.rollouts import CutOff, Trajectory
-from tests.rl_worker.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience, experience, trajectory_of
-from tests.rl_worker.written_out_q import LinearActionValues, n_step_q, one_step_q, one_step_sarsa
+from ps_common.settings import run_spec
+from rl_agent.agent import METHODS as LEARNERS
+from rl_agent.algorithms.action_values import ActionValueLearner
+from rl_agent.rollouts import CutOff, Trajectory
+from tests.rl_agent.experience import ACTIONS, DISCOUNT, FEATURES, Array, Experience, experience, trajectory_of
+from tests.rl_agent.written_out_q import LinearActionValues, n_step_q, one_step_q, one_step_sarsa
 
 MODEL, TARGET = LinearActionValues(seed=0), LinearActionValues(seed=1)
 GOES_ON = experience(1, "", "", "", "", "")

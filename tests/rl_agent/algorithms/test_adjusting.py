@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from common.settings import run_spec
-from rl_worker.algorithms.one_step_q import OneStepQ
-from tests.rl_worker.algorithms.test_a3c import (
+from ps_common.settings import run_spec
+from rl_agent.algorithms.one_step_q import OneStepQ
+from tests.rl_agent.algorithms.test_a3c import (
     GOES_ON,
     MODEL,
     PAPER,
@@ -16,7 +16,7 @@ from tests.rl_worker.algorithms.test_a3c import (
     gradient_of,
     unroll_of,
 )
-from tests.rl_worker.written_out_a3c import algorithm_s3
+from tests.rl_agent.written_out_a3c import algorithm_s3
 
 
 def test_an_adjusted_entropy_weight_is_that_of_the_next_gradient() -> None:

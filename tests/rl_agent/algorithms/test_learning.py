@@ -7,13 +7,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from common.protocol.codecs import CODECS
-from common.settings.run_settings import run_from_dict
-from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.interface import Environments, Stepped
-from rl_worker.environments.spaces import ActionSpace, DiscreteActions, ObservationSpace
-from rl_worker.play.games import play
-from tests.rl_worker.scripted_environments import Game, OneState, Target
+from ps_common.protocol.codecs import CODECS
+from ps_common.settings.run_settings import run_from_dict
+from rl_agent.algorithms.algorithm import Algorithm
+from rl_agent.environments.interface import Environments, Stepped
+from rl_agent.environments.spaces import ActionSpace, DiscreteActions, ObservationSpace
+from rl_agent.play.games import play
+from tests.rl_agent.scripted_environments import Game, OneState, Target
 from tests.simulation.one_thread import OneThread, train_to_the_end
 
 DISCOUNT = 0.9

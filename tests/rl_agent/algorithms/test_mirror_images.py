@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from common.errors import SettingsError
-from common.settings.run_spec import A3CSettings, Environment, Network, RunSpec
-from rl_worker.algorithms.a3c import A3C
-from rl_worker.algorithms.mirror_images import MirrorImages
-from rl_worker.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace, mirrored_actions
-from rl_worker.export.spaces_record import PolicySpaces
-from rl_worker.networks.compatibility import check_agent
-from rl_worker.rollouts import Trajectory
-from tests.rl_worker.experience import experience, trajectory_of
-from tests.rl_worker.observation_spaces import numbers, pixels
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import A3CSettings, Environment, Network, RunSpec
+from rl_agent.algorithms.a3c import A3C
+from rl_agent.algorithms.mirror_images import MirrorImages
+from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace, mirrored_actions
+from rl_agent.networks.compatibility import check_agent
+from rl_agent.rollouts import Trajectory
+from rl_eval.export.spaces_record import PolicySpaces
+from tests.rl_agent.experience import experience, trajectory_of
+from tests.rl_agent.observation_spaces import numbers, pixels
 
 BREAKOUT = DiscreteActions(3, ("FIRE", "RIGHT", "LEFT"))
 SHAPE = (2, 10, 10)

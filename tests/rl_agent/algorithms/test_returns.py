@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from rl_worker.algorithms.returns import Steps, lambda_returns, vtrace
+from rl_agent.algorithms.returns import Steps, lambda_returns, vtrace
 
 DISCOUNT = 0.9
 Array = NDArray[np.float64]

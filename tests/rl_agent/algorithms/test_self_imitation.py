@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from common.errors import SettingsError
-from common.settings.run_spec import A3CSettings, Environment, Network, RunSpec
-from rl_worker.algorithms.a3c import A3C
-from rl_worker.algorithms.self_imitation import PRIORITY_EXPONENT, VALUE_WEIGHT, Remembered, SelfImitation
-from rl_worker.environments.spaces import DiscreteActions
-from rl_worker.export.spaces_record import PolicySpaces
-from rl_worker.networks.compatibility import check_agent
-from rl_worker.networks.policies import Categorical
-from tests.rl_worker.experience import ACTIONS, DISCOUNT, Experience, experience, trajectory_of
-from tests.rl_worker.observation_spaces import numbers
-from tests.rl_worker.written_out_a3c import LinearActorCritic
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import A3CSettings, Environment, Network, RunSpec
+from rl_agent.algorithms.a3c import A3C
+from rl_agent.algorithms.self_imitation import PRIORITY_EXPONENT, VALUE_WEIGHT, Remembered, SelfImitation
+from rl_agent.environments.spaces import DiscreteActions
+from rl_agent.networks.compatibility import check_agent
+from rl_agent.networks.policies import Categorical
+from rl_eval.export.spaces_record import PolicySpaces
+from tests.rl_agent.experience import ACTIONS, DISCOUNT, Experience, experience, trajectory_of
+from tests.rl_agent.observation_spaces import numbers
+from tests.rl_agent.written_out_a3c import LinearActorCritic
 
 MODEL = LinearActorCritic(seed=0)
 LOW = -100.0  # a value below every return

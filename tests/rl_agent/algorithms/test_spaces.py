@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
-from common.settings.run_spec import Environment
-from rl_worker.environments.make import make_environments
-from rl_worker.play.games import play
-from tests.rl_worker.algorithms.test_learning import learned
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.make import make_environments
+from rl_agent.play.games import play
+from tests.rl_agent.algorithms.test_learning import learned
 
 SIDE = 8  # pixels
 UPDATES = 300

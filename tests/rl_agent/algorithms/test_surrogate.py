@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.settings.run_spec import A3CSettings as Settings
-from rl_worker.algorithms import a3c
-from rl_worker.algorithms.a3c import A3C, Batch
-from rl_worker.networks.policies import Categorical
-from rl_worker.rollouts import Trajectory
-from tests.rl_worker.experience import ACTIONS, DISCOUNT, Experience, experience, trajectory_of
-from tests.rl_worker.written_out_a3c import LinearActorCritic
+from ps_common.settings.run_spec import A3CSettings as Settings
+from rl_agent.algorithms import a3c
+from rl_agent.algorithms.a3c import A3C, Batch
+from rl_agent.networks.policies import Categorical
+from rl_agent.rollouts import Trajectory
+from tests.rl_agent.experience import ACTIONS, DISCOUNT, Experience, experience, trajectory_of
+from tests.rl_agent.written_out_a3c import LinearActorCritic
 
 MODEL = LinearActorCritic(seed=0)
 WEIGHT = 0.75

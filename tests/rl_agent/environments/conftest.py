@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from gymnasium.vector import VectorEnv
 
-from common.settings.run_spec import Environment
-from rl_worker.environments import custom_environment
-from rl_worker.environments.interface import Environments
-from rl_worker.environments.make import make_environments
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments import custom_environment
+from rl_agent.environments.interface import Environments
+from rl_agent.environments.make import make_environments
 
 
 @pytest.fixture

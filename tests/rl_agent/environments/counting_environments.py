@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, Space, Tuple
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rl_worker.environments.interface import Environments
+from rl_agent.environments.interface import Environments
 
 STEPS = 10  # of a game
 NUMBERS = Box(0, 255, (3,), np.float32)

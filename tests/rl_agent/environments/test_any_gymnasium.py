@@ -10,10 +10,10 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence, Space, Tuple
 from numpy.typing import NDArray
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment
-from rl_worker.environments.make import make_environments
-from rl_worker.environments.spaces import BoxActions, DiscreteActions
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.make import make_environments
+from rl_agent.environments.spaces import BoxActions, DiscreteActions
 
 PENDULUM = Environment(id="Pendulum-v1")
 

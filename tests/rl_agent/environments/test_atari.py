@@ -6,8 +6,8 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from common.settings.run_spec import Environment
-from rl_worker.environments.make import make_environments
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.make import make_environments
 
 BREAKOUT = Environment(id="ALE/Breakout-v5", noop_max=0, life_loss_ends_episode=True)
 FIRE = 1

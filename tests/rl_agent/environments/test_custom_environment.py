@@ -8,10 +8,10 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment
-from rl_worker.environments.custom_environment import in_colour
-from rl_worker.environments.make import make_environments
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.custom_environment import in_colour
+from rl_agent.environments.make import make_environments
 
 ALLOWED = np.array([1, 0, 1], np.int8)
 

@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment
-from rl_worker.environments.interface import Environments
-from rl_worker.environments.make import make_environments
-from rl_worker.environments.spaces import DiscreteActions, Observations
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.interface import Environments
+from rl_agent.environments.make import make_environments
+from rl_agent.environments.spaces import DiscreteActions, Observations
 
 pytest.importorskip("vizdoom", reason="needs the extra doom")
 # The wrapper numbers its buttons' combinations: none, attack, right, left.

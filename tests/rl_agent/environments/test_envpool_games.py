@@ -7,10 +7,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment
-from rl_worker.environments.make import make_environments
-from rl_worker.environments.spaces import BoxActions, DiscreteActions
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.make import make_environments
+from rl_agent.environments.spaces import BoxActions, DiscreteActions
 
 CARTPOLE = Environment(id="envpool/CartPole-v1")
 needs_envpool = pytest.mark.skipif(not find_spec("envpool"), reason="needs the extra envpool")

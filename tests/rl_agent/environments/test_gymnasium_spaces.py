@@ -8,12 +8,12 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment
-from rl_worker.environments.interface import Environments
-from rl_worker.environments.make import make_environments
-from rl_worker.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions
-from rl_worker.networks.packed_parts import part_of
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.interface import Environments
+from rl_agent.environments.make import make_environments
+from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions
+from rl_agent.networks.packed_parts import part_of
 
 NUMBER = Box(-1, 1, (2,), np.float64)
 IMAGE = Box(0, 255, (9, 8, 3), np.uint8)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from common.errors import SettingsError
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import Environment
-from rl_worker.environments.imports import import_modules
+from ps_common.errors import SettingsError
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.imports import import_modules
 
 
 def asked_for(environment: str, *named: str, is_trusted: bool = False) -> None:

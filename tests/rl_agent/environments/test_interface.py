@@ -6,11 +6,11 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment
-from rl_worker.environments.interface import Environments, Stepped
-from rl_worker.environments.make import make_environments
-from rl_worker.environments.spaces import DiscreteActions
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.interface import Environments, Stepped
+from rl_agent.environments.make import make_environments
+from rl_agent.environments.spaces import DiscreteActions
 from tests.rows import row
 
 CARTPOLE = Environment(id="CartPole-v1")

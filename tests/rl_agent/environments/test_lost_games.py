@@ -4,11 +4,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.settings.run_spec import Environment
-from rl_worker.environments.lost_games import LostGames
-from rl_worker.environments.make import make_environments
-from rl_worker.rollouts import Decision, RolloutCollector, State
-from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.lost_games import LostGames
+from rl_agent.environments.make import make_environments
+from rl_agent.rollouts import Decision, RolloutCollector, State
+from tests.rl_agent.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
 
 
 class DoesNothing:

@@ -9,10 +9,10 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Space
 
-from common.errors import SettingsError
-from rl_worker.environments import custom_environment
-from rl_worker.environments.spaces import fitted
-from tests.rl_worker.environments.counting_environments import (
+from ps_common.errors import SettingsError
+from rl_agent.environments import custom_environment
+from rl_agent.environments.spaces import fitted
+from tests.rl_agent.environments.counting_environments import (
     NUMBERS,
     PICTURE,
     STEPS,

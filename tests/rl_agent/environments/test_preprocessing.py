@@ -6,9 +6,9 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from common.settings.run_spec import Environment
-from rl_worker.environments.make import make_environments
-from rl_worker.environments.preprocessing import SCHEMES, FrameStack, breakout_crop, doom42, doom84, field40, pong80
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.make import make_environments
+from rl_agent.environments.preprocessing import SCHEMES, FrameStack, breakout_crop, doom42, doom84, field40, pong80
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (2, 210, 160, 3)).astype(np.uint8)
 GRAY = np.random.default_rng(1).integers(0, 256, (2, 120, 160)).astype(np.uint8)

@@ -11,16 +11,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rl_worker.environments.process_guard import MARK
-from tests.common.program.test_child_processes import is_running
-from tests.rl_worker.loopback_server import wait_until
+from rl_agent.environments.process_guard import MARK
+from tests.ps_client.loopback_server import wait_until
+from tests.ps_common.program.test_child_processes import is_running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a /proc on Linux alone")
 
 # A child, and a child of it in a session of its own: both are told to the test, and wait for ever.
 STARTS = """
 import os, signal, subprocess, sys
-from rl_worker.environments.process_guard import guard_children
+from rl_agent.environments.process_guard import guard_children
 guard_children()
 guard_children()
 WAITS = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
@@ -30,8 +30,8 @@ subprocess.Popen([sys.executable, "-c", PARENT])
 """
 PLAYS = """
 import sys
-from common.settings.run_spec import Environment
-from rl_worker.environments.make import make_environments
+from ps_common.settings.run_spec import Environment
+from rl_agent.environments.make import make_environments
 environments = make_environments(Environment(id="VizdoomBasic-v1"), count=2)
 environments.reset(0)
 print("plays", flush=True)

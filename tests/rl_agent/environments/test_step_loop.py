@@ -8,12 +8,12 @@ import pytest
 import torch
 from gymnasium.spaces import Discrete, Space
 
-from common.errors import SettingsError
-from rl_worker.play.games import play
-from rl_worker.rollouts import RolloutCollector
-from rl_worker.scores.baselines import RandomPlay
-from rl_worker.unsound_numbers import unsound_step
-from tests.rl_worker.environments.counting_environments import (
+from ps_common.errors import SettingsError
+from rl_agent.environments.unsound_numbers import unsound_step
+from rl_agent.play.games import play
+from rl_agent.rollouts import RolloutCollector
+from rl_eval.baselines import RandomPlay
+from tests.rl_agent.environments.counting_environments import (
     NUMBERS,
     PICTURE,
     SPACES,
@@ -25,7 +25,7 @@ from tests.rl_worker.environments.counting_environments import (
     values_of,
     written,
 )
-from tests.rl_worker.scripted_environments import ScriptedActor
+from tests.rl_agent.scripted_environments import ScriptedActor
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*WARN")  # Gymnasium's checker warns of most of these environments
 

@@ -9,17 +9,23 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from common.errors import PsRlError
-from common.protocol.messages import Episode
-from common.protocol.numbers import MOST_REWARD
-from rl_worker.algorithms.self_imitation import SelfImitation
-from rl_worker.environments.interface import Stepped
-from rl_worker.environments.lost_games import LostGames
-from rl_worker.environments.spaces import ObservationSpace, packed, packed_space
-from rl_worker.networks.running_statistics import ReturnNormalization, observe
-from rl_worker.rollouts import MOST_DROPPED, RolloutCollector
-from rl_worker.unsound_numbers import MOST_OBSERVATION, Unsound, sound_observations, unsound_observation, unsound_step
-from tests.rl_worker.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
+from ps_common.errors import PsRlError
+from ps_common.protocol.messages import Episode
+from ps_common.protocol.numbers import MOST_REWARD
+from rl_agent.algorithms.self_imitation import SelfImitation
+from rl_agent.environments.interface import Stepped
+from rl_agent.environments.lost_games import LostGames
+from rl_agent.environments.spaces import ObservationSpace, packed, packed_space
+from rl_agent.environments.unsound_numbers import (
+    MOST_OBSERVATION,
+    Unsound,
+    sound_observations,
+    unsound_observation,
+    unsound_step,
+)
+from rl_agent.networks.running_statistics import ReturnNormalization, observe
+from rl_agent.rollouts import MOST_DROPPED, RolloutCollector
+from tests.rl_agent.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
 from tests.rows import row
 
 NAN, INF = math.nan, math.inf

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rl_worker.networks.flat_network import FlatNetwork, flatten
+from rl_agent.networks.flat_network import FlatNetwork, flatten
 
 
 def small_network() -> nn.Module:

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import Network, RunSpec
-from rl_worker.agent import build_agent
-from rl_worker.algorithms import a3c
-from rl_worker.networks.networks import PolicyValueNetwork
-from rl_worker.play.games import play
-from rl_worker.rollouts import Decision, RolloutCollector, State, Trajectory
-from tests.rl_worker.observation_spaces import numbers
-from tests.rl_worker.scripted_environments import Game, OneState, ScriptedEnvironments
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import Network, RunSpec
+from rl_agent.agent import build_agent
+from rl_agent.algorithms import a3c
+from rl_agent.networks.networks import PolicyValueNetwork
+from rl_agent.play.games import play
+from rl_agent.rollouts import Decision, RolloutCollector, State, Trajectory
+from tests.rl_agent.observation_spaces import numbers
+from tests.rl_agent.scripted_environments import Game, OneState, ScriptedEnvironments
 
 CPU = torch.device("cpu")
 T, F, H = 7, 3, 6

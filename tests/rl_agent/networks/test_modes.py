@@ -9,24 +9,24 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.errors import RunEnded
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import RunSpec
-from rl_worker.agent import build_agent, collector_for
-from rl_worker.environments.make import make_environments
-from rl_worker.environments.spaces import DiscreteActions
-from rl_worker.export.onnx_file import write_onnx
-from rl_worker.export.policy import load_policy
-from rl_worker.export.spaces_record import PolicySpaces
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.play.evaluation import evaluate
+from ps_common.errors import RunEnded
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.agent import build_agent, collector_for
+from rl_agent.environments.make import make_environments
+from rl_agent.environments.spaces import DiscreteActions
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_eval.cli import evaluate
+from rl_eval.export.onnx_file import write_onnx
+from rl_eval.export.policy import load_policy
+from rl_eval.export.spaces_record import PolicySpaces
 from rl_worker.training import train
-from tests.rl_worker.local_parameters import parameters_for
-from tests.rl_worker.observation_spaces import numbers
-from tests.rl_worker.play.test_evaluation import checkpoint
+from tests.rl_agent.local_parameters import parameters_for
+from tests.rl_agent.observation_spaces import numbers
+from tests.rl_eval.test_cli import checkpoint
 
 CPU = torch.device("cpu")
-TORSOS = "tests.rl_worker.dropping_torsos"
+TORSOS = "tests.rl_agent.dropping_torsos"
 NAMES = ("Dropping", "Attending", "Noisy")
 METHODS: dict[str, dict[str, Any]] = {
     "A3C": {"name": "a3c"},

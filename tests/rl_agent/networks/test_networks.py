@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.errors import SettingsError
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import Network, RunSpec
-from rl_worker.agent import build_agent
-from rl_worker.networks.networks import ActionValueNetwork, PolicyValueNetwork
-from rl_worker.networks.normalization import PixelsToUnit
-from tests.rl_worker.observation_spaces import numbers, pixels
-from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments, Target
+from ps_common.errors import SettingsError
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import Network, RunSpec
+from rl_agent.agent import build_agent
+from rl_agent.networks.networks import ActionValueNetwork, PolicyValueNetwork
+from rl_agent.networks.normalization import PixelsToUnit
+from tests.rl_agent.observation_spaces import numbers, pixels
+from tests.rl_agent.scripted_environments import Game, ScriptedEnvironments, Target
 from tests.rows import row
 
 

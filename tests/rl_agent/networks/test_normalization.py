@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from common.errors import SettingsError
-from common.settings.run_spec import Environment, Network
-from rl_worker.environments.make import make_environments
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.networks.networks import PolicyValueNetwork
-from rl_worker.networks.normalization import (
+from ps_common.errors import SettingsError
+from ps_common.settings.run_spec import Environment, Network
+from rl_agent.environments.make import make_environments
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.networks.networks import PolicyValueNetwork
+from rl_agent.networks.normalization import (
     LARGE_BATCH,
     SMALLEST_DEVIATION,
     RandomPlayNormalization,
     measure_normalization,
 )
-from rl_worker.networks.running_statistics import CLIP
-from tests.rl_worker.observation_spaces import numbers, pixels
+from rl_agent.networks.running_statistics import CLIP
+from tests.rl_agent.observation_spaces import numbers, pixels
 
 PONG = Environment(id="ALE/Pong-v5", preprocessing="atari42", actions=(0, 2, 3))
 

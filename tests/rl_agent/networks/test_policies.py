@@ -9,8 +9,8 @@ from torch.distributions import Categorical as TorchCategorical
 from torch.distributions import Independent, Normal
 from torch.nn import functional
 
-from rl_worker.environments.spaces import BoxActions, DiscreteActions
-from rl_worker.networks.policies import SMALLEST_VARIANCE, Categorical, Gaussian, policy_for
+from rl_agent.environments.spaces import BoxActions, DiscreteActions
+from rl_agent.networks.policies import SMALLEST_VARIANCE, Categorical, Gaussian, policy_for
 
 A = 3
 

@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from common.settings.run_spec import Network
-from rl_worker.networks.networks import PolicyValueNetwork
-from rl_worker.networks.torsos import torso_for
-from tests.rl_worker.observation_spaces import numbers, pixels
+from ps_common.settings.run_spec import Network
+from rl_agent.networks.networks import PolicyValueNetwork
+from rl_agent.networks.torsos import torso_for
+from tests.rl_agent.observation_spaces import numbers, pixels
 
 Images = NDArray[np.float64]  # [C, H, W]
 

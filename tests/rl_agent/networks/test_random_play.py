@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from common.errors import PsRlError
-from rl_worker.networks.normalization import SAMPLES, measure_normalization
-from rl_worker.networks.running_statistics import SMALLEST_RETURN_VARIANCE, ReturnNormalization
-from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments
+from ps_common.errors import PsRlError
+from rl_agent.networks.normalization import SAMPLES, measure_normalization
+from rl_agent.networks.running_statistics import SMALLEST_RETURN_VARIANCE, ReturnNormalization
+from tests.rl_agent.scripted_environments import Game, ScriptedEnvironments
 
 
 def one_after_another(*rewards: float) -> ScriptedEnvironments:

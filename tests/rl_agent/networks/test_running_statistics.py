@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.errors import SettingsError
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import Network, SgdSettings
+from ps_common.errors import SettingsError
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import Network, SgdSettings
 from ps_server.state.optimizers import optimizer_for
 from ps_server.state.weight_store import WeightStore
-from rl_worker.agent import build_agent, collector_for
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.networks.networks import PolicyValueNetwork
-from rl_worker.networks.normalization import measure_normalization
-from rl_worker.networks.running_statistics import (
+from rl_agent.agent import build_agent, collector_for
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.networks.networks import PolicyValueNetwork
+from rl_agent.networks.normalization import measure_normalization
+from rl_agent.networks.running_statistics import (
     CLIP,
     MOST_COUNTED,
     REWARD_CLIP,
@@ -23,9 +23,9 @@ from rl_worker.networks.running_statistics import (
     RunningNormalization,
     observe,
 )
-from rl_worker.rollouts import Trajectory
-from tests.rl_worker.observation_spaces import pixels
-from tests.rl_worker.scripted_environments import Game, ScriptedEnvironments
+from rl_agent.rollouts import Trajectory
+from tests.rl_agent.observation_spaces import pixels
+from tests.rl_agent.scripted_environments import Game, ScriptedEnvironments
 
 SIZE = 3
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import SettingsError
-from common.protocol.messages import Episode
-from common.settings.run_settings import with_settings
-from common.settings.run_spec import RunSpec
-from rl_worker.hooks.hooks import Hooks
-from rl_worker.local.run_check import check_apart, check_run
-from tests.rl_worker.custom_environments import LINE
+from ps_common.errors import SettingsError
+from ps_common.protocol.messages import Episode
+from ps_common.settings.run_settings import with_settings
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.trial.hooks import Hooks
+from rl_agent.trial.run_check import check_apart, check_run
+from tests.rl_agent.custom_environments import LINE
 
 PARTS = (
     LINE

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from common.errors import SettingsError
-from common.program.flags import parse_with_run
-from common.settings.own_algorithm import own_algorithm
-from common.settings.run_settings import with_settings
-from common.settings.run_spec import RunSpec
-from rl_worker.agent import build_agent
-from rl_worker.algorithms.custom_algorithm import custom_settings
-from rl_worker.environments.make import make_environments
-from rl_worker.local import run_check
-from rl_worker.local.cluster import ClusterSettings
-from rl_worker.local.run_check import check_run
-from tests.rl_worker.custom_parts import PARTS, parts_with
+from ps_common.errors import SettingsError
+from ps_common.program.flags import parse_with_run
+from ps_common.settings.own_algorithm import own_algorithm
+from ps_common.settings.run_settings import with_settings
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.agent import build_agent
+from rl_agent.algorithms.custom_algorithm import custom_settings
+from rl_agent.environments.make import make_environments
+from rl_agent.trial import run_check
+from rl_agent.trial.run_check import check_run
+from rl_cluster.cli import ClusterSettings
+from tests.rl_agent.custom_parts import PARTS, parts_with
 
 METHOD = {"unroll_length": 4, "temperature": 0.5}
 CARTPOLE, ENVIRONMENT, VECTOR = "CartPole-v1", "own_parts_here:make_env", "own_parts_here:make_vector"
@@ -166,9 +166,9 @@ def test_a_custom_algorithm_gets_its_settings_with_their_types_and_defaults(fold
 
 
 SUBCLASSES = """
-from common.settings.run_spec import A3CSettings, NStepQSettings
-from rl_worker.algorithms.a3c import A3C
-from rl_worker.algorithms.n_step_q import NStepQ
+from ps_common.settings.run_spec import A3CSettings, NStepQSettings
+from rl_agent.algorithms.a3c import A3C
+from rl_agent.algorithms.n_step_q import NStepQ
 
 class Certain(A3C):
     class settings(A3CSettings, frozen=True, kw_only=True):

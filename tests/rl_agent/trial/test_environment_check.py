@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from common.errors import SettingsError
-from common.settings.run_settings import with_settings
-from common.settings.run_spec import RunSpec
-from rl_worker.local import environment_check
-from rl_worker.local.run_check import check_apart, check_run
+from ps_common.errors import SettingsError
+from ps_common.settings.run_settings import with_settings
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.trial import environment_check
+from rl_agent.trial.run_check import check_apart, check_run
 
 GAME = '''
 import gymnasium, numpy, torch

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from common.errors import SettingsError
-from common.settings.run_settings import with_settings
-from common.settings.run_spec import RunSpec
-from rl_worker.local import run_check
-from rl_worker.local.run_check import check_apart, check_device, check_listening, check_run
-from tests.rl_worker.custom_environments import LINE, line_with
+from ps_common.errors import SettingsError
+from ps_common.settings.run_settings import with_settings
+from ps_common.settings.run_spec import RunSpec
+from rl_agent.trial import run_check
+from rl_agent.trial.run_check import check_apart, check_device, check_listening, check_run
+from tests.rl_agent.custom_environments import LINE, line_with
 
 
 def a_run(environment: str, **settings: Any) -> RunSpec:
@@ -60,7 +60,7 @@ def test_what_can_be_trained_passes_and_gets_a_start_card(environment: str) -> N
 def test_every_preset_passes() -> None:
     pytest.importorskip("vizdoom", reason="needs the extra doom")
     pytest.importorskip("mujoco", reason="needs the extra mujoco")
-    from common.settings.run_files import load_preset, presets
+    from ps_common.settings.run_files import load_preset, presets
 
     for preset in presets():
         check_run(load_preset(preset), imports=(), with_screen=False)
@@ -139,7 +139,7 @@ def test_the_check_apart_says_the_same_and_survives_a_crash(folder: Path) -> Non
 
 
 def test_a_trial_that_a_signal_ends_is_no_start_card(folder: Path) -> None:
-    raises = "from common.program.stop_signals import Interrupted; raise Interrupted"
+    raises = "from ps_common.program.stop_signals import Interrupted; raise Interrupted"
     (folder / "own.py").write_text(LINE.replace("self.t += 1", raises))
     sentence = "--environment own:Line-v0: a trial of it ended at once: a signal from elsewhere asked it to leave"
     with pytest.raises(SettingsError, match=f"^{sentence}$"):

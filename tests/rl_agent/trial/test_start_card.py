@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from common.settings.recipe import recipe_for
-from common.settings.run_files import load_preset
-from rl_worker.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, packed_space
-from rl_worker.export.spaces_record import PolicySpaces
-from rl_worker.local.start_card import LABEL_COLUMNS, start_card
-from tests.rl_worker.observation_spaces import numbers, pixels
+from ps_common.settings.recipe import recipe_for
+from ps_common.settings.run_files import load_preset
+from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, packed_space
+from rl_agent.trial.start_card import LABEL_COLUMNS, start_card
+from rl_eval.export.spaces_record import PolicySpaces
+from tests.rl_agent.observation_spaces import numbers, pixels
 
 
 def card(name: str, spaces: PolicySpaces, *, preset: bool = False) -> dict[str, str]:

@@ -1,16 +1,16 @@
-"""`python -m rl_worker.on_ray` without Ray: its flags, the plan of a run, and the error where Ray is missing."""
+"""`python -m rl_cluster.on_ray` without Ray: its flags, the plan of a run, and the error where Ray is missing."""
 
 import importlib.util
 from pathlib import Path
 
 import pytest
 
-from common.errors import SettingsError
-from common.program.flags import parse_with_run
+from ps_common.errors import SettingsError
+from ps_common.program.flags import parse_with_run
 from ps_server.settings import ServerSettings
-from rl_worker.on_ray.cli import plan_of, train_on_ray
-from rl_worker.on_ray.processes import RunPlan
-from rl_worker.on_ray.settings import RaySettings
+from rl_cluster.on_ray.cli import plan_of, train_on_ray
+from rl_cluster.on_ray.processes import RunPlan
+from rl_cluster.on_ray.settings import RaySettings
 
 
 def plan(*flags: str) -> RunPlan:

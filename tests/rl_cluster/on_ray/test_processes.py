@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import SettingsError
-from common.program.child_processes import Child
-from common.run_folder.endpoint_file import read_endpoint
-from common.settings.run_files import load_preset
-from rl_worker.on_ray.processes import MOST_FAILURES, KeptRunning, RunPlan, ServerProcess, WorkerProcess
+from ps_common.errors import SettingsError
+from ps_common.program.child_processes import Child
+from ps_common.run_folder.endpoint_file import read_endpoint
+from ps_common.settings.run_files import load_preset
+from rl_cluster.on_ray.processes import MOST_FAILURES, KeptRunning, RunPlan, ServerProcess, WorkerProcess
 from tests.integration.processes import wait_for
 
 SECONDS = 60.0

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from common.errors import CheckpointError, SettingsError
-from common.settings.run_settings import run_from_dict, with_settings
-from common.settings.run_spec import Environment, RunSpec
-from rl_worker.agent import build_agent
-from rl_worker.environments.make import make_environments
-from rl_worker.environments.spaces import (
+from ps_common.errors import CheckpointError, SettingsError
+from ps_common.settings.run_settings import run_from_dict, with_settings
+from ps_common.settings.run_spec import Environment, RunSpec
+from rl_agent.agent import build_agent
+from rl_agent.environments.make import make_environments
+from rl_agent.environments.spaces import (
     ActionSpace,
     BoxActions,
     DiscreteActions,
@@ -21,15 +21,15 @@ from rl_worker.environments.spaces import (
     ObservationSpace,
     packed_space,
 )
-from rl_worker.export.onnx_file import write_onnx
-from rl_worker.export.policy import load_policy
-from rl_worker.export.policy_folder import MODEL, NewFolder, read_model, write_model
-from rl_worker.export.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
-from rl_worker.networks.flat_network import FlatNetwork
-from rl_worker.play.evaluation import evaluate
-from rl_worker.play.player import Player
-from tests.rl_worker.observation_spaces import numbers, pixels
-from tests.rl_worker.play.test_evaluation import ALWAYS_RIGHT, CARTPOLE, STEP, VALUES, checkpoint, weights_of
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_agent.play.player import Player
+from rl_eval.cli import evaluate
+from rl_eval.export.onnx_file import write_onnx
+from rl_eval.export.policy import load_policy
+from rl_eval.export.policy_folder import MODEL, NewFolder, read_model, write_model
+from rl_eval.export.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
+from tests.rl_agent.observation_spaces import numbers, pixels
+from tests.rl_eval.test_cli import ALWAYS_RIGHT, CARTPOLE, STEP, VALUES, checkpoint, weights_of
 from tests.rows import row
 
 BOX = BoxActions(np.float32([-1, -np.inf]), np.float32([1, np.inf]))

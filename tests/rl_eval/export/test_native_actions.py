@@ -13,18 +13,18 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 from safetensors import safe_open
 
-from common.settings.run_settings import run_from_dict
-from common.settings.run_spec import Environment, RunSpec
-from rl_worker.agent import build_agent
-from rl_worker.environments.gymnasium_spaces import ActionCodec
-from rl_worker.environments.make import make_environments
-from rl_worker.environments.spaces import ActionSpace
-from rl_worker.export.policy import Policy, load_policy
-from rl_worker.export.policy_folder import MODEL, write_model
-from rl_worker.export.spaces_record import PolicySpaces
-from rl_worker.networks.flat_network import FlatNetwork
-from tests.rl_worker.observation_spaces import numbers
-from tests.rl_worker.play.test_evaluation import checkpoint
+from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_spec import Environment, RunSpec
+from rl_agent.agent import build_agent
+from rl_agent.environments.gymnasium_spaces import ActionCodec
+from rl_agent.environments.make import make_environments
+from rl_agent.environments.spaces import ActionSpace
+from rl_agent.networks.flat_network import FlatNetwork
+from rl_eval.export.policy import Policy, load_policy
+from rl_eval.export.policy_folder import MODEL, write_model
+from rl_eval.export.spaces_record import PolicySpaces
+from tests.rl_agent.observation_spaces import numbers
+from tests.rl_eval.test_cli import checkpoint
 from tests.rows import row
 
 ROOT = Path(__file__).parents[3]

@@ -10,15 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from common.settings.run_files import load_preset, presets
-from rl_worker.agent import build_agent
-from rl_worker.algorithms.algorithm import Algorithm
-from rl_worker.environments.make import make_environments
-from rl_worker.export.onnx_file import write_onnx
-from rl_worker.networks.networks import ActionValueNetwork
-from rl_worker.networks.normalization import measure_normalization
-from rl_worker.play.player import Player
-from rl_worker.rollouts import State
+from ps_common.settings.run_files import load_preset, presets
+from rl_agent.agent import build_agent
+from rl_agent.algorithms.algorithm import Algorithm
+from rl_agent.environments.make import make_environments
+from rl_agent.networks.networks import ActionValueNetwork
+from rl_agent.networks.normalization import measure_normalization
+from rl_agent.play.player import Player
+from rl_agent.rollouts import State
+from rl_eval.export.onnx_file import write_onnx
 
 GAMES = 10
 MOST_DIFFERENCE = 1e-5
