@@ -21,7 +21,7 @@ train: $(RUN)  ## a server and workers learn a game on this machine: PRESET=… 
 # One process more than cores: tests wait for programs a fifth of their time. And where Python may write no bytecode,
 # each program that a test starts would compile the sources.
 test: lint  ## lint, types, tests
-	$(BIN)/python -m compileall -q common ps_server ps_track ps_web rl_worker
+	$(BIN)/python -m compileall -q common ps_* rl_*
 	$(BIN)/pytest -n $$(($$(nproc) + 1)) --dist worksteal --durations 25
 
 check: lint  ## lint, types, who may import whom: seconds, before the tests
@@ -131,7 +131,7 @@ docker-test: ENGINE := docker
 docker-test: engine-test  ## the same for ENGINE=docker
 
 size:  ## lines and files of the product's Python, and of its tests
-	@for part in "common ps_server ps_track ps_web rl_worker" tests; do \
+	@for part in "common ps_* rl_*" tests; do \
 		files=$$(find $$part -name '*.py'); \
 		echo "$$part: $$(cat $$files | wc -l) lines in $$(echo "$$files" | wc -l) files"; done
 

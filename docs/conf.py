@@ -27,7 +27,7 @@ include_patterns = [
     "benchmarks/RESULTS.md", "examples/**.md",
 ]  # fmt: skip
 # Folders that are not looked into at all: large ones, and ones with pages of other projects.
-exclude_patterns = [".*", "build", "runs", "tests", "ps_server", "rl_worker", "ps_web", "ps_track", "*.egg-info"]
+exclude_patterns = [".*", "build", "runs", "tests", "ps_[a-z]*", "rl_[a-z]*", "common/[pr][sl]_*", "*.egg-info"]
 
 myst_heading_anchors = 4  # as a repository viewer gives them to headings
 suppress_warnings = ["myst.header"]

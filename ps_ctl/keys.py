@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 
 from ps_common.errors import SettingsError
-from ps_common.sockets.curve import write_pair
+from ps_common.sockets.curve import ADMINS, write_pair
 
-AUTHORIZED, ADMINS = "authorized", "admins"
+AUTHORIZED = "authorized"
 NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

@@ -1,24 +1,12 @@
-"""`python -m ps_track`: sends a run to an experiment tracker; `--track` starts it."""
+"""`python -m ps_track`: sends a run to an experiment tracker. `--track` starts it."""
 
-import os
-import sys
 from typing import NoReturn
 
-OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from ps_common.program.start import start
 
 
 def main() -> NoReturn:
-    _start("ps_track.cli")
-
-
-def _start(module: str) -> NoReturn:
-    sys.path.insert(0, OURS)
-    import common  # noqa: F401  (the one beside this package, whatever else has its name)
-
-    del sys.path[0]
-    from ps_common.program.start import start
-
-    start(module)
+    start("ps_track.cli")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The page of a run: a client of the protocol and a reader of run folders. Imports `common` alone."""
+"""The page of runs: a client of the protocol and a reader of run folders."""

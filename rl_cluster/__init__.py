@@ -1,1 +1,1 @@
-"""A server and its workers as child processes on this machine."""
+"""A server and workers on this machine, or workers for a server elsewhere."""

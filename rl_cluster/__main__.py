@@ -1,6 +1,13 @@
-"""`python -m rl_cluster` is rl-cluster."""
+"""`rl-cluster`, also `python -m rl_cluster`."""
 
-from rl_worker.__main__ import cluster
+from typing import NoReturn
+
+from ps_common.program.start import start
+
+
+def main() -> NoReturn:
+    start("rl_cluster.cli")
+
 
 if __name__ == "__main__":
-    cluster()
+    main()

@@ -1,1 +1,1 @@
-"""Scores: what they are compared with, and in which words they are told."""
+"""Scores of full games, receipts, films, and policies to take away."""

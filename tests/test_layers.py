@@ -1,162 +1,228 @@
-"""Imports between rooms, and what a file may touch, by the folder that it is in."""
+"""Who may import whom, and what a file may touch, by the folder that it is in."""
 
 import ast
 import subprocess
 import sys
-from graphlib import TopologicalSorter
+from collections.abc import Callable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from tests.rows import row
-
 ROOT = Path(__file__).parent.parent
 
-MAY_IMPORT = {
-    "common": {"common"},
-    "examples": {"examples", "rl_worker", "common"},
-    "ps_server": {"ps_server", "common"},
-    "rl_worker": {"rl_worker", "common"},
-    "ps_track": {"ps_track", "common"},
-    "ps_web": {"ps_web", "common"},
+# The libraries in common/, then the programs, then the Python interface and what is made with it.
+MAY_IMPORT: dict[str, set[str]] = {
+    "ps_common": set(),
+    "ps_client": {"ps_common"},
+    "rl_agent": {"ps_common"},
+    "ps_server": {"ps_common"},
+    "ps_ctl": {"ps_common", "ps_client"},
+    "ps_web": {"ps_common"},
+    "ps_track": {"ps_common"},
+    "rl_worker": {"ps_common", "ps_client", "rl_agent"},
+    "rl_eval": {"ps_common", "rl_agent"},
+    "rl_cluster": {"ps_common", "rl_agent"},
+    "ps_bench": {"ps_common", "ps_client"},
+    "ps_rl": {"ps_common", "ps_client", "rl_agent", "rl_eval", "rl_cluster"},
+    "examples": {"ps_rl", "ps_common", "rl_agent"},
 }
-# Decisions without side effects: a whole cluster of these runs in one thread. Files of the folder itself, not below it.
-PURE_FOLDERS = [
-    "common",
-    "common/ps_common/protocol",
-    "ps_server/machine",
-    "ps_server/replication",
-    "ps_server/state",
-    "common/ps_client/machine",
-    "common/rl_agent/algorithms",
-]
+FOLDERS = {package: ROOT / package for package in MAY_IMPORT} | {
+    library: ROOT / "common" / library for library in ("ps_common", "ps_client", "rl_agent")
+}
+# Decisions without side effects, wherever a folder has one of these names: a whole cluster of them runs in one thread.
+PURE = {"machine", "state", "replication", "protocol", "algorithms"}
+PURE_MAY_IMPORT = {"ps_common/settings"}
+AN_ALGORITHM_MAY_IMPORT = {"rl_agent", "rl_agent/environments", "rl_agent/networks"}
 IMPURE = {
     "asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "queue", "random", "secrets", "select",
     "shutil", "signal", "socket", "subprocess", "tempfile", "threading", "time", "zmq",
 }  # fmt: skip
-SHELL_FOLDERS = {
-    "common/ps_common/sockets",
-    "ps_server/shell",
-    "ps_web",
-    "common/ps_client/shell",
-}  # the only ones that may know ZeroMQ
+# The only folders that know ZeroMQ.
+SHELLS = {"ps_common/sockets", "ps_client/shell", "ps_server/shell", "ps_web", "ps_bench"}
+# The client serves anything that has parameters, the agent acts without a server.
+NEVER = {"ps_client": {"gymnasium", "ale_py"}, "rl_agent": {"zmq"}}
 # The launcher and its children; and a setting that has no flag because the C library reads it.
 MAY_USE_THE_ENVIRONMENT = {
-    "common/ps_common/program/allocator.py",
-    "common/ps_common/program/start.py",
-    "common/rl_agent/environments/process_guard.py",
-    "common/ps_common/program/child_processes.py",
-    "common/ps_common/program/reasons.py",
+    "ps_common/program/allocator.py",
+    "ps_common/program/start.py",
+    "ps_common/program/child_processes.py",
+    "ps_common/program/reasons.py",
+    "rl_agent/environments/process_guard.py",
 }
 MOST_FILES, MOST_LINES, MOST_FUNCTION_LINES = 16, 300, 40
-TABLES = {"common/ps_common/protocol/messages.py", "common/ps_common/settings/run_spec.py"}
+TABLES = {"ps_common/protocol/messages.py", "ps_common/settings/run_spec.py"}
 
 
-def sources() -> list[Path]:
-    return sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
+class Source:
+    """A file of ours, with the dotted names of all modules that it imports, wherever in it."""
+
+    def __init__(self, package: str, path: Path) -> None:
+        self.package, self.path = package, path
+        self.name = Path(package, path.relative_to(FOLDERS[package])).as_posix()
+        self.folder = self.name.rpartition("/")[0]
+        self.tree = ast.parse(path.read_text())
+        self.modules = set(self._modules())
+
+    def _modules(self) -> Iterator[str]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{self.name}: relative imports hide the layer"
+                assert node.module
+                below = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+                yield from (module if file_of(module) else node.module for module in below.values())
+
+    @property
+    def packages(self) -> set[str]:
+        return {module.partition(".")[0] for module in self.modules}
+
+    @property
+    def ours(self) -> set[str]:
+        """The imported modules that are ours."""
+        return {module for module in self.modules if module.partition(".")[0] in MAY_IMPORT}
+
+    @property
+    def is_pure(self) -> bool:
+        return is_pure(self.folder)
 
 
-def name_of(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
+def file_of(module: str) -> Path | None:
+    """The file of a module of ours; None for a package, a name within a module, and what is not ours."""
+    package, _, rest = module.partition(".")
+    file = FOLDERS[package] / f"{rest.replace('.', '/')}.py" if package in MAY_IMPORT and rest else None
+    return file if file is not None and file.exists() else None
 
 
-def modules_imported_by(path: Path) -> set[str]:
-    """Dotted names of all modules that a file imports, wherever in it."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide the layer"
-            assert node.module
-            below = {f"{node.module}.{alias.name}" for alias in node.names}
-            names |= {name for name in below if (ROOT / f"{name.replace('.', '/')}.py").exists()} or {node.module}
-    return names
+def folder_of(module: str) -> str:
+    return (module if file_of(module) is None else module.rpartition(".")[0]).replace(".", "/")
 
 
-def imported_by(path: Path) -> set[str]:
-    """Top-level names of all imports of a file."""
-    return {name.split(".")[0] for name in modules_imported_by(path)}
+def room_of(module: str) -> str:
+    """The folder of a module; a file at the top of its package is a room of its own."""
+    return folder if "/" in (folder := folder_of(module)) else module.replace(".", "/")
 
 
-def attributes_of(path: Path) -> set[str]:
-    return {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+def is_pure(folder: str) -> bool:
+    return folder == "ps_common" or folder.rpartition("/")[2] in PURE
 
 
-def test_packages_import_only_downwards() -> None:
-    for package in MAY_IMPORT:
-        with row(package):
-            forbidden = MAY_IMPORT.keys() - MAY_IMPORT[package]
-            for path in (ROOT / package).rglob("*.py"):
-                assert not imported_by(path) & forbidden, path
+def sources() -> list[Source]:
+    return [Source(package, path) for package, folder in FOLDERS.items() for path in sorted(folder.rglob("*.py"))]
+
+
+SOURCES = sources()
+
+
+def against_an_arrow(source: Source) -> set[str]:
+    return {module.partition(".")[0] for module in source.ours} - MAY_IMPORT[source.package] - {source.package}
+
+
+def impure(source: Source) -> set[str]:
+    """What a file of a pure folder must not import: what touches the outside, and folders that do."""
+    may = PURE_MAY_IMPORT | (AN_ALGORITHM_MAY_IMPORT if source.folder == "rl_agent/algorithms" else set())
+    folders = {folder for folder in map(folder_of, source.ours) if not is_pure(folder)}
+    return (source.packages & IMPURE) | (folders - may)
+
+
+def test_packages_import_along_the_arrows() -> None:
+    assert {source.name: found for source in SOURCES if (found := against_an_arrow(source))} == {}
+    assert {source.name for source in SOURCES if source.packages & NEVER.get(source.package, set())} == set()
 
 
 def test_files_of_pure_folders_touch_nothing_outside() -> None:
-    for folder in PURE_FOLDERS:
-        with row(folder):
-            files = sorted((ROOT / folder).glob("*.py"))
-            assert files, f"{folder} has no files any more"
-            for path in files:
-                assert not imported_by(path) & IMPURE, path
+    assert {source.name: found for source in SOURCES if source.is_pure and (found := impure(source))} == {}
 
 
-def test_pure_folders_import_pure_folders() -> None:
-    for folder in PURE_FOLDERS:
-        with row(folder):
-            for path in (ROOT / folder).glob("*.py"):
-                ours = {name for name in modules_imported_by(path) if name.split(".")[0] in MAY_IMPORT}
-                folders = {name.replace(".", "/").rpartition("/")[0] for name in ours if "." in name}
-                assert folders <= {*PURE_FOLDERS, "common/ps_common/settings", *ALSO_IMPORTED.get(folder, ())}, path
+@pytest.mark.parametrize(
+    ("check", "line", "places"),
+    [
+        (impure, "import time", {source.folder for source in SOURCES if source.is_pure}),
+        (impure, "from ps_common.sockets import curve", {s.folder for s in SOURCES if s.folder.endswith("/machine")}),
+        (against_an_arrow, "import ps_bench.cli", {source.package for source in SOURCES} - {"ps_bench"}),
+        (against_an_arrow, "from rl_agent import agent", {"ps_common", "ps_client", "ps_server", "ps_web", "ps_bench"}),
+    ],
+    ids=["a clock", "a socket", "a program", "the agent"],
+)
+def test_a_file_that_breaks_the_rule_is_found_in_every_folder(
+    check: Callable[[Source], set[str]], line: str, places: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert places
+    for place in places:
+        package = place.partition("/")[0]
+        file = tmp_path / place / "added.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"def later():\n    {line}\n")
+        folders = FOLDERS | {package: tmp_path / package}
+        source = Source.__new__(Source)
+        with monkeypatch.context() as patched:
+            patched.setitem(FOLDERS, package, folders[package])
+            Source.__init__(source, package, file)
+        assert check(source), f"{line!r} in {place}"
 
 
-ALSO_IMPORTED = {
-    "common/rl_agent/algorithms": ("rl_worker", "common/rl_agent/environments", "common/rl_agent/networks")
-}
+def first_circle(arrows: dict[str, set[str]]) -> list[str]:
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as circle:
+        return list(circle.args[1])
+    return []
 
 
-def test_modules_do_not_import_each_other_in_circles() -> None:
-    graph = {name_of(path)[:-3].replace("/", "."): modules_imported_by(path) for path in sources()}
-    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+def test_neither_modules_nor_folders_import_each_other_in_circles() -> None:
+    modules = {source.name[:-3].replace("/", "."): source.ours for source in SOURCES}
+    assert first_circle(modules) == []
+    rooms: dict[str, set[str]] = {}
+    for module, imported in modules.items():
+        room = room_of(module)
+        rooms.setdefault(room, set()).update(other for other in map(room_of, imported) if other != room)
+    assert first_circle(rooms) == []
 
 
 def test_only_the_shells_know_zeromq() -> None:
-    users = {name_of(path.parent) for path in sources() if "zmq" in imported_by(path)}
-    assert users == SHELL_FOLDERS
+    assert {source.folder for source in SOURCES if "zmq" in source.packages} <= SHELLS | {"examples"}
 
 
 def test_a_stranger_finds_a_way_through_every_folder() -> None:
-    folders = {path.parent for path in sources()}
-    assert {name_of(folder) for folder in folders if len(list(folder.glob("*.py"))) > MOST_FILES} == set()
-    long = {name_of(path): len(path.read_text().splitlines()) for path in sources() if name_of(path) not in TABLES}
+    folders = {source.path.parent for source in SOURCES}
+    assert {folder for folder in folders if len(list(folder.glob("*.py"))) > MOST_FILES} == set()
+    long = {source.name: len(source.path.read_text().splitlines()) for source in SOURCES if source.name not in TABLES}
     assert {name: lines for name, lines in long.items() if lines > MOST_LINES} == {}
 
 
 def test_functions_fit_on_a_screen() -> None:
     long = {}
-    for path in sources():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for source in SOURCES:
+        for node in ast.walk(source.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 if lines > MOST_FUNCTION_LINES:
-                    long[f"{name_of(path)}:{node.name}"] = lines
+                    long[f"{source.name}:{node.name}"] = lines
     assert long == {}
 
 
 def test_settings_are_flags_and_not_the_environment() -> None:
-    users = {name_of(path) for path in sources() if attributes_of(path) & {"environ", "getenv", "putenv"}}
+    reads = {"environ", "getenv", "putenv"}
+    users = {
+        source.name
+        for source in SOURCES
+        if any(isinstance(node, ast.Attribute) and node.attr in reads for node in ast.walk(source.tree))
+    }
     assert users == MAY_USE_THE_ENVIRONMENT
 
 
 def test_nothing_is_ever_unpickled_or_evaluated() -> None:
-    for path in sources():
-        assert not imported_by(path) & {"pickle", "cloudpickle", "dill", "shelve", "marshal"}, path
-        calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-        assert not {f.id for f in calls if isinstance(f, ast.Name)} & {"eval", "exec"}, path
+    for source in SOURCES:
+        assert not source.packages & {"pickle", "cloudpickle", "dill", "shelve", "marshal"}, source.name
+        calls = [node.func for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
+        assert not {f.id for f in calls if isinstance(f, ast.Name)} & {"eval", "exec"}, source.name
         loads = [f for f in calls if isinstance(f, ast.Attribute) and f.attr == "load"]
-        assert not [f for f in loads if isinstance(f.value, ast.Name) and f.value.id in {"torch", "np", "numpy"}], path
+        names = {f.value.id for f in loads if isinstance(f.value, ast.Name)}
+        assert not names & {"torch", "np", "numpy"}, source.name
 
 
-@pytest.mark.parametrize("module", ["ps_common.sockets.request", "ps_ctl.cli", "rl_cluster.cli", "ps_bench.cli"])
-def test_programs_that_only_ask_questions_do_not_wait_for_torch(module: str) -> None:
-    check = f"import {module}, sys; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=False).returncode == 0
+def test_programs_that_only_ask_questions_do_not_wait_for_torch() -> None:
+    modules = "ps_common.sockets.request, ps_ctl.cli, rl_cluster.cli, ps_bench.cli"
+    check = f"import {modules}, sys; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FILES = sorted(
-    file
-    for folder in ("common", "ps_server", "ps_track", "ps_web", "rl_worker")
-    for file in (ROOT / folder).rglob("*.py")
-)
+FILES = sorted(file for pattern in ("common/**/*.py", "ps_*/**/*.py", "rl_*/**/*.py") for file in ROOT.glob(pattern))
 # A command of ours at the end of a text, before the value of a flag or an argument.
 COMMAND = re.compile(r"(^|[\s`(])((rl|ps)-[a-z]+( [\w./=-]+)* (--[a-z-]+|plot|export)|python -m [\w.]+) $")
 # Names of addresses and numbers, and of texts whose parts are quoted where they are put together.

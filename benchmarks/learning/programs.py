@@ -45,7 +45,7 @@ def train(folder: Path, flags: Sequence[str]) -> Trained:
     folder.parent.mkdir(parents=True, exist_ok=True)
     log, result = (folder.with_name(f"{folder.name}.{kind}") for kind in ("log", "json"))
     began = time.time()
-    _run("rl-cluster", "cluster", [*flags, "--run-dir", str(folder), "--no-web", "--json", str(result)], log)
+    _run("rl-cluster", [*flags, "--run-dir", str(folder), "--no-web", "--json", str(result)], log)
     summary = json.loads(result.read_text())
     first = next(row for row in rows_in(folder / METRICS, MetricsRow) if row.version)
     return Trained(
@@ -63,7 +63,6 @@ def evaluate(checkpoint: Path, flags: Sequence[str], *, result: Path) -> dict[st
     """The result of rl-eval for a checkpoint or run folder; it stays in the file `result`. Raises PsRlError."""
     _run(
         "rl-eval",
-        "evaluate",
         ["--checkpoint", str(checkpoint), *flags, "--json", str(result)],
         result.with_suffix(".log"),
     )
@@ -71,8 +70,8 @@ def evaluate(checkpoint: Path, flags: Sequence[str], *, result: Path) -> dict[st
     return found
 
 
-def _run(program: str, entry: str, flags: Sequence[str], log: Path) -> None:
-    command = [sys.executable, "-c", f"from rl_worker.__main__ import {entry}; {entry}()", *flags]
+def _run(program: str, flags: Sequence[str], log: Path) -> None:
+    command = [sys.executable, "-m", program.replace("-", "_"), *flags]
     with log.open("wb") as output:
         status = subprocess.run(command, stdout=output, stderr=output, check=False).returncode
     if status:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.trials import figures
 
-RL_CLUSTER = [sys.executable, "-c", "from rl_worker.__main__ import cluster; cluster()"]
+RL_CLUSTER = [sys.executable, "-m", "rl_cluster"]
 # The thresholds of Gymnasium, where it has one. Of the others: MinAtar's game, and the share of what is possible.
 GOALS = {
     "CartPole-v1": 475.0,

@@ -40,7 +40,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
         _, endpoint = programs.start_server()
         flags = ["--workers", str(WORKERS), "--seconds", str(SECONDS), "--parameters", str(PARAMETERS)]
-        bench = [sys.executable, "-c", "from rl_worker.__main__ import bench; bench()"]
+        bench = [sys.executable, "-m", "ps_bench"]
         tested = subprocess.run(
             [*bench, "load", "--server", endpoint, *flags, "--json"], stdout=subprocess.PIPE, check=False
         )

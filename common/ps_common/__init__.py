@@ -1,1 +1,1 @@
-"""The contract between ps-server and rl-worker: protocol, settings of a run, files of a run folder."""
+"""The contract between programs: protocol, settings, run folder, sockets, and how a program starts and ends."""

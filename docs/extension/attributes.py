@@ -33,7 +33,7 @@ def attributes_of(kind: type) -> Iterator[Attribute]:
     """The attributes of a class and of its bases, those of the class itself first."""
     types = get_type_hints(kind, include_extras=True)
     for owner in kind.__mro__:
-        if owner.__module__.partition(".")[0] in ("common", "ps_server", "rl_worker", "ps_web", "ps_track"):
+        if owner.__module__.startswith(("ps_", "rl_")):
             yield from _own_attributes(owner, types)
 
 

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from ps_common.run_folder.jsonl import rows_in
 from ps_common.run_folder.paths import EPISODES
 from ps_common.run_folder.run_rows import EpisodeRow
 from ps_server.machine.effects import Reported
 from ps_server.records.bounded_file import BoundedLinesFile
-from ps_server.records.thinning import means_of_games, played_once
+from ps_server.records.thinning import means_of_games
 
 MOST_BYTES = 2**25  # a quarter of a million lines: the newest games one a line, older ones as means
 
@@ -37,8 +36,3 @@ class EpisodesFile:
 
     def close(self) -> None:
         self._lines.close()
-
-
-def read_episodes(run_folder: Path) -> list[EpisodeRow]:
-    """The games of a run, in order, each number once. Raises OSError."""
-    return played_once(rows_in(run_folder / EPISODES, EpisodeRow))

@@ -5,12 +5,12 @@ The kept lines are spread evenly over time. A file that is thinned again and aga
 and all earlier time as points at equal distances.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from ps_common.run_folder.jsonl import rows_of
-from ps_common.run_folder.run_rows import EpisodeRow, EventRow
+from ps_common.run_folder.run_rows import EpisodeRow, EventRow, played_once
 
 
 class _Stamp(msgspec.Struct):
@@ -56,20 +56,6 @@ def means_of_games(lines: Sequence[bytes]) -> list[bytes]:
         else:
             merged.append(row)
     return [msgspec.json.encode(row) + b"\n" for row in merged]
-
-
-def played_once(rows: Iterable[EpisodeRow]) -> list[EpisodeRow]:
-    """
-    The games of a run, in order, each number once.
-
-    A resumed run goes back to its checkpoint and plays later games again: the newer rows replace the older ones.
-    """
-    episodes: list[EpisodeRow] = []
-    for row in rows:
-        while episodes and episodes[-1].episode >= row.episode:
-            episodes.pop()
-        episodes.append(row)
-    return episodes
 
 
 def _together(one: EpisodeRow, next_one: EpisodeRow) -> EpisodeRow:

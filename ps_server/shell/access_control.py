@@ -15,8 +15,7 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from ps_common.errors import SettingsError
-from ps_common.sockets.curve import Pair, read_public
-from ps_ctl.keys import ADMINS
+from ps_common.sockets.curve import ADMINS, Pair, read_public
 
 log = logging.getLogger("ps-server")
 

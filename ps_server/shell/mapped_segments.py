@@ -1,7 +1,7 @@
 """
 Mapped segments: shared memory of workers on this host, one segment for each connection, with slots for replies.
 
-The worker lays out its segment (common/ps_client/shell/segment_slots.py). The server writes to a slot at most once, for the
+The worker lays out its segment (ps_client/shell/segment_slots.py). The server writes to a slot at most once, for the
 request that offered it, and unmaps the segments of connections that no living worker uses.
 
 A vector is copied before it is checked, so that the worker cannot change it between check and update.

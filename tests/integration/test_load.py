@@ -9,11 +9,9 @@ import pytest
 
 from tests.integration.processes import Programs, status_of, wait_for
 
-MODULE = "from rl_worker.__main__ import bench; bench()"
-
 
 def bench(*flags: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-c", MODULE, "load", "--join-seconds", "50", *flags]
+    command = [sys.executable, "-m", "ps_bench", "load", "--join-seconds", "50", *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
 
 

@@ -17,17 +17,19 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-PACKAGES = ("common", "ps_server", "ps_track", "ps_web", "rl_worker")
+LIBRARIES = ("ps_common", "ps_client", "rl_agent")
+PROGRAMS = ("ps_server", "ps_ctl", "ps_web", "ps_track", "rl_worker", "rl_eval", "rl_cluster", "ps_bench", "ps_rl")
+FOLDERS = {name: ROOT / "common" / name for name in LIBRARIES} | {name: ROOT / name for name in PROGRAMS}
 NOT_SOURCE = (".*", "build", "dist", "runs", "*.egg-info", "__pycache__", "*.pyc")
 BUILD_SDIST = "from setuptools import build_meta; build_meta.build_sdist('dist')"
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-PLAY = """
-import common, ps_server, ps_track, ps_web, rl_worker
+PLAY = f"""
+import {", ".join(FOLDERS)}
 import numpy as np
 policy = ps_rl.load_policy("policy")
 policy.reset()
 assert policy.act(np.zeros(4, np.float32)) in (0, 1)
-for package in (common, ps_server, ps_track, ps_web, rl_worker):
+for package in ({", ".join(FOLDERS)}):
     print(package.__file__)
 """
 DEADLINE_SECONDS = 120
@@ -82,15 +84,14 @@ def test_a_wheel_has_every_file_of_the_packages_and_no_other(wheel: Path) -> Non
     names = set(zipfile.ZipFile(wheel).namelist())
     about = {name for name in names if name.split("/")[0].endswith(".dist-info")}
     files = {
-        path.relative_to(ROOT).as_posix()
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
+        path.relative_to(folder.parent).as_posix()
+        for folder in FOLDERS.values()
+        for path in folder.rglob("*")
         if path.is_file() and path.suffix != ".pyc" and not any(part.startswith(".") for part in path.parts[-2:])
     }
     assert names - about == files
     assert {
-        "common/PROTOCOL.md",
-        "common/ps_common/presets/pong.toml",
+        "ps_common/presets/pong.toml",
         "ps_web/static/index.html",
         "rl_worker/py.typed",
     } <= names

@@ -74,7 +74,7 @@ def test_no_name_in_the_working_folder_breaks_a_program(
 def test_a_folder_that_bears_the_name_of_a_package_of_ours_hides_none_of_its_files(
     programs: Programs, tmp_path: Path
 ) -> None:
-    (tmp_path / "common").mkdir()
+    (tmp_path / "ps_common").mkdir()
     start = programs.start("rl_worker", "--server", "127.0.0.1:9", "--preset", "pnog", folder=tmp_path)
     assert start.wait() == 1
     assert "--preset pnog" in start.output

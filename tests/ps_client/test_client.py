@@ -150,7 +150,7 @@ def test_ctrl_c_comes_between_messages_and_not_inside() -> None:
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
-    heavy = "{'torch', 'numpy', 'zmq', 'msgspec', 'gymnasium', 'matplotlib', 'common'}"
+    heavy = "{'torch', 'numpy', 'zmq', 'msgspec', 'gymnasium', 'matplotlib', 'ps_common'}"
     check = f"import rl_worker, sys; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
@@ -160,6 +160,6 @@ def test_every_public_name_is_there_and_documented() -> None:
 
     for name in ps_rl.__all__:
         assert getattr(ps_rl, name).__doc__, name
-        assert name in dir(rl_worker)
+        assert name in dir(ps_rl)
     with pytest.raises(AttributeError, match="has no attribute 'trian'"):
-        rl_worker.trian  # noqa: B018
+        ps_rl.trian  # noqa: B018

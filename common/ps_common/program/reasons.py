@@ -20,10 +20,24 @@ import msgspec
 LAUNCHED = "PS_RL_LAUNCHED"  # variable of a started program: the parent's id and the channel's descriptor
 PR_SET_PDEATHSIG = 1
 MOST_CHARACTERS = 10_000  # of a text: the pipe holds several
-PACKAGES = Path(__file__).parents[2]
-OURS = tuple(f"{PACKAGES / package}{os.sep}" for package in ("common", "ps_server", "ps_track", "ps_web", "rl_worker"))
-# Parts of file names that are not the user's own code.
-NOT_OWN = ("site-packages", "dist-packages", "<frozen ", str(Path(re.__file__).parents[1]), *OURS)
+CHECKOUT = Path(__file__).parents[3]  # where ps-rl is not among the installed packages
+OURS = (
+    "common",
+    "ps_server",
+    "ps_ctl",
+    "ps_web",
+    "ps_track",
+    "rl_worker",
+    "rl_eval",
+    "rl_cluster",
+    "ps_bench",
+    "ps_rl",
+)
+# Parts of the names of files that are not the user's.
+NOT_CUSTOM = (
+    *("site-packages", "dist-packages", "<frozen ", str(Path(re.__file__).parents[1])),
+    *(f"{CHECKOUT / folder}{os.sep}" for folder in OURS),
+)
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -114,7 +128,7 @@ def place_of(error: BaseException) -> str:
     if cause is not None and (place := place_of(cause)):
         return place
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not any(place in frame.filename for place in NOT_OWN)]
+    own = [frame for frame in frames if not any(place in frame.filename for place in NOT_CUSTOM)]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 

@@ -1,8 +1,8 @@
 """
 The places that a program imports from: its own packages first, then installed ones, the working folder last.
 
-A `common`, a `torch.py` or a `random.py` in the working folder must not break a program. Each `__main__.py` makes sure
-that this file is the one beside it; this file must not import others of ours before it has run.
+A `torch.py` or a `random.py` in the working folder must not break a program. A `__main__.py` imports this file alone,
+and this file imports others of ours when the places are in order.
 """
 
 import gc

@@ -1,6 +1,7 @@
 """The rows of the files in a run folder."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Protocol, TypeVar
 
 import msgspec
@@ -8,6 +9,8 @@ import msgspec
 from ps_common.protocol.messages import Event
 from ps_common.protocol.numbers import Count, Sequence
 from ps_common.protocol.status import Status
+from ps_common.run_folder.jsonl import rows_in
+from ps_common.run_folder.paths import EPISODES
 
 R = TypeVar("R", bound="Scored")
 Time = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # seconds since 1970
@@ -85,3 +88,22 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     episode_return: float  # true, unclipped
     length: Annotated[float, msgspec.Meta(ge=0)]  # steps
     games: Sequence = 1
+
+
+def played_once(rows: Iterable[EpisodeRow]) -> list[EpisodeRow]:
+    """
+    The games of a run, in order, each number once.
+
+    A resumed run goes back to its checkpoint and plays later games again: the newer rows replace the older ones.
+    """
+    episodes: list[EpisodeRow] = []
+    for row in rows:
+        while episodes and episodes[-1].episode >= row.episode:
+            episodes.pop()
+        episodes.append(row)
+    return episodes
+
+
+def read_episodes(run_folder: Path) -> list[EpisodeRow]:
+    """The games of a run, in order, each number once. Raises OSError."""
+    return played_once(rows_in(run_folder / EPISODES, EpisodeRow))

@@ -17,6 +17,7 @@ from ps_common.errors import SettingsError
 from ps_common.settings.regular_file import check_regular
 
 MOST_KEY_BYTES = 2**16  # of a file with keys
+ADMINS = "admins"  # folder, within that of the authorised keys, of the keys that may also stop and adjust a run
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Playing without learning: evaluation, recordings and the window."""
+"""Full games for scores."""

@@ -1,1 +1,1 @@
-"""Custom hooks: what is called when a game ends, and when a checkpoint is there."""
+"""A trial of an environment, a network and an algorithm before a run begins with them."""

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-import common
+import ps_common
 from ps_common.errors import WireError
 from ps_common.protocol.messages import CARRIES_VECTOR, Heartbeat, Message, State, ToServer, ToWorker, Update
 from ps_common.protocol.wire import PROTOCOL_TAG, read_to_server, read_to_worker
 from tests.rows import row
 
-PAGE = (Path(common.__file__).parent / "PROTOCOL.md").read_text()
+PAGE = (Path(ps_common.__file__).parent.parent / "PROTOCOL.md").read_text()
 EVERY_MESSAGE = get_args(ToServer) + get_args(ToWorker)
 
 # The least that each message to the server must say, written from PROTOCOL.md, sections 5 and 8.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-import common
+import ps_common
 from ps_common.errors import SettingsError
 from ps_common.settings.overrides import contradiction
 from ps_common.settings.run_files import load_config, load_preset, presets, settings_as_written
@@ -25,7 +25,7 @@ from ps_common.settings.run_spec import (
 )
 from tests.ps_common.generated import values_of
 
-PRESETS = Path(common.__file__).parent / "presets"
+PRESETS = Path(ps_common.__file__).parent / "presets"
 ADAM_RUN = RunSpec(seed=7, optimizer=AdamSettings(beta1=0.5), schedule=Schedule(learning_rate=0.25))
 
 
@@ -113,7 +113,7 @@ def test_a_section_without_a_name_is_that_of_the_default_algorithm_or_optimizer(
 
 
 def test_the_protocol_page_names_every_algorithm_and_optimizer() -> None:
-    page = (PRESETS.parent / "PROTOCOL.md").read_text()
+    page = (PRESETS.parent.parent / "PROTOCOL.md").read_text()
     assert [name for name in (*ALGORITHM_SETTINGS, *OPTIMIZER_SETTINGS) if f"`{name}`" not in page] == []
 
 

@@ -29,7 +29,7 @@ def things_in(root: Any) -> int:
             waiting += [*one, *one.values()] if isinstance(one, dict) else one
         elif isinstance(one, msgspec.Struct):
             waiting += [getattr(one, name) for name in one.__struct_fields__]
-        elif type(one).__module__.startswith("ps_server") or type(one).__module__.startswith("common"):
+        elif type(one).__module__.startswith(("ps_server", "ps_common")):
             waiting += vars(one).values()
     return count
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import common
+import ps_common
 from ps_common.protocol import messages
 from ps_common.protocol.messages import CheckpointSaved, Stop, Weights
 from ps_server.machine.effects import Exit, Note, SaveCheckpoint, Send
@@ -137,7 +137,7 @@ def test_whatever_needs_a_running_run_is_answered_by_stop(
 
 
 def test_the_protocol_page_lists_what_is_still_answered() -> None:
-    page = " ".join((Path(common.__file__).parent / "PROTOCOL.md").read_text().split())
+    page = " ".join((Path(ps_common.__file__).parent.parent / "PROTOCOL.md").read_text().split())
     listed = page.split("the server still answers ")[1].split(" as before")[0].replace(" and", ",").split(", ")
     assert sorted(listed) == sorted(kind.__struct_config__.tag for kind in ACCEPTS[Phase.DRAINING])
 

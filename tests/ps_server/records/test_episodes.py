@@ -8,8 +8,9 @@ import pytest
 
 from ps_common.protocol.messages import Episode
 from ps_common.run_folder.paths import EPISODES
+from ps_common.run_folder.run_rows import read_episodes
 from ps_server.machine.effects import Reported
-from ps_server.records.episodes import EpisodesFile, read_episodes
+from ps_server.records.episodes import EpisodesFile
 
 
 def a_report(**fields: Any) -> Reported:

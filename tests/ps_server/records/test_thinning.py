@@ -9,10 +9,10 @@ import pytest
 
 from ps_common.protocol.messages import Episode
 from ps_common.run_folder.jsonl import rows_in
-from ps_common.run_folder.run_rows import EpisodeRow
+from ps_common.run_folder.run_rows import EpisodeRow, read_episodes
 from ps_server.records import episodes as episodes_module
 from ps_server.records.bounded_file import BoundedLinesFile
-from ps_server.records.episodes import EpisodesFile, read_episodes
+from ps_server.records.episodes import EpisodesFile
 from ps_server.records.thinning import evenly_in_time, means_of_games, newest_events
 from tests.ps_server.records.test_episodes import a_report
 

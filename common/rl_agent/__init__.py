@@ -1,0 +1,1 @@
+"""Acts and learns: environments, networks, unrolls and algorithms. It knows no socket."""

@@ -1,0 +1,1 @@
+"""Looks at runs and steers them from a terminal."""

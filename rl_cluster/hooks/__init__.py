@@ -1,0 +1,1 @@
+"""The functions of a user that a run calls at its checkpoints."""
