@@ -19,7 +19,7 @@ from ps_common.errors import PsRlError
 from ps_common.protocol.messages import Episode
 from rl_agent.environments.interface import Environments, Stepped
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, Observations
-from rl_agent.environments.unsound_numbers import made_sound, sound_observations, unsound_observation, unsound_step
+from rl_agent.environments.unsound_numbers import sound_observations, unsound_observation
 
 MOST_DROPPED = 20  # unrolls in a row; the environment has no sound game any more
 LOGGED = {10**power for power in range(12)}  # which of the dropped unrolls are in the log
@@ -215,13 +215,11 @@ class RolloutCollector:
         return sound_observations(observations, self._environments.observations)
 
     def _step(self, t: int) -> Stepped:
-        """A step of all environments, with 0 for numbers that are not sound."""
         stepped = self._environments.step(self._actions[t].numpy())
-        if (unsound := unsound_step(stepped, self._environments.observations)) is None:
-            return stepped
-        steps = self._games.lengths[unsound.row]
-        self._fault = self._fault or unsound.sentence(self._environments, steps=steps)
-        return made_sound(stepped, self._environments.observations)
+        if stepped.unsound is not None and not self._fault:
+            steps = self._games.lengths[stepped.unsound.row]
+            self._fault = stepped.unsound.sentence(self._environments, steps=steps)
+        return stepped
 
     def _decide(self, t: int) -> Decision:
         made_from = (self._observations[t], self._state, self._starts[t])

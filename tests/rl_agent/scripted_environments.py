@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rl_agent.environments.interface import Stepped
 from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace
+from rl_agent.environments.unsound_numbers import checked
 from rl_agent.rollouts import Decision, State
 
 NOWHERE = -1e6  # in final observations of games that have not ended: never to be used
@@ -68,7 +69,7 @@ class ScriptedEnvironments:
         final = np.where(ended[:, None], self._observations(), np.float32(NOWHERE)) if ended.any() else None
         for row in np.flatnonzero(ended):
             self._at[row] = [self._at[row][0] + 1, 0]
-        return Stepped(self._observations(), rewards, terminated, truncated, final, lives)
+        return checked(Stepped(self._observations(), rewards, terminated, truncated, final, lives), self.observations)
 
     def screen(self) -> NDArray[np.uint8]:
         raise NotImplementedError

@@ -13,7 +13,7 @@ import gymnasium
 from ps_common.errors import SettingsError
 from ps_common.settings.import_paths import is_import_path
 from ps_common.settings.run_spec import Environment
-from rl_agent.environments.custom_environment import custom_spec, in_colour, wrapped
+from rl_agent.environments.custom_environment import custom_spec, described, in_colour, wrapped
 from rl_agent.environments.gymnasium_spaces import ActionCodec, ObservationReader, shows_masks
 from rl_agent.environments.ids import not_installed, spec_of
 from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, close_logged, closed_if_refused
@@ -44,14 +44,8 @@ class GymnasiumEnvironments:
         read = [(game.environment, game.reader.array) for game in games]
         self._loop = StepLoop(read, self.observations)
         self.steps_per_second = float(self._first.metadata.get("render_fps") or DEFAULT_STEPS_PER_SECOND)
-        self.description: dict[str, Any] = {
-            "environment": settings.id,
-            **({"wrappers": ", ".join(settings.wrapper)} if settings.wrapper else {}),
-            "observation": str(self.observations),
-            "actions": str(self._first.action_space)
-            + (f", of these {list(settings.actions)}" if settings.actions else ""),
-            "time limit": self._first.spec.max_episode_steps if self._first.spec else None,
-        }
+        self.description = described(settings, self.observations, self._first.action_space)
+        self.description["time limit"] = self._first.spec.max_episode_steps if self._first.spec else None
 
     def reset(self, seed: int) -> Observations:
         return self._loop.reset(seed)

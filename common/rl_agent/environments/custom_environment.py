@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ps_common.errors import SettingsError
@@ -22,7 +23,8 @@ from rl_agent.environments.gymnasium_spaces import MASK, ActionCodec, Observatio
 from rl_agent.environments.imports import custom_part
 from rl_agent.environments.interface import DEFAULT_STEPS_PER_SECOND, Screen, Stepped, closed_if_refused
 from rl_agent.environments.process_guard import guard_children
-from rl_agent.environments.spaces import Actions, Observations
+from rl_agent.environments.spaces import Actions, Observations, ObservationSpace
+from rl_agent.environments.unsound_numbers import checked
 
 NEEDED = "an environment is a function or class that returns a gymnasium.Env, or, called with num_envs, a VectorEnv"
 WRAPPER_NEEDED = "a wrapper takes a gymnasium.Env (or, around a vector environment, a VectorEnv) and returns another"
@@ -80,7 +82,12 @@ def custom_spec(path: str) -> EnvSpec:
 def made_vectors(path: str, count: int, **screen: str) -> Any:
     """The vector environment, of so many, that is made at an import path. Raises SettingsError."""
     guard_children()
-    return _checked(_maker(path)(num_envs=count, **screen), VectorEnv, flag=f"--environment {path}", needed=NEEDED)
+    flag = f"--environment {path}"
+    made = _checked(_maker(path)(num_envs=count, **screen), VectorEnv, flag=flag, needed=NEEDED)
+    with closed_if_refused(made):
+        if made.num_envs != count:
+            raise SettingsError(f"{flag}: returned {made.num_envs} environments for num_envs={count}")
+    return made
 
 
 def wrapped(environment: Any, paths: Sequence[str], *, kind: type = gymnasium.Env) -> Any:
@@ -98,22 +105,32 @@ def in_colour(rendered: Any) -> Screen:
     return np.stack([frame] * 3, axis=-1) if frame.ndim == 2 else frame
 
 
-class VectorEnvironments:
-    """A custom vector environment."""
+def described(settings: Environment, observations: ObservationSpace, actions: Space[Any]) -> dict[str, Any]:
+    """How the games are seen and played, for display and receipts."""
+    return {
+        "environment": settings.id,
+        **({"wrappers": ", ".join(settings.wrapper)} if settings.wrapper else {}),
+        "observation": str(observations),
+        "actions": f"{actions}, of these {list(settings.actions)}" if settings.actions else str(actions),
+    }
 
-    def __init__(self, settings: Environment, count: int, with_screen: bool) -> None:
+
+class VectorEnvironments:
+    """A vector environment: a custom one, or the one that is given, which cannot be drawn."""
+
+    def __init__(self, settings: Environment, count: int, with_screen: bool, made: Any = None) -> None:
         flag = f"--environment {settings.id}"
-        if settings.preprocessing not in ("auto", "none") or settings.max_episode_steps:
-            raise SettingsError(f"{flag}: a vector environment takes neither --preprocessing nor --max-episode-steps")
+        if settings.preprocessing not in ("auto", "none"):
+            raise SettingsError(f"--preprocessing {settings.preprocessing}: not for {settings.id}; leave it out")
+        if made is None and settings.max_episode_steps:
+            raise SettingsError(f"--max-episode-steps: {settings.id}, a vector environment, ends its games itself")
         screen = {"render_mode": "rgb_array"} if with_screen else {}
         self.count = count
         self._ignores_masks = settings.action_mask == "none"
         masks: Literal["none", "key"] = "none" if self._ignores_masks else "key"
-        self._env: Any = made_vectors(settings.id, count, **screen)
+        self._env: Any = made_vectors(settings.id, count, **screen) if made is None else made
         with closed_if_refused(self):
             self._env = wrapped(self._env, settings.wrapper, kind=VectorEnv)
-            if self._env.num_envs != count:
-                raise SettingsError(f"{flag}: returned {self._env.num_envs} environments for num_envs={count}")
             mode = self._env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
             if AutoresetMode(mode) != AutoresetMode.SAME_STEP:
                 raise SettingsError(f"{flag}: {SAME_STEP}")
@@ -121,12 +138,7 @@ class VectorEnvironments:
             self._reader = ObservationReader(self._env.single_observation_space, self._codec, masks=masks)
         self.observations, self.actions = self._reader.array_space, self._codec.actions
         self.steps_per_second = float(self._env.metadata.get("render_fps") or DEFAULT_STEPS_PER_SECOND)
-        self.description: dict[str, Any] = {
-            "environment": settings.id,
-            **({"wrappers": ", ".join(settings.wrapper)} if settings.wrapper else {}),
-            "observation": str(self.observations),
-            "actions": str(self._env.single_action_space),
-        }
+        self.description = described(settings, self.observations, self._env.single_action_space)
 
     def reset(self, seed: int) -> Observations:
         seen, info = self._env.reset(seed=seed)
@@ -145,8 +157,10 @@ class VectorEnvironments:
         terminated = np.asarray(terminated).reshape(self.count).astype(np.bool_)
         truncated = np.asarray(truncated).reshape(self.count).astype(np.bool_)
         observations, final = self._reader.arrays(self._env.observation_space, seen), None
-        last = info.get("final_obs", [None] * self.count)
-        for row in np.flatnonzero(terminated | truncated):
+        last, ended = info.get("final_obs", [None] * self.count), np.flatnonzero(terminated | truncated)
+        if len(ended) and isinstance(last, np.ndarray) and last.dtype != np.object_:
+            final, ended = self._reader.arrays(self._env.observation_space, last), ended[:0]
+        for row in ended:
             final = observations.copy() if final is None else final
             if last[row] is not None:
                 final[row] = self._reader.array(last[row], {})
@@ -155,7 +169,7 @@ class VectorEnvironments:
                     f"--environment {self.description['environment']}: a game was truncated, and its last observation "
                     "is missing in info['final_obs'] (one for each environment, None where no game ended)"
                 )
-        return Stepped(observations, rewards, terminated, truncated, final)
+        return checked(Stepped(observations, rewards, terminated, truncated, final), self.observations)
 
     def screen(self) -> Screen:
         frames = self._env.render()

@@ -24,6 +24,21 @@ Screen = NDArray[np.uint8]  # [height, width, 3] RGB
 
 
 @dataclass(frozen=True)
+class Unsound:
+    """The first number of a step that nothing can be learned from."""
+
+    row: int  # of the environment
+    what: str  # "the reward nan", "an observation that holds inf"
+    is_first: bool = False  # the observation is the first of a game
+
+    def sentence(self, environments: "Environments", *, steps: int = 0) -> str:
+        """`steps`: of the game, before this one."""
+        name = next(iter(environments.description.values()), "the environment")
+        when = "when it was reset" if self.is_first else f"in step {steps + 1} of its game"
+        return f"{name}: environment {self.row} returned {self.what} {when}"
+
+
+@dataclass(frozen=True)
 class Stepped:
     """The result of one step of all B environments. Arrays are [B] or [B, ...]."""
 
@@ -35,6 +50,7 @@ class Stepped:
     # the learner's return ends here, by a lost life or a reward, and the game continues; None: it never does
     return_ended: NDArray[np.bool_] | None = None
     learner_rewards: NDArray[np.float32] | None = None  # replace the true rewards in the loss; None: they do not
+    unsound: Unsound | None = None  # such a number was shown, and is 0 here
 
 
 class Environments(Protocol):

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from rl_agent.environments.interface import Environments, Screen, Stepped
 from rl_agent.environments.spaces import Actions, Observations
-from rl_agent.environments.unsound_numbers import sound_rewards
 
 
 class LostGames:
@@ -34,7 +33,7 @@ class LostGames:
 
     def step(self, actions: Actions) -> Stepped:
         stepped = self._environments.step(actions)
-        self._returns += sound_rewards(stepped.rewards)
+        self._returns += stepped.rewards
         lost = stepped.terminated & (self._returns < 0)
         self._returns[stepped.terminated | stepped.truncated] = 0
         rewards: NDArray[np.float32] = np.where(lost, self._reward, stepped.rewards)

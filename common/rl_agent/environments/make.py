@@ -51,10 +51,13 @@ def _of_family(settings: Environment, count: int, with_screen: bool) -> Environm
             guard_children()
             return DoomEnvironments(settings, count, with_screen)
         case "envpool":
-            from rl_agent.environments.envpool_games import EnvPoolEnvironments
+            from rl_agent.environments.custom_environment import VectorEnvironments
+            from rl_agent.environments.envpool_games import EnvPoolGames
 
             _refuse_wrappers(settings)
-            return EnvPoolEnvironments(settings, count, with_screen)
+            if with_screen:
+                raise SettingsError(f"--environment {settings.id}: EnvPool draws no screens")
+            return VectorEnvironments(settings, count, with_screen, EnvPoolGames(settings, count))
         case "gymnasium":
             from rl_agent.environments.any_gymnasium import GymnasiumEnvironments
             from rl_agent.environments.custom_environment import VectorEnvironments, makes_vectors

@@ -7,6 +7,7 @@ may reuse its arrays, and its `info` may hold anything.
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Protocol
 
 import gymnasium
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from rl_agent.environments.interface import Stepped
 from rl_agent.environments.spaces import Observations, ObservationSpace
-from rl_agent.environments.unsound_numbers import unsound_games
+from rl_agent.environments.unsound_numbers import checked, unsound_games, unsound_step
 
 
 class Read(Protocol):
@@ -57,12 +58,14 @@ class StepLoop:
                 seen, info = environment.reset()
             observations[row] = read(seen, info)
         stepped = Stepped(observations, rewards, terminated, truncated, final)
+        if (unsound := unsound_step(stepped, self._space)) is None:
+            return stepped
         for row in unsound_games(stepped, self._space):
             environment, read = self.games[row]
             final = np.zeros_like(observations) if final is None else final
             final[row], truncated[row] = observations[row], True
             observations[row] = read(*environment.reset())
-        return Stepped(observations, rewards, terminated, truncated, final)
+        return checked(replace(stepped, final_observations=final), self._space, unsound=unsound)
 
     def close(self) -> None:
         """Close each environment, also after one whose close() raises."""

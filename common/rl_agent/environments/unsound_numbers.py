@@ -1,18 +1,18 @@
 """
 Numbers of an environment that nothing can be learned from: NaN, infinity, and numbers of absurd size.
 
-They are looked for where they enter, at each step: one of them would spoil every statistic, memory and weight behind
-it for good. A number that was found is a 0 from there on.
+A family of environments that may show such numbers calls `checked` at each step: one of them would spoil every
+statistic, memory and weight behind it for good. (ALE shows bytes and whole numbers.)
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps_common.protocol.numbers import MOST_REWARD
-from rl_agent.environments.interface import Environments, Stepped
+from rl_agent.environments.interface import Stepped, Unsound
 from rl_agent.environments.spaces import Observations, ObservationSpace
 
 # Either way. The squares of 10^7 of them, which is what statistics count, add up to less than the 10^30 that a server
@@ -20,19 +20,18 @@ from rl_agent.environments.spaces import Observations, ObservationSpace
 MOST_OBSERVATION = 1e10
 
 
-@dataclass(frozen=True)
-class Unsound:
-    """The first such number of a step."""
-
-    row: int  # of the environment
-    what: str  # "the reward nan", "an observation that holds inf"
-    is_first: bool = False  # the observation is the first of a game
-
-    def sentence(self, environments: Environments, *, steps: int = 0) -> str:
-        """`steps`: of the game, before this one."""
-        name = next(iter(environments.description.values()), "the environment")
-        when = "when it was reset" if self.is_first else f"in step {steps + 1} of its game"
-        return f"{name}: environment {self.row} returned {self.what} {when}"
+def checked(stepped: Stepped, space: ObservationSpace, *, unsound: Unsound | None = None) -> Stepped:
+    """The same step if all its numbers are sound; otherwise with 0 for those that are not, and the first of them."""
+    if (unsound := unsound or unsound_step(stepped, space)) is None:
+        return stepped
+    final = stepped.final_observations
+    return replace(
+        stepped,
+        observations=sound_observations(stepped.observations, space),
+        rewards=np.where(_within(stepped.rewards, MOST_REWARD), stepped.rewards, np.float32(0)),
+        final_observations=None if final is None else sound_observations(final, space),
+        unsound=unsound,
+    )
 
 
 def unsound_step(stepped: Stepped, space: ObservationSpace) -> Unsound | None:
@@ -68,30 +67,10 @@ def first_unsound(numbers: NDArray[Any], most: float) -> Unsound | None:
 
 def unsound_games(stepped: Stepped, space: ObservationSpace) -> NDArray[np.intp]:
     """The rows of games that go on after a number that is not sound."""
-    if unsound_step(stepped, space) is None:
-        return np.empty(0, np.intp)
     is_sound = _within(stepped.rewards, MOST_REWARD)
     for numbers in space.floats(stepped.observations):
         is_sound &= _within(numbers, MOST_OBSERVATION).reshape(len(numbers), -1).all(1)
     return np.flatnonzero(~(is_sound | stepped.terminated | stepped.truncated))
-
-
-def made_sound(stepped: Stepped, space: ObservationSpace) -> Stepped:
-    """The step with 0 for every number that is not sound."""
-    learner_rewards, final = stepped.learner_rewards, stepped.final_observations
-    is_sound = _within(stepped.rewards, MOST_REWARD)
-    return replace(
-        stepped,
-        observations=sound_observations(stepped.observations, space),
-        rewards=sound_rewards(stepped.rewards),
-        learner_rewards=None if learner_rewards is None else np.where(is_sound, learner_rewards, np.float32(0)),
-        final_observations=None if final is None else sound_observations(final, space),
-    )
-
-
-def sound_rewards(rewards: NDArray[np.float32]) -> NDArray[np.float32]:
-    """A copy with 0 for each reward that is not sound."""
-    return np.where(_within(rewards, MOST_REWARD), rewards, np.float32(0))
 
 
 def sound_observations(observations: Observations, space: ObservationSpace) -> Observations:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ps_common.errors import PsRlError
 from rl_agent.environments.interface import Environments
-from rl_agent.environments.unsound_numbers import sound_observations, unsound_step
+from rl_agent.environments.unsound_numbers import sound_observations
 from rl_agent.networks.running_statistics import CLIP, ReturnNormalization, RunningNormalization
 
 SAMPLES = 3200  # observations of random play
@@ -109,13 +109,13 @@ def _random_play(
     for played in range(count, SAMPLES + count, count):
         allowed = None if mask is None else mask.of(observations).astype(np.bool_)
         stepped = environments.step(environments.actions.sample(random, count, allowed))
-        if (unsound := unsound_step(stepped, environments.observations)) is None:
+        if (unsound := stepped.unsound) is None:
             seen.append(stepped.observations.copy())
             rewards.append(stepped.rewards if stepped.learner_rewards is None else stepped.learner_rewards)
             continues.append(np.where(stepped.terminated | stepped.truncated, np.float32(0), np.float32(1)))
         elif continues:
             continues[-1][:] = 0  # no return reaches across a step that is left out
-        observations = sound_observations(stepped.observations, environments.observations)
+        observations = stepped.observations
         now = clock()
         if now - began >= MOST_SECONDS:
             say(f"random play ends after {now - began:.0f} s: {played:,} steps have to do")

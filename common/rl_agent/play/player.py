@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ps_common.errors import PsRlError
 from rl_agent.environments.interface import Environments, Stepped
-from rl_agent.environments.unsound_numbers import unsound_observation, unsound_step
+from rl_agent.environments.unsound_numbers import unsound_observation
 from rl_agent.rollouts import Decision, State
 
 
@@ -47,8 +47,8 @@ class Player:
     def take(self, decision: Decision) -> Stepped:
         """Step every environment once. Raises PsRlError for a number without which no game has a score."""
         stepped = self._environments.step(decision.actions.cpu().numpy())
-        if (unsound := unsound_step(stepped, self._environments.observations)) is not None:
-            sentence = unsound.sentence(self._environments, steps=self._steps[unsound.row])
+        if stepped.unsound is not None:
+            sentence = stepped.unsound.sentence(self._environments, steps=self._steps[stepped.unsound.row])
             raise PsRlError(f"{sentence}: the game has no score")
         ended = np.logical_or(stepped.terminated, stepped.truncated)
         self._steps = np.where(ended, 0, self._steps + 1)

@@ -1,7 +1,8 @@
 """EnvPool's environments keep the promises of the interface: no step is lost at the end of a game."""
 
 import sys
-from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,10 +14,49 @@ from rl_agent.environments.make import make_environments
 from rl_agent.environments.spaces import BoxActions, DiscreteActions
 
 CARTPOLE = Environment(id="envpool/CartPole-v1")
-needs_envpool = pytest.mark.skipif(not find_spec("envpool"), reason="needs the extra envpool")
 
 
-@needs_envpool
+class FakePool:
+    """Gymnasium's games, stepped as EnvPool steps its own: a game that has ended is reset in the next step."""
+
+    def __init__(self, name: str, *, num_envs: int, num_threads: int, env_seed: list[int], **limit: int) -> None:
+        self._games = [gymnasium.make(name, disable_env_checker=True, **limit) for _ in range(num_envs)]
+        self._seeds, self._over = env_seed, [False] * num_envs
+        self.observation_space, self.action_space = self._games[0].observation_space, self._games[0].action_space
+
+    def reset(self, rows: Any = None) -> tuple[Any, dict[str, Any]]:
+        seeds = dict(enumerate(self._seeds)) if rows is None else dict.fromkeys(rows.tolist())
+        for row in seeds:
+            self._over[row] = False
+        return np.stack([self._games[row].reset(seed=seed)[0] for row, seed in seeds.items()]), {}
+
+    def step(self, actions: Any) -> Any:
+        results: list[Any] = []
+        for row, action in enumerate(actions):
+            if self._over[row]:
+                results.append((self.reset(np.array([row]))[0][0], 0.0, False, False))
+                continue
+            results.append(self._games[row].step(action)[:4])
+            self._over[row] = bool(results[-1][2] or results[-1][3])
+        return *map(np.array, zip(*results, strict=True)), {}
+
+    def close(self) -> None:
+        for game in self._games:
+            game.close()
+
+
+@pytest.fixture(params=["real", "fake"])
+def envpool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EnvPool itself where it is installed, and what the adapter takes it for."""
+    if request.param == "real":
+        pytest.importorskip("envpool", reason="needs the extra envpool")
+    else:
+        fake: Any = ModuleType("envpool")
+        fake.make_gymnasium, fake.list_all_envs = FakePool, lambda: ["CartPole-v1", "Pendulum-v1"]
+        monkeypatch.setitem(sys.modules, "envpool", fake)
+
+
+@pytest.mark.usefixtures("envpool")
 def test_every_step_is_one_of_the_game_also_the_first_after_an_end() -> None:
     """Against Gymnasium's CartPole, set to the state before each step."""
     environments = make_environments(CARTPOLE, count=3)
@@ -42,7 +82,7 @@ def test_every_step_is_one_of_the_game_also_the_first_after_an_end() -> None:
     assert ends > 10
 
 
-@needs_envpool
+@pytest.mark.usefixtures("envpool")
 def test_environment_k_has_the_seed_plus_k_and_the_time_limit_truncates() -> None:
     settings = Environment(id="envpool/Pendulum-v1", max_episode_steps=5)
     both, second = make_environments(settings, count=2), make_environments(settings, count=1)
@@ -54,12 +94,11 @@ def test_environment_k_has_the_seed_plus_k_and_the_time_limit_truncates() -> Non
         np.testing.assert_array_equal(stepped.observations[1:], other.observations)
         assert stepped.truncated.tolist() == [step % 5 == 4] * 2
         assert not stepped.terminated.any()
-    assert both.screen().ndim == 2
     both.close()
     second.close()
 
 
-@needs_envpool
+@pytest.mark.usefixtures("envpool")
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -72,6 +111,32 @@ def test_environment_k_has_the_seed_plus_k_and_the_time_limit_truncates() -> Non
 def test_what_envpool_has_not_is_refused(settings: Environment, sentence: str) -> None:
     with pytest.raises(SettingsError, match=sentence):
         make_environments(settings, count=1)
+
+
+@pytest.mark.usefixtures("envpool")
+def test_envpool_draws_no_screens() -> None:
+    with pytest.raises(SettingsError, match="EnvPool draws no screens"):
+        make_environments(CARTPOLE, count=1, with_screen=True)
+
+
+def test_a_game_that_shows_what_is_no_number_is_cut_off_and_another_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Breaks(FakePool):
+        def step(self, actions: Any) -> Any:
+            seen, *rest = super().step(actions)
+            seen[1, 2] = np.nan
+            return seen, *rest
+
+    fake: Any = ModuleType("envpool")
+    fake.make_gymnasium, fake.list_all_envs = Breaks, lambda: ["CartPole-v1"]
+    monkeypatch.setitem(sys.modules, "envpool", fake)
+    environments = make_environments(CARTPOLE, count=2)
+    environments.reset(0)
+    stepped = environments.step(np.zeros(2, np.int64))
+    assert stepped.truncated.tolist() == [False, True]
+    assert stepped.unsound is not None
+    assert stepped.unsound.row == 1
+    assert np.isfinite(stepped.observations).all()
+    assert np.abs(stepped.observations[1]).max() <= 0.05, "the first of the next game"
 
 
 def test_a_missing_envpool_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

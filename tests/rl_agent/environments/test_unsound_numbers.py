@@ -13,12 +13,12 @@ from ps_common.errors import PsRlError
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.numbers import MOST_REWARD
 from rl_agent.algorithms.self_imitation import SelfImitation
-from rl_agent.environments.interface import Stepped
+from rl_agent.environments.interface import Stepped, Unsound
 from rl_agent.environments.lost_games import LostGames
 from rl_agent.environments.spaces import ObservationSpace, packed, packed_space
 from rl_agent.environments.unsound_numbers import (
     MOST_OBSERVATION,
-    Unsound,
+    checked,
     sound_observations,
     unsound_observation,
     unsound_step,
@@ -50,7 +50,7 @@ class Blinking(ScriptedEnvironments):
         self._steps += 1
         stepped = super().step(actions)
         self._shown(stepped.final_observations if self._is_final else stepped.observations)
-        return stepped
+        return checked(stepped, self.observations)
 
     def _shown(self, seen: Any) -> Any:
         if self._steps == self._step:
