@@ -3,10 +3,10 @@ The idea of ps-rl in one file, without its guarantees. `python examples/twin.py`
 
 What the other 27,000 lines add, and where:
 
-    each push counts once, no acknowledged one is lost, memory is bounded   ps_server/{machine,state} common/ps_common/ps_client
+    each push counts once, no acknowledged one is lost, memory is bounded   ps_server/{machine,state} common/ps_client
     a standby that takes over; shards; checkpoints, also in object stores   ps_server/{replication,shell,storage}
-    messages that are typed and checked, codecs, encryption; settings       common/ps_common/ps_common
-    Atari, ViZDoom, MuJoCo, your environment; LSTM, V-trace, Q-learning     common/ps_common/rl_agent
+    messages that are typed and checked, codecs, encryption; settings       common/ps_common
+    Atari, ViZDoom, MuJoCo, your environment; LSTM, V-trace, Q-learning     common/rl_agent
     one command for many workers, on this machine or on a cluster           rl_cluster deploy
     scores that others can verify, films, policies to take away             rl_eval
     a page, a terminal, metrics, experiment trackers                        ps_web ps_ctl ps_track
