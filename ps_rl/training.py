@@ -16,7 +16,7 @@ from ps_common.settings.run_settings import flags_for
 from ps_rl.run import Run
 from rl_cluster.cli import ClusterSettings
 
-OF_THE_TERMINAL = {"list", "json", "render", "web", "web_port"}  # flags of rl-cluster that train does not take
+OF_THE_TERMINAL = {"list", "json", "web", "web_port"}  # flags of rl-cluster that train does not take
 OF_THE_START = ("preset", "config")
 
 

@@ -1,8 +1,7 @@
 """
 `rl-cluster`: a server and workers on this machine, a progress display, and a summary at the end.
 
-The server and the workers are the programs of other machines: rl-cluster starts them by name, and polls the server with
-the messages that ps-ctl uses.
+The server and the workers are the programs of other machines, which rl-cluster starts by name.
 """
 
 import subprocess
@@ -48,6 +47,7 @@ from ps_common.settings.run_settings import flags_for
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.imports import check_modules
 from rl_agent.trial.run_check import check_apart, check_listening, own_settings, shard_addresses
+from rl_cluster.game_gifs import GameGifs
 from rl_cluster.hooks.cli import checkpoint_hooks
 from rl_cluster.local_cluster import LocalCluster
 from rl_cluster.run_ending import what_next
@@ -99,8 +99,6 @@ class ClusterSettings:
     """MODULE:NAME of hooks of yours: on_episode is called in each worker, on_checkpoint in a process of its own"""
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules that workers may import: they register environments, or have parts that a --config names"""
-    render: bool = False
-    """show worker 0's game in a window"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the workers' networks run"""
     stall_seconds: float = 60.0
@@ -150,18 +148,13 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     shards = flags.program.shards or shards_in(folder)
     shown = shard_folder(folder, 1, shards)
     shown.mkdir(exist_ok=True)
-    with followers_of(
-        shown,
-        track=flags.program.track,
-        web_port=flags.program.web_port if flags.program.web else None,
-        others=checkpoint_hooks(shown, flags.program.hook),
-        report=print,
-    ) as followers:
+    every, modules = flags.run.records.gif_every_episodes, _named_modules(flags)
+    with _followers(flags, shown) as followers, GameGifs(folder, every, shards, modules, stop.is_set) as gifs:
         cluster = _start(flags, folder, server_flags, shards, stop.is_set)
         try:
             followers.announce_page(leaving=stop.is_set)
             with ProgressDisplay() as display:
-                deaths = _watch(cluster, followers, display, stop)
+                deaths = _watch(cluster, lambda: [*followers.look(), *gifs.look()], display, stop)
                 status = _last_status(shown)
                 display.finish(status)
             followers.ask_to_leave()
@@ -173,6 +166,17 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _followers(flags: Parsed[ClusterSettings], folder: Path) -> Followers:
+    """The page, trackers and hooks of the run. Raises SettingsError."""
+    return followers_of(
+        folder,
+        track=flags.program.track,
+        web_port=flags.program.web_port if flags.program.web else None,
+        others=checkpoint_hooks(folder, flags.program.hook),
+        report=print,
+    )
+
+
 def _check(flags: Parsed[ClusterSettings]) -> list[str]:
     """The lines of the start card. Raises SettingsError for what the run's processes would fail at."""
     settings = flags.program
@@ -182,9 +186,7 @@ def _check(flags: Parsed[ClusterSettings]) -> list[str]:
     check_listening(settings.host, settings.port)
     source = "--config" if settings.resume is None else f"--resume {settings.resume}"
     check_modules(_named_modules(flags), flags.run, source=source)
-    return check_apart(
-        flags.run, imports=settings.imports, hooks=settings.hook, device=settings.device, render=settings.render
-    )
+    return check_apart(flags.run, imports=settings.imports, hooks=settings.hook, device=settings.device)
 
 
 def _named_modules(flags: Parsed[ClusterSettings]) -> list[str]:
@@ -209,7 +211,7 @@ def _start(
     """Start the run's processes; the server listens then."""
     settings, run = flags.program, flags.run
     workers = usable_cores() if settings.workers == "auto" else settings.workers
-    worker_flags = ["--device", settings.device, *(["--render"] if settings.render else [])]
+    worker_flags = ["--device", settings.device]
     for flag, values in (("--import", _named_modules(flags)), ("--hook", settings.hook)):
         worker_flags += [flag, *values] if values else []
     servers = "a server" if shards == 1 else f"{shards} shards"
@@ -232,14 +234,14 @@ def _start(
     return cluster
 
 
-def _watch(cluster: LocalCluster, followers: Followers, display: ProgressDisplay, stop: StopSignal) -> int:
-    """Show progress until the run has ended. Returns how many processes died."""
+def _watch(cluster: LocalCluster, look: Callable[[], list[str]], display: ProgressDisplay, stop: StopSignal) -> int:
+    """Show progress, and the lines of `look`, until the run has ended. Returns how many processes died."""
     is_stopping, deaths = False, 0
     while True:
         if stop.is_set() and not is_stopping:
             is_stopping = True
             cluster.stop("rl-cluster was interrupted")
-        for line in followers.look():
+        for line in look():
             display.print_line(line)
         try:
             status = cluster.poll()
@@ -271,7 +273,6 @@ def _report(flags: Parsed[ClusterSettings], status: Status, folder: Path, *, dea
 
 
 def _summary(status: Status, run: RunSpec) -> dict[str, Any]:
-    """The run in numbers."""
     return {
         "preset": run.preset,
         "seed": run.seed,

@@ -17,7 +17,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.addresses import EVERY_INTERFACE, bare_host
 from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import read_endpoint
-from ps_common.run_folder.paths import ENDPOINT, GIFS, server_log, shard_folder, worker_log
+from ps_common.run_folder.paths import ENDPOINT, server_log, shard_folder, worker_log
 from ps_common.run_folder.server_status import STANDBY_PHASE
 from ps_common.sockets.request import ask
 from rl_cluster.supervision import SupervisedWorkers
@@ -59,7 +59,7 @@ class LocalCluster:
         self._folder = folder
         self._shards = shards
         self._host = host
-        self._worker_flags = ["--stall-seconds", str(stall_seconds), "--gif-dir", str(folder / GIFS), *worker_flags]
+        self._worker_flags = ["--stall-seconds", str(stall_seconds), *worker_flags]
         self._deaths: list[Death] = []
         self._was_drained = False
         self._ending = ""  # the reason for which the run was asked to end

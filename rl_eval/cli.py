@@ -20,6 +20,7 @@ from ps_common.program.flags import parse_program
 from ps_common.program.reasons import say
 from ps_common.program.run_program import run_program
 from ps_common.run_folder.object_store import is_url
+from ps_common.run_folder.paths import gif_name
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.imports import import_modules
@@ -65,7 +66,7 @@ def evaluate(argv: Sequence[str] | None = None) -> int:
     is_trusted = settings.curve_server_key is not None
     import_modules(settings.imports, trained.run, source=trained.origin, is_trusted=is_trusted)
     agent = _play(trained, settings)
-    _record(agent, trained.run, settings)
+    _record(agent, trained, settings)
     say("over", "")
     return 0
 
@@ -141,15 +142,16 @@ def _write_files(
         print(f"policy: {settings.export}")
 
 
-def _record(agent: Algorithm, run: RunSpec, settings: EvaluationSettings) -> None:
+def _record(agent: Algorithm, trained: Trained, settings: EvaluationSettings) -> None:
     """Record the games that are shown."""
-    greedy, seed, overlay = settings.greedy, settings.seed, settings.overlay
+    run, greedy, seed, overlay = trained.run, settings.greedy, settings.seed, settings.overlay
     if settings.video is not None:
         record_game(agent, run.environment, settings.video, greedy=greedy, seed=seed, overlay=overlay)
         print(f"video: {settings.video}")
     if settings.gif is not None:
-        _write_gif(settings.gif, agent, run, greedy=greedy, seed=seed, overlay=overlay)
-        print(f"GIF: {settings.gif}")
+        path = settings.gif / gif_name(trained.global_steps) if settings.gif.is_dir() else settings.gif
+        _write_gif(path, agent, run, greedy=greedy, seed=seed, overlay=overlay)
+        print(f"GIF: {path}")
 
 
 def _write(path: Path, result: Result) -> None:

@@ -66,7 +66,7 @@ class EvaluationSettings(CurveFlags):
     video: Path | None = None
     """file for an MP4 of one more whole game"""
     gif: Path | None = None
-    """file for a GIF of the first minute of one more game"""
+    """file for a GIF of the first minute of one more game; or a folder, which gets game-T.gif"""
     overlay: bool = False
     """draw the score, the value estimate and the action probabilities beside the frames of --video and --gif"""
     contact_sheet: Path | None = None
@@ -119,7 +119,7 @@ class EvaluationSettings(CurveFlags):
         """Raises SettingsError unless every output file can be written."""
         check_output("--receipt", self.receipt)
         check_output("--video", self.video, suffix=".mp4")
-        check_output("--gif", self.gif, suffix=".gif")
+        check_output("--gif", None if self.gif is not None and self.gif.is_dir() else self.gif, suffix=".gif")
         check_output("--contact-sheet", self.contact_sheet, suffix=".png")
         is_video = self.film is not None and self.film.suffix.lower() == ".mp4"
         check_output("--film", self.film, suffix=".mp4" if is_video else ".gif")

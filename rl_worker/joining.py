@@ -5,7 +5,6 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -29,7 +28,6 @@ from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import Environment, RunSpec, Wire
 from ps_common.sockets.zmq_sockets import why_no_address
 from rl_agent.agent import build_agent, collector_for
-from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.imports import check_modules, import_modules
 from rl_agent.environments.interface import Environments, StepCallback
 from rl_agent.environments.make import closing, make_environments
@@ -38,7 +36,6 @@ from rl_agent.networks.normalization import measure_normalization
 from rl_agent.trial.hooks import Hooks
 from rl_agent.trial.run_check import check_device, check_run
 from rl_cluster.many_workers import work_on_many
-from rl_eval.gifs import GifRecorder
 from rl_worker.live_game import LiveGame
 from rl_worker.settings import WorkerSettings
 from rl_worker.source_code import code_of_parts
@@ -49,7 +46,7 @@ SEED_SHIFT = 2  # of 32 bits: ALE takes 31, and the seeds of thousands of enviro
 CLOSE_SECONDS = 10.0  # for close() of the user's environments
 LEAVE_SECONDS = 2.0  # to finish an unroll and push it, when a signal asks to leave
 
-MakeEnvironments = Callable[..., Environments]  # as make_environments
+MakeEnvironments = Callable[[Environment, int], Environments]
 
 log = logging.getLogger(PROGRAM)
 
@@ -88,8 +85,8 @@ def _work_for(flags: Parsed[WorkerSettings], name: str, stop: StopSignal) -> Non
         watch.progressed(now=time.monotonic())
         connections.check()
 
-    def make(settings: Environment, *, count: int, with_screen: bool) -> Environments:
-        environments = made.enter_context(closing(make_environments(settings, count=count, with_screen=with_screen)))
+    def make(settings: Environment, count: int) -> Environments:
+        environments = made.enter_context(closing(make_environments(settings, count=count)))
         return cast(Environments, StepCallback(environments, progressed))
 
     try:
@@ -116,8 +113,7 @@ def _check(flags: Parsed[WorkerSettings]) -> None:
     check_device(settings.device)
     check_modules(_named_modules(flags), flags.run, source="--config")
     if flags.names_a_run:
-        with_screen = settings.gif_dir is not None and flags.run.records.gif_every_episodes > 0
-        check_run(flags.run, imports=settings.imports, with_screen=with_screen)
+        check_run(flags.run, imports=settings.imports)
 
 
 def _named_modules(flags: Parsed[WorkerSettings]) -> list[str]:
@@ -162,8 +158,7 @@ def _train(
     seed = flags.run.seed if "seed" in flags.overrides else run.seed
     first_seed = secrets.randbelow(10**9) if seed is None else seed
     seed = seed_of_worker(first_seed, welcome.number)
-    environments = _environments(run, count, make, is_shown=flags.program.render and welcome.number == 0)
-    gifs = _gif_recorder(flags.program.gif_dir, run, environments, make, seed)
+    environments = make(run.environment, count)
     algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
     if not welcome.schema:
         measured = cast(Environments, StepCallback(environments, connections.check_drain))
@@ -182,8 +177,6 @@ def _train(
 
     def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
         hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
-        if gifs is not None and connections.is_first:
-            gifs.add(episodes, network.weights, global_steps=newest.global_steps)
 
     adjusted, leaving = parameters.adjusted_algorithm, stop.is_set
     with stop.grace(LEAVE_SECONDS):
@@ -218,35 +211,6 @@ def _log_start(environments: Environments, network: FlatNetwork, welcome: Welcom
         network.schema.size,
         seed,
     )
-
-
-def _environments(run: RunSpec, count: int, make: MakeEnvironments, *, is_shown: bool) -> Environments:
-    """The worker's environments; with a window on the first of them if `is_shown`."""
-    environments = make(run.environment, count=count, with_screen=is_shown)
-    if not is_shown:
-        return environments
-    from rl_eval.window import RenderedEnvironments, Window  # pygame, which nothing else needs
-
-    window = Window(f"{run.environment.id}, {run.preset}")
-    return cast(Environments, RenderedEnvironments(environments, window))
-
-
-def _gif_recorder(
-    folder: Path | None, run: RunSpec, environments: Environments, make: MakeEnvironments, seed: int
-) -> GifRecorder | None:
-    """None when the run wants no GIFs, or `folder` is None."""
-    every = run.records.gif_every_episodes
-    if not every:
-        return None
-    if folder is None:
-        log.info("the run asks for GIFs, but this worker makes none: give it --gif-dir")
-        return None
-
-    def player_and_game() -> tuple[Algorithm, Environments]:
-        game = make(run.environment, count=1, with_screen=True)
-        return build_agent(run, environments, device=torch.device("cpu"), seed=seed), game
-
-    return GifRecorder(player_and_game, folder, every_episodes=every, seed=seed)
 
 
 def _connections(flags: Parsed[WorkerSettings], name: str, stop: StopSignal, watch: StallWatch) -> Connections:

@@ -52,10 +52,6 @@ class WorkerSettings(CurveFlags):
     """where the network runs; environments run on the CPU"""
     threads: int = 1
     """threads of the network; 1 is best with one worker a core"""
-    gif_dir: Path | None = None
-    """folder for the GIFs that the first worker of a run with gif_every_episodes makes; none are made when not given"""
-    render: bool = False
-    """show the first game in a window, if this is worker 0 of its run"""
     hook: tuple[str, ...] = ()
     """MODULE:NAME of hooks of yours, whose on_episode is called in this worker; python -m rl_cluster.hooks calls
     on_checkpoint beside the server"""

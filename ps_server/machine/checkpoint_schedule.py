@@ -292,5 +292,6 @@ class Saving:
 
     def _milestone(self, run: TrainingRun) -> int | None:
         """Episodes so far, if a checkpoint begun now would be that of a milestone."""
-        episodes, every = run.progress.episodes, run.spec.records.checkpoint_every_episodes
+        episodes, records = run.progress.episodes, run.spec.records
+        every = records.checkpoint_every_episodes or records.gif_every_episodes
         return episodes if self._schedule.is_milestone(episodes, every=every) else None

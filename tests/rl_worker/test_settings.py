@@ -1,7 +1,5 @@
 """The worker's own flags: what they default to, and the one sentence when they make no sense."""
 
-from pathlib import Path
-
 import pytest
 
 from ps_common.errors import SettingsError
@@ -32,8 +30,6 @@ def test_every_flag_can_be_given() -> None:
         "--device=cuda",
         "--threads=3",
         "--patience-minutes=0.5",
-        "--gif-dir=here",
-        "--render",
         "--resend-mib=0",
     ]
     assert parse_program(WorkerSettings, flags, prog="rl-worker") == WorkerSettings(
@@ -43,8 +39,6 @@ def test_every_flag_can_be_given() -> None:
         device="cuda",
         threads=3,
         patience_minutes=0.5,
-        gif_dir=Path("here"),
-        render=True,
         resend_mib=0.0,
     )
 

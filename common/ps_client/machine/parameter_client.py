@@ -42,7 +42,6 @@ class ParameterClient:
     ) -> None:
         self.phase = Phase.JOINING
         self.error: PsRlError | None = None  # why the conversation is over
-        self.is_first = False  # whether this worker does what one worker alone does; other threads may read it
         self.is_watched = False  # whether somebody watches this worker's game; likewise
         self.is_drained = False  # whether this worker is to leave when its pushes are settled; likewise
         self.adjusted_run: Run | None = None  # when its settings have changed since the first WELCOME; likewise
@@ -206,9 +205,7 @@ class ParameterClient:
         before, self._welcome = self._welcome, welcome
         if why := self._identity.mismatch(welcome, self._schema):
             return self._end(SchemaMismatch(why))
-        if before is None:
-            self.is_first = welcome.number == 0  # until the first NOTED
-        elif before.run != welcome.run:
+        if before is not None and before.run != welcome.run:
             self.adjusted_run = welcome.run
         self.phase, self.is_drained = Phase.JOINED, welcome.drained
         self._handshake.completed()
@@ -253,9 +250,7 @@ class ParameterClient:
 
     def _replied(self, message: ToWorker, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
         """A reply. Messages that it causes go first: a caller that gets its reply sends more at once."""
-        if isinstance(message, messages.Noted):
-            self.is_first = message.first
-        elif isinstance(message, messages.RunReply):
+        if isinstance(message, messages.RunReply):
             self.adjusted_run = self._identity.adjusted(message.run)
             self.is_drained = message.drained
         try:

@@ -100,11 +100,6 @@ class Connections:
         return ShardedParameters(parts, schema)
 
     @property
-    def is_first(self) -> bool:
-        """Whether this worker does what one worker alone does for a run."""
-        return self._all[0].machine.is_first
-
-    @property
     def is_watched(self) -> bool:
         """Whether somebody watches this worker's game, at whichever shard."""
         return any(one.machine.is_watched for one in self._all)

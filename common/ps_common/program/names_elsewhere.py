@@ -94,9 +94,11 @@ METHODS_ELSEWHERE = {
 # Flags of earlier versions, or values of them, and what to use instead.
 REMOVED = {
     "--envs auto": "give a number; docs/how-to/use-a-gpu.md has a table of speeds",
+    "--gif-dir": "rl-cluster makes the GIFs of a run (--gif-every-episodes)",
     "--measure-envs": "give a number to --envs: docs/how-to/use-a-gpu.md has a table of speeds",
     "--notice-command": "a line of shell sends SIGTERM: docs/OPERATIONS.md, machines that go away",
     "--notice-file": "a line of shell sends SIGTERM: docs/OPERATIONS.md, machines that go away",
+    "--render": "the page of a run shows the game of a worker, and rl-eval --video FILE records one",
     "--threads auto": "give a number; 1 is best with one worker a core",
 }
 

@@ -377,7 +377,7 @@ class Noted(Reply, frozen=True, kw_only=True, tag="NOTED"):
 
     request: int
     sequence: int
-    first: bool = False  # of those that report it has the lowest number, and does what one worker alone does
+    first: bool = False  # whether this worker has the lowest number of those that report
 
 
 class Alive(Reply, frozen=True, kw_only=True, tag="ALIVE"):

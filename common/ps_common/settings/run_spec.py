@@ -408,9 +408,10 @@ class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     summary_every_updates: Positive = 100
     """updates between two points of the summaries"""
     gif_every_episodes: NotNegative = 0
-    """the first worker records a GIF of a game after so many of its own; 0: never"""
+    """rl-cluster records a GIF of a game after so many episodes of all workers, with a checkpoint that is kept apart;
+    0: never"""
     checkpoint_every_episodes: NotNegative = 0
-    """keep a checkpoint apart after so many episodes of all workers; 0: never"""
+    """keep a checkpoint apart after so many episodes of all workers; 0: never, or as often as there is a GIF"""
     keep_checkpoints: Positive = 5
     """number of newest checkpoints that are kept, and of those that are kept apart"""
 

@@ -39,16 +39,11 @@ NVIDIA_LIBRARY = "libcuda.so.1"
 AMD_DEVICE = Path("/dev/kfd")
 
 
-def check_apart(
-    run: RunSpec, *, imports: Sequence[str], device: str, render: bool, hooks: Sequence[str] = ()
-) -> list[str]:
+def check_apart(run: RunSpec, *, imports: Sequence[str], device: str, hooks: Sequence[str] = ()) -> list[str]:
     """
-    The checks below, and of hooks, in a separate process. Returns the lines of the start card; `render`: check for a
-    window too.
-
-    Raises SettingsError.
+    The checks below, and of hooks, in a separate process. Returns the lines of the start card. Raises SettingsError.
     """
-    arguments = [run.to_toml(), device, str(render), *imports, "--hook", *hooks]
+    arguments = [run.to_toml(), device, *imports, "--hook", *hooks]
     with tempfile.NamedTemporaryFile() as output:
         child = Child("rl_agent.trial", arguments, Path(output.name))
         try:
@@ -73,23 +68,20 @@ def main() -> NoReturn:
 
 
 def _check() -> int:
-    """Its arguments are the run as TOML, the device, whether there is a window, imports, --hook, hooks."""
-    settings, device, render, *named = sys.argv[1:]
+    """Its arguments are the run as TOML, the device, imports, --hook, hooks."""
+    settings, device, *named = sys.argv[1:]
     imports, hooks = named[: named.index("--hook")], named[named.index("--hook") + 1 :]
     run = run_from_dict(tomllib.loads(settings), source="rl-cluster")
-    is_shown = render == str(True)
     check_device(device)
     for path in hooks:
         with tried(f"--hook {path}"):
             Hooks([path])
-    if is_shown:
-        _check_window(run)
-    card = check_run(run, imports=imports, with_screen=is_shown or run.records.gif_every_episodes > 0)
+    card = check_run(run, imports=imports, with_screen=run.records.gif_every_episodes > 0)
     say("over", "\n".join(card))
     return 0
 
 
-def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool) -> list[str]:
+def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool = False) -> list[str]:
     """
     The lines of the start card, and of warnings.
 
@@ -180,12 +172,6 @@ def _try_agent(run: RunSpec, environments: Environments) -> None:
     flag = f"--network {part}" if part == run.network.name else f"--algorithm {part}"
     with tried(flag):
         check_custom_agent(run, environments, flag=flag)
-
-
-def _check_window(run: RunSpec) -> None:
-    from rl_eval.window import Window
-
-    Window(run.environment.id).close()
 
 
 def _has_driver() -> bool:

@@ -139,16 +139,6 @@ def test_a_reply_completes_its_call() -> None:
     assert client.receive(noted, now=0.1) == [Resolve(second, noted, ())]
 
 
-@pytest.mark.parametrize("number", [0, 3])
-def test_the_first_worker_is_number_0_until_the_server_names_it(number: int) -> None:
-    client = joined_client(number=number)
-    assert client.is_first == (number == 0)
-    for first in (True, False, True):
-        ticket, _ = client.report([], {}, now=0.0)
-        client.receive(messages.Noted(request=ticket, sequence=1, first=first), now=0.1)
-        assert client.is_first == first
-
-
 def test_the_second_reply_to_a_call_is_ignored() -> None:
     client = joined_client()
     ticket, _ = push(client, 1, 1)

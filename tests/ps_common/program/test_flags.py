@@ -181,6 +181,8 @@ def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(capsys:
         (["--lr", "3e-4"], "--lr: here it is called --learning-rate"),
         (["--total-timesteps=1000"], "--total-timesteps: here it is called --max-steps"),
         (["--num_envs", "4"], "--num-envs: here it is called --envs"),
+        (["--render"], "--render: is no flag any more; the page of a run"),
+        (["--gif-dir", "x"], "--gif-dir: is no flag any more; rl-cluster makes"),
         (["--gamma", "0.9"], "--gamma: here it is called --discount"),
         (["--envs", "auto"], "--envs auto: is no value any more; give a number"),
         (["--threads=auto"], "--threads auto: is no value any more; give a number"),

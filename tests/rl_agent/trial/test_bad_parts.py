@@ -73,7 +73,7 @@ def test_the_part_with_the_bug_is_named(kind: str, method: str, bug: str, senten
     (folder / "own_line.py").write_text(text)
     settings = {"environment.id": environment, "environment.wrapper": wrappers}
     with pytest.raises(SettingsError, match=f"^{flag}.*({sentence})"):
-        check_run(with_settings(RunSpec(), settings, source="test"), imports=(), with_screen=False)
+        check_run(with_settings(RunSpec(), settings, source="test"), imports=())
 
 
 def test_a_number_that_is_not_finite_is_found_inside_of_a_dict(folder: Path) -> None:
@@ -83,14 +83,14 @@ def test_a_number_that_is_not_finite_is_found_inside_of_a_dict(folder: Path) -> 
     (folder / "own_line.py").write_text(text)
     run = with_settings(RunSpec(), {"environment.id": "own_line:Line"}, source="test")
     with pytest.raises(SettingsError, match=r"its reset\(\) returned an observation with nan in it: \{'a'"):
-        check_run(run, imports=(), with_screen=False)
+        check_run(run, imports=())
 
 
 def test_parts_without_a_bug_pass(folder: Path) -> None:
     (folder / "own_line.py").write_text(PARTS)
     for _, environment, wrappers, _ in KINDS.values():
         settings = {"environment.id": environment, "environment.wrapper": wrappers}
-        check_run(with_settings(RunSpec(), settings, source="test"), imports=(), with_screen=False)
+        check_run(with_settings(RunSpec(), settings, source="test"), imports=())
 
 
 @pytest.mark.parametrize(("environment", "sentence"), [
@@ -101,7 +101,7 @@ def test_parts_without_a_bug_pass(folder: Path) -> None:
 def test_the_name_of_a_module_alone_gets_a_hint(environment: str, sentence: str, folder: Path) -> None:
     (folder / "own_line.py").write_text(PARTS)
     with pytest.raises(SettingsError, match=sentence):
-        check_run(with_settings(RunSpec(), {"environment.id": environment}, source="t"), imports=(), with_screen=False)
+        check_run(with_settings(RunSpec(), {"environment.id": environment}, source="t"), imports=())
 
 
 HOOKS = """
@@ -133,7 +133,7 @@ def test_hooks_are_tried_before_anything_starts(hook: str, sentence: str, folder
     (folder / "own_hooks.py").write_text(HOOKS)
     hooks = ["own_hooks:Good", f"own_hooks:{hook}"]
     with pytest.raises(SettingsError, match=f"^--hook own_hooks:{hook}: {sentence}"):
-        check_apart(RunSpec(), imports=(), hooks=hooks, device="cpu", render=False)
+        check_apart(RunSpec(), imports=(), hooks=hooks, device="cpu")
 
 
 def test_an_error_of_a_hook_is_logged_with_the_line_of_the_hook(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -81,7 +81,7 @@ def run_of(folder: Path, *, name: str = "Game", settings: dict[str, Any] | None 
 
 def card_of(folder: Path, **changes: Any) -> list[str]:
     """The start card of such a run."""
-    return check_run(run_of(folder, **changes), imports=(), with_screen=False)
+    return check_run(run_of(folder, **changes), imports=())
 
 
 def warnings_in(card: list[str]) -> list[str]:
@@ -206,7 +206,7 @@ def test_the_warnings_of_gymnasium_are_on_the_card_once_each(folder: Path) -> No
         )
     ]
     again = run_of(folder, **VECTOR | {"shown": "numpy.zeros(3)"})
-    assert check_apart(again, imports=(), device="cpu", render=False) == card
+    assert check_apart(again, imports=(), device="cpu") == card
 
 
 @pytest.mark.parametrize("info", [

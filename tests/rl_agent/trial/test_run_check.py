@@ -46,15 +46,15 @@ REFUSED = [
 @pytest.mark.parametrize(("environment", "settings", "sentence"), REFUSED, ids=str)
 def test_what_does_not_exist_or_fit_is_refused(environment: str, settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingsError, match=f"^{sentence}"):
-        check_run(a_run(environment, **settings), imports=(), with_screen=False)
+        check_run(a_run(environment, **settings), imports=())
 
 
 @pytest.mark.parametrize("environment", ["CartPole-v1", "ALE/Pong-v5", "FrozenLake-v1", "Blackjack-v1", "Pendulum-v1"])
 def test_what_can_be_trained_passes_and_gets_a_start_card(environment: str) -> None:
-    card = check_run(a_run(environment), imports=(), with_screen=False)
+    card = check_run(a_run(environment), imports=())
     assert card[0].startswith("  observations")
     if environment == "Blackjack-v1":
-        assert check_apart(a_run(environment), imports=(), device="cpu", render=False) == card
+        assert check_apart(a_run(environment), imports=(), device="cpu") == card
 
 
 def test_every_preset_passes() -> None:
@@ -63,7 +63,7 @@ def test_every_preset_passes() -> None:
     from ps_common.settings.run_files import load_preset, presets
 
     for preset in presets():
-        check_run(load_preset(preset), imports=(), with_screen=False)
+        check_run(load_preset(preset), imports=())
 
 
 BUGS = [
@@ -90,7 +90,7 @@ def test_a_bug_that_shows_at_once_is_told_with_its_place(
 ) -> None:
     (folder / "own.py").write_text(line_with(before, after))
     with pytest.raises(SettingsError, match=f"^--environment own:Line-v0: .*({words})"):
-        check_run(a_run("own:Line-v0"), imports=(), with_screen=False)
+        check_run(a_run("own:Line-v0"), imports=())
 
 
 SEEN = "gymnasium.spaces.Box(-1, 1, (2,), numpy.float32)"
@@ -110,12 +110,12 @@ def test_unusual_spaces_that_can_be_learned_pass(folder: Path, changes: dict[str
         assert before in changed
         changed = changed.replace(before, after)
     (folder / "own.py").write_text(changed)
-    check_run(a_run("own:Line-v0"), imports=(), with_screen=False)
+    check_run(a_run("own:Line-v0"), imports=())
 
 
 def test_an_environment_without_a_screen_cannot_be_shown(folder: Path) -> None:
     (folder / "own.py").write_text(line_with("self, render_mode=None", "self").replace("= render_mode", "= None"))
-    check_run(a_run("own:Line-v0"), imports=(), with_screen=False)
+    check_run(a_run("own:Line-v0"), imports=())
     with pytest.raises(SettingsError, match="cannot render"):
         check_run(a_run("own:Line-v0"), imports=(), with_screen=True)
 
@@ -128,14 +128,14 @@ def test_a_module_that_is_imported_first_may_register_what_the_id_names(folder: 
 
 
 def test_the_check_apart_says_the_same_and_survives_a_crash(folder: Path) -> None:
-    check_apart(a_run("CartPole-v1"), imports=(), device="cpu", render=False)
+    check_apart(a_run("CartPole-v1"), imports=(), device="cpu")
     with pytest.raises(SettingsError, match=r"^--actions 7: CartPole-v1 has actions 0 to 1$"):
-        check_apart(a_run("CartPole-v1", **{"environment.actions": [7]}), imports=(), device="cpu", render=False)
+        check_apart(a_run("CartPole-v1", **{"environment.actions": [7]}), imports=(), device="cpu")
     (folder / "own.py").write_text(LINE.replace("self.t += 1", "import os; os.abort()"))
     with pytest.raises(
         SettingsError, match=r"^--environment own:Line-v0: a trial of it ended at once: killed by SIGABRT"
     ):
-        check_apart(a_run("own:Line-v0"), imports=(), device="cpu", render=False)
+        check_apart(a_run("own:Line-v0"), imports=(), device="cpu")
 
 
 def test_a_trial_that_a_signal_ends_is_no_start_card(folder: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_trial_that_a_signal_ends_is_no_start_card(folder: Path) -> None:
     (folder / "own.py").write_text(LINE.replace("self.t += 1", raises))
     sentence = "--environment own:Line-v0: a trial of it ended at once: a signal from elsewhere asked it to leave"
     with pytest.raises(SettingsError, match=f"^{sentence}$"):
-        check_apart(a_run("own:Line-v0"), imports=(), device="cpu", render=False)
+        check_apart(a_run("own:Line-v0"), imports=(), device="cpu")
 
 
 def test_a_gpu_that_is_not_there_is_told_without_loading_torch(monkeypatch: pytest.MonkeyPatch) -> None:
