@@ -9,11 +9,9 @@ from typing import Any
 
 from ps_common.protocol.names import printable
 from ps_common.settings.run_settings import flag_of
+from ps_common.settings.table import kinds_of
 from ps_ctl.run_curves import RunCurves
 
-# Settings that do not separate groups: names, the seed, the budget, the records.
-ALIKE = {"preset", "experiment", "seed"}
-ALIKE_SECTIONS = ("budget.", "records.")
 MOST_DIFFERENCES = 4  # that a label names
 WORKERS = "workers"  # not in run.toml: workers come and go
 
@@ -45,10 +43,7 @@ def group_runs(runs: Sequence[RunCurves]) -> list[RunGroup]:
 
 def _settings(run: RunCurves) -> dict[str, Any]:
     """The settings that separate groups."""
-    kept = {
-        key: value for key, value in run.settings.items() if key not in ALIKE and not key.startswith(ALIKE_SECTIONS)
-    }
-    return kept | {WORKERS: run.workers}
+    return {key: value for key, value in run.settings.items() if not kinds_of(key).per_run} | {WORKERS: run.workers}
 
 
 def _differing(settings: Sequence[dict[str, Any]]) -> list[str]:

@@ -31,7 +31,7 @@ class ServerSettings:
 
     The flags that matter first:
       --preset NAME            what to train (rl-cluster --list); without it the first worker decides
-      --environment ID         a game of your choice; with --preset it is played with that preset's settings
+      --environment ID         a game of your choice, with settings for every environment
       --port N                 port to listen on, and --host ADDRESS
       --resume RUN_DIR         continue a run from its newest sound checkpoint; or s3://… on any machine
       --run-dir PATH           run folder

@@ -64,7 +64,7 @@ class ClusterSettings:
     The flags that matter first:
       --list             the presets and environments that there are; trains nothing
       --preset NAME      a run that is known to learn: game, method, settings, target
-      --environment ID   a game of your choice; with --preset it is played with that preset's settings
+      --environment ID   a game of your choice, with settings for every environment
       --algorithm NAME   a3c, n_step_q, one_step_q or one_step_sarsa
       --workers N        worker processes; one for each CPU when not given
       --max-minutes M    end after so many minutes; --max-steps N after so many environment steps

@@ -23,7 +23,7 @@ from ps_common.program.reasons import Reason, reason_of, say
 from ps_common.program.run_program import bounded
 from ps_common.program.stop_signals import Interrupted, StopSignal
 from ps_common.protocol.messages import Episode, Welcome
-from ps_common.settings.overrides import OF_THE_LINK, wire_of
+from ps_common.settings.overrides import wire_of
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import Environment, RunSpec, Wire
 from ps_common.sockets.zmq_sockets import why_no_address
@@ -192,7 +192,7 @@ def _on_measured_link(
 ) -> AutoLink:
     """Seed the run and measure the link; some unrolls later it is chosen how vectors travel."""
     link = measure(parameters, network.weights, wire)
-    typed = [key.removeprefix("wire.") for key in flags.overrides if key in OF_THE_LINK]
+    typed = [key.removeprefix("wire.") for key in flags.overrides if key.startswith("wire.")]
 
     def choose(link: Link, unroll_seconds: float) -> tuple[Wire, str]:
         return choice(link, wire, run, size=network.schema.size, unroll_seconds=unroll_seconds, typed=typed)

@@ -14,8 +14,8 @@ from ps_common.errors import SettingsError
 from ps_common.protocol.messages import MOST_ADJUSTMENTS, AdjustmentsRecord
 from ps_common.protocol.status import AdjustedValue, Adjustment
 from ps_common.settings import adjustable
-from ps_common.settings.run_settings import with_settings
-from ps_common.settings.run_spec import A3CSettings, ActionValuesSettings, RunSpec
+from ps_common.settings.run_settings import flat_settings, with_settings
+from ps_common.settings.run_spec import A3CSettings, ActionValuesSettings, OwnAlgorithmSettings, RunSpec
 from ps_server.state.guards import Denied
 from ps_server.state.progress import Progress
 
@@ -146,18 +146,17 @@ def undone_by_flags(
 
 def _values(spec: RunSpec, global_steps: int) -> dict[str, AdjustedValue]:
     """The settings of this run that may be adjusted, as they are at this T."""
-    budget = spec.budget
-    values: dict[str, AdjustedValue] = {adjustable.LEARNING_RATE: spec.schedule.learning_rate_at(global_steps)}
-    if isinstance(spec.algorithm, A3CSettings):
-        values[adjustable.ENTROPY_WEIGHT] = spec.algorithm.entropy_weight_at(global_steps)
-    elif isinstance(spec.algorithm, ActionValuesSettings):
-        finals = spec.algorithm.final_epsilons
-        values[adjustable.FINAL_EPSILON] = finals[0] if len(finals) == 1 else finals
-    return values | {
-        adjustable.MAX_STEPS: budget.max_steps,
-        adjustable.MAX_MINUTES: budget.max_minutes,
-        adjustable.UNTIL_RETURN: budget.until_return,
-    }
+    settings = flat_settings(spec.to_dict())
+    values: dict[str, AdjustedValue] = {name: settings[name] for name in adjustable.ADJUSTABLE if name in settings}
+    values[adjustable.LEARNING_RATE] = spec.schedule.learning_rate_at(global_steps)
+    match spec.algorithm:
+        case A3CSettings() as a3c:
+            values[adjustable.ENTROPY_WEIGHT] = a3c.entropy_weight_at(global_steps)
+        case ActionValuesSettings(final_epsilons=finals):
+            values[adjustable.FINAL_EPSILON] = finals[0] if len(finals) == 1 else finals
+        case OwnAlgorithmSettings():  # nobody here knows what its settings of these names do
+            values = {name: value for name, value in values.items() if not name.startswith("algorithm.")}
+    return values
 
 
 def _check_not_passed(setting: str, after: AdjustedValue, progress: Progress, *, now: float) -> None:

@@ -14,10 +14,8 @@ from ps_common.protocol.codecs import CODEC_NAMES
 from ps_common.protocol.messages import Code, Hello, Run, Welcome
 from ps_common.protocol.shards import Shard
 from ps_common.protocol.tensors import Schema
-from ps_common.settings.adjustable import TAKEN_OVER
 from ps_common.settings.run_settings import flag_of, flat_settings
-
-BUILT_FROM = ("environment", "algorithm", "network", "wire")  # the sections of a run that a worker is built from
+from ps_common.settings.table import kinds_of
 
 
 class Identity:
@@ -113,6 +111,6 @@ class Identity:
 
 def _changed_setting(before: dict[str, Any], after: dict[str, Any]) -> str:
     """The flag of the first setting that a worker is built from and that has changed; "" when there is none."""
-    old, new = (flat_settings({section: run.get(section) for section in BUILT_FROM}) for run in (before, after))
-    changed = [key for key in old | new if old.get(key) != new.get(key) and key not in TAKEN_OVER]
+    old, new = flat_settings(before), flat_settings(after)
+    changed = [key for key in old | new if old.get(key) != new.get(key) and kinds_of(key).built_in]
     return flag_of(changed[0]) if changed else ""

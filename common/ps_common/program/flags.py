@@ -23,13 +23,12 @@ from ps_common.errors import SettingsError
 from ps_common.program.names_elsewhere import method_here, name_here
 from ps_common.program.number_flags import NUMBERS
 from ps_common.run_folder.paths import SETTINGS
-from ps_common.settings.another_game import dropped_in_words, for_another_game
 from ps_common.settings.import_paths import is_import_path, module_of
-from ps_common.settings.recipe import recipe_for, recipe_in_words
+from ps_common.settings.overrides import check_effects
+from ps_common.settings.recipe import on_another_game, recipe_for, recipe_in_words
 from ps_common.settings.run_files import DEFAULT_PRESET, load_config, load_preset, presets
 from ps_common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, RunSpec
-from ps_common.settings.without_effect import check_effects
 
 S = TypeVar("S")
 # The settings of the own algorithm at an import path, given by name, and those of our methods that the run would have
@@ -57,7 +56,7 @@ class StartingPoint:
     """Where the run specification starts from."""
 
     preset: PresetName | None = None
-    """named run; rl-cluster --list describes each. With --environment, its settings for another game"""
+    """named run; rl-cluster --list describes each"""
     config: Path | None = None
     """TOML file with the run's settings"""
     algorithm: Annotated[AlgorithmName | None, _ALGORITHMS] = None
@@ -184,11 +183,12 @@ def _named_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
     if preset is not None and config is not None:
         raise SettingsError("--preset and --config both name a run; give one of them")
     if preset is not None or config is not None:
-        file = load_config(Path(config)) if config is not None else load_preset(preset or "")
-        run, dropped = for_another_game(file, environment or file.environment.id)
-        dropped = {key: value for key, value in dropped.items() if not _is_typed(key, typed)}
-        remark = dropped_in_words(run, file.preset, dropped) if run is not file else ""
-        return run, {} if preset is None else {"preset": run.preset}, remark
+        run = load_config(Path(config)) if config is not None else load_preset(preset or "")
+        if environment is not None:
+            source = f"--preset {preset}" if config is None else f"--config {config}"
+            overrides = [key for key in flat_settings(run.to_dict()) if _is_typed(key, typed)]
+            run = on_another_game(run, environment, overrides, source=source)
+        return run, {} if preset is None else {"preset": run.preset}, ""
     if resume is not None and (kept := Path(resume) / SETTINGS).exists():
         return load_config(kept), {}, ""  # overrides are what is typed beside it
     if environment is not None:

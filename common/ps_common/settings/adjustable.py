@@ -1,77 +1,32 @@
 """
-Which settings may be changed while a run runs, and to what: the names and ranges that ADJUST, ps-ctl and a page share.
+Which settings may be changed while a run runs, and to what: the names and values that ADJUST, ps-ctl and a page share.
 
-It knows no run: whether a run has the setting, and how far it is, the server checks (ps_server/state/adjustments.py).
+They are the settings of kind ADJUSTABLE, with the bounds of their types, and a few that are in no run.toml. Whether a
+run has a setting, and how far it is, the server checks (ps_server/state/adjustments.py).
 """
 
 import difflib
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import as_text
+from ps_common.settings.run_spec import Fraction
+from ps_common.settings.table import TABLE, allowed
 
 PAUSED, DRAINED, CHECKPOINT_SECONDS = "paused", "drained", "checkpoint_seconds"
 LEARNING_RATE = "schedule.learning_rate"
 ENTROPY_WEIGHT, FINAL_EPSILON = "algorithm.entropy_weight", "algorithm.final_epsilon"
 MAX_STEPS, MAX_MINUTES, UNTIL_RETURN = "budget.max_steps", "budget.max_minutes", "budget.until_return"
-# Settings of the run that a running worker takes over. It was built with all others, and ends when they change.
-TAKEN_OVER = {
-    "algorithm.entropy_weight", "algorithm.entropy_anneal_start", "algorithm.entropy_anneal_steps",
-    "algorithm.final_epsilons", "algorithm.epsilon_probabilities",
-}  # fmt: skip
 
-
-@dataclass(frozen=True)
-class Number:
-    """A number with two ends, which neither NaN nor infinity passes."""
-
-    least: float
-    most: float
-    is_whole: bool = False
-    may_be_none: bool = False
-
-    def __str__(self) -> str:
-        kind = "a whole number" if self.is_whole else "a number"
-        return f"{kind} from {self.least:g} to {self.most:g}{', or none' if self.may_be_none else ''}"
-
-    def value(self, given: Any) -> int | float | None:
-        """The value as the run keeps it. Raises ValueError when it is not allowed."""
-        if given is None and self.may_be_none:
-            return None
-        if isinstance(given, bool) or not isinstance(given, int | float) or not self.least <= given <= self.most:
-            raise ValueError
-        if self.is_whole and given != math.floor(given):
-            raise ValueError
-        return int(given) if self.is_whole else float(given)
-
-
-@dataclass(frozen=True)
-class Switch:
-    """True or false."""
-
-    def __str__(self) -> str:
-        return "true or false"
-
-    def value(self, given: Any) -> bool:
-        """Raises ValueError when it is neither."""
-        if not isinstance(given, bool):
-            raise ValueError
-        return given
-
-
-ADJUSTABLE: Mapping[str, Number | Switch] = {
-    LEARNING_RATE: Number(0, 1e12),
-    ENTROPY_WEIGHT: Number(0, 1e12),
-    FINAL_EPSILON: Number(0, 1),
-    MAX_STEPS: Number(0, 2**53 - 1, is_whole=True),
-    MAX_MINUTES: Number(0, 1e12),
-    UNTIL_RETURN: Number(-1e12, 1e12, may_be_none=True),
-    PAUSED: Switch(),
-    DRAINED: Switch(),
-    CHECKPOINT_SECONDS: Number(0.1, 1e9),
+ADJUSTABLE: Mapping[str, Any] = {
+    **{setting: row.type for setting, row in TABLE.items() if row.kinds.adjustable},
+    FINAL_EPSILON: Fraction,  # of all environments, in place of final_epsilons
+    PAUSED: bool,
+    DRAINED: bool,
+    CHECKPOINT_SECONDS: Annotated[float, msgspec.Meta(ge=0.1, le=1e9)],
 }
 
 
@@ -118,11 +73,12 @@ def _checked(setting: str, value: Any) -> Any:
         near = difflib.get_close_matches(setting, ADJUSTABLE, n=1, cutoff=0.6)
         meant = f"did you mean {near[0]}? There are" if near else "there are"
         raise SettingsError(f"{as_text(setting)}: cannot be adjusted while a run runs; {meant} {_names()}")
+    whole = int(value) if isinstance(value, float) and value.is_integer() else value  # 1e6 is a whole number too
     try:
-        return ADJUSTABLE[setting].value(value)
-    except ValueError:
+        return msgspec.convert(whole, ADJUSTABLE[setting])
+    except msgspec.ValidationError:
         told = as_text(str(value), 40)
-        raise SettingsError(f"{setting}: {told} is not allowed; it may be {ADJUSTABLE[setting]}") from None
+        raise SettingsError(f"{setting}: {told} is not allowed; it may be {allowed(ADJUSTABLE[setting])}") from None
 
 
 def _full_name(name: str) -> str:

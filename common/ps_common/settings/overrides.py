@@ -1,9 +1,11 @@
 """
-Which overrides a run allows: settings that a user typed beside a run that exists already.
+Which overrides a run allows: settings that a user typed beside a run. The kinds of a setting decide (kinds.py).
 
 A worker that joins may choose what concerns itself alone. A resume may change what applies from then on, and the change
 is recorded. The weights, the optimizer's slots and the scores so far were made with the other settings: with another
-value they would mean something else, or fit nothing. Overrides are flat: {"algorithm.unroll_length": 20}.
+value they would mean something else, or fit nothing. A preset plays no other game with what belongs to its own. And
+settings that have no effect in a run are refused: whoever typed one expects something that will not happen. Overrides
+are flat: {"algorithm.unroll_length": 20}.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,13 +14,7 @@ from typing import Any
 from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import flag_of, flat_settings, typed, with_settings
 from ps_common.settings.run_spec import RunSpec, Wire
-
-# How a worker's vectors travel depends on its own link.
-OF_THE_LINK = {"wire.gradient_codec", "wire.weight_codec", "wire.prefetch", "wire.pull_every"}
-CHOSEN_BY_EACH_WORKER = {"environment.envs", "seed", *OF_THE_LINK}
-KEPT_BY_A_RESUME = {"preset", "seed", "algorithm.name", "algorithm.reward_normalization", "optimizer.name"}
-SECTIONS_KEPT_BY_A_RESUME = {"environment", "network"}
-CHANGED_BY_A_RESUME = {"environment.envs"}  # of these sections
+from ps_common.settings.table import kinds_of
 
 
 def contradiction(run: RunSpec, overrides: Mapping[str, Any], *, adjusted: Collection[str] = ()) -> str:
@@ -29,7 +25,7 @@ def contradiction(run: RunSpec, overrides: Mapping[str, Any], *, adjusted: Colle
     """
     settings = flat_settings(run.to_dict())
     for key, value in overrides.items():
-        if key in CHOSEN_BY_EACH_WORKER or key in adjusted:
+        if kinds_of(key).each_workers or key in adjusted:
             continue
         if key not in settings:
             return f"{flag_of(key)} is not a setting of this run ({run.preset}); leave it out"
@@ -41,7 +37,8 @@ def contradiction(run: RunSpec, overrides: Mapping[str, Any], *, adjusted: Colle
 
 def wire_of(run: RunSpec, overrides: Mapping[str, Any]) -> Wire:
     """How the vectors of a worker with these overrides travel."""
-    return with_settings(run, {key: overrides[key] for key in OF_THE_LINK & set(overrides)}, source="flags").wire
+    of_the_link = {key: value for key, value in overrides.items() if key.startswith("wire.")}
+    return with_settings(run, of_the_link, source="flags").wire
 
 
 def resumed_run(run: RunSpec, overrides: Mapping[str, Any]) -> RunSpec:
@@ -51,15 +48,20 @@ def resumed_run(run: RunSpec, overrides: Mapping[str, Any]) -> RunSpec:
         flag = f"{flag_of(key)} {typed(value)}"
         if key not in settings:
             raise SettingsError(f"{flag}: is not a setting of the resumed run ({run.preset}); leave it out")
-        if _is_kept(key) and _differ(settings[key], value):
+        if kinds_of(key).kept and _differ(settings[key], value):
             why = f"a resumed run keeps {typed(settings[key])}, with which it was begun"
             raise SettingsError(f"{flag}: {why}; leave the flag out, or begin a new run")
     return with_settings(run, overrides, source="flags")
 
 
-def _is_kept(key: str) -> bool:
-    in_kept_section = key.partition(".")[0] in SECTIONS_KEPT_BY_A_RESUME and key not in CHANGED_BY_A_RESUME
-    return key in KEPT_BY_A_RESUME or in_kept_section
+def check_effects(run: RunSpec, overrides: Mapping[str, Any]) -> None:
+    """Raises SettingsError if one of the overrides has no effect in the run."""
+    for key, value in overrides.items():
+        needed = kinds_of(key).needs
+        value = tuple(value) if isinstance(value, list) else value
+        if needed is not None and value not in needed.nothing and not needed.holds(run):
+            here = f" with {run.environment.id}" if key.startswith("environment.") else ""
+            raise SettingsError(f"{flag_of(key)}: does nothing here{here}, since it needs {needed.words}; leave it out")
 
 
 def _differ(setting: Any, value: Any) -> bool:

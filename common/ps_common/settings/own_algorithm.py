@@ -17,12 +17,15 @@ import msgspec
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import LONGEST_TEXT, is_text
-from ps_common.settings.run_spec import NotNegative, OwnAlgorithmSettings, UnrollSteps
+from ps_common.settings.run_spec import OwnAlgorithmSettings
+from ps_common.settings.table import TABLE
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
 MOST_SETTINGS = 64
 MOST_INTEGER = 2**53 - 1
-KNOWN_TO_THE_SERVER: dict[str, Any] = {"unroll_length": UnrollSteps, "target_interval": NotNegative}
+KNOWN_TO_THE_SERVER: dict[str, Any] = {
+    name.removeprefix("algorithm."): row.type for name, row in TABLE.items() if row.kinds.known_to_the_server
+}
 
 
 def own_algorithm(path: str, settings: Mapping[str, Any], *, source: str) -> OwnAlgorithmSettings:

@@ -1,5 +1,6 @@
 """
 The settings that a run starts from when only an environment is named: one recipe for all, and nothing tuned to a game.
+A preset that is tuned to its game plays no other.
 
 - ALE games have the settings of the preset `atari`.
 - Everything else has RECIPE. Observations decide the rest, in the worker: images have convolutions sized to them,
@@ -13,12 +14,15 @@ MountainCarContinuous, where they stand still before they have climbed the hill 
 LSTM, so a run with one goes without it. Few steps are remembered, because an observation may be a whole screen.
 """
 
+import re
+from collections.abc import Collection
 from typing import Any
 
-from ps_common.settings.another_game import for_another_game, game_name
+from ps_common.errors import SettingsError
 from ps_common.settings.run_files import load_preset
-from ps_common.settings.run_settings import run_from_dict, with_settings
+from ps_common.settings.run_settings import flag_of, flat_settings, run_from_dict, typed, with_settings
 from ps_common.settings.run_spec import ActionValuesSettings, Environment, RunSpec
+from ps_common.settings.table import kinds_of
 
 FOR_ALE = "atari"  # the preset
 
@@ -59,7 +63,7 @@ def recipe_for(environment: str, *, algorithm: str | None = None, lstm: str | No
     """The run that `--environment ID` starts beside these values of --algorithm and --lstm; None: not typed."""
     source = f"--environment {environment}"
     if Environment(id=environment).family == "ale":
-        run, _ = for_another_game(load_preset(FOR_ALE), environment)
+        run = with_settings(load_preset(FOR_ALE), {"environment.id": environment}, source=source)
     else:
         run = run_from_dict({"environment": {"id": environment}, **RECIPE}, source=source)
         if lstm not in (None, "0"):
@@ -69,6 +73,39 @@ def recipe_for(environment: str, *, algorithm: str | None = None, lstm: str | No
         return run
     run = with_settings(run, {"algorithm.name": algorithm}, source="--algorithm")
     return with_settings(run, OF_ACTION_VALUES, source=source) if _learns_values_of_numbers(run) else run
+
+
+def on_another_game(run: RunSpec, environment: str, overrides: Collection[str], *, source: str) -> RunSpec:
+    """
+    The run of a preset or file with another environment. Raises SettingsError if that is another game, and the run has
+    settings that belong to its own and are not overridden; or is of another family, whose observations are others.
+    """
+    moved = with_settings(run, {"environment.id": environment}, source=source)
+    if game_name(environment) == game_name(run.environment.id):
+        return moved
+    defaults = flat_settings(run_from_dict({"algorithm": {"name": run.algorithm_name}}, source=source).to_dict())
+    tuned = [
+        f"{flag_of(key)} {typed(value)}"
+        for key, value in flat_settings(run.to_dict()).items()
+        if key not in overrides and _belongs_to_its_game(key, value, defaults.get(key))
+    ]
+    if tuned or moved.environment.family != run.environment.family:
+        alone = f"--environment {environment}"
+        use = f"--preset {FOR_ALE} {alone}" if moved.environment.family == "ale" else f"{alone} without {source}"
+        why = f"{run.preset} is for {run.environment.id}" + (f" ({', '.join(tuned)})" if tuned else "")
+        raise SettingsError(f"{source} {alone}: {why}; use {use}")
+    return with_settings(moved, {"preset": f"{run.preset}-on-{game_name(environment)}"}, source=source)
+
+
+def _belongs_to_its_game(setting: str, value: Any, default: Any) -> bool:
+    values = kinds_of(setting).of_a_game
+    return values is not None and value != default and (not values or value in values)
+
+
+def game_name(environment: str) -> str:
+    """An environment's name in that of a run: Pong-v5 for "ALE/Pong-v5", Line-v0 for "my_games:Line-v0"."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", re.split(r"[/:]", environment)[-1]).strip(".-")
+    return name[:60] or "custom"
 
 
 def recipe_in_words(environment: str) -> str:

@@ -6,24 +6,16 @@ Here they become a RunSpec, with every name and value checked. run_files.py read
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import msgspec
 
 from ps_common.errors import SettingsError
 from ps_common.settings.import_paths import is_import_path
 from ps_common.settings.own_algorithm import own_algorithm
-from ps_common.settings.run_spec import (
-    ALGORITHM_SETTINGS,
-    NETWORKS,
-    NO_ENVIRONMENT,
-    OPTIMIZER_SETTINGS,
-    Environment,
-    RunSpec,
-)
+from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, Environment, RunSpec
+from ps_common.settings.table import choices_of, kinds_of
 
-# What may stand in settings that take import paths, for sentences.
-OWN_PARTS = {"network.name": "a torso or your own MODULE:NAME", "environment.wrapper": "MODULE:NAME"}
 NAMED_SECTIONS: dict[str, Mapping[str, type[Any]]] = {"algorithm": ALGORITHM_SETTINGS, "optimizer": OPTIMIZER_SETTINGS}
 
 
@@ -45,10 +37,10 @@ def run_from_dict(settings: Mapping[str, Any], *, source: str) -> RunSpec:
     except msgspec.ValidationError as error:
         problem, path = problem_and_place(error)
         setting = re.sub(r"\[.*", "", path.strip("."))
-        if setting in OWN_PARTS and "regex" in problem:
-            problem = f"Invalid value: must be {OWN_PARTS[setting]}"
+        if (takes := kinds_of(setting).takes) and "regex" in problem:
+            problem = f"Invalid value: must be {takes}"
         where = f" for {setting} ({flag_of(setting)})" if setting else ""
-        choices = _choices(setting, settings) if problem.startswith("Invalid") else ()
+        choices = choices_of(setting) if problem.startswith("Invalid") else ()
         there_are = f"; there are {', '.join(choices)}" if choices else ""
         raise SettingsError(f"{source}: {problem[:1].lower()}{problem[1:]}{where}{there_are}") from error
 
@@ -82,24 +74,6 @@ def _with_reward_clip(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(named, str) or named == NO_ENVIRONMENT or Environment(id=named).family == "ale":
         return settings  # the default of the setting
     return {**settings, "algorithm": {**_with_name("algorithm", algorithm), "reward_clip": 0.0}}
-
-
-def _choices(setting: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The words that this setting may have; () when any will do. `settings` are nested and have names."""
-    section, _, name = setting.rpartition(".")
-    if not section:
-        return ()
-    if setting == "network.name":
-        return NETWORKS
-    named = NAMED_SECTIONS.get(section)
-    if named is not None and name == "name":
-        return tuple(named)
-    try:
-        kind = get_type_hints(RunSpec)[section] if named is None else named[settings[section]["name"]]
-        hint = get_type_hints(kind)[name]
-    except (KeyError, TypeError):  # the name of a setting comes from whoever proposes it
-        return ()
-    return get_args(hint) if get_origin(hint) is Literal else ()
 
 
 def with_settings(run: RunSpec, settings: Mapping[str, Any], *, source: str) -> RunSpec:

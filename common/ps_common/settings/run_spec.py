@@ -3,10 +3,12 @@ The run specification, as a table of settings: what is trained, how, and until w
 
 It is decided once, kept by the server, and sent to every worker. Each setting has one name: its key in TOML
 (`[algorithm] unroll_length`), its path in an error (`algorithm.unroll_length`), its flag (`--unroll-length`) and its
-help text, which stands below it. `name` in the sections `algorithm` and `optimizer` decides which settings they have.
-run_settings.py makes a RunSpec from names and values, run_files.py from files.
+help text, which stands below it. What it may do besides stands beside it, in kinds.py's words. `name` in the sections
+`algorithm` and `optimizer` decides which settings they have. run_settings.py makes a RunSpec from names and values,
+run_files.py from files.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -16,6 +18,19 @@ import tyro
 from ps_common.protocol.names import LONGEST_TEXT, Text
 from ps_common.schedules import linear
 from ps_common.settings.import_paths import PATTERN, ImportPath, is_import_path, module_of
+from ps_common.settings.kinds import (
+    ADJUSTABLE,
+    BUILT_IN,
+    CHANGEABLE,
+    EACH_WORKERS,
+    KEPT,
+    KNOWN_TO_THE_SERVER,
+    PER_RUN,
+    TAKEN_OVER,
+    kinds,
+    needs,
+    of_a_game,
+)
 
 # Every number has two bounds: a larger integer cannot travel, and Inf or NaN would pass an open end.
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
@@ -46,48 +61,67 @@ Seed = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 NO_ENVIRONMENT = "none"  # the id in a run that trains something else than a game
 
 
+def _of_a3c(holds: Callable[["A3CSettings"], bool]) -> Callable[["RunSpec"], bool]:
+    """A condition on A3C alone: only another method itself knows what its settings of the same names do."""
+    return lambda run: not isinstance(run.algorithm, A3CSettings) or holds(run.algorithm)
+
+
+def _family(*families: str) -> Callable[["RunSpec"], bool]:
+    return lambda run: run.environment.id == NO_ENVIRONMENT or run.environment.family in families
+
+
+ALE = ("an ALE game", _family("ale"))
+FRAMES_OF_GAMES = ("an ALE game or ViZDoom", _family("ale", "doom"))
+DOOM = ("ViZDoom", _family("doom"))
+SLACK = ("--consistency ssp or paced", lambda run: run.consistency.rule in ("ssp", "paced"))
+CLIP = ("--surrogate clip", _of_a3c(lambda a3c: a3c.surrogate == "clip"))
+IMITATION = ("--imitation-weight", _of_a3c(lambda a3c: a3c.imitation_weight > 0))
+ANNEALING = ("--entropy-anneal-steps", _of_a3c(lambda a3c: a3c.entropy_anneal_steps > 0))
+
+
 class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The game, and how its frames become observations."""
 
     id: Annotated[Text, tyro.conf.arg(name="environment")] = NO_ENVIRONMENT
     """Gymnasium id, as ALE/Pong-v5; or MODULE:NAME, a function of yours that returns an environment; none: no game, the
     workers are programs of your own"""
-    wrapper: tuple[ImportPath, ...] = ()
+    wrapper: Annotated[tuple[ImportPath, ...], kinds(takes="MODULE:NAME")] = ()
     """MODULE:NAME of each wrapper of yours around an environment, the innermost first (not ALE, ViZDoom)"""
-    envs: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 8
+    envs: Annotated[int, msgspec.Meta(ge=1, le=4096), EACH_WORKERS, CHANGEABLE] = 8
     """environments that each worker steps in lockstep"""
-    preprocessing: Literal[
-        "auto", "none", "atari84", "atari42", "breakout-crop", "field40", "pong80", "doom84", "doom42"
+    preprocessing: Annotated[
+        Literal["auto", "none", "atari84", "atari42", "breakout-crop", "field40", "pong80", "doom84", "doom42"],
+        of_a_game("breakout-crop", "field40", "pong80"),
     ] = "auto"
     """how frames become observations; auto: atari84 for ALE games, doom84 for ViZDoom, none elsewhere"""
-    frame_skip: Frames = 4
+    frame_skip: Annotated[Frames, needs(*FRAMES_OF_GAMES, 1)] = 4
     """emulator frames (ALE) or tics (ViZDoom) for one step"""
-    frame_stack: Frames = 4
+    frame_stack: Annotated[Frames, needs(*FRAMES_OF_GAMES, 1)] = 4
     """frames in one observation (ALE, ViZDoom)"""
-    sticky_actions: Fraction = 0.0
+    sticky_actions: Annotated[Fraction, needs(*ALE, 0.0)] = 0.0
     """probability that the emulator repeats the previous action (ALE)"""
-    noop_max: Noops = 30
+    noop_max: Annotated[Noops, needs(*ALE, 0)] = 30
     """most no-ops at the start of a game (ALE)"""
-    fire_on_reset: bool = True
+    fire_on_reset: Annotated[bool, needs(*ALE, False)] = True
     """press FIRE at the start of a game that waits for it (ALE)"""
-    life_loss_ends_episode: bool = False
+    life_loss_ends_episode: Annotated[bool, needs(*ALE, False)] = False
     """learn as if the loss of a life ended the game; scores stay those of full games (ALE)"""
-    reward_ends_episode: bool = False
+    reward_ends_episode: Annotated[bool, needs(*ALE, False), of_a_game()] = False
     """learn as if any reward ended the game, as each point of Pong does in Karpathy 2016; scores stay those of full
     games (ALE)"""
-    actions: tuple[Action, ...] = ()
+    actions: Annotated[tuple[Action, ...], of_a_game()] = ()
     """the subset of the game's actions to use, by number; all of them when empty"""
     action_mask: Literal["auto", "none"] = "auto"
     """auto: only actions that the environment's action_mask allows (in its observations or info); none: ignore it"""
-    start_tic: Tics = 0
+    start_tic: Annotated[Tics, needs(*DOOM, 0)] = 0
     """games begin at this tic; 0: at the scenario's own (ViZDoom)"""
-    decals_and_particles: bool = True
+    decals_and_particles: Annotated[bool, needs(*DOOM, True)] = True
     """bullet holes and particles are drawn where the scenario has them; otherwise nowhere (ViZDoom)"""
     box_actions: Literal["clipped", "squashed"] = "clipped"
     """how real actions stay in their bounds: clipped, or the tanh of the policy's sample, scaled to the bounds"""
-    max_episode_steps: EpisodeSteps = 0
+    max_episode_steps: Annotated[EpisodeSteps, of_a_game()] = 0
     """truncate episodes after this many steps; 0: the environment's own limit"""
-    lost_game_reward: Score | None = None
+    lost_game_reward: Annotated[Score | None, of_a_game()] = None
     """reward in place of the last one of a game lost with a score below 0; reported scores stay true"""
 
     @property
@@ -116,7 +150,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="a3c"):
     """Advantage actor-critic (Mnih et al. 2016, algorithm S3), with GAE, V-trace and a clipped surrogate."""
 
-    unroll_length: UnrollSteps = 20
+    unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 20
     """steps of each environment between two updates (t_max)"""
     discount: Fraction = 0.99
     """discount of future rewards (gamma)"""
@@ -129,20 +163,20 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     reward_clip: Amount = 1.0
     """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped, the default of all games
     but ALE's"""
-    reward_normalization: Literal["none", "returns"] = "none"
+    reward_normalization: Annotated[Literal["none", "returns"], KEPT] = "none"
     """returns: clipped rewards are divided in the learner by the deviation of their discounted sum, over all workers"""
     reward_scale: Tiny = 1.0
     """rewards are multiplied by this in the learner, at last"""
     value_weight: Amount = 0.5
     """weight of the value loss, (return - value)^2 / 2"""
-    entropy_weight: Amount = 0.01
+    entropy_weight: Annotated[Amount, ADJUSTABLE, TAKEN_OVER] = 0.01
     """weight of the entropy bonus (beta)"""
-    final_entropy_weight: Score | None = None
+    final_entropy_weight: Annotated[Score | None, TAKEN_OVER, needs(*ANNEALING)] = None
     """the entropy weight moves to this until entropy_anneal_steps global steps; below 0 it makes the policy certain;
     constant when not given"""
-    entropy_anneal_start: NotNegative = 0
+    entropy_anneal_start: Annotated[NotNegative, TAKEN_OVER] = 0
     """global steps at which the entropy weight begins to move"""
-    entropy_anneal_steps: NotNegative = 0
+    entropy_anneal_steps: Annotated[NotNegative, TAKEN_OVER] = 0
     """global steps at which the entropy weight has arrived; 0: constant"""
     gradient_clip: Amount = 40.0
     """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
@@ -152,7 +186,7 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """give the advantages of each unroll mean 0 and deviation 1"""
     surrogate: Literal["none", "clip"] = "none"
     """none: the policy gradient; clip: the clipped ratio (Schulman et al. 2017) to the newest policy; reuses unrolls"""
-    clip_range: Amount = 0.1
+    clip_range: Annotated[Amount, needs(*CLIP)] = 0.1
     """greatest distance of the clipped ratio from 1"""
     epochs: Passes = 1
     """passes over each trajectory"""
@@ -162,11 +196,11 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """weight of self-imitation: steps whose return was above 0 and better than expected are learned again (Oh et al.
     2018); returns are in the unit of the value, that of clipped, normalized and scaled rewards; it multiplies the mean
     loss of these steps; 0: none; not with an LSTM"""
-    imitation_samples: Passes = 32
+    imitation_samples: Annotated[Passes, needs(*IMITATION)] = 32
     """remembered steps that each batch imitates"""
-    imitation_capacity: Passes = 8192
+    imitation_capacity: Annotated[Passes, needs(*IMITATION)] = 8192
     """steps that each worker remembers"""
-    mirror_images: bool = False
+    mirror_images: Annotated[bool, of_a_game()] = False
     """half of the steps, drawn anew in each pass, are learned in a mirror, with LEFT and RIGHT exchanged: for games
     that are the same there; not with an LSTM"""
 
@@ -184,22 +218,22 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ActionValuesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
     """Settings of the methods that learn action values Q(s, a)."""
 
-    unroll_length: UnrollSteps = 5
+    unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 5
     """steps of each environment between two updates (I_AsyncUpdate, t_max)"""
     discount: Fraction = 0.99
     """discount of future rewards (gamma)"""
-    target_interval: NotNegative = 10_000
+    target_interval: Annotated[NotNegative, KNOWN_TO_THE_SERVER] = 10_000
     """global steps between two refreshes of the target network (I_target); 0: the newest weights are the target"""
     reward_clip: Amount = 1.0
     """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped, the default of all games
     but ALE's"""
-    reward_normalization: Literal["none", "returns"] = "none"
+    reward_normalization: Annotated[Literal["none", "returns"], KEPT] = "none"
     """returns: clipped rewards are divided in the learner by the deviation of their discounted sum, over all workers"""
     reward_scale: Tiny = 1.0
     """rewards are multiplied by this in the learner, at last"""
-    final_epsilons: tuple[Fraction, ...] = (0.1, 0.01, 0.5)
+    final_epsilons: Annotated[tuple[Fraction, ...], TAKEN_OVER] = (0.1, 0.01, 0.5)
     """final shares of random actions; each environment draws one of them"""
-    epsilon_probabilities: tuple[Fraction, ...] = (0.4, 0.3, 0.3)
+    epsilon_probabilities: Annotated[tuple[Fraction, ...], TAKEN_OVER] = (0.4, 0.3, 0.3)
     """probability of each of final_epsilons"""
     epsilon_anneal_steps: NotNegative = 1_000_000
     """global steps over which the share of random actions falls from 1 to the drawn one"""
@@ -266,6 +300,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     name: Annotated[
         str,
         msgspec.Meta(max_length=LONGEST_TEXT, pattern=rf"^(?:{'|'.join(NETWORKS)}|{PATTERN})\Z"),
+        kinds(takes=f"one of {', '.join(NETWORKS)}, or a torso of yours as MODULE:NAME"),
         tyro.conf.arg(name="network", metavar=f"{{{','.join(NETWORKS)},MODULE:NAME}}"),
     ] = "auto"
     """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, shallow40
@@ -273,13 +308,13 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     torso of yours"""
     hidden: tuple[Width, ...] = ()
     """widths of the hidden layers after the torso; the torso's defaults when empty"""
-    value_hidden: tuple[Width, ...] = ()
+    value_hidden: Annotated[tuple[Width, ...], needs("--separate", lambda run: run.network.separate, ())] = ()
     """the same in the value's own torso (separate); like hidden when empty"""
     separate: bool = False
     """policy and value each have their own torso"""
     lstm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     """width of an LSTM after the hidden layers; 0: none"""
-    lstm_forget_bias: Bias = 0.0
+    lstm_forget_bias: Annotated[Bias, needs("--lstm", lambda run: run.network.lstm > 0, 0.0)] = 0.0
     """added to the initial bias of the LSTM's forget gate; 1: it remembers at first (Jozefowicz et al. 2015)"""
     same_padding: bool = False
     """pad images so that a convolution of stride s makes sides of 1/s, rounded up: TensorFlow's SAME; otherwise the
@@ -337,7 +372,7 @@ class AdamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The learning rate as a function of the global step counter T."""
 
-    learning_rate: Amount = 7e-4
+    learning_rate: Annotated[Amount, ADJUSTABLE] = 7e-4
     """step size of the optimizer until T = anneal_start"""
     final_learning_rate: Amount = 0.0
     """step size from T = anneal_steps on"""
@@ -364,7 +399,7 @@ class Consistency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """async: each push is applied on arrival; ssp: no worker is more than `slack` pushes ahead of the slowest; paced:
     pushes wait so that no gradient is more than `slack` versions late; sync: one push of each worker in a round, as one
     update with their mean"""
-    slack: Positive = 4
+    slack: Annotated[Positive, needs(*SLACK)] = 4
     """pushes (ssp) or versions (paced)"""
     quorum: NotNegative = 0
     """no push is applied before so many workers are alive at once"""
@@ -373,13 +408,13 @@ class Consistency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When the run ends: at the first limit reached. 0 and none mean no limit."""
 
-    max_steps: NotNegative = 0
+    max_steps: Annotated[NotNegative, ADJUSTABLE] = 0
     """end after this many global steps"""
     max_episodes: NotNegative = 0
     """end after this many episodes of all workers"""
-    max_minutes: Amount = 0.0
+    max_minutes: Annotated[Amount, ADJUSTABLE] = 0.0
     """end after this many minutes of training; they stand still while no worker is alive"""
-    until_return: Score | None = None
+    until_return: Annotated[Score | None, ADJUSTABLE, of_a_game()] = None
     """end when the mean return of the last 100 episodes reaches this"""
 
 
@@ -436,24 +471,30 @@ OPTIMIZER_SETTINGS: dict[str, type[Optimizer]] = {
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one run. `preset` is the name that it started from."""
 
-    preset: Text = "custom"
+    preset: Annotated[Text, KEPT, PER_RUN, tyro.conf.arg(help="the name of the preset that the run started from")] = (
+        "custom"
+    )
     experiment: Annotated[
         ExperimentName,
+        PER_RUN,
         tyro.conf.arg(help="name of what is tried: of the folder of its runs, and of their curve in plots"),
     ] = ""
     seed: Annotated[
         Seed | None,
+        KEPT,
+        EACH_WORKERS,
+        PER_RUN,
         tyro.conf.arg(help="seed of weights, environments and sampling; each worker derives its own from it"),
     ] = None
-    environment: Environment = Environment()
-    algorithm: Algorithm = A3CSettings()
-    network: Network = Network()
+    environment: Annotated[Environment, KEPT, BUILT_IN] = Environment()
+    algorithm: Annotated[Algorithm, BUILT_IN] = A3CSettings()
+    network: Annotated[Network, KEPT, BUILT_IN] = Network()
     optimizer: Optimizer = RmsPropSettings()
     schedule: Schedule = Schedule()
     consistency: Consistency = Consistency()
-    budget: Budget = Budget()
-    wire: Wire = Wire()
-    records: Records = Records()
+    budget: Annotated[Budget, PER_RUN] = Budget()
+    wire: Annotated[Wire, EACH_WORKERS, BUILT_IN] = Wire()
+    records: Annotated[Records, PER_RUN] = Records()
 
     @property
     def algorithm_name(self) -> str:

@@ -22,8 +22,6 @@ from rl_agent.networks.policies import FORBIDDEN
 from rl_agent.networks.running_statistics import return_normalization
 from rl_agent.rollouts import Decision, State, Trajectory, learner_rewards
 
-OF_EXPLORATION = ("final_epsilons", "epsilon_probabilities", "epsilon_anneal_steps", "epsilon_redraw_steps")
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -74,27 +72,27 @@ class ActionValueLearner:
     def adjust(self, settings: Any) -> None:
         assert isinstance(settings, run_spec.ActionValuesSettings), "a run keeps its algorithm"
         before, self._settings = self._settings, settings
-        is_same = all(getattr(before, name) == getattr(settings, name) for name in OF_EXPLORATION)
-        if self._epsilons is not None and not is_same:  # otherwise each environment keeps the ε that it has drawn
+        # While those of exploration are the same, each environment keeps the ε that it has drawn.
+        if self._epsilons is not None and _exploration(settings) != _exploration(before):
             self.initial_state(self._epsilons.count)
 
     def play_with(self, epsilon: float) -> None:
         """Have this share of random actions in every environment, at any step, from the next `initial_state` on."""
-        fixed = dict(zip(OF_EXPLORATION, ((epsilon,), (1.0,), 0, 0), strict=True))
-        self._settings = structs.replace(self._settings, **fixed)
+        self._settings = structs.replace(
+            self._settings,
+            final_epsilons=(epsilon,),
+            epsilon_probabilities=(1.0,),
+            epsilon_anneal_steps=0,
+            epsilon_redraw_steps=0,
+        )
 
     def begin_unroll(self, global_steps: int) -> None:
         self._global_steps = global_steps
 
     def initial_state(self, count: int) -> State:
-        settings = self._settings
+        finals, probabilities, anneal, redraw = _exploration(self._settings)
         self._epsilons = EpsilonSchedule(
-            count,
-            settings.final_epsilons,
-            settings.epsilon_probabilities,
-            anneal_steps=settings.epsilon_anneal_steps,
-            redraw_steps=settings.epsilon_redraw_steps,
-            generator=self._random,
+            count, finals, probabilities, anneal_steps=anneal, redraw_steps=redraw, generator=self._random
         )
         return ()
 
@@ -154,3 +152,12 @@ class ActionValueLearner:
         total = each.sum() if self._settings.loss == "sum" else each.mean()
         meters = {"value_loss": each.detach().mean(), "value": values.detach().mean()}
         return Loss(total, meters if self._epsilons is None else meters | {"epsilon": self.epsilons().mean()})
+
+
+def _exploration(settings: run_spec.ActionValuesSettings) -> tuple[tuple[float, ...], tuple[float, ...], int, int]:
+    return (
+        settings.final_epsilons,
+        settings.epsilon_probabilities,
+        settings.epsilon_anneal_steps,
+        settings.epsilon_redraw_steps,
+    )

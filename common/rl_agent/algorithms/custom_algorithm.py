@@ -14,6 +14,7 @@ import torch
 from msgspec import NODEFAULT
 
 from ps_common.errors import SettingsError
+from ps_common.settings.own_algorithm import KNOWN_TO_THE_SERVER
 from ps_common.settings.run_settings import flag_of, problem_and_place
 from ps_common.settings.run_spec import Network, RunSpec
 from rl_agent.algorithms.algorithm import Algorithm
@@ -29,7 +30,6 @@ MEMBERS = (  # of rl_agent.algorithms.algorithm.Algorithm, for the error that na
     "network", "target_network", "unroll_length", "commits_next_action", "learns_with_newest", "discount",
     "gradient_clip", "begin_unroll", "initial_state", "act", "outlook", "batches", "loss",
 )  # fmt: skip
-OF_THE_SERVER = ("unroll_length", "target_interval")
 
 
 class CustomAlgorithm(Protocol):
@@ -109,7 +109,7 @@ def settings_in(run: RunSpec, path: str) -> msgspec.Struct:
     """
     given = {name: value for name, value in run.to_dict()["algorithm"].items() if name != "name"}
     settings = custom_settings(path, given)
-    for name in OF_THE_SERVER:
+    for name in KNOWN_TO_THE_SERVER:
         if name in settings.__struct_fields__ and name not in given:
             value = getattr(settings, name)
             raise SettingsError(

@@ -10,7 +10,6 @@ from ps_common.errors import SettingsError
 from ps_common.program.flags import Parsed, StartingPoint, parse_program, parse_with_run
 from ps_common.program.names_elsewhere import METHODS_ELSEWHERE, NAMES_ELSEWHERE, REMOVED
 from ps_common.program.run_program import run_program
-from ps_common.settings.another_game import for_another_game
 from ps_common.settings.overrides import contradiction
 from ps_common.settings.recipe import recipe_for
 from ps_common.settings.run_files import load_preset, presets
@@ -105,22 +104,26 @@ def test_an_environment_alone_starts_from_the_recipe_and_not_from_settings_tuned
     assert flags.names_a_run
 
 
-def test_a_preset_on_another_game_drops_the_settings_of_its_own_game_and_says_so(config: str) -> None:
-    flags = parsed("--preset", "pong", "--environment", "ALE/Freeway-v5", "--actions", "0", "1")
-    expected, _ = for_another_game(load_preset("pong"), "ALE/Freeway-v5")
-    assert flags.run == with_settings(expected, {"environment.actions": (0, 1)}, source="a test")
-    assert flags.overrides == {
-        "preset": "pong-on-Freeway-v5",
-        "environment.id": "ALE/Freeway-v5",
-        "environment.actions": (0, 1),
-    }
-    assert flags.remark.endswith("--until-return 18.0")
-    assert "leaves out what belongs to the game of pong: --preprocessing field40" in flags.remark
-    assert "--actions" not in flags.remark, "actions were typed"
-    assert parsed("--preset", "pong", "--environment", "ALE/Pong-v5").remark == ""
-    of_a_file = parsed("--config", config, "--environment=Acrobot-v1")
-    assert of_a_file.run.preset == "mine-on-Acrobot-v1"
-    assert of_a_file.remark == "--environment Acrobot-v1: this run is called mine-on-Acrobot-v1"
+def test_a_preset_that_is_tuned_to_no_game_plays_another() -> None:
+    flags = parsed("--preset", "atari", "--environment", "ALE/Freeway-v5", "--actions", "0", "1")
+    expected = {"preset": "atari-on-Freeway-v5", "environment.id": "ALE/Freeway-v5", "environment.actions": (0, 1)}
+    assert flags.overrides == expected
+    assert flags.run == with_settings(load_preset("atari"), expected, source="a test")
+
+
+def test_what_belongs_to_the_game_of_a_preset_may_be_typed_anew() -> None:
+    typed = ["--preset", "cartpole", "--environment", "Acrobot-v1"]
+    with pytest.raises(SettingsError, match=r"for CartPole-v1 \(--until-return 475.0\); use --environment Acrobot-v1"):
+        parsed(*typed)
+    flags = parsed(*typed, "--until-return", "-100")
+    assert (flags.run.preset, flags.run.budget.until_return) == ("cartpole-on-Acrobot-v1", -100)
+    assert flags.run.algorithm == load_preset("cartpole").algorithm
+
+
+def test_a_file_plays_another_game_under_the_same_conditions(config: str) -> None:
+    assert parsed("--config", config, "--environment=Acrobot-v1").run.preset == "mine-on-Acrobot-v1"
+    with pytest.raises(SettingsError, match=f"^--config {config} --environment ALE/Pong-v5: mine is for CartPole-v1;"):
+        parsed("--config", config, "--environment=ALE/Pong-v5")
 
 
 @pytest.mark.parametrize("start", [[], ["--preset", "cartpole"], ["--environment", "CartPole-v1"], ["--config"]])

@@ -38,7 +38,7 @@ def test_every_setting_has_a_short_name() -> None:
 @pytest.mark.parametrize(
     ("texts", "advice"),
     [
-        (["learning_rate"], "must be SETTING=VALUE; settings are schedule.learning_rate, "),
+        (["learning_rate"], "must be SETTING=VALUE; settings are "),
         (["learning_rate=nan"], "schedule.learning_rate: nan is not allowed; it may be a number from 0 to 1e+12"),
         (["learning_rate=inf"], "inf is not allowed"),
         (["learning_rate=fast"], "fast is not allowed"),

@@ -1,130 +1,70 @@
-"""A preset with another game keeps its method and drops the settings of its own game."""
+"""A preset that is tuned to its game plays no other."""
 
-from typing import Any
+import re
 
 import pytest
 
-from ps_common.settings.another_game import dropped_in_words, for_another_game, game_name
+from ps_common.errors import SettingsError
+from ps_common.settings.recipe import game_name, on_another_game
 from ps_common.settings.run_files import load_preset, presets
-from ps_common.settings.run_settings import flat_settings, run_from_dict
+from ps_common.settings.run_settings import with_settings
+from ps_common.settings.run_spec import RunSpec
+
+
+def moved(preset: str, environment: str) -> RunSpec:
+    return on_another_game(load_preset(preset), environment, (), source=f"--preset {preset}")
+
+
+REFUSED = {
+    ("pong", "ALE/Breakout-v5"): (
+        "--preset pong --environment ALE/Breakout-v5: pong is for ALE/Pong-v5 (--preprocessing field40, "
+        "--reward-ends-episode True, --actions 0 2 3, --until-return 18.0); "
+        "use --preset atari --environment ALE/Breakout-v5"
+    ),
+    ("breakout", "ALE/Seaquest-v5"): "(--actions 1 2 3, --mirror-images True); use --preset atari",
+    ("cartpole", "my.games:Line-v0"): "--until-return 475.0); use --environment my.games:Line-v0 without --preset cart",
+    ("breakout-a3c", "ALE/Pong-v5"): "(--preprocessing breakout-crop)",
+    ("pong-mlp", "ALE/Freeway-v5"): "--lost-game-reward -20.0)",
+    ("doom-basic", "VizdoomTakeCover-v1"): "(--actions 3 2 1, --max-episode-steps 300); use --environment VizdoomTakeC",
+    ("atari", "CartPole-v1"): "atari is for ALE/Pong-v5; use --environment CartPole-v1 without --preset atari",
+    ("cartpole-n-step-q", "ALE/Pong-v5"): "is for CartPole-v1; use --preset atari --environment ALE/Pong-v5",
+}
+
+
+def test_a_preset_that_is_tuned_to_its_game_is_refused_with_the_command_that_works() -> None:
+    for (preset, environment), sentence in REFUSED.items():
+        with pytest.raises(SettingsError, match=re.escape(sentence)):
+            moved(preset, environment)
 
 
 @pytest.mark.parametrize(
-    ("preset", "environment", "name", "left"),
+    ("preset", "environment", "name"),
     [
-        (
-            "pong",
-            "ALE/Breakout-v5",
-            "pong-on-Breakout-v5",  # its rows, and points that end the return, are Pong's
-            {
-                "environment.preprocessing": "field40",
-                "environment.reward_ends_episode": True,
-                "environment.actions": [0, 2, 3],
-                "network.name": "shallow40",
-                "network.normalization": "random_play",
-                "budget.until_return": 18.0,
-            },
-        ),
-        (
-            "breakout",  # the same in a mirror, which few games are
-            "ALE/Seaquest-v5",
-            "breakout-on-Seaquest-v5",
-            {"environment.actions": [1, 2, 3], "algorithm.mirror_images": True},
-        ),
-        ("cartpole", "Acrobot-v1", "cartpole-on-Acrobot-v1", {"budget.until_return": 475.0}),
-        ("cartpole", "my.games:Line-v0", "cartpole-on-Line-v0", {"budget.until_return": 475.0}),
-        ("atari-a3c-lstm", "ALE/Qbert-v5", "atari-a3c-lstm-on-Qbert-v5", {}),
-        (
-            "breakout-a3c",  # crops Breakout's field
-            "ALE/Pong-v5",
-            "breakout-a3c-on-Pong-v5",
-            {"environment.preprocessing": "breakout-crop", "network.name": "conv84"},
-        ),
-        (
-            "pong-mlp",  # a vector of what moves, for dense layers
-            "ALE/Freeway-v5",
-            "pong-mlp-on-Freeway-v5",
-            {
-                "environment.preprocessing": "pong80",
-                "environment.lost_game_reward": -20.0,
-                "algorithm.reward_clip": 0.0,  # was off for that reward alone
-                "network.name": "mlp",
-                "network.hidden": [300],
-                "network.value_hidden": [100],
-            },
-        ),
-        (
-            "doom-basic",
-            "VizdoomTakeCover-v1",
-            "doom-basic-on-VizdoomTakeCover-v1",
-            {"environment.actions": [3, 2, 1], "environment.max_episode_steps": 300},
-        ),
-        (
-            "doom-basic",  # a step of one tic is none of one frame
-            "ALE/Pong-v5",
-            "doom-basic-on-Pong-v5",
-            {
-                "environment.preprocessing": "doom84",
-                "environment.frame_skip": 1,
-                "environment.frame_stack": 1,
-                "environment.actions": [3, 2, 1],
-                "environment.max_episode_steps": 300,
-                "network.name": "conv84",
-                "algorithm.reward_clip": 0.0,
-                "algorithm.reward_scale": 0.01,
-            },
-        ),
-        (
-            "pong",
-            "CartPole-v1",
-            "pong-on-CartPole-v1",
-            {
-                "environment.frame_stack": 2,
-                "environment.preprocessing": "field40",
-                "environment.reward_ends_episode": True,
-                "environment.actions": [0, 2, 3],
-                "network.name": "shallow40",
-                "network.normalization": "random_play",
-                "budget.until_return": 18.0,
-                "algorithm.reward_clip": 1.0,
-            },
-        ),
+        ("atari", "ALE/Breakout-v5", "atari-on-Breakout-v5"),
+        ("atari-a3c-lstm", "ALE/Qbert-v5", "atari-a3c-lstm-on-Qbert-v5"),
+        ("cartpole-n-step-q", "my.games:Line-v0", "cartpole-n-step-q-on-Line-v0"),
+        ("cartpole-fast", "envpool/CartPole-v1", "cartpole-fast"),  # the same game, stepped by another library
     ],
 )
-def test_a_preset_drops_the_settings_of_its_game(
-    preset: str, environment: str, name: str, left: dict[str, Any]
-) -> None:
-    before = load_preset(preset)
-    run, left_behind = for_another_game(before, environment)
-    assert (run.preset, run.environment.id) == (name, environment)
-    assert {key: list(value) if isinstance(value, tuple) else value for key, value in left_behind.items()} == left
-    changed = {"preset", "environment.id", *left}
-    settings, old = flat_settings(run.to_dict()), flat_settings(before.to_dict())
-    assert {key for key in settings if settings[key] != old[key]} == changed, "all else is the recipe"
-    family = {"environment": {"id": environment}, "algorithm": run.to_dict()["algorithm"] | {"reward_clip": 0.0}}
-    if environment.startswith("ALE/"):
-        family["algorithm"]["reward_clip"] = 1.0
-    defaults = flat_settings(run_from_dict(family, source="test").to_dict())
-    assert all(settings[key] == defaults[key] for key in left)
+def test_any_other_preset_keeps_all_its_settings(preset: str, environment: str, name: str) -> None:
+    changed = {"preset": name, "environment.id": environment}
+    assert moved(preset, environment) == with_settings(load_preset(preset), changed, source="a test")
 
 
 @pytest.mark.parametrize("preset", presets())
 def test_a_preset_on_its_own_game_is_as_it_was(preset: str) -> None:
     run = load_preset(preset)
-    assert for_another_game(run, run.environment.id) == (run, {})
+    assert on_another_game(run, run.environment.id, (), source="a test") == run
 
 
 @pytest.mark.parametrize("preset", presets())
 def test_no_preset_takes_its_target_or_its_actions_to_another_game(preset: str) -> None:
-    run, _ = for_another_game(load_preset(preset), "ALE/Seaquest-v5")
+    try:
+        run = moved(preset, "ALE/Seaquest-v5")
+    except SettingsError:
+        return
     assert (run.budget.until_return, run.environment.actions, run.environment.lost_game_reward) == (None, (), None)
     assert not run.environment.reward_ends_episode
-
-
-def test_a_run_on_another_game_can_move_on_to_a_third() -> None:
-    second, _ = for_another_game(load_preset("pong"), "ALE/Breakout-v5")
-    third, _ = for_another_game(second, "ALE/Qbert-v5")
-    assert third.preset == "pong-on-Qbert-v5"
 
 
 @pytest.mark.parametrize(
@@ -142,16 +82,3 @@ def test_a_run_on_another_game_can_move_on_to_a_third() -> None:
 )
 def test_a_game_is_named_as_a_folder_can_be(environment: str, name: str) -> None:
     assert game_name(environment) == name
-
-
-def test_the_sentence_on_dropped_settings_names_their_flags() -> None:
-    run, left = for_another_game(load_preset("pong"), "ALE/Breakout-v5")
-    assert dropped_in_words(run, "pong", left) == (
-        "--environment ALE/Breakout-v5: this run is called pong-on-Breakout-v5, and leaves out what belongs to the "
-        "game of pong: --preprocessing field40, --reward-ends-episode True, --actions 0 2 3, --network shallow40, "
-        "--normalization random_play, --until-return 18.0"
-    )
-    run, left = for_another_game(load_preset("atari-a3c-lstm"), "ALE/Qbert-v5")
-    assert dropped_in_words(run, "atari-a3c-lstm", left) == (
-        "--environment ALE/Qbert-v5: this run is called atari-a3c-lstm-on-Qbert-v5"
-    )

@@ -3,8 +3,7 @@
 import pytest
 
 from ps_common.program.flags import parse_with_run
-from ps_common.settings.another_game import for_another_game
-from ps_common.settings.recipe import recipe_for
+from ps_common.settings.recipe import on_another_game, recipe_for
 from ps_common.settings.run_files import load_preset
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, A3CSettings, RunSpec
@@ -44,7 +43,7 @@ def test_an_environment_differs_from_another_in_its_name_alone() -> None:
 
 def test_a_game_of_ale_has_the_settings_of_the_preset_for_many_games() -> None:
     run = recipe_for("ALE/Boxing-v5")
-    expected, _ = for_another_game(load_preset("atari"), "ALE/Boxing-v5")
+    expected = on_another_game(load_preset("atari"), "ALE/Boxing-v5", (), source="a test")
     assert run.to_dict() | {"preset": ""} == expected.to_dict() | {"preset": ""}
     assert (run.preset, run.environment.actions, run.budget.until_return) == ("Boxing-v5", (), None)
 
@@ -57,14 +56,14 @@ def test_typed_settings_and_a_preset_win() -> None:
     assert (run.algorithm.unroll_length, run.algorithm.normalize_advantages) == (7, False)
     assert type(run.optimizer).__name__ == "SgdSettings"
     assert run.algorithm.reward_normalization == "returns"
-    with_preset = typed("--preset", "inverted-pendulum", "--environment", "Pendulum-v1")
-    assert with_preset.algorithm == load_preset("inverted-pendulum").algorithm
+    with_preset = typed("--preset", "cartpole-n-step-q", "--environment", "Acrobot-v1")
+    assert with_preset.algorithm == load_preset("cartpole-n-step-q").algorithm
 
 
 def test_a_preset_for_vectors_takes_no_dense_layers_to_images() -> None:
     """An explicit mlp would flatten them silently."""
     for name in ("cartpole", "cartpole-a3c", "inverted-pendulum"):
-        run, _ = for_another_game(load_preset(name), "MinAtar/Breakout-v1")
+        run = load_preset(name)
         assert (run.network.name, run.network.normalization != "running") == ("auto", True)
 
 

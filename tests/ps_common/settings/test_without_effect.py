@@ -5,9 +5,6 @@ import pytest
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_with_run
 from ps_common.settings.run_files import load_preset, presets
-from ps_common.settings.run_settings import flat_settings
-from ps_common.settings.run_spec import RunSpec
-from ps_common.settings.without_effect import WHAT_THEY_NEED
 from rl_cluster.cli import ClusterSettings
 from rl_worker.settings import WorkerSettings
 
@@ -48,11 +45,6 @@ def test_a_worker_that_gets_its_run_from_the_server_may_have_typed_anything() ->
     """Only the run decides whether it does something, and the server compares it."""
     command = "--server h:5555 --clip-range 0.2 --sticky-actions 0.25"
     assert parse_with_run(WorkerSettings, command.split(), prog="rl-worker").overrides
-
-
-def test_each_setting_of_the_table_exists() -> None:
-    known = {key for preset in presets() for key in flat_settings(load_preset(preset).to_dict())}
-    assert WHAT_THEY_NEED.keys() <= known | flat_settings(RunSpec().to_dict()).keys()
 
 
 @pytest.mark.parametrize("preset", presets())

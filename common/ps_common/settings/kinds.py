@@ -1,0 +1,66 @@
+"""
+What a setting may do, said beside it in run_spec.py: `envs: Annotated[Count, EACH_WORKERS] = 8`.
+
+A kind of a section holds for each of its settings. table.py reads the kinds; every rule about settings asks it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+
+class Needs(msgspec.Struct, frozen=True):
+    """What a setting needs in the run to do anything."""
+
+    words: str
+    holds: Callable[[Any], bool]
+    nothing: tuple[Any, ...] = ()
+    """values of the setting that ask for nothing"""
+
+
+class Kinds(msgspec.Struct, frozen=True, kw_only=True):
+    """The kinds of one setting."""
+
+    adjustable: bool = False
+    """it changes while the run runs, within the bounds of its type, by `ps-ctl set` and on the page"""
+    each_workers: bool = False
+    """a worker that joins may have a value of its own"""
+    kept: bool = False
+    """a resumed run keeps it: weights, optimizer slots and scores were made with it"""
+    built_in: bool = False
+    """a worker is built with it, and ends when the run comes back with another value"""
+    per_run: bool = False
+    """runs that differ in it alone are repetitions of one experiment"""
+    of_a_game: tuple[Any, ...] | None = None
+    """it belongs to the game of its run, and fits no other: these values of it, or with () all but the default"""
+    needs: Needs | None = None
+    """it does nothing unless something else is as it needs"""
+    takes: str = ""
+    """what it takes, in words, where its type is a pattern"""
+    known_to_the_server: bool = False
+    """the server acts on it, also as a setting of a custom algorithm"""
+
+
+def kinds(**given: Any) -> msgspec.Meta:
+    """Kinds as they stand beside a setting."""
+    Kinds(**given)  # raises for a kind that there is not
+    return msgspec.Meta(extra=given)
+
+
+def needs(words: str, holds: Callable[[Any], bool], *nothing: Any) -> msgspec.Meta:
+    """The setting does nothing unless this holds for the run; `nothing` are the values that ask for nothing."""
+    return kinds(needs=Needs(words, holds, nothing))
+
+
+def of_a_game(*values: Any) -> msgspec.Meta:
+    """The setting belongs to the game of its run where it has one of these values; without any, all but the default."""
+    return kinds(of_a_game=values)
+
+
+ADJUSTABLE = kinds(adjustable=True)
+EACH_WORKERS = kinds(each_workers=True)
+KEPT, CHANGEABLE = kinds(kept=True), kinds(kept=False)
+BUILT_IN, TAKEN_OVER = kinds(built_in=True), kinds(built_in=False)
+PER_RUN = kinds(per_run=True)
+KNOWN_TO_THE_SERVER = kinds(known_to_the_server=True)
