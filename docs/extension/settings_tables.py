@@ -1,4 +1,4 @@
-"""The settings of a run, section by section: the table of common/ps_common/settings, with the text that stands below each."""
+"""The settings of a run, section by section: the table of ps_common/settings, with the text that stands below each."""
 
 import inspect
 from collections.abc import Iterator

@@ -11,7 +11,7 @@ from ps_common.settings.run_settings import flat_settings, with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec
 from ps_common.settings.table import TABLE, kinds_of, rows_of
 
-REPOSITORY = Path(run_spec.__file__).parents[2]
+REPOSITORY = Path(run_spec.__file__).parents[3]
 BESIDE = "    max_episodes: NotNegative = 0\n"
 NEW = '    max_naps: Annotated[NotNegative, ADJUSTABLE, KEPT, needs(*SLACK)] = 7\n    """most naps"""\n' + BESIDE
 EVERYWHERE = """
@@ -53,13 +53,13 @@ assert "| `budget.max_naps` | `--max-naps` |" in settings()
 
 
 def test_a_setting_that_is_added_in_one_line_shows_up_everywhere(tmp_path: Path) -> None:
-    for package in ("common", "docs/extension"):
+    for package in ("common/ps_common", "docs/extension"):
         shutil.copytree(REPOSITORY / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     scratch = tmp_path / Path(run_spec.__file__).relative_to(REPOSITORY)
     source = scratch.read_text()
     assert source.count(BESIDE) == 1
     scratch.write_text(source.replace(BESIDE, NEW))
-    environment = {"PYTHONPATH": str(tmp_path), "COLUMNS": "100"}
+    environment = {"PYTHONPATH": f"{tmp_path}:{tmp_path / 'common'}", "COLUMNS": "100"}
     done = subprocess.run(
         [sys.executable, "-c", EVERYWHERE], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
     )
