@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from tyro.conf import UseAppendAction
 
@@ -17,7 +17,6 @@ from ps_common.program.number_flags import (
     check_number,
 )
 from ps_common.protocol.addresses import check_address, is_host
-from ps_common.protocol.lineage import RUN_ID
 from ps_common.protocol.shards import WHOLE, Shard, shard_of
 from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.object_store import check_folder, is_url
@@ -57,8 +56,6 @@ class ServerSettings:
     resume: str | None = None
     """continue the run in this folder, or object store, from its newest sound checkpoint; other flags change its
     settings, except preset, seed, environment, network, algorithm and optimizer"""
-    rescue: str | None = None
-    """id of a run whose folder is lost: its workers join here and restore the newest weights that they have"""
     take_back: bool = False
     """with --resume: continue from this folder although another server took over the run; its updates are lost"""
     new_code: bool = False
@@ -116,11 +113,6 @@ class ServerSettings:
             check_address("--standby-of", self.standby_of)
             if self.resume is not None:
                 raise SettingsError("--standby-of and --resume: a standby receives its run from the primary; give one")
-        if self.rescue is not None:
-            if self.resume is not None or self.standby_of is not None:
-                raise SettingsError("--rescue starts a new run; leave out --resume and --standby-of")
-            if RUN_ID.fullmatch(self.rescue) is None:
-                raise SettingsError(f"--rescue {self.rescue}: is not a run id; the logs of its workers name it")
         if self.take_back and self.resume is None:
             raise SettingsError("--take-back goes with --resume RUN_DIR, the folder of the server that was replaced")
         if self.new_code and self.resume is None:
@@ -130,8 +122,7 @@ class ServerSettings:
 
     def following(self, primary: str, folder: Path, *, port: int) -> "ServerSettings":
         """These flags for a standby, which learns its shard from the primary, on the port of this server."""
-        anew: dict[str, Any] = {"shard": None, "shards": (), "rescue": None}
-        return replace(self, standby_of=primary, run_dir=folder, port=port, **anew)
+        return replace(self, standby_of=primary, run_dir=folder, port=port, shard=None, shards=())
 
     @property
     def resumed_folder(self) -> Path | None:

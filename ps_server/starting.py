@@ -13,14 +13,14 @@ import msgspec
 
 from ps_common.errors import Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
 from ps_common.program.flags import Parsed
-from ps_common.protocol.lineage import DRAWN, MOST_LOST, RUN_ID_DIGITS, Lineage
+from ps_common.protocol.lineage import DRAWN, RUN_ID_DIGITS, Lineage
 from ps_common.protocol.messages import StatusReply, StatusRequest
 from ps_common.protocol.shards import WHOLE, Shard
 from ps_common.protocol.status import Status
 from ps_common.run_folder.checkpoint_folder import newest_first
-from ps_common.run_folder.jsonl import last_row, rows_in
+from ps_common.run_folder.jsonl import rows_in
 from ps_common.run_folder.paths import BEST, EVENTS, METRICS
-from ps_common.run_folder.run_rows import EventRow, MetricsRow
+from ps_common.run_folder.run_rows import EventRow
 from ps_common.settings.adjustable import shown
 from ps_common.settings.overrides import resumed_run
 from ps_common.settings.run_settings import run_from_dict
@@ -73,7 +73,7 @@ def machine_for(
         run = _resumed_run(flags, storage, keys=keys, draw=draw, now=now)
         lineage = run.lineage
     else:
-        lineage = _new_lineage(storage, rescued=settings.rescue, shard=settings.place or WHOLE, draw=draw)
+        lineage = _new_lineage(storage, shard=settings.place or WHOLE, draw=draw)
         if flags.names_a_run and lineage.shard.number == 1:
             run = TrainingRun(flags.run, lineage)
         storage.begin_life(lineage)
@@ -82,32 +82,26 @@ def machine_for(
     return ParameterServer(run, lineage=lineage, overrides=overrides, limits=limits, now=now)
 
 
-def _new_lineage(storage: RunStorage, *, rescued: str | None, shard: Shard, draw: int) -> Lineage:
-    """
-    The lineage of a new run.
-
-    It continues a lost run, whose workers may still be alive: the run of the same folder, if its checkpoints are gone,
-    or the run that the user names.
-    """
+def _new_lineage(storage: RunStorage, *, shard: Shard, draw: int) -> Lineage:
+    """The lineage of a new run; of the run of this folder if its server ended before it had saved anything."""
     before = read_lineage(storage.folder)
-    lost = [rescued] if rescued else []
-    if before is not None:
-        lost += [before.run_id, *before.continues]
-    if rescued or (before is not None and _had_weights(storage.folder)):
-        log.info("the checkpoints of run %s are lost; its workers may restore their newest weights", lost[0])
+    if before is not None and before.shard == shard and before.replaced_by is None:
+        if not _has_saved(storage.folder):
+            return before.resumed(draw=draw)
+        gone = "the checkpoints of run %s are gone: a new run begins, for which its workers have to be started anew"
+        log.warning(gone, before.run_id)
     run_id = secrets.token_hex(RUN_ID_DIGITS // 2)
-    secret = secrets.token_hex(SECRET_BYTES)
-    return Lineage.begun(run_id, secret=secret, draw=draw, continues=tuple(lost[:MOST_LOST]), shard=shard)
+    return Lineage.begun(run_id, secret=secrets.token_hex(SECRET_BYTES), draw=draw, shard=shard)
 
 
-def _had_weights(folder: Path) -> bool:
-    """Whether the run of a folder without checkpoints had any weights to save; True where nobody knows."""
+def _has_saved(folder: Path) -> bool:
+    """Whether the server of this folder had saved a checkpoint; True where nobody knows."""
     try:
-        row, events = last_row(folder / METRICS, MetricsRow), folder / EVENTS
-        was_saved = events.exists() and any(one.kind == "checkpoint" for one in rows_in(events, EventRow))
+        return any(one.kind == "checkpoint" for one in rows_in(folder / EVENTS, EventRow))
+    except FileNotFoundError:
+        return (folder / METRICS).exists()
     except OSError:
         return True
-    return was_saved or row is None or row.version > 0
 
 
 def _taken_over_run(

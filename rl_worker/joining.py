@@ -11,10 +11,8 @@ import numpy as np
 import torch
 
 from ps_client.machine.stall_watch import StallWatch
-from ps_client.shell.auto_link import AutoLink, Link, choice, measure
 from ps_client.shell.connections import Connections, connections_of
-from ps_client.shell.remote_parameters import Newest, RemoteParameters
-from ps_client.shell.sharded_parameters import ShardedParameters
+from ps_client.shell.remote_parameters import Newest
 from ps_common.denormals import flush_denormals
 from ps_common.errors import RunEnded
 from ps_common.program.child_processes import kill_all
@@ -23,9 +21,9 @@ from ps_common.program.reasons import Reason, reason_of, say
 from ps_common.program.run_program import bounded
 from ps_common.program.stop_signals import Interrupted, StopSignal
 from ps_common.protocol.messages import Episode, Welcome
-from ps_common.settings.overrides import wire_of
+from ps_common.settings.overrides import slow_link, wire_of
 from ps_common.settings.run_settings import run_from_dict
-from ps_common.settings.run_spec import Environment, RunSpec, Wire
+from ps_common.settings.run_spec import Environment, RunSpec
 from ps_common.sockets.zmq_sockets import why_no_address
 from rl_agent.agent import build_agent, collector_for
 from rl_agent.environments.imports import check_modules, import_modules
@@ -166,12 +164,10 @@ def _train(
         # unless steps are so slow that random play ends by the clock.
         measure_normalization(algorithm.network, measured, seed=first_seed, say=log.info, clock=time.monotonic)
     network = FlatNetwork(algorithm.network, connections.shared_array)
-    wire = wire_of(run, flags.overrides)
-    parameters = connections.parameters(network.schema, wire)
+    overrides = slow_link(run) | flags.overrides if flags.program.link == "slow" else flags.overrides
+    parameters = connections.parameters(network.schema, wire_of(run, overrides))
     _log_start(environments, network, welcome, count=count, seed=seed)
-    trained = _on_measured_link(parameters, network, run, wire, flags) if flags.program.link == "auto" else parameters
-    if trained is parameters:
-        parameters.seed(network.weights)
+    parameters.seed(network.weights)
     live = LiveGame(algorithm, environments, is_watched=lambda: connections.is_watched, send=connections.show)
     collector = collector_for(algorithm, environments, seed=seed, watcher=live.decided, warn=log.warning)
 
@@ -180,24 +176,7 @@ def _train(
 
     adjusted, leaving = parameters.adjusted_algorithm, stop.is_set
     with stop.grace(LEAVE_SECONDS):
-        train(trained, network, collector, algorithm, on_episodes=on_episodes, adjusted=adjusted, is_leaving=leaving)
-
-
-def _on_measured_link(
-    parameters: RemoteParameters | ShardedParameters,
-    network: FlatNetwork,
-    run: RunSpec,
-    wire: Wire,
-    flags: Parsed[WorkerSettings],
-) -> AutoLink:
-    """Seed the run and measure the link; some unrolls later it is chosen how vectors travel."""
-    link = measure(parameters, network.weights, wire)
-    typed = [key.removeprefix("wire.") for key in flags.overrides if key.startswith("wire.")]
-
-    def choose(link: Link, unroll_seconds: float) -> tuple[Wire, str]:
-        return choice(link, wire, run, size=network.schema.size, unroll_seconds=unroll_seconds, typed=typed)
-
-    return AutoLink(parameters, link, choose)
+        train(parameters, network, collector, algorithm, on_episodes=on_episodes, adjusted=adjusted, is_leaving=leaving)
 
 
 def _log_start(environments: Environments, network: FlatNetwork, welcome: Welcome, *, count: int, seed: int) -> None:

@@ -34,7 +34,7 @@ class WorkerSettings(CurveFlags):
       --envs N                 environments that this worker steps in lockstep
       --device cuda            run the network on a GPU
       --curve-server-key PATH  public key of a locked server; --curve-secret PATH is the worker's own
-      --link auto              measure the link, and choose codecs and prefetch for it
+      --link slow              behind a slow line: codecs that take a tenth of the bytes
       --patience-minutes M     how long to go on without a server
       --preset NAME            what to train, if the server was started without a run
       --environment ID         likewise
@@ -58,9 +58,9 @@ class WorkerSettings(CurveFlags):
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules to import first: they register environments, or have parts of the run; a run that needs another module
     is refused, unless the flag of a part names it or the server is authenticated by --curve-server-key"""
-    link: Literal["run", "auto"] = "run"
-    """how vectors travel: run: as the run's settings say; auto: the link is measured, and this worker takes the codecs,
-    prefetch and pull-every that suit it; these flags stand above both"""
+    link: Literal["run", "slow"] = "run"
+    """how vectors travel: run: as the run's settings say; slow: in a tenth of the bytes, as --gradient-codec topk
+    --weight-codec delta --pull-every 2; these flags stand above both"""
     stall_seconds: float = 60.0
     """this worker is stalled, and no other waits for it, when its environments make no step for so long, and for ten
     times their longest step so far; raise it where a step may take minutes"""

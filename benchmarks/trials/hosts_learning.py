@@ -1,5 +1,5 @@
 """
-CartPole on six virtual hosts: two with 10 Mbit/s and `--link auto`, one that loses packets, and one that is cut off for
+CartPole on six virtual hosts: two with 10 Mbit/s and `--link slow`, one that loses packets, and one that is cut off for
 some seconds; against the same workers on one host.
 
 The learning rate is small and constant, on both sides alike: one host takes about a minute. With the preset's own rate
@@ -70,7 +70,7 @@ def learn(programs: Programs, name: str, *, seed: int, goal: int, links: Hosts |
     before = processor_seconds()
     server, endpoint = programs.start_server(*flags, run_dir=programs.folder / name, **at)
     for number in range(WORKERS):
-        link = ["--link", "auto"] if links and number in SLOW else []
+        link = ["--link", "slow"] if links and number in SLOW else []
         prefix = hosts[1 + number].prefix if links else ()
         programs.start("rl-worker", "--server", endpoint, "--name", f"w{number}", *link, prefix=prefix)
     wait_for(lambda: _alive(endpoint) == WORKERS, program=server, within_seconds=LONGEST_SECONDS)

@@ -57,7 +57,7 @@ def admit(hello: Hello, *, run: TrainingRun | None, lineage: Lineage, overrides:
         raise Denied(
             "other_run",
             f"this server has run {lineage.run_id}, and {hello.worker_id} is of run {hello.run_id}: start the worker "
-            f"anew, or, if that run's folder is lost, the server, with --rescue {hello.run_id}",
+            "anew, or resume its run here (ps-server --resume)",
         )
     lowest, highest = hello.protocols
     if not lowest <= PROTOCOL_VERSION <= highest:

@@ -92,7 +92,7 @@ def run_reply(request: RunRequest, run: TrainingRun | None, lineage: Lineage, *,
         state = RunState(
             shard=lineage.shard,
             run_id=lineage.run_id,
-            first_shard=run.first_shard if run else lineage.first_run_id,
+            first_shard=run.first_shard if run else lineage.run_id,
             epoch=lineage.epoch,
             global_steps=run.progress.global_steps if run else 0,
             adjustments=made,

@@ -102,7 +102,7 @@ class FirstShard:
             raise Denied(
                 "other_run",
                 f"{self._shard} has no weights, though shard 1 is at step {self._global_steps}: was its folder lost? "
-                "Resume it from a copy, or begin a new run; a worker that has trained the run restores its weights",
+                "Resume it from a copy, or begin a new run",
             )
 
     def follow(

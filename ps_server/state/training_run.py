@@ -44,8 +44,8 @@ class TrainingRun:
     def __init__(self, spec: RunSpec, lineage: Lineage) -> None:
         self.spec = spec
         self.lineage = lineage
-        # The run id that shard 1 had first: which shards belong together. The others learn it from shard 1.
-        self.first_shard = lineage.first_run_id if lineage.shard.number == 1 else ""
+        # The run id of shard 1: which shards belong together. The others learn it from shard 1.
+        self.first_shard = lineage.run_id if lineage.shard.number == 1 else ""
         self.ledger = Ledger(PUSH_WINDOW)
         self.progress = Progress()
         self.adjustments = Adjustments()

@@ -1,22 +1,21 @@
-"""Real programs with a far and slow link between them: the worker measures it, and what it then sends is small."""
+"""Real programs with a far and slow link between them: what a worker sends there is small."""
 
 from pathlib import Path
 
 import torch
 
 from benchmarks.trials.far_link import FarLink
-from ps_client.shell.auto_link import UNROLLS
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.paths import CHECKPOINTS
 from ps_common.sockets.curve import write_pair
-from tests.integration.processes import Programs, wait_for
+from tests.integration.processes import Programs
 
 FLAGS = ("--preset", "cartpole-a3c", "--max-steps", "6400", "--until-return", "1000")
 FLOAT32_BYTES = 8 * 9_155  # of an update of this network, both ways
 
 
-def test_a_worker_on_a_far_link_chooses_small_codecs_and_is_useful(programs: Programs, tmp_path: Path) -> None:
+def test_a_worker_on_a_slow_link_is_useful_with_few_bytes(programs: Programs, tmp_path: Path) -> None:
     (tmp_path / "keys").mkdir()
     for name in ("server", "worker"):
         write_pair(tmp_path / "keys", name)
@@ -29,18 +28,12 @@ def test_a_worker_on_a_far_link_chooses_small_codecs_and_is_useful(programs: Pro
     try:
         keys = ["--curve-server-key", str(tmp_path / "keys" / "server.key")]
         keys += ["--curve-secret", str(tmp_path / "keys" / "worker.key_secret")]
-        worker = programs.start("rl-worker", "--server", link.endpoint, "--link", "auto", *keys)
-        wait_for(lambda: "--link auto:" in worker.output, program=worker)
-        before = sum(link.bytes)
-        (choice,) = [line for line in worker.output.splitlines() if "--link auto:" in line]
-        assert "--gradient-codec topk --weight-codec delta" in choice
-        assert "round trip 1" in choice, "100 ms and a bit"
+        worker = programs.start("rl-worker", "--server", link.endpoint, "--link", "slow", *keys)
         assert server.wait() == 0
         assert worker.wait() == 0
     finally:
         link.close()
-    updates = 6400 // 128 - UNROLLS  # those before the choice were exact
-    assert sum(link.bytes) - before < updates * FLOAT32_BYTES / 6
+    assert sum(link.bytes) < 6400 // 128 * FLOAT32_BYTES / 6, "joining included"
 
 
 def test_a_worker_that_takes_deltas_learns_the_same_weights_bit_for_bit(programs: Programs, tmp_path: Path) -> None:

@@ -20,10 +20,9 @@ def trained(programs: Programs, folder: Path, *, pushes: int) -> tuple[Program, 
     return server, worker, endpoint
 
 
-def test_a_folder_that_has_lost_its_checkpoints_goes_on_with_the_weights_of_its_workers(
+def test_a_run_that_has_lost_its_checkpoints_is_over_and_its_workers_say_what_to_do(
     programs: Programs, tmp_path: Path
 ) -> None:
-    """Far beyond the 64 pushes that a server without a ledger takes at a time."""
     folder = tmp_path / "run"
     server, worker, endpoint = trained(programs, folder, pushes=200)
     lost = status_of(endpoint).run_id
@@ -31,27 +30,20 @@ def test_a_folder_that_has_lost_its_checkpoints_goes_on_with_the_weights_of_its_
     shutil.rmtree(folder / "checkpoints")
     port = int(endpoint.rpartition(":")[2])
     again, _ = programs.start_server(*ENDLESS, run_dir=folder, port=port)
-    wait_for(lambda: status_of(endpoint).updates > 50, program=worker)
-    assert status_of(endpoint).run_id != lost
-    assert f"the checkpoints of run {lost} are lost; its workers may restore their newest weights" in again.output
-    assert "goes on with this worker's, whose checkpoints are lost" in worker.output
+    said = f"w is of run {lost}: start the worker anew"
+    wait_for(lambda: said in worker.output and said in again.output, program=worker)
+    assert f"the checkpoints of run {lost} are gone: a new run begins" in again.output
+    status = status_of(endpoint)
+    assert (status.run_id == lost, status.version, status.refused["other_run"] > 0) == (False, 0, True)
+    fresh = programs.start("rl-worker", "--server", endpoint, "--name", "w")
+    wait_for(lambda: status_of(endpoint).updates > 10, program=fresh)
 
 
-def test_a_new_run_on_an_old_port_is_left_alone_until_the_user_says_which_run_it_is(
-    programs: Programs, tmp_path: Path
-) -> None:
-    server, worker, endpoint = trained(programs, tmp_path / "first", pushes=200)
+def test_a_new_run_on_an_old_port_is_left_alone_by_the_old_ones_workers(programs: Programs, tmp_path: Path) -> None:
+    server, worker, endpoint = trained(programs, tmp_path / "first", pushes=20)
     first = status_of(endpoint).run_id
     server.kill()
     port = int(endpoint.rpartition(":")[2])
     second, _ = programs.start_server(*ENDLESS, "--seed", "7", run_dir=tmp_path / "second", port=port)
-    wait_for(lambda: f"--rescue {first}" in worker.output and f"--rescue {first}" in second.output, program=worker)
-    status = status_of(endpoint)
-    assert (status.version, status.refused["other_run"] > 0) == (0, True)
-    fresh = programs.start("rl-worker", "--server", endpoint, "--name", "w")
-    wait_for(lambda: status_of(endpoint).updates > 10, program=fresh)
-    second.kill()
-    fresh.kill()
-    rescued, _ = programs.start_server(*ENDLESS, "--rescue", first, run_dir=tmp_path / "third", port=port)
-    wait_for(lambda: status_of(endpoint).updates > 50, program=worker)
-    assert "w joined" in rescued.output
+    wait_for(lambda: f"w is of run {first}: start the worker anew" in second.output, program=worker)
+    assert status_of(endpoint).version == 0

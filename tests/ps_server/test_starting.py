@@ -1,6 +1,5 @@
 """Which of two servers of one run may start, by its folder and the status of the other."""
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +16,8 @@ from ps_common.protocol.messages import StatusReply
 from ps_common.protocol.status import Status
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.run_folder.checkpoint_file import write_checkpoint
-from ps_common.run_folder.paths import CHECKPOINTS, LOCK, METRICS, REPLACED, checkpoint_name
+from ps_common.run_folder.paths import CHECKPOINTS, EVENTS, LOCK, METRICS, REPLACED, checkpoint_name
+from ps_common.run_folder.run_rows import EventRow
 from ps_server import starting
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.replication.standby import Standby
@@ -242,16 +242,23 @@ def test_taking_back_is_for_a_folder_that_is_resumed() -> None:
         ServerSettings(take_back=True)
 
 
-@pytest.mark.parametrize(("version", "are_lost"), [(0, False), (7, True), (None, True)])
-def test_checkpoints_are_lost_only_where_there_was_something_to_save(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, version: int | None, are_lost: bool
+def test_a_server_that_ended_before_its_first_checkpoint_goes_on_with_its_run(tmp_path: Path) -> None:
+    write_lineage(tmp_path, FIRST)
+    server = started(tmp_path)
+    assert isinstance(server, ParameterServer)
+    assert (server.lineage.run_id, server.lineage.epoch > FIRST.epoch) == (FIRST.run_id, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "is_gone"), [(EVENTS, "checkpoint", True), (EVENTS, "note", False), (METRICS, "", True)]
+)
+def test_a_run_whose_checkpoints_are_gone_is_another_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, kind: str, is_gone: bool
 ) -> None:
     write_lineage(tmp_path, FIRST)
-    if version is not None:
-        row = msgspec.to_builtins(a_status(version=version)) | {"time": 1.0}
-        (tmp_path / METRICS).write_bytes(msgspec.json.encode(row) + b"\n")
-    with caplog.at_level(logging.INFO):
-        server = started(tmp_path)
+    row = EventRow(time=1.0, epoch=1, number=1, kind=kind, text="", global_steps=0, minutes=0.0)
+    (tmp_path / name).write_bytes(msgspec.json.encode(row) + b"\n")
+    server = started(tmp_path)
     assert isinstance(server, ParameterServer)
-    assert server.lineage.continues == (FIRST.run_id,)
-    assert (f"the checkpoints of run {FIRST.run_id} are lost" in caplog.text) is are_lost
+    assert (server.lineage.run_id != FIRST.run_id) is is_gone
+    assert (f"the checkpoints of run {FIRST.run_id} are gone" in caplog.text) is is_gone

@@ -279,21 +279,19 @@ class SimulatedCluster:
     def restore_server(self) -> None:
         """Start it again in its folder: from the newest complete checkpoint, or empty, when there is none."""
         self.lives += 1
+        self.lineage = self.lineage.resumed(draw=0)
+        run = None
         if self.checkpoint is not None:
-            self.lineage = self.lineage.resumed(draw=0)
             run = TrainingRun.restored(self.checkpoint.vectors, self.checkpoint.record, now=self.now)
             run.lineage = self.lineage
-        else:
-            self.lineage = Lineage.begun(run_id_of(self.lives), secret="s", draw=0, continues=(self.lineage.run_id,))
-            run = None
         self.server = self._new_server(run)
         self.server_up = True
 
-    def begin_another_run(self, *, rescued: tuple[str, ...] = ()) -> None:
+    def begin_another_run(self) -> None:
         """Start a server in another folder, at the same address."""
         self.lives += 1
         self.checkpoint = None
-        self.lineage = Lineage.begun(run_id_of(self.lives), secret="s", draw=0, continues=rescued)
+        self.lineage = Lineage.begun(run_id_of(self.lives), secret="s", draw=0)
         self.server = self._new_server(None)
         self.server_up = True
 

@@ -2,8 +2,7 @@
 A worker's identity: the contents of HELLO, and which server's WELCOME the worker accepts.
 
 A worker is one process; its secret is drawn when the process starts. The newest WELCOME gives the rest of HELLO: run
-id, incarnation and epoch. The worker rejects a server of its run in an earlier epoch. It follows a server to another
-run only if that server continues the worker's run.
+id, incarnation and epoch. The worker rejects a server of another run, and one of its run in an earlier epoch.
 """
 
 from collections.abc import Mapping
@@ -74,7 +73,9 @@ class Identity:
 
     def objection(self, welcome: Welcome) -> str:
         """Why this server is rejected; "" if it is not."""
-        if welcome.run_id != self._run_id or welcome.epoch >= self._latest_epoch:
+        if self._run_id not in ("", welcome.run_id):
+            return f"the server there has run {welcome.run_id}, and this worker is of run {self._run_id}"
+        if welcome.epoch >= self._latest_epoch:
             return ""
         return f"the server there is of epoch {welcome.epoch}, and the run is in epoch {self._latest_epoch}"
 
@@ -93,15 +94,13 @@ class Identity:
         difference = schema.difference(Schema(welcome.schema)) if schema is not None and welcome.schema else ""
         return f"the run trains another network: {difference}" if difference else ""
 
-    def accept(self, welcome: Welcome) -> bool:
-        """Join the run of this WELCOME. Returns whether it is another run, which continues the worker's run."""
-        is_another = self._run_id not in ("", welcome.run_id)
+    def accept(self, welcome: Welcome) -> None:
+        """Join the run of this WELCOME."""
         self._run_id = welcome.run_id
         self._incarnation = welcome.incarnation
         self._latest_epoch, self._epoch_proof = welcome.epoch, welcome.epoch_proof
         self._proposed_run = welcome.run
         self._shard = welcome.shard
-        return is_another
 
     def adjusted(self, run: Run) -> Run:
         """The settings of the run were adjusted to these, which are returned."""

@@ -209,16 +209,10 @@ class ParameterClient:
             self.adjusted_run = welcome.run
         self.phase, self.is_drained = Phase.JOINED, welcome.drained
         self._handshake.completed()
-        is_another_run = self._identity.accept(welcome)
-        is_another_epoch = is_another_run or (before is not None and before.epoch != welcome.epoch)
-        self._requests.joined(welcome, is_another_run=is_another_run, is_another_epoch=is_another_epoch)
-        effects: list[Effect] = [] if before is not None else [Joined(welcome)]
-        if is_another_run:
-            effects.append(Note(f"run {welcome.run_id} goes on with this worker's, whose checkpoints are lost"))
-        if self._schema is not None and self._requests.newest_weights is not None and not welcome.schema:
-            codec, vector = self._requests.newest_weights
-            effects.append(Transmit(messages.Seed(request=0, schema=self._schema.specs, codec=codec), vector))
-        return effects + self._send_pending(now=now)
+        self._identity.accept(welcome)
+        joined: list[Effect] = [] if before is not None else [Joined(welcome)]
+        seed = self._requests.joined(welcome, is_another_epoch=before is not None and before.epoch != welcome.epoch)
+        return [*joined, *seed, *self._send_pending(now=now)]
 
     def _join_again(self, *, now: float) -> None:
         """The server does not know this worker, or no longer."""

@@ -27,7 +27,8 @@ class Requests:
     def __init__(self, resend_bytes: int) -> None:
         self.last_ticket = 0
         self.pushes = 0
-        self.newest_weights: tuple[str, Sequence[Buffer]] | None = None  # codec and bytes
+        self._weights_bytes = 0  # of the newest weights
+        self._seed: Transmit | None = None  # the SEED with which the run began, until a checkpoint has its weights
         self._settings_version = self._newest_settings = 0  # of the settings here; of those at the server
         self.is_watched = False  # somebody watches this worker's game
         self._outbox = Outbox(lambda: self.oldest)
@@ -61,12 +62,14 @@ class Requests:
     @property
     def bytes_in_flight(self) -> int:
         """Bytes of vectors in flight to the server, and of the weights that may be on their way back."""
-        return self._outbox.bytes_in_flight + (vector_bytes(self.newest_weights[1]) if self.newest_weights else 0)
+        return self._outbox.bytes_in_flight + self._weights_bytes
 
     def add(self, message: ToServer, vector: Sequence[Buffer], base: Base | None = None) -> None:
         """A new request. It is pending until `send_pending` sends it. A delta in its reply leads away from `base`."""
         if isinstance(message, messages.Push):
             self._resend_buffer.keep(message, vector)
+        elif isinstance(message, messages.Seed):
+            self._seed = Transmit(msgspec.structs.replace(message, request=0), vector)
         self._outbox.put(message, vector, base)
 
     def send_now(self, message: ToServer) -> Transmit:
@@ -88,13 +91,17 @@ class Requests:
             effects.append(self._outbox.send_next())
         return effects
 
-    def joined(self, welcome: Welcome, *, is_another_run: bool, is_another_epoch: bool) -> None:
-        """All requests without a reply are pending again, and so are the pushes that the server has lost."""
+    def joined(self, welcome: Welcome, *, is_another_epoch: bool) -> list[Transmit]:
+        """
+        All requests without a reply are pending again, and so are the pushes that the server has lost.
+
+        Returns the SEED, if the server has lost that too, since it was killed before its first checkpoint.
+        """
         self._outbox.credit = welcome.credit
         self._settings_version = self._newest_settings = welcome.settings_version
-        if is_another_run:
-            self._resend_buffer.drop_replied()  # the weights that another run continues with contain them
         self._outbox.start_over(self._resend_buffer.lost_after(welcome.settled_through) if is_another_epoch else ())
+        is_lost = self._seed is not None and not welcome.schema and not self._outbox.has(messages.Seed)
+        return [self._seed] if self._seed is not None and is_lost else []
 
     def received(self, message: ToWorker, vector: Sequence[Buffer], *, is_joined: bool) -> list[Effect]:
         """
@@ -112,7 +119,7 @@ class Requests:
         if isinstance(message, Weights) and message.codec == DELTA:
             message, vector = _whole(message, vector, request)
         if isinstance(message, Weights) and not getattr(request.message, "target", False):
-            self.newest_weights = (message.codec, vector)
+            self._weights_bytes = vector_bytes(vector)
         match request.message:
             case messages.Heartbeat() | messages.RunRequest():
                 return effects
@@ -145,18 +152,17 @@ class Requests:
 
     def _update_from(self, message: ToWorker) -> None:
         """The durability, credit, settings and watchers in a reply."""
-        if isinstance(message, messages.Alive):
-            self._resend_buffer.durable_through(message.durable, checkpoints_succeed=message.saving)
-            self._outbox.credit = message.credit
-            self._newest_settings = message.settings_version
-            self.is_watched = message.watched
-        elif isinstance(message, messages.RunReply):
+        if isinstance(message, messages.RunReply):
             self._settings_version = message.settings_version
-        elif (settled := settlement_of(message)) is not None:
-            self._resend_buffer.durable_through(settled.durable)
-            self._outbox.credit = settled.credit
-            self._newest_settings = settled.settings_version
-            self.is_watched = settled.watched
+        news = message if isinstance(message, messages.Alive) else settlement_of(message)
+        if news is None:
+            return
+        saving = news.saving if isinstance(news, messages.Alive) else None
+        self._resend_buffer.durable_through(news.durable, checkpoints_succeed=saving)
+        self._seed = None if news.durable else self._seed
+        self._outbox.credit = news.credit
+        self._newest_settings = news.settings_version
+        self.is_watched = news.watched
 
 
 def _whole(delta: Weights, vector: Sequence[Buffer], request: Request) -> tuple[Weights, Sequence[Buffer]]:

@@ -116,11 +116,6 @@ class ResendBuffer:
                 lost.append((msgspec.structs.replace(kept.message, weight_codec=None), kept.vector))
         return lost
 
-    def drop_replied(self) -> None:
-        """The server lost the run and was seeded with weights that contain the pushes with replies."""
-        for sequence in [sequence for sequence, kept in self._kept.items() if kept.replied]:
-            self._drop(sequence)
-
     def clear(self) -> None:
         """No push will be sent any more."""
         self._kept.clear()

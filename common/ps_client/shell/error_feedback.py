@@ -15,15 +15,9 @@ class GradientEncoder:
     """Encodes the gradients of one worker, one after another."""
 
     def __init__(self, codec: str, schema: Schema) -> None:
-        self._schema = schema
-        self._residual: Tensor | None = None
-        self.switch(codec)
-
-    def switch(self, codec: str) -> None:
-        """Encode so from now on. The parts that the former codec has dropped go with the next gradient."""
         self.codec = codec
-        if CODECS[codec].needs_error_feedback and self._residual is None:
-            self._residual = torch.zeros(self._schema.weights)
+        self._schema = schema
+        self._residual = torch.zeros(schema.weights) if CODECS[codec].needs_error_feedback else None
 
     def encode(self, gradient: Tensor, *, norm: float = 0.0) -> memoryview:
         """
@@ -37,9 +31,6 @@ class GradientEncoder:
         wanted = gradient.clone()
         of_weights = wanted[: schema.weights].add_(self._residual)
         encoded = codec.encode(wanted, schema.statistics)
-        if not codec.needs_error_feedback:
-            self._residual = None
-            return encoded
         sent = codec.decode([encoded], schema.size, schema.statistics)[: schema.weights]
         # An element may be too large for the codec. It must not spoil the gradients after it.
         torch.nan_to_num(torch.sub(of_weights, sent, out=self._residual), 0, 0, 0, out=self._residual)

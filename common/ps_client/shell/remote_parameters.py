@@ -51,7 +51,7 @@ class RemoteParameters:
         self._client = client
         self._machine = machine
         self.schema = schema
-        self._wire = wire
+        self.wire = wire
         self._gradients = GradientEncoder(wire.gradient_codec, schema)
         self._pushes = 0
         # Pushes, the oldest first: what each was computed on, and whether it counts steps, as one of each unroll does.
@@ -61,19 +61,9 @@ class RemoteParameters:
         self._discarded = 0
         self._adjusted_run: Run | None = None
 
-    def use(self, wire: Wire) -> None:
-        """From now on vectors travel so."""
-        self._wire = wire
-        self._gradients.switch(wire.gradient_codec)
-
-    @property
-    def gradient_codec(self) -> str:
-        """How gradients travel now."""
-        return self._wire.gradient_codec
-
     def seed(self, weights: Tensor) -> bool:
         """Offer first weights [P]; whether the server takes them, as it does those of the first worker."""
-        vector = [CODECS[SEED_CODEC].encode(weights)]
+        vector = [CODECS[SEED_CODEC].encode(weights.clone())]  # it may be sent again
         reply, _ = self._client.call(partial(self._machine.seed, self.schema, SEED_CODEC, vector)).result()
         return isinstance(reply, messages.Seeded) and reply.accepted
 
@@ -95,7 +85,7 @@ class RemoteParameters:
 
     def _weight_codec(self, base: Base | None) -> str | Base:
         """How weights come to a worker with this base: without one no delta could be applied."""
-        return (base or WHOLE) if self._wire.weight_codec == DELTA else self._wire.weight_codec
+        return (base or WHOLE) if self.wire.weight_codec == DELTA else self.wire.weight_codec
 
     def push_pull(self, gradient: Tensor, *, computed_on: Newest, steps: int, pulls: bool = True) -> Newest:
         """
@@ -113,7 +103,7 @@ class RemoteParameters:
     def push(self, gradient: Tensor, *, computed_on: Newest, steps: int, pulls: bool = True, norm: float = 0.0) -> None:
         """The first half of `push_pull`, which does not wait. `norm`: of the whole that the gradient is a range of."""
         self._pushes += 1
-        is_pull = pulls and self._pushes % self._wire.pull_every == 0
+        is_pull = pulls and self._pushes % self.wire.pull_every == 0
         call = partial(
             self._machine.push,
             self._gradients.codec,
@@ -128,13 +118,13 @@ class RemoteParameters:
 
     def awaited(self) -> Sequence[ReplyFuture[Reply]]:
         """The replies that `replied` will wait for."""
-        pushes = list(self._in_flight)[: max(0, len(self._in_flight) - self._wire.prefetch)]
+        pushes = list(self._in_flight)[: max(0, len(self._in_flight) - self.wire.prefetch)]
         return [reply for reply, _, _ in pushes]
 
     def replied(self, computed_on: Newest) -> Newest:
         """The second half of `push_pull`."""
         newest = replace(computed_on, weights=None, settled=None)
-        while len(self._in_flight) > self._wire.prefetch:
+        while len(self._in_flight) > self.wire.prefetch:
             reply, have, counts_steps = self._in_flight.popleft()
             received = reply.result()
             self._check(settlement_of(received[0]), counts_steps=counts_steps)
@@ -190,7 +180,7 @@ class RemoteParameters:
         weights, base = None, have.base if have else None
         if isinstance(reply, messages.Weights):
             weights = codec_named(reply.codec).decode(vector, self.schema.size, self.schema.statistics)
-            is_base = self._wire.weight_codec == DELTA and reply.codec == WHOLE
+            is_base = self.wire.weight_codec == DELTA and reply.codec == WHOLE
             base = Base(b"".join(vector), self.schema.weights) if is_base else None
         return Newest(
             reply.epoch, reply.version, reply.global_steps, reply.target_version, weights, reply.settled, base=base

@@ -19,7 +19,7 @@ from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.norms import norm_of
 from ps_common.protocol.tensors import Schema
-from ps_common.settings.run_spec import Algorithm, Wire
+from ps_common.settings.run_spec import Algorithm
 
 SEEDED_SECONDS = 10.0  # for the worker whose weights shard 1 took to seed the others
 LOOK_SECONDS = 0.05  # between two looks whether it has
@@ -34,11 +34,6 @@ class ShardedParameters:
         self._weight_count = schema.weights
         self._ranges = [part.schema.range for part in parts]
         self._weights, self._target = torch.zeros(schema.size), torch.zeros(0)  # as put together last
-
-    def use(self, wire: Wire) -> None:
-        """From now on vectors travel so, to and from every shard."""
-        for part in self._parts:
-            part.use(wire)
 
     def seed(self, weights: Tensor) -> bool:
         """
@@ -75,7 +70,7 @@ class ShardedParameters:
         A shard sees its own range alone, so it is told the norm of the whole: a gradient that one shard has to discard
         is discarded by all. So is one that the codec makes infinite.
         """
-        norm, overflow = norm_of(gradient, self._weight_count), CODECS[self._parts[0].gradient_codec].overflow
+        norm, overflow = norm_of(gradient, self._weight_count), CODECS[self._parts[0].wire.gradient_codec].overflow
         if norm >= overflow and float(gradient[: self._weight_count].abs().max()) >= overflow:
             norm = math.inf
         for part, its_range, have in zip(self._parts, self._ranges, computed_on.parts, strict=True):

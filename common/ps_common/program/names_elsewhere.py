@@ -95,10 +95,12 @@ METHODS_ELSEWHERE = {
 REMOVED = {
     "--envs auto": "give a number; docs/how-to/use-a-gpu.md has a table of speeds",
     "--gif-dir": "rl-cluster makes the GIFs of a run (--gif-every-episodes)",
+    "--link auto": "--link slow has the codecs that it chose on slow links: docs/how-to/train-over-a-slow-link.md",
     "--measure-envs": "give a number to --envs: docs/how-to/use-a-gpu.md has a table of speeds",
     "--notice-command": "a line of shell sends SIGTERM: docs/OPERATIONS.md, machines that go away",
     "--notice-file": "a line of shell sends SIGTERM: docs/OPERATIONS.md, machines that go away",
     "--render": "the page of a run shows the game of a worker, and rl-eval --video FILE records one",
+    "--rescue": "resume a copy of the run's folder; without one begin a new run, and start its workers anew",
     "--threads auto": "give a number; 1 is best with one worker a core",
 }
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from ps_common.errors import UnknownCodec, WireError
-from ps_common.protocol.deltas import DELTA, WHOLE
+from ps_common.protocol.deltas import DELTA
 from ps_common.protocol.tensors import ELEMENT_BYTES, vector_bytes
 from ps_common.protocol.wire import Buffer
 
@@ -178,12 +178,6 @@ CODECS: dict[str, Codec] = {
 }
 
 CODEC_NAMES = (*CODECS, DELTA)  # of those that a message may name; a delta takes a version to lead away from
-
-
-def encoded_bytes(name: str, size: int) -> int:
-    """The bytes of a vector of so many elements, none of them statistics, in this codec; of a delta at most."""
-    codec = CODECS[WHOLE if name == DELTA else name]
-    return codec.length(size) if isinstance(codec, Packed) else ELEMENT_BYTES * size
 
 
 def codec_named(name: str, *, for_weights: bool = False) -> Codec:

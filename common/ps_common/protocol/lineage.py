@@ -24,30 +24,25 @@ from ps_common.protocol.shards import WHOLE, Shard
 
 RUN_ID_DIGITS = 16
 RUN_ID = re.compile(f"[0-9a-f]{{{RUN_ID_DIGITS}}}")
-MOST_LOST = 16  # lost runs that one lineage continues
 DRAWN = 2**24  # the random part of an epoch is below this
 _RESUMED = DRAWN
 _TAKEN_OVER = 2**40
 RunId = Annotated[str, msgspec.Meta(pattern=rf"^{RUN_ID.pattern}\Z")]
 
 
-class Lineage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One life of a server of one run. `draw` is a random number below DRAWN."""
+class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+    """One life of a server of one run. `draw` is a random number below DRAWN. Files of 0.1.0 have one field more."""
 
     run_id: RunId
     secret: Annotated[Text, msgspec.Meta(min_length=1)]  # shared by the servers of this run
     epoch: Count
     shard: Shard = WHOLE  # the place of this server among the servers of the run
-    # ids of lost runs, whose workers may restore their newest weights
-    continues: Annotated[tuple[RunId, ...], msgspec.Meta(max_length=MOST_LOST)] = ()
     replaced_by: Text | None = None  # HOST:PORT of the server of this epoch; "" where only the epoch is known
 
     @classmethod
-    def begun(
-        cls, run_id: str, *, secret: str, draw: int, continues: tuple[str, ...] = (), shard: Shard = WHOLE
-    ) -> "Lineage":
+    def begun(cls, run_id: str, *, secret: str, draw: int, shard: Shard = WHOLE) -> "Lineage":
         """The first epoch of a new run."""
-        return cls(run_id=run_id, secret=secret, epoch=_RESUMED + draw, continues=continues, shard=shard)
+        return cls(run_id=run_id, secret=secret, epoch=_RESUMED + draw, shard=shard)
 
     def resumed(self, *, draw: int) -> "Lineage":
         """The next epoch of the same server."""
@@ -60,11 +55,6 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def replaced(self, by: str, *, epoch: int) -> "Lineage":
         """The lineage of this server when another one serves the run in a later epoch."""
         return msgspec.structs.replace(self, epoch=max(epoch, self.epoch), replaced_by=by)
-
-    @property
-    def first_run_id(self) -> str:
-        """The id of the first run that this one continues; its own where it continues none."""
-        return self.continues[-1] if self.continues else self.run_id
 
     @property
     def life(self) -> int:
@@ -82,7 +72,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def is_of(self, run_id: str) -> bool:
         """Whether a worker of run `run_id` may join; "" is a worker that was in no run."""
-        return run_id in ("", self.run_id, *self.continues)
+        return run_id in ("", self.run_id)
 
     def _proof_of(self, epoch: int) -> str:
         claim = f"{self.run_id} is served in epoch {epoch}"

@@ -41,6 +41,12 @@ def wire_of(run: RunSpec, overrides: Mapping[str, Any]) -> Wire:
     return with_settings(run, of_the_link, source="flags").wire
 
 
+def slow_link(run: RunSpec) -> dict[str, Any]:
+    """The overrides of a worker on a slow link. Pulls are fewer only where no worker waits for another."""
+    few_pulls = {"wire.pull_every": 2} if run.consistency.rule == "async" else {}
+    return {"wire.gradient_codec": "topk", "wire.weight_codec": "delta", **few_pulls}
+
+
 def resumed_run(run: RunSpec, overrides: Mapping[str, Any]) -> RunSpec:
     """The run with these overrides. Raises SettingsError that names the flag of the first that is not allowed."""
     settings = flat_settings(run.to_dict())

@@ -59,16 +59,6 @@ def test_a_push_that_is_sent_again_keeps_its_base() -> None:
     assert resolve.vector == [NEWER]
 
 
-def test_what_is_kept_for_another_run_is_whole() -> None:
-    client = joined_client()
-    ticket, _ = client.pull(have_epoch=1, have_version=3, codec=BASE, now=0.0)
-    client.receive(delta(ticket, base=3), [BASE.delta_to(NEWER)], now=0.0)
-    client.reconnect(now=0.0)
-    effects = client.receive(welcome(hello_of(client.tick(now=1.0)).request, run_id="f" * 16, epoch=1), now=1.0)
-    (seed,) = [effect for effect in effects if isinstance(getattr(effect, "message", None), messages.Seed)]
-    assert (seed.message.codec, seed.vector) == ("bfloat16", [NEWER])
-
-
 @pytest.mark.parametrize(
     ("codec", "base", "sent_bytes"),
     [(BASE, 2, BASE.delta_to(NEWER)), (BASE, 3, b"no delta"), ("bfloat16", 3, BASE.delta_to(NEWER))],

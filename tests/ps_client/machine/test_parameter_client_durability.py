@@ -6,7 +6,6 @@ from ps_client.machine.phases import Phase
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Settlement
 from tests.ps_client.client_transcripts import (
-    RUN_ID,
     SCHEMA,
     hello_of,
     join,
@@ -38,11 +37,11 @@ def settling(ticket: int, sequence: int, *, durable: int = 0, epoch: int = 1) ->
 
 
 def rejoin(
-    client: ParameterClient, *, settled_through: int, epoch: int = 2, run_id: str = RUN_ID, seeded: bool = True
+    client: ParameterClient, *, settled_through: int, epoch: int = 2, seeded: bool = True
 ) -> list[messages.ToServer]:
     client.receive(unknown_worker(99), now=1.0)
     schema = SCHEMA.specs if seeded else ()
-    effects = join(client, now=1.0, epoch=epoch, run_id=run_id, schema=schema, settled_through=settled_through)
+    effects = join(client, now=1.0, epoch=epoch, schema=schema, settled_through=settled_through)
     return sent(effects)
 
 
@@ -112,22 +111,10 @@ def test_a_reply_of_a_later_epoch_makes_the_worker_join_again() -> None:
     assert kinds(join(client, now=0.1, epoch=2, schema=SCHEMA.specs)) == [messages.Pull]
 
 
-def test_a_run_that_continues_a_lost_one_is_not_sent_what_its_weights_may_contain() -> None:
+def test_an_empty_server_is_seeded_and_gets_all_pushes_again() -> None:
     client = client_with_replies(3)
-    push(client, 4, 4)
-    assert sequences(rejoin(client, settled_through=0, run_id="another")) == [4]
-
-
-def test_an_empty_server_is_seeded_and_gets_only_later_pushes_again() -> None:
-    client = client_with_replies(3)
-    assert kinds_of(rejoin(client, settled_through=0, run_id="another", seeded=False)) == [messages.Seed]
-    ticket, _ = push(client, 4, 4, now=1.0)
-    client.receive(settling(ticket, 4, epoch=2), vector(0, 0), now=1.1)
-    assert sequences(rejoin(client, settled_through=0, epoch=3, run_id="another")) == [4]
-
-
-def kinds_of(sent_: list[messages.ToServer]) -> list[type]:
-    return [type(message) for message in sent_]
+    again = rejoin(client, settled_through=0, seeded=False)
+    assert [type(message) for message in again] == [messages.Seed] + 3 * [messages.Push]
 
 
 def test_a_full_buffer_requests_a_checkpoint_and_the_next_push_waits_for_it() -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from ps_client.machine.effects import Effect, Fail, Note, Reconnect, Resolve, Transmit
@@ -126,6 +127,7 @@ def test_a_worker_that_is_unknown_right_after_joining_sends_hello_at_once() -> N
 
 
 def client_with_weights(*values: float, resend_bytes: int = RESEND_BYTES) -> ParameterClient:
+    """A client that has seeded the run with zeros, and has pulled these weights."""
     client = joined_client(resend_bytes=resend_bytes)
     ticket, _ = push(client, 1, 2)
     client.receive(weights(ticket), vector(*values), now=0.0)
@@ -137,32 +139,42 @@ def rejoin(client: ParameterClient, **changes: Any) -> list[Effect]:
     return join(client, now=1.0, epoch=2, **changes)
 
 
-def test_an_empty_restored_server_gets_the_newest_weights_before_anything_else() -> None:
+def test_an_empty_restored_server_gets_the_first_weights_and_all_pushes_again() -> None:
     client = client_with_weights(5, 6)
     push(client, 3, 4)
-    note, first, again = rejoin(client, run_id="another")
-    assert isinstance(note, Note)
-    assert "another" in note.text
-    assert first == Transmit(messages.Seed(request=0, schema=SCHEMA.specs), vector(5, 6))
-    assert isinstance(again, Transmit)
-    assert isinstance(again.message, messages.Push)
-    assert (again.message.sequence, again.message.oldest) == (2, 2), "these weights contain the first"
+    seed, first, second = rejoin(client)
+    assert seed == Transmit(messages.Seed(request=0, schema=SCHEMA.specs), vector(0, 0))
+    assert isinstance(first, Transmit)
+    assert isinstance(second, Transmit)
+    assert isinstance(first.message, messages.Push)
+    assert isinstance(second.message, messages.Push)
+    assert (first.message.sequence, second.message.sequence) == (1, 2)
     assert client.receive(messages.Seeded(request=0, accepted=True, version=1), now=1.1) == []
 
 
 def test_a_restored_server_with_weights_is_not_seeded() -> None:
-    assert kinds(rejoin(client_with_weights(5, 6), run_id="another", schema=SCHEMA.specs)) == [Note]
+    assert kinds(rejoin(client_with_weights(5, 6), schema=SCHEMA.specs)) == [messages.Push]
 
 
-def test_a_worker_without_weights_has_none_to_offer() -> None:
-    assert rejoin(joined_client()) == []
+def test_a_seed_without_a_reply_is_sent_once() -> None:
+    client = new_client()
+    join(client)
+    client.seed(SCHEMA, "float32", vector(0, 0), now=0.0)
+    assert kinds(rejoin(client)) == [messages.Seed]
 
 
-def test_an_empty_server_is_not_seeded_with_target_weights() -> None:
+def test_first_weights_are_forgotten_when_a_checkpoint_has_them() -> None:
     client = client_with_weights(5, 6)
-    ticket, _ = client.pull(have_epoch=0, have_version=0, target=True, now=0.0)
-    client.receive(weights(ticket), vector(-1, -1), now=0.0)
-    assert rejoin(client)[0] == Transmit(messages.Seed(request=0, schema=SCHEMA.specs), vector(5, 6))
+    (heartbeat,) = sent(client.tick(now=1.0))
+    client.receive(msgspec.structs.replace(alive(heartbeat.request), durable=1), now=1.0)
+    assert messages.Seed not in kinds(rejoin(client))
+
+
+def test_a_server_of_another_run_gets_nothing() -> None:
+    client = client_with_weights(5, 6)
+    client.receive(unknown_worker(99), now=1.0)
+    assert join(client, now=1.0, epoch=2, run_id="another") == []
+    assert client.phase is Phase.JOINING
 
 
 def test_an_empty_restored_server_is_proposed_the_run_that_was_decided() -> None:

@@ -163,12 +163,6 @@ def test_a_refused_push_is_dropped_and_reported_once() -> None:
     assert not buffer.refused(2), "the trainer had its reply"
 
 
-def test_pushes_that_the_seeded_weights_contain_are_dropped() -> None:
-    buffer = buffer_with(3, settled=2)
-    buffer.drop_replied()
-    assert (buffer.oldest, buffer.lost_after(0)) == (3, [])
-
-
 def test_without_a_budget_nothing_is_kept_after_its_reply_and_nothing_waits() -> None:
     buffer = buffer_with(3, budget=0)
     assert (buffer.oldest, buffer.wants_checkpoint) == (1, False)

@@ -78,13 +78,3 @@ def test_the_gradient_is_not_changed() -> None:
             before = gradient.clone()
             GradientEncoder(codec, SCHEMA).encode(gradient)
             assert torch.equal(gradient, before)
-
-
-@needs_error_feedback
-def test_what_one_codec_has_dropped_goes_with_the_next_codec(codec: str) -> None:
-    encoder, gradient = GradientEncoder(codec, SCHEMA), some_gradient()
-    first = sent(encoder, gradient)
-    encoder.switch("float32")
-    rest = sent(encoder, torch.zeros(SIZE + 1))
-    assert torch.allclose((first + rest)[:SIZE], gradient[:SIZE], rtol=1e-6)
-    assert torch.equal(sent(encoder, gradient), gradient), "nothing is left to be sent"

@@ -52,10 +52,10 @@ class InstantShell:
         return future
 
 
-def remote(handler: Handler) -> tuple[RemoteParameters, InstantShell]:
+def remote(handler: Handler, **how: Any) -> tuple[RemoteParameters, InstantShell]:
     machine = joined_client(epoch=7)
     wire = InstantShell(machine, handler)
-    return RemoteParameters(cast(ZmqClient, wire), machine, SCHEMA, Wire()), wire
+    return RemoteParameters(cast(ZmqClient, wire), machine, SCHEMA, Wire(**how)), wire
 
 
 class ManualShell(InstantShell):
@@ -168,8 +168,7 @@ def test_with_pull_every_two_each_second_push_brings_weights_and_the_others_are_
             return messages.Settled(request=message.request, epoch=7, settlement=settlement, global_steps=60), b""
         return weights(message.request, 1, 2, settled=settlement)
 
-    parameters, wire = remote(settled)
-    parameters.use(Wire(pull_every=2))
+    parameters, wire = remote(settled, pull_every=2)
     have = newest(7, 2)
     first = parameters.push_pull(torch.tensor([0.5, -0.5]), computed_on=have, steps=160)
     assert first.weights is None
@@ -241,8 +240,7 @@ def test_deltas_begin_with_whole_weights_and_lead_from_what_each_push_was_comput
 
 
 def test_a_worker_without_a_base_asks_for_whole_weights() -> None:
-    parameters, wire = remote(lambda message, _: not_modified(message.request))
-    parameters.use(Wire(weight_codec="delta"))
+    parameters, wire = remote(lambda message, _: not_modified(message.request), weight_codec="delta")
     parameters.push_pull(torch.zeros(2), computed_on=newest(7, 3), steps=1)
     parameters.pull(newest(7, 3))
     (push, _), (pull, _) = wire.received
@@ -252,8 +250,7 @@ def test_a_worker_without_a_base_asks_for_whole_weights() -> None:
 
 
 def test_what_is_not_modified_stays_a_base() -> None:
-    parameters, _ = remote(lambda message, _: not_modified(message.request))
-    parameters.use(Wire(weight_codec="delta"))
+    parameters, _ = remote(lambda message, _: not_modified(message.request), weight_codec="delta")
     have = replace(newest(7, 3), base=Base(bfloat16(1, 2), 2))
     assert parameters.pull(have).base == have.base
     pushed = parameters.push_pull(torch.zeros(2), computed_on=have, steps=1)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,9 +57,9 @@ def test_the_random_part_separates_epochs_of_two_servers_that_took_the_same_step
     assert lineage.taken_over(draw=1).epoch != lineage.taken_over(draw=2).epoch
 
 
-def test_workers_of_a_continued_run_may_join() -> None:
-    lineage = Lineage.begun("b", secret="s", draw=0, continues=("a",))
-    assert [lineage.is_of(run_id) for run_id in ("", "a", "b", "c")] == [True, True, True, False]
+def test_workers_of_the_run_and_of_none_may_join() -> None:
+    lineage = Lineage.begun("b", secret="s", draw=0)
+    assert [lineage.is_of(run_id) for run_id in ("", "b", "c")] == [True, True, False]
 
 
 @given(draws, st.integers(0, MOST), draws)
@@ -77,12 +78,19 @@ def test_a_server_that_was_replaced_is_taken_back_in_an_epoch_above_its_successo
 
 def test_a_folder_holds_the_lineage_that_was_written_last(tmp_path: Path) -> None:
     assert read_lineage(tmp_path) is None
-    lineage = Lineage.begun(RUN, secret="s", draw=5, continues=(RUN[::-1], RUN))
+    lineage = Lineage.begun(RUN, secret="s", draw=5)
     for _ in range(2):
         write_lineage(tmp_path, lineage)
         assert read_lineage(tmp_path) == lineage
         lineage = lineage.resumed(draw=7)
     assert [path.name for path in tmp_path.iterdir()] == ["lineage.json"]
+
+
+def test_a_lineage_of_an_earlier_release_names_runs_that_it_continues(tmp_path: Path) -> None:
+    lineage = Lineage.begun(RUN, secret="s", draw=5)
+    content = msgspec.to_builtins(lineage) | {"continues": [RUN[::-1]]}
+    (tmp_path / "lineage.json").write_bytes(msgspec.json.encode(content))
+    assert read_lineage(tmp_path) == lineage
 
 
 def test_a_damaged_file_is_named_and_nothing_is_served(tmp_path_factory: pytest.TempPathFactory) -> None:

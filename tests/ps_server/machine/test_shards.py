@@ -276,17 +276,6 @@ def test_a_server_of_shard_1_that_was_replaced_is_not_listened_to() -> None:
     assert second.run.spec == later.run.spec
 
 
-def test_a_rescued_shard_1_is_followed_though_its_epochs_begin_anew() -> None:
-    first, second = a_pair()
-    late = Transcript(a_run(schedule={"learning_rate": 0.5}), epoch=first.machine.epoch + 2**41, shard=place(1))
-    ask(second, late)
-    rescued = Lineage.begun(OTHER_RUN, secret="s", draw=0, continues=(RUN_ID,), shard=place(1))
-    assert rescued.epoch < late.machine.epoch
-    anew = Transcript(TrainingRun(a_run(schedule={"learning_rate": 0.25}), rescued), shard=place(1))
-    ask(second, anew)
-    assert second.run.spec == anew.run.spec
-
-
 def test_a_reply_that_is_refused_goes_to_no_standby() -> None:
     """The standby repeats what it is sent: it had the settings of the other run then."""
     first, second = a_pair()
