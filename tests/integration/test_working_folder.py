@@ -10,7 +10,7 @@ from tests.integration.processes import Program, Programs, programs_in, status_o
 from tests.rl_agent.custom_environments import LINE
 
 # Names of ours, of an installed package and of the standard library.
-TAKEN = ["common/ps_common/__init__.py", "torch.py", "zmq/__init__.py", "random.py", "statistics.py"]
+TAKEN = ["common/__init__.py", "torch.py", "zmq/__init__.py", "random.py", "statistics.py"]
 SHADOW = "raise RuntimeError(f'{__name__} of the working folder was imported')"
 
 
@@ -74,7 +74,7 @@ def test_no_name_in_the_working_folder_breaks_a_program(
 def test_a_folder_that_bears_the_name_of_a_package_of_ours_hides_none_of_its_files(
     programs: Programs, tmp_path: Path
 ) -> None:
-    (tmp_path / "ps_common").mkdir()
+    (tmp_path / "rl_worker").mkdir()
     start = programs.start("rl_worker", "--server", "127.0.0.1:9", "--preset", "pnog", folder=tmp_path)
     assert start.wait() == 1
     assert "--preset pnog" in start.output
@@ -118,7 +118,7 @@ def test_a_run_of_ones_own_goes_on_when_the_command_line_names_its_module(
     shutil.copytree(finished_run, tmp_path / "run")
     (tmp_path / "myenvs.py").write_text(LINE)
     flags = ["--resume", "run", "--import", "myenvs", "--max-steps", "800", "--workers", "1"]
-    assert "over after" in succeeds(programs.start("rl-cluster", *flags, folder=tmp_path))
+    assert "over after" in succeeds(programs.start("rl-cluster", *flags, folder=tmp_path, variables=INSTALLED))
 
 
 def test_no_module_is_imported_on_the_word_of_a_stranger(programs: Programs, folder: Path, tmp_path: Path) -> None:
@@ -141,3 +141,36 @@ def test_no_module_is_imported_on_the_word_of_a_stranger(programs: Programs, fol
     assert not sprung.exists()
     succeeds(programs.start("rl-eval", "--server", endpoint, "--episodes", "1", "--import", "myenvs", folder=trap))
     assert sprung.exists()
+
+
+INSTALLED = {"PYTHONPATH": ""}  # the checkout, which has packages of such names, is not on the path
+PACKAGES = ("common", "tests", "utils", "settings", "examples")
+PROJECT = f"""
+import sys
+from pathlib import Path
+import {", ".join(PACKAGES)}
+
+for package in ({", ".join(PACKAGES)}):
+    assert Path(package.__file__).parents[1] == Path(__file__).parent, package.__file__
+"""
+TRAINS = """
+import own_line
+from ps_rl import load_policy, train
+
+if __name__ == "__main__":
+    with train(environment="own_line:Line", workers=1, max_steps=400, run_dir="from-python") as run:
+        assert run.wait(60).global_steps >= 400
+    print(run.evaluate(episodes=2, imports="own_line").episodes, load_policy(run.folder, imports="own_line").actions)
+"""
+
+
+def test_a_project_with_packages_of_everyday_names_trains(programs: Programs, tmp_path: Path) -> None:
+    for package in PACKAGES:
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    (tmp_path / "own_line.py").write_text(PROJECT + LINE)
+    (tmp_path / "trains.py").write_text(TRAINS)
+    flags = ["--environment", "own_line:Line", "--max-steps", "400", "--workers", "1", "--run-dir", "from-a-terminal"]
+    succeeds(programs.start("rl-cluster", *flags, folder=tmp_path, variables=INSTALLED))
+    script = programs.start("trains", folder=tmp_path, variables=INSTALLED)
+    assert succeeds(script).startswith("2 ")
