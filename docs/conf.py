@@ -24,7 +24,7 @@ extensions = [
 root_doc = "docs/index"
 include_patterns = [
     "*.md", "docs/**.md", "common/PROTOCOL.md", "docker/README.md", "deploy/**README.md",
-    "benchmarks/RESULTS.md", "examples/**.md",
+    "benchmarks/**.md", "examples/**.md",
 ]  # fmt: skip
 # Folders that are not looked into at all: large ones, and ones with pages of other projects.
 exclude_patterns = [".*", "build", "runs", "tests", "ps_[a-z]*", "rl_[a-z]*", "common/[pr][sl]_*", "*.egg-info"]

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = "common|ps_server|rl_worker|ps_web|ps_track|tests|benchmarks|docs|docker|deploy|examples"
 MADE_LATER = {"benchmarks/latest.json", "docker/.env", "deploy/swarm/keys"}
 PATTERNS = (
-    "*.md", "docs/**/*.md", "docker/*.md", "deploy/**/*.md", "benchmarks/*.md", "common/*.md", "examples/**/*.md"
+    "*.md", "docs/**/*.md", "docker/*.md", "deploy/**/*.md", "benchmarks/**/*.md", "common/*.md", "examples/**/*.md"
 )  # fmt: skip
 PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in PATTERNS for path in ROOT.glob(pattern))
 
