@@ -10,10 +10,11 @@ import socket
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from msgspec import Meta
 from tyro.conf import arg
 
 from ps_common.errors import SettingsError
-from ps_common.program.number_flags import MOST_SECONDS, check_number
+from ps_common.program.number_flags import MOST_SECONDS, check_number, check_numbers
 from ps_common.protocol.addresses import check_address
 from ps_common.protocol.deltas import DELTA, WHOLE
 from ps_common.protocol.messages import Run, StatusReply
@@ -38,16 +39,16 @@ class LoadSettings(CurveFlags):
 
     server: str
     """HOST:PORT of the ps-server"""
-    workers: int = 100
+    workers: Annotated[int, Meta(ge=1, le=MOST_WORKERS)] = 100
     """synthetic workers"""
     processes: Literal["auto"] | int = "auto"
     """processes that the workers are in; auto: by cores and workers"""
-    seconds: float = 10.0
+    seconds: Annotated[float, Meta(ge=0.1, le=MOST_SECONDS)] = 10.0
     """how long the workers push, once all have joined"""
-    compute_seconds: float = 0.0
+    compute_seconds: Annotated[float, Meta(ge=0, le=MOST_SECONDS)] = 0.0
     """time between a reply and a worker's next push, in place of games and network (80 to 120 percent of it, drawn each
     time); 0: as fast as the server replies. A worker that pushes R times a second has 1/R"""
-    parameters: int = 150_000
+    parameters: Annotated[int, Meta(ge=1, le=MAX_ELEMENTS)] = 150_000
     """elements of the weights, if the server has no run yet; 150,000 is the network of pong-a3c"""
     gradient_codec: GradientCodec | None = None
     """codec of gradients; that of the server's run when not given"""
@@ -56,7 +57,7 @@ class LoadSettings(CurveFlags):
     name: str | None = None
     """names of the workers: NAME-0, NAME-1, ...; load-HOST when not given. The server keeps an account of each name for
     good, so repeated tests should repeat it"""
-    join_seconds: float = 60.0
+    join_seconds: Annotated[float, Meta(ge=0.1, le=MOST_SECONDS)] = 60.0
     """how long workers have to join and pull the first weights"""
     json: bool = False
     """print one JSON object instead of text"""
@@ -81,13 +82,9 @@ class LoadSettings(CurveFlags):
 
     def __post_init__(self) -> None:
         check_address("--server", self.server)
-        check_number("--workers", self.workers, least=1, most=MOST_WORKERS)
+        check_numbers(self)
         if self.processes != "auto":
             check_number("--processes", self.processes, least=1, most=min(self.workers, MOST_PROCESSES))
-        check_number("--seconds", self.seconds, least=0.1, most=MOST_SECONDS)
-        check_number("--compute-seconds", self.compute_seconds, least=0, most=MOST_SECONDS)
-        check_number("--parameters", self.parameters, least=1, most=MAX_ELEMENTS)
-        check_number("--join-seconds", self.join_seconds, least=0.1, most=MOST_SECONDS)
         if self.name is not None and (not is_name(self.name) or len(self.name) > LONGEST_PREFIX):
             raise SettingsError(
                 f"--name {self.name!r}: must have 1 to {LONGEST_PREFIX} letters, digits and _.:@/+-, and begin with a "

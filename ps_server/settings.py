@@ -4,18 +4,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+from msgspec import Meta
 from tyro.conf import UseAppendAction
 
 from ps_common.errors import SettingsError
-from ps_common.program.number_flags import (
-    LEAST_MIB,
-    LEAST_SECONDS,
-    MOST_MIB,
-    MOST_PORT,
-    MOST_SECONDS,
-    MOST_THREADS,
-    check_number,
-)
+from ps_common.program.number_flags import LEAST_MIB, MOST_MIB, Port, Seconds, Threads, check_numbers
 from ps_common.protocol.addresses import check_address, is_host
 from ps_common.protocol.shards import WHOLE, Shard, shard_of
 from ps_common.run_folder.followers import TrackerName, check_trackers
@@ -41,7 +34,7 @@ class ServerSettings:
       --max-minutes M          end after M minutes; also --max-steps N, and --until-return R of the last 100 games
     """
 
-    port: int = 5555
+    port: Port = 5555
     """TCP port to listen on; 0: a free one"""
     host: str = "0.0.0.0"
     """address to listen on; 0.0.0.0 is every interface, :: the same with IPv6, 127.0.0.1 only this machine"""
@@ -62,28 +55,28 @@ class ServerSettings:
     """with --resume: the modules of the run's own parts were changed on purpose; the first worker states them anew"""
     standby_of: str | None = None
     """HOST:PORT of the ps-server to follow and, when it fails, to take over from"""
-    takeover_seconds: float = 1.0
+    takeover_seconds: Seconds = 1.0
     """silence of that ps-server after which workers may make this one take over; more where it may stall"""
     shard: str | None = None
     """K/N: hold the K-th of N ranges of the weights, with --shards; each shard has a run folder, checkpoints and a
     standby of its own. With --resume: continue with N shards, also a run that had another number"""
     shards: tuple[str, ...] = ()
     """addresses of all N shards in order, as workers reach them; HOST:PORT,HOST:PORT is a shard with a standby"""
-    checkpoint_seconds: float | None = None
+    checkpoint_seconds: Seconds | None = None
     """seconds between two checkpoints; 30, or as ps-ctl set it, when not given"""
-    lease_seconds: float = 5.0
+    lease_seconds: Seconds = 5.0
     """silence after which a worker counts as dead"""
-    receive_mib: float = 256.0
+    receive_mib: Annotated[float, Meta(ge=LEAST_MIB, le=MOST_MIB)] = 256.0
     """push budget: memory for pushes in flight and waiting, shared by all workers; too little makes them take turns"""
     curve_secret: Path | None = None
     """the server's secret key, made by `ps-ctl keygen`: traffic is encrypted, and only authorised keys may connect"""
     authorized_keys: Path | None = None
     """folder of public keys that may connect; those in its subfolder admins may also save and stop the run"""
-    web_port: int | None = None
+    web_port: Port | None = None
     """show the run in a browser on this port of the loopback interface; 0: a free one"""
     track: Annotated[tuple[TrackerName, ...], UseAppendAction] = ()
     """experiment tracker that the run is sent to, an extra of the same name; may be given again for another"""
-    threads: int = 1
+    threads: Threads = 1
     """threads of the optimizer; 1 is best unless cores are idle and the network is large"""
 
     @property
@@ -92,14 +85,7 @@ class ServerSettings:
         return shard_of(self.shard, self.shards)
 
     def __post_init__(self) -> None:
-        check_number("--port", self.port, least=0, most=MOST_PORT)
-        check_number("--web-port", self.web_port or 0, least=0, most=MOST_PORT)
-        if self.checkpoint_seconds is not None:
-            check_number("--checkpoint-seconds", self.checkpoint_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
-        check_number("--lease-seconds", self.lease_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
-        check_number("--takeover-seconds", self.takeover_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
-        check_number("--receive-mib", self.receive_mib, least=LEAST_MIB, most=MOST_MIB)
-        check_number("--threads", self.threads, least=1, most=MOST_THREADS)
+        check_numbers(self)
         if self.place is not None and self.standby_of is not None:
             raise SettingsError("--standby-of and --shard: a standby learns its shard from the primary; give one")
         check_trackers(self.track)

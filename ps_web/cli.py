@@ -18,7 +18,7 @@ from aiohttp import web
 
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_program
-from ps_common.program.number_flags import MOST_PORT, check_number
+from ps_common.program.number_flags import Port, check_numbers
 from ps_common.program.run_program import run_program
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.addresses import bare_host, check_address, is_loopback, join_address
@@ -66,7 +66,7 @@ class WebSettings(CurveFlags):
     """HOST:PORT of a ps-server; several: of several runs"""
     host: str = "127.0.0.1"
     """interface to listen on; on any but the loopback interface looking takes the token, too"""
-    port: int = 8265
+    port: Port = 8265
     """0 takes a free one"""
     wait: bool = False
     """the run folders that are named may hold no run yet: the page shows each as soon as it does"""
@@ -78,13 +78,13 @@ class WebSettings(CurveFlags):
     """names under which a proxy offers this page"""
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         for server in self.server:
             check_address("--server", server)
         if not self.runs and not self.server:
             raise SettingsError("ps-web shows runs: name a RUN_DIR, or a server with --server HOST:PORT")
         if len(self.server) > MOST_RUNS:
             raise SettingsError(f"--server: {len(self.server)} runs are more than one page shows ({MOST_RUNS})")
-        check_number("--port", self.port, least=0, most=MOST_PORT)
 
 
 def main() -> NoReturn:

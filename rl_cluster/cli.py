@@ -18,7 +18,7 @@ from ps_common.errors import PsRlError, ServerUnreachable, SettingsError
 from ps_common.program.child_processes import PS_CTL, command_of, kill_all
 from ps_common.program.cores import usable_cores
 from ps_common.program.flags import Parsed, parse_with_run
-from ps_common.program.number_flags import LEAST_SECONDS, MOST_PORT, MOST_SECONDS, MOST_WORKERS, check_number
+from ps_common.program.number_flags import Port, Seconds, Workers, check_numbers
 from ps_common.program.output import never_wait_for_output
 from ps_common.program.output_file import check_output
 from ps_common.program.progress_display import ProgressDisplay
@@ -76,7 +76,7 @@ class ClusterSettings:
 
     list: bool = False
     """print the presets and environments that there are; trains nothing"""
-    workers: int | Literal["auto"] = "auto"
+    workers: Workers | Literal["auto"] = "auto"
     """worker processes; auto: one for each CPU"""
     run_dir: Path | None = None
     """run folder: logs, metrics, checkpoints; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
@@ -85,13 +85,13 @@ class ClusterSettings:
     it was begun with: preset, seed, environment, network, algorithm and optimizer"""
     host: str = "127.0.0.1"
     """address to listen on; 0.0.0.0 is every interface: workers on other machines can help"""
-    port: int = 0
+    port: Port = 0
     """TCP port to listen on, and those after it for further shards; 0: free ones"""
-    shards: int | None = None
+    shards: Annotated[int, msgspec.Meta(ge=1, le=MOST_SHARDS)] | None = None
     """servers that hold the weights, a range each; 1, or as many as the resumed run had, when not given"""
     web: bool = True
     """show the run in a browser: its address is among the first lines"""
-    web_port: int = 0
+    web_port: Port = 0
     """port of that page, on the loopback interface; 0: a free one"""
     track: Annotated[tuple[TrackerName, ...], UseAppendAction] = ()
     """experiment tracker that the run is sent to, an extra of the same name; may be given again for another"""
@@ -101,22 +101,17 @@ class ClusterSettings:
     """modules that workers may import: they register environments, or have parts that a --config names"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the workers' networks run"""
-    stall_seconds: float = 60.0
+    stall_seconds: Seconds = 60.0
     """a worker is replaced when its environments make no step for so long, and for ten times their longest step so far;
     raise it where a step may take minutes"""
     json: Path | None = None
     """file for one JSON object that sums the run up"""
 
     def __post_init__(self) -> None:
-        if self.workers != "auto":
-            check_number("--workers", self.workers, least=1, most=MOST_WORKERS)
-        check_number("--port", self.port, least=0, most=MOST_PORT)
-        check_number("--shards", self.shards or 1, least=1, most=MOST_SHARDS)
+        check_numbers(self)
         if (self.shards or 1) > 1 and bare_host(self.host) in EVERY_INTERFACE:
             raise SettingsError(f"--shards and --host {self.host}: workers need an address of each shard; name one")
-        check_number("--web-port", self.web_port, least=0, most=MOST_PORT)
         check_trackers(self.track)
-        check_number("--stall-seconds", self.stall_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
         check_folder("--run-dir", self.run_dir)
         check_folder("--resume", self.resume)
         if self.resume is not None:

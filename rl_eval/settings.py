@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from msgspec import Meta
 from tyro.conf import arg
 
 from ps_common.errors import SettingsError
-from ps_common.program.number_flags import MOST_MINUTES, check_number
+from ps_common.program.number_flags import MOST_MINUTES, check_numbers
 from ps_common.program.output_file import check_output
 from ps_common.protocol.addresses import check_address
 from ps_common.run_folder.object_store import check_folder, is_url
@@ -51,15 +52,15 @@ class EvaluationSettings(CurveFlags):
     imports: Annotated[tuple[str, ...], arg(name="import")] = ()
     """modules to import first: they register environments, or have parts of the run; a run that needs another module
     is refused, unless its server is known by --curve-server-key"""
-    episodes: int = 100
+    episodes: Annotated[int, Meta(ge=1, le=MOST_EPISODES)] = 100
     """full games to play"""
     greedy: bool = False
     """take the most probable action instead of sampling the policy; for action values the best one, as --epsilon 0"""
-    epsilon: float | None = None
+    epsilon: Annotated[float, Meta(ge=0, le=1)] | None = None
     """share of random actions of a method that learns action values; 0.05 when not given"""
     baselines: bool = False
     """also play 100 games at random and 30 with each single action held, and print their scores beside this one"""
-    seed: int = 1_000_000
+    seed: Annotated[int, Meta(ge=0, le=MOST_SEED)] = 1_000_000
     """seed of the games; the default is far from training's seeds"""
     receipt: Path | None = None
     """file for the receipt of the games: seeds, environment, every action and score; --verify replays it"""
@@ -74,7 +75,7 @@ class EvaluationSettings(CurveFlags):
     film: Path | None = None
     """file for a GIF or MP4 of the learning of the run in --checkpoint, in place of scores; it shows the run's GIFs, or
     a game with each kept checkpoint"""
-    film_minutes: float = 0.0
+    film_minutes: Annotated[float, Meta(ge=0, le=MOST_MINUTES)] = 0.0
     """minutes of training between two games of the film; 0: up to nine games, evenly chosen"""
     side_by_side: bool = False
     """show the games of the film side by side instead of in a row"""
@@ -86,6 +87,7 @@ class EvaluationSettings(CurveFlags):
     """file for the result"""
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         given = [source for source in (self.checkpoint, self.server, self.verify) if source is not None]
         if len(given) != 1:
             raise SettingsError("give one of --checkpoint PATH, --server HOST:PORT and --verify RECEIPT")
@@ -109,11 +111,6 @@ class EvaluationSettings(CurveFlags):
         check_folder("--checkpoint", self.checkpoint)
         if self.server is not None:
             check_address("--server", self.server)
-        check_number("--episodes", self.episodes, least=1, most=MOST_EPISODES)
-        if self.epsilon is not None:
-            check_number("--epsilon", self.epsilon, least=0, most=1)
-        check_number("--film-minutes", self.film_minutes, least=0, most=MOST_MINUTES)
-        check_number("--seed", self.seed, least=0, most=MOST_SEED)
 
     def check_outputs(self) -> None:
         """Raises SettingsError unless every output file can be written."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from msgspec import Meta
 from tyro.conf import arg
 
 from ps_common.errors import SettingsError
@@ -11,10 +12,10 @@ from ps_common.program.number_flags import (
     LEAST_SECONDS,
     MOST_MIB,
     MOST_MINUTES,
-    MOST_SECONDS,
-    MOST_THREADS,
-    MOST_WORKERS,
-    check_number,
+    Seconds,
+    Threads,
+    Workers,
+    check_numbers,
 )
 from ps_common.protocol.addresses import check_address
 from ps_common.protocol.names import LONGEST_NAME, as_name, is_name
@@ -45,12 +46,12 @@ class WorkerSettings(CurveFlags):
     file endpoint in its run folder (RUN_DIR/endpoint, with a slash), where its address is, also after it moved"""
     name: str | None = None
     """name of this worker, which no other process of the run may have; HOST-PID-RANDOM when not given"""
-    workers: int | Literal["auto"] | None = None
+    workers: Workers | Literal["auto"] | None = None
     """start so many workers as processes of their own, and supervise them; auto: one for each CPU, or for what a
     container may use of them. Not given: this process is the worker"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the network runs; environments run on the CPU"""
-    threads: int = 1
+    threads: Threads = 1
     """threads of the network; 1 is best with one worker a core"""
     hook: tuple[str, ...] = ()
     """MODULE:NAME of hooks of yours, whose on_episode is called in this worker; python -m rl_cluster.hooks calls
@@ -61,12 +62,12 @@ class WorkerSettings(CurveFlags):
     link: Literal["run", "slow"] = "run"
     """how vectors travel: run: as the run's settings say; slow: in a tenth of the bytes, as --gradient-codec topk
     --weight-codec delta --pull-every 2; these flags stand above both"""
-    stall_seconds: float = 60.0
+    stall_seconds: Seconds = 60.0
     """this worker is stalled, and no other waits for it, when its environments make no step for so long, and for ten
     times their longest step so far; raise it where a step may take minutes"""
-    patience_minutes: float = 30.0
+    patience_minutes: Annotated[float, Meta(ge=LEAST_SECONDS / 60, le=MOST_MINUTES)] = 30.0
     """give up after so long without a server"""
-    resend_mib: float = 256.0
+    resend_mib: Annotated[float, Meta(ge=0, le=MOST_MIB)] = 256.0
     """resend buffer: memory for gradients that are in no checkpoint yet, to send again to a restored server; 0: none"""
 
     @property
@@ -79,12 +80,7 @@ class WorkerSettings(CurveFlags):
             raise SettingsError(f"--server {self.server}: is a folder; name the file endpoint in a run folder")
         for address in self.addresses:
             check_address("--server", address)
-        if self.workers is not None and self.workers != "auto":
-            check_number("--workers", self.workers, least=1, most=MOST_WORKERS)
-        check_number("--threads", self.threads, least=1, most=MOST_THREADS)
-        check_number("--patience-minutes", self.patience_minutes, least=LEAST_SECONDS / 60, most=MOST_MINUTES)
-        check_number("--resend-mib", self.resend_mib, least=0, most=MOST_MIB)
-        check_number("--stall-seconds", self.stall_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
+        check_numbers(self)
         if self.name is not None and not is_name(self.name):
             raise SettingsError(
                 f"--name {self.name!r}: must have 1 to {LONGEST_NAME} letters, digits and _.:@/+-, and begin with "

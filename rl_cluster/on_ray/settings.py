@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from ps_common.errors import SettingsError
-from ps_common.program.number_flags import LEAST_SECONDS, MOST_SECONDS, MOST_WORKERS, check_number
+from ps_common.program.number_flags import MOST_WORKERS, Seconds, check_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,15 +28,15 @@ class RaySettings:
     """run folder, on storage that all nodes share under this path: there a server that moves finds its checkpoints"""
     address: str = "auto"
     """of the Ray cluster: auto is that of this machine, HOST:PORT its head, ray://HOST:10001 from outside"""
-    workers: int = 4
+    workers: Annotated[int, Meta(ge=0, le=MOST_WORKERS)] = 4
     """workers that the run has from now on; 0: none here"""
-    worker_cpus: float = 1.0
+    worker_cpus: Annotated[float, Meta(ge=0, le=MOST_WORKERS)] = 1.0
     """CPUs that Ray sets aside for each worker"""
-    worker_gpus: float = 0.0
+    worker_gpus: Annotated[float, Meta(ge=0, le=MOST_WORKERS)] = 0.0
     """GPUs that Ray sets aside for each worker; its share of one where it is below 1"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the workers' networks run"""
-    checkpoint_seconds: float | None = None
+    checkpoint_seconds: Seconds | None = None
     """seconds between two checkpoints"""
     keys: bool = True
     """encrypt all traffic with keys that the server makes in the run folder; --no-keys leaves its port open"""
@@ -44,10 +46,6 @@ class RaySettings:
     """end the run in order"""
 
     def __post_init__(self) -> None:
-        check_number("--workers", self.workers, least=0, most=MOST_WORKERS)
-        check_number("--worker-cpus", self.worker_cpus, least=0, most=MOST_WORKERS)
-        check_number("--worker-gpus", self.worker_gpus, least=0, most=MOST_WORKERS)
-        if self.checkpoint_seconds is not None:
-            check_number("--checkpoint-seconds", self.checkpoint_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
+        check_numbers(self)
         if self.device == "cuda" and not self.worker_gpus:
             raise SettingsError("--device cuda: Ray hides GPUs that no actor has asked for; add --worker-gpus 1")

@@ -1,7 +1,9 @@
 """How numeric flags are read, and their bounds. Each has two: Inf, NaN and numbers that overflow pass neither."""
 
 import os
+from typing import Annotated, Any, get_args, get_type_hints
 
+from msgspec import Meta
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from ps_common.errors import SettingsError
@@ -14,6 +16,10 @@ MOST_PORT = 65535
 MOST_THREADS = max(64, os.cpu_count() or 1)
 MOST_WORKERS = 64 * (os.cpu_count() or 1)  # processes, of a quarter of a gigabyte each
 
+Seconds = Annotated[float, Meta(ge=LEAST_SECONDS, le=MOST_SECONDS)]
+Port = Annotated[int, Meta(ge=0, le=MOST_PORT)]
+Threads = Annotated[int, Meta(ge=1, le=MOST_THREADS)]
+Workers = Annotated[int, Meta(ge=1, le=MOST_WORKERS)]
 
 NUMBERS = ConstructorRegistry()  # for tyro
 
@@ -47,3 +53,15 @@ def check_number(flag: str, value: float, *, least: float, most: float) -> None:
     """Raises SettingsError naming the flag unless it is `least` to `most`."""
     if not least <= value <= most:  # NaN is not
         raise SettingsError(f"{flag} {value}: must be {least:.10g} to {most:.10g}")
+
+
+def check_numbers(settings: Any) -> None:
+    """Raises SettingsError naming the first flag whose number is beyond the bounds of its type."""
+    for name, kind in get_type_hints(type(settings), include_extras=True).items():
+        value = getattr(settings, name)
+        if not isinstance(value, int | float):
+            continue
+        for part in (kind, *get_args(kind)):  # Annotated[…], or that in a union
+            for meta in getattr(part, "__metadata__", ()):
+                if isinstance(meta, Meta) and meta.ge is not None and meta.le is not None:
+                    check_number(f"--{name.replace('_', '-')}", value, least=meta.ge, most=meta.le)
