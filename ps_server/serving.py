@@ -31,15 +31,15 @@ from ps_common.sockets.curve import ClientKeys, read_pair
 from ps_common.sockets.descriptors import take_every_descriptor_allowed
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.records.run_records import RunRecords
-from ps_server.replication.standby import Standby
 from ps_server.settings import ServerSettings
 from ps_server.shell.access_control import AccessControl
-from ps_server.shell.checkpoint_writer import CheckpointWriter, newest_checkpoint
-from ps_server.shell.lineage_file import write_lineage
-from ps_server.shell.own_address import is_own, own_host
+from ps_server.shell.listening import is_own, own_host
 from ps_server.shell.zmq_server import ZmqServer
+from ps_server.standby.standby import Standby
 from ps_server.starting import machine_for
 from ps_server.storage.checkpoint_store import CheckpointStore
+from ps_server.storage.checkpoint_writer import CheckpointWriter
+from ps_server.storage.earlier_life import newest_checkpoint, write_lineage
 from ps_server.storage.resharding import check_no_others, folder_of_shard
 from ps_server.storage.run_storage import RunStorage
 

@@ -28,13 +28,12 @@ from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.request import ask
 from ps_server.machine.ending import advice
 from ps_server.machine.parameter_server import Limits, ParameterServer
-from ps_server.replication.standby import STANDBY_PHASE, Standby
 from ps_server.settings import ServerSettings
-from ps_server.shell.checkpoint_writer import check_unused, newest_checkpoint
-from ps_server.shell.lineage_file import read_lineage, write_lineage
+from ps_server.standby.standby import STANDBY_PHASE, Standby
 from ps_server.state.adjustments import undone_by_flags
 from ps_server.state.training_run import TrainingRun
-from ps_server.storage.resharding import is_behind_others, join_old_shards, join_stored_shards
+from ps_server.storage.earlier_life import check_unused, newest_checkpoint, read_lineage, write_lineage
+from ps_server.storage.resharding import is_behind_others, reshard, reshard_stored
 from ps_server.storage.run_storage import RunStorage
 
 # After a power failure both servers of a pair start at once. The standby first asks the primary, in vain, and only then
@@ -150,7 +149,7 @@ def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: fl
     if spec.budget.until_return != kept.budget.until_return:
         run.progress.target_changed(spec.budget, now=now)
     if flags.program.new_code:
-        run.code.forget()
+        run.code.clear()
     seconds = flags.program.checkpoint_seconds if is_first else None
     for undone in undone_by_flags(kept, spec, seconds, run.progress, run.adjustments, now=now):
         run.adjustments.note(undone)
@@ -177,9 +176,9 @@ def _resumed_run(
     settings = flags.program
     claimed = _life_in_store(storage, settings, draw=draw)
     if settings.resumed_folder is None or (claimed is not None and is_behind_others(storage)):
-        join_stored_shards(storage.store_url, storage, settings.place, draw=draw)
+        reshard_stored(storage.store_url, storage, settings.place, draw=draw)
     else:
-        join_old_shards(settings.resumed_folder, storage, settings.place)
+        reshard(settings.resumed_folder, storage, settings.place)
     run = _restored_run(flags, storage, now=now)
     run.lineage = claimed or run.lineage
     is_begun, shard = claimed is not None, settings.place

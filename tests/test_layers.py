@@ -31,7 +31,7 @@ FOLDERS = {package: ROOT / package for package in MAY_IMPORT} | {
     library: ROOT / "common" / library for library in ("ps_common", "ps_client", "rl_agent")
 }
 # Decisions without side effects, wherever a folder has one of these names: a whole cluster of them runs in one thread.
-PURE = {"machine", "state", "replication", "protocol", "algorithms"}
+PURE = {"machine", "state", "replication", "standby", "protocol", "algorithms"}
 PURE_MAY_IMPORT = {"ps_common/settings"}
 AN_ALGORITHM_MAY_IMPORT = {"rl_agent", "rl_agent/environments", "rl_agent/networks"}
 IMPURE = {

@@ -18,7 +18,7 @@ from ps_client.shell.remote_parameters import Newest
 from ps_common.denormals import flush_denormals
 from ps_common.errors import RunEnded
 from ps_common.protocol.lineage import Lineage
-from ps_common.protocol.messages import Episode, Push
+from ps_common.protocol.messages import Episode, Opened, Push
 from ps_common.protocol.tensors import Schema
 from ps_common.settings.run_spec import RunSpec
 from ps_server.state.training_run import TrainingRun
@@ -121,7 +121,8 @@ class _Parameters:
     def __init__(self, simulated: SimulatedRun, worker: int, schema: Schema, *, environments: int) -> None:
         self._simulated, self._worker, self._schema = simulated, worker, schema
         self._name, self._pushes = f"worker-{worker}", 0
-        simulated.run.ledger.open(self._name, 1, proof="", environments=environments)
+        opened = Opened(incarnation=1, proof="p", key="", oldest=1, environments=environments)
+        simulated.run.ledger.open(self._name, opened)
 
     def pull(self, have: Newest | None = None, *, target: bool = False) -> Newest:
         return self._simulated.newest(target=target)

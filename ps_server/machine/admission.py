@@ -14,17 +14,17 @@ from typing import Any
 import msgspec
 
 from ps_common.errors import SettingsError
+from ps_common.protocol.codecs import CODEC_NAMES
 from ps_common.protocol.lineage import Lineage
-from ps_common.protocol.messages import PROTOCOL_VERSION, Hello, Opened
+from ps_common.protocol.messages import PROTOCOL_VERSION, Hello, Opened, Welcome
 from ps_common.protocol.record import Account
 from ps_common.settings.overrides import contradiction
 from ps_common.settings.run_settings import run_from_dict, with_settings
 from ps_common.settings.run_spec import RunSpec
-from ps_server.machine.effects import Effect, Note, Send
-from ps_server.machine.membership import Membership, PeerId
+from ps_server.machine.membership import Membership
 from ps_server.machine.push_pipeline import PushPipeline
-from ps_server.machine.replies import welcome
 from ps_server.replication.replication import Replication
+from ps_server.state.effects import Effect, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
@@ -33,25 +33,12 @@ MAX_WORKERS = 100_000
 SAME_CODE = "bring the same source to all hosts; after a change on purpose, resume the server with --new-code"
 
 
-@dataclass(frozen=True)
-class Undecided:
-    """A run that no worker has proposed yet. `overrides` are flat settings from the server's own flags."""
-
-    lineage: Lineage
-    overrides: dict[str, Any]
-
-    def run_for(self, hello: Hello, run: TrainingRun | None, *, now: float) -> TrainingRun:
-        """The run that this worker is to train: `run` if there is one, else the worker's proposal. Raises Denied."""
-        lineage = run.lineage if run else self.lineage
-        spec = admit(hello, run=run, lineage=lineage, overrides=self.overrides)
-        return run or TrainingRun(spec, lineage)
-
-
-def admit(hello: Hello, *, run: TrainingRun | None, lineage: Lineage, overrides: dict[str, Any]) -> RunSpec:
+def run_for(hello: Hello, run: TrainingRun | None, lineage: Lineage, *, overrides: dict[str, Any]) -> TrainingRun:
     """
     The run that this worker is to train. Raises Denied.
 
     While `run` is None the worker is the first: its proposed_run, with the server's own flags on top, is the run.
+    `overrides` are these flags, as flat settings.
     """
     if not lineage.is_of(hello.run_id):
         raise Denied(
@@ -73,9 +60,13 @@ def admit(hello: Hello, *, run: TrainingRun | None, lineage: Lineage, overrides:
     is_first = lineage.shard.number == 1  # which alone knows the settings of this moment
     if is_first and (sentence := contradiction(spec, hello.overrides, adjusted=adjusted)):
         raise Denied("contradiction", sentence)
-    if sentence := run.code.difference(hello.code) if run else "":
-        raise Denied("other_code", f"{sentence} of {hello.worker_id} on {hello.host or 'its host'}: {SAME_CODE}")
-    return spec
+    for module, code in hello.code.items():
+        first = run.code.get(module, code) if run else code
+        if first.hash != code.hash:
+            differs = f"{module} of this run is {first.hash} ({first.place}), and differs from {code.hash}"
+            where = f"({code.place}) of {hello.worker_id} on {hello.host or 'its host'}"
+            raise Denied("other_code", f"{differs} {where}: {SAME_CODE}")
+    return run or TrainingRun(spec, lineage)
 
 
 def _decide(hello: Hello, overrides: dict[str, Any]) -> RunSpec:
@@ -117,13 +108,13 @@ def incarnation_of(hello: Hello, account: Account | None, *, key: str, owner_liv
     return max(account.incarnation + 1, min(hello.incarnation, account.incarnation + FURTHEST))
 
 
+@dataclass(frozen=True)
 class Admission:
     """Makes members of processes: gives them an incarnation, an account, a lease and credit."""
 
-    def __init__(self, membership: Membership, replication: Replication, pushes: PushPipeline) -> None:
-        self._membership = membership
-        self._replication = replication
-        self._pushes = pushes
+    membership: Membership
+    replication: Replication
+    pushes: PushPipeline
 
     def join(self, run: TrainingRun, peer: PeerId, hello: Hello, *, key: str, now: float) -> list[Effect]:
         """Reply WELCOME to a HELLO of this run. Raises Denied when the worker id belongs to another process."""
@@ -131,9 +122,9 @@ class Admission:
         before = run.ledger.accounts.get(worker)
         if run.adjustments.drained and (before is None or before.proof != proof_of(hello.secret)):
             raise Denied("drained", "this run is drained, and admits no worker before ps-ctl resume")
-        owner_lives = self._membership.may_live(worker, now=now)
+        owner_lives = self.membership.may_live(worker, now=now)
         incarnation = incarnation_of(hello, before, key=key, owner_lives=owner_lives)
-        self._pushes.gate.drop(worker)
+        self.pushes.gate.drop(worker)
         opened = Opened(
             incarnation=incarnation,
             proof=proof_of(hello.secret),
@@ -147,15 +138,57 @@ class Admission:
         lost = run.ledger.lacking(worker, opened.proof, oldest=hello.oldest)
         account = run.join(worker, opened)
         joining = msgspec.structs.replace(hello, environments=opened.environments, incarnation=incarnation)
-        is_back = self._membership.join(joining, peer, number=account.number, now=now)
+        is_back = self.membership.join(joining, peer, number=account.number, now=now)
         # One vector at first: other workers may join at once, and the first reply brings the even share.
-        credit = self._pushes.credit(at_most=self._pushes.vector_bytes)
-        reply = welcome(hello, run, account, lease_seconds=self._membership.lease_seconds, credit=credit)
+        credit = self.pushes.credit(at_most=self.pushes.vector_bytes)
+        reply = self._welcome(run, hello, account, credit=credit)
         effects: list[Effect] = [
             Send(peer, reply),
-            Note(f"{worker} {'is back' if is_back else 'joined'}", worker_id=worker),
+            LogLine(f"{worker} {'is back' if is_back else 'joined'}", worker_id=worker),
         ]
         if lost:
             sentence = f"{worker} has dropped {lost} pushes that this server lacks"
-            effects.append(Note(sentence, warning=True, worker_id=worker))
-        return effects + self._replication.forward(worker, opened, now=now)
+            effects.append(LogLine(sentence, warning=True, worker_id=worker))
+        return effects + self.replication.forward(worker, opened, now=now)
+
+    def _welcome(self, run: TrainingRun, hello: Hello, account: Account, *, credit: int) -> Welcome:
+        return welcome(
+            hello,
+            run.lineage,
+            lease_seconds=self.membership.lease_seconds,
+            incarnation=account.incarnation,
+            number=account.number,
+            run=run.spec.to_dict(),
+            schema=run.store.schema.specs if run.store else (),
+            version=run.store.version if run.store else 0,
+            global_steps=run.progress.global_steps,
+            settled_through=account.through,
+            reported_through=account.reported,
+            credit=credit,
+            settings_version=run.adjustments.version,
+            first_shard=run.first_shard,
+            drained=run.adjustments.drained,
+        )
+
+
+_NOTHING: dict[str, Any] = {"run": {}, "schema": ()} | dict.fromkeys(
+    ("incarnation", "number", "version", "global_steps", "settled_through", "reported_through"), 0
+)
+
+
+def welcome(hello: Hello, lineage: Lineage, *, lease_seconds: float, **admitted: Any) -> Welcome:
+    """
+    The reply to a HELLO. Without `admitted`, the fields for a worker that is, it has the addresses of the shards alone:
+    the reply of a shard after the first to a worker that has not joined shard 1.
+    """
+    return Welcome(
+        request=hello.request,
+        protocol=PROTOCOL_VERSION,
+        run_id=lineage.run_id,
+        epoch=lineage.epoch,
+        epoch_proof=lineage.proof,
+        shard=lineage.shard,
+        lease_seconds=lease_seconds,
+        codecs=CODEC_NAMES,
+        **(_NOTHING | admitted),
+    )

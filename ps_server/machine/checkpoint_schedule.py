@@ -14,10 +14,9 @@ from ps_common.errors import CheckpointError
 from ps_common.protocol.messages import CheckpointSaved, Refused
 from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_common.protocol.record import Account, Record
-from ps_server.machine.effects import Effect, Note, Recall, SaveCheckpoint, Send
-from ps_server.machine.membership import PeerId
 from ps_server.machine.refusals import Refusals
 from ps_server.replication.replication import Replication
+from ps_server.state.effects import Effect, LogLine, PeerId, Recall, SaveCheckpoint, Send
 from ps_server.state.guards import Denied
 from ps_server.state.ledger import Ledger
 from ps_server.state.soundness import Soundness
@@ -249,7 +248,7 @@ class Saving:
         requests = self._schedule.completed(run.ledger, followed=self._replication.followed)
         version, where = self._schedule.saved_version, as_text(path, LONGEST_SENTENCE)
         replies = [Send(peer, CheckpointSaved(request=one, path=where, version=version)) for peer, one in requests]
-        return [*replies, Note(f"version {version} saved as {where}", kind="checkpoint")]
+        return [*replies, LogLine(f"version {version} saved as {where}", kind="checkpoint")]
 
     def failed(self, run: TrainingRun, reason: str) -> list[Effect]:
         """The checkpoint could not be written. Training goes on; the next one is tried when it is due."""
@@ -271,7 +270,7 @@ class Saving:
             raise CheckpointError(NOTHING_TO_GO_BACK_TO + str(error)) from error
         self._returned_to, self._first_since = origin, 0
         self._schedule.hurry()  # a server that is resumed from an older one would apply the ruinous pushes again
-        note = Note(f"{lost}. Going on from {checkpoint}, without the updates since", warning=True)
+        note = LogLine(f"{lost}. Going on from {checkpoint}, without the updates since", warning=True)
         return [note, *self._replication.begin_anew()]
 
     def _not_begun(self, version: int) -> list[Effect]:
@@ -280,11 +279,11 @@ class Saving:
         if version == self._unsound:
             return refusals
         self._unsound = version
-        return [Note(f"no checkpoint is written: {UNSOUND}", warning=True), *refusals, Recall()]
+        return [LogLine(f"no checkpoint is written: {UNSOUND}", warning=True), *refusals, Recall()]
 
     def _failure_replies(self, reason: str, requests: Sequence[tuple[PeerId, int]]) -> list[Effect]:
         self._schedule.error = sentence = as_text(reason, LONGEST_SENTENCE)
-        return [Note(f"checkpoint failed: {reason}", warning=True), *self._refuse(requests, sentence)]
+        return [LogLine(f"checkpoint failed: {reason}", warning=True), *self._refuse(requests, sentence)]
 
     def _refuse(self, requests: Sequence[tuple[PeerId, int]], reason: str) -> list[Effect]:
         self._refusals.counts.update({"checkpoint_failed": len(requests)} if requests else {})

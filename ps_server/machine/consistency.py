@@ -20,7 +20,8 @@ from ps_common.protocol.messages import Push
 from ps_common.protocol.tensors import vector_bytes
 from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_spec import Consistency
-from ps_server.machine.membership import Member, Membership, PeerId
+from ps_server.machine.membership import Member, Membership
+from ps_server.state.effects import PeerId
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,13 +13,13 @@ import shlex
 from typing import TypeGuard
 
 from ps_common.protocol.lineage import Lineage
-from ps_common.protocol.messages import Fence, Hello, Refused, RunRequest, Stop, ToServer
-from ps_server.machine.effects import Effect, Exit, Note, Send
-from ps_server.machine.membership import Membership, PeerId
+from ps_common.protocol.messages import Fence, HandedOver, Hello, Refused, RunRequest, Stop, ToServer
+from ps_server.machine.membership import Membership
 from ps_server.machine.phases import Phase
 from ps_server.machine.push_pipeline import PushPipeline
-from ps_server.machine.replies import run_reply
+from ps_server.replication.first_shard import run_reply
 from ps_server.replication.replication import Replication
+from ps_server.state.effects import Effect, Exit, LogLine, PeerId, Send
 from ps_server.state.training_run import TrainingRun
 
 DRAIN_SECONDS = 5.0  # how long workers have to say GOODBYE when the run ends
@@ -42,9 +42,7 @@ class Ending:
         self._exit_due = 0.0
         self._exited = False
         self._uninformed: set[int] = set()  # shards that do not know yet that the run is over
-        self._membership = membership
-        self._pushes = pushes
-        self._replication = replication
+        self._membership, self._pushes, self._replication = membership, pushes, replication
 
     @property
     def phase(self) -> Phase | None:
@@ -63,7 +61,7 @@ class Ending:
         self._phase, self.reason, self._exit_due = Phase.DRAINING, reason, now + DRAIN_SECONDS
         self._pushes.gate.drop_all()
         stops = [Send(member.peer, Stop(reason=reason)) for member in self._membership.alive()]
-        return [Note(f"the run is over: {reason}", kind="end"), *stops, *self._replication.end(reason)]
+        return [LogLine(f"the run is over: {reason}", kind="end"), *stops, *self._replication.end(reason)]
 
     def reply(
         self, peer: PeerId, message: ToServer, run: TrainingRun | None, lineage: Lineage, *, now: float
@@ -91,9 +89,13 @@ class Ending:
         standby = self._replication.address
         if self._phase is not None or not standby:
             return [Exit("asked to leave")]
+        # The last update: the standby takes over when it has applied everything before.
         self._phase, self._exit_due = Phase.HANDING_OVER, now + HANDOVER_SECONDS
         self._pushes.gate.drop_all()
-        return [Note(f"asked to leave: {standby} is to take over"), *self._replication.hand_over(now=now)]
+        return [
+            LogLine(f"asked to leave: {standby} is to take over"),
+            *self._replication.forward("", HandedOver(), now=now),
+        ]
 
     def fence(self, run: TrainingRun, address: str, *, epoch: int, now: float) -> list[Effect]:
         """
@@ -115,7 +117,7 @@ class Ending:
             f"{fence.address} has taken over run {fence.run_id}, which was served here before: no other is begun; to "
             f"begin a new run, end that one (ps-ctl stop --server {shlex.quote(fence.address)}) or take another --port"
         )
-        return [Note(why, warning=True), *self._refuse_all(why, now=now)]
+        return [LogLine(why, warning=True), *self._refuse_all(why, now=now)]
 
     def tick(self, *, now: float) -> list[Effect]:
         """Time has passed."""
@@ -129,7 +131,7 @@ class Ending:
         if self._phase is not Phase.HANDING_OVER:
             return [Exit(self.fenced or self.reason)]
         slow = f"{self._replication.address or 'the standby'} has not confirmed within {HANDOVER_SECONDS:g} s"
-        return [Note(f"{slow} that it takes over; it may do so yet", warning=True), Exit("asked to leave")]
+        return [LogLine(f"{slow} that it takes over; it may do so yet", warning=True), Exit("asked to leave")]
 
     def _refuse_all(self, why: str, *, now: float) -> list[Effect]:
         self._phase, self.fenced, self._exit_due = Phase.FENCED, why, now + FAREWELL_SECONDS

@@ -12,7 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ps_server.machine.membership import Member, Membership, PeerId
+from ps_server.machine.membership import Member, Membership
+from ps_server.state.effects import PeerId
 
 RECEIVE_BYTES = 2**28  # the default budget: a second or two of work, so that no lease ends in the queue
 GRANT_SECONDS = 30.0  # until an unused grant expires

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from ps_common.meters import RollingMean
 from ps_common.protocol.messages import Hello, Settlement
 from ps_common.rate_limit import RateLimit
+from ps_server.state.effects import PeerId
 
 ALONE_SECONDS = 30.0  # without a worker, until the log says so
 ALONE = "no worker is alive: the run waits for one, and its minutes stand still"
-PeerId = bytes  # the routing id of a connection
 
 MAX_MEMBERS = 10_000  # remembered, those that left or died included
 REPORTS_AT_ONCE, REPORTS_PER_SECOND = 40, 4.0  # each may have 500 games, and a line is written for each game

@@ -7,6 +7,7 @@ that a run lets change, and the effect of each.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import (
@@ -24,13 +25,13 @@ from ps_common.protocol.messages import (
 from ps_common.protocol.status import Adjustment, Status
 from ps_common.settings.adjustable import shown
 from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
-from ps_server.machine.effects import Effect, Note, Send
-from ps_server.machine.membership import Membership, PeerId
+from ps_server.machine.membership import Membership
 from ps_server.machine.push_pipeline import PushPipeline
-from ps_server.machine.replies import run_reply, status_reply
+from ps_server.machine.status_report import status_reply
 from ps_server.machine.subscriptions import Subscriptions, Watchers
-from ps_server.replication.first_shard import FirstShard
+from ps_server.replication.first_shard import FirstShard, run_reply
 from ps_server.replication.replication import Replication
+from ps_server.state.effects import Effect, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
@@ -40,27 +41,18 @@ KEY_DIGITS = 8  # of an admin's key, in the history
 OperatorRequest = StatusRequest | RunRequest | Subscribe | Watch | Adjust | CheckpointRequest
 
 
+@dataclass(frozen=True)
 class OperatorRequests:
-    """One server's replies to operators, and what it sends to those who subscribe."""
+    """One server's replies to operators, and what it sends to those who subscribe. `status` takes `now`."""
 
-    def __init__(
-        self,
-        membership: Membership,
-        pushes: PushPipeline,
-        replication: Replication,
-        checkpoints: CheckpointSchedule,
-        saving: Saving,
-        status: Callable[..., Status],
-    ) -> None:
-        """`status` takes `now`."""
-        self._subscriptions = Subscriptions()
-        self._watchers = Watchers()
-        self._membership = membership
-        self._pushes = pushes
-        self._replication = replication
-        self._checkpoints = checkpoints
-        self._saving = saving
-        self._status = status
+    membership: Membership
+    pushes: PushPipeline
+    replication: Replication
+    checkpoints: CheckpointSchedule
+    saving: Saving
+    status: Callable[..., Status]
+    subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    watchers: Watchers = field(default_factory=Watchers)
 
     def reply(
         self, run: TrainingRun | None, peer: PeerId, message: OperatorRequest, lineage: Lineage, *, key: str, now: float
@@ -68,37 +60,29 @@ class OperatorRequests:
         """The reply; that to CHECKPOINT_REQUEST comes when it is on disk. `key` is the sender's. Raises Denied."""
         match message:
             case StatusRequest():
-                return [status_reply(peer, message, run, self._status(now=now))]
+                return [status_reply(peer, message, run, self.status(now=now))]
             case RunRequest():
                 return [Send(peer, run_reply(message, run, lineage))]
             case Subscribe():
-                return self._subscriptions.subscribe(peer, message, epoch=lineage.epoch, now=now)
+                return self.subscriptions.subscribe(peer, message, epoch=lineage.epoch, now=now)
             case Watch(worker_id=worker_id):
-                return self._watchers.watch(peer, message, self._membership.living(worker_id), now=now)
+                return self.watchers.watch(peer, message, self.membership.living(worker_id), now=now)
             case Adjust():
                 return self._adjust(run, peer, message, key=key, now=now)
             case CheckpointRequest():
-                return self._saving.ask(run, peer, message.request, now=now)
-
-    def tick(self, *, now: float) -> list[Effect]:
-        """Time has passed: subscribers are sent the status."""
-        return self._subscriptions.tick(lambda: self._status(now=now), now=now)
-
-    def noted(self, note: Note, run: TrainingRun | None, *, now: float) -> list[Effect]:
-        """A note is in the log; now it becomes an event, for subscribers and the run's records."""
-        return self._subscriptions.add(note, run, now=now)
+                return self.saving.ask(run, peer, message.request, now=now)
 
     def _adjust(self, run: TrainingRun | None, peer: PeerId, adjust: Adjust, *, key: str, now: float) -> list[Effect]:
         """Change all of these settings, or raise Denied that names the first bad one."""
         if run is None:
             raise Denied("no_weights", "there is nothing to adjust yet: no worker has joined")
         by = " ".join(filter(None, [adjust.by or "an admin", f"(key {key[:KEY_DIGITS]}...)" if key else ""]))
-        every = self._checkpoints.every_seconds
+        every = self.checkpoints.every_seconds
         adjustments = run.adjust(adjust.settings, by=by[:200], checkpoint_seconds=every, now=now)
         effects: list[Effect] = [Send(peer, Adjusted(request=adjust.request, adjustments=adjustments))]
         if not adjustments:
             return effects
-        effects += [Note(_sentence(one), kind="adjustment") for one in adjustments]
+        effects += [LogLine(_sentence(one), kind="adjustment") for one in adjustments]
         return effects + self._changed(run, Adjusted(request=0, adjustments=adjustments), now=now)
 
     def reply_to_standby(
@@ -106,16 +90,16 @@ class OperatorRequests:
     ) -> list[Effect]:
         """The reply to FOLLOW, or to FOLLOWED. Raises Denied."""
         if isinstance(message, Followed):
-            effects = self._replication.acknowledge(peer, message, run, now=now)
-            self._checkpoints.release(run.ledger, followed=self._replication.followed)
+            effects = self.replication.acknowledge(peer, message, run, now=now)
+            self.checkpoints.release(run.ledger, followed=self.replication.followed)
             return effects
         if not run.lineage.is_of(message.run_id):
             held = f"the standby {message.address} holds run {message.run_id}"
             raise Denied("other_run", f"this server has run {run.lineage.run_id}, and {held}")
-        effects = self._replication.follow(peer, message, run, now=now)
+        effects = self.replication.follow(peer, message, run, now=now)
         if run.standby != message.address:
             run.standby = message.address
-            self._checkpoints.hurry()  # a restarted server asks the standby first whether it serves the run now
+            self.checkpoints.hurry()  # a restarted server asks the standby first whether it serves the run now
         return effects
 
     def follow(
@@ -127,15 +111,15 @@ class OperatorRequests:
         if run is None or not is_changed:
             return run, effects
         if run.spec.consistency != rule:
-            self._pushes.begin(run)
+            self.pushes.begin(run)
         return run, effects + self._changed(run, reply, now=now)
 
     def _changed(self, run: TrainingRun, message: Adjusted | RunReply, *, now: float) -> list[Effect]:
         """The settings of the run have changed, as this message tells its standby."""
         if run.adjustments.checkpoint_seconds is not None:
-            self._checkpoints.change_interval(run.adjustments.checkpoint_seconds, now=now)
-        self._checkpoints.hurry()
-        return [*self._replication.forward("", message, now=now), *self._pushes.settle_ready(now=now)]
+            self.checkpoints.change_interval(run.adjustments.checkpoint_seconds, now=now)
+        self.checkpoints.hurry()
+        return [*self.replication.forward("", message, now=now), *self.pushes.settle_ready(now=now)]
 
 
 def _sentence(adjustment: Adjustment) -> str:

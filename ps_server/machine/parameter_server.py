@@ -19,20 +19,20 @@ from ps_common.protocol.messages import ToServer, ToWorker
 from ps_common.protocol.record import Record
 from ps_common.protocol.status import Status
 from ps_common.protocol.wire import Buffer
-from ps_server.machine.admission import Admission, Undecided
+from ps_server.machine.admission import Admission, run_for, welcome
 from ps_server.machine.checkpoint_schedule import NOTHING_TO_GO_BACK_TO, CheckpointSchedule, Saving
-from ps_server.machine.effects import Effect, Note, Recall, Send
 from ps_server.machine.ending import Ending, is_fenced_by
 from ps_server.machine.flow_control import RECEIVE_BYTES
-from ps_server.machine.membership import ALONE, Member, Membership, PeerId
+from ps_server.machine.membership import ALONE, Member, Membership
 from ps_server.machine.operator_requests import OperatorRequest, OperatorRequests
 from ps_server.machine.phases import ACCEPTS, ANYBODY, Phase, Sender, check_sender
 from ps_server.machine.push_pipeline import PushPipeline
 from ps_server.machine.refusals import Refusals
-from ps_server.machine.replies import directions, renewed, status_of
+from ps_server.machine.status_report import status_of
 from ps_server.machine.worker_requests import WorkerRequests
 from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
+from ps_server.state.effects import Effect, LogLine, PeerId, Recall, Send
 from ps_server.state.guards import Denied
 from ps_server.state.soundness import Soundness
 from ps_server.state.training_run import TrainingRun
@@ -59,7 +59,7 @@ class ParameterServer:
         self, run: TrainingRun | None, *, lineage: Lineage, overrides: dict[str, Any], limits: Limits, now: float
     ) -> None:
         self.run = run
-        self._undecided = Undecided(lineage, overrides)
+        self._lineage, self._overrides = lineage, overrides  # of a run that no worker has proposed yet
         self.first_shard = FirstShard(lineage.shard, overrides)
         self.membership = Membership(limits.lease_seconds, now=now)
         self.refusals = Refusals(self.membership)
@@ -86,7 +86,7 @@ class ParameterServer:
     @property
     def lineage(self) -> Lineage:
         """The run id, the epoch, and the secret of the run."""
-        return self.run.lineage if self.run else self._undecided.lineage
+        return self.run.lineage if self.run else self._lineage
 
     @property
     def epoch(self) -> int:
@@ -159,7 +159,7 @@ class ParameterServer:
         effects = self.first_shard.ask(self.run, ending=self.ending.reason)
         for member in self.membership.expire(now=now):
             why = f"has been silent for {now - member.last_heard:.1f} s and is gone"
-            effects.append(Note(f"{member.worker_id} {why}", warning=True, worker_id=member.worker_id))
+            effects.append(LogLine(f"{member.worker_id} {why}", warning=True, worker_id=member.worker_id))
         effects += [*self._keep_time(now=now), *self.replication.tick(now=now)]
         if self.run is not None:
             self.run.progress.tick(now=now)
@@ -170,16 +170,12 @@ class ParameterServer:
             effects += self.pushes.watch_weights()
             if not any(isinstance(effect, Recall) for effect in effects):  # else there is nothing to save
                 effects += self._saving.tick(self.run, now=now)
-        return effects + self.ending.tick(now=now) + self._operators.tick(now=now)
+        effects += self.ending.tick(now=now)
+        return effects + self._operators.subscriptions.tick(self.status, now=now)
 
-    def noted(self, note: Note, *, now: float) -> list[Effect]:
-        """A note is in the log; now it becomes an event, for subscribers and the run's records."""
-        return self._operators.noted(note, self.run, now=now)
-
-    def renewed(self, send: Send, *, target: bool) -> Send:
-        """A reply with weights (or target weights) that waited to be sent, with the newest ones instead."""
-        assert self.run is not None, "only a seeded run has weights"
-        return renewed(send, self.run, target=target)
+    def logged(self, line: LogLine, *, now: float) -> list[Effect]:
+        """A line is in the log; now it becomes an event, for subscribers and the run's records."""
+        return self._operators.subscriptions.add(line, self.run, now=now)
 
     def was_away(self, seconds: float, *, now: float) -> None:
         """The process was paused: for so long, silence says nothing about the workers."""
@@ -244,8 +240,8 @@ class ParameterServer:
 
     def _hello(self, peer: PeerId, hello: messages.Hello, *, key: str, now: float) -> list[Effect]:
         if self.first_shard.is_followed and not hello.first_shard:
-            return [Send(peer, directions(hello, self.lineage, lease_seconds=self.membership.lease_seconds))]
-        run = self._undecided.run_for(hello, self.run, now=now)
+            return [Send(peer, welcome(hello, self.lineage, lease_seconds=self.membership.lease_seconds))]
+        run = run_for(hello, self.run, self.lineage, overrides=self._overrides)
         if run is not self.run:
             self.run = run
             self.pushes.begin(run)
@@ -279,7 +275,7 @@ class ParameterServer:
             has_worker = self.phase is Phase.SERVING and self.membership.count_alive() > 0
             self.run.progress.count_minutes(has_worker and not is_held, now=now)
         waits = self.membership.is_newly_alone(now=now) and self.ending.phase is None and not is_held
-        return [Note(ALONE, warning=True)] if waits else []
+        return [LogLine(ALONE, warning=True)] if waits else []
 
     def _end_if_over(self, *, now: float) -> list[Effect]:
         reason = self.first_shard.end_reason(self.run, now=now)

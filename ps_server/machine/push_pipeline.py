@@ -6,22 +6,30 @@ too: the gate of a paced run has to know which version each worker computes on.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
-from ps_common.protocol import messages
-from ps_common.protocol.messages import CreditGrant, CreditRequest, Pull, Push, Settled, Settlement
+from ps_common.protocol.messages import (
+    CreditGrant,
+    CreditRequest,
+    NotModified,
+    Pull,
+    Push,
+    Settled,
+    Settlement,
+    Weights,
+)  # fmt: skip
 from ps_common.protocol.tensors import ELEMENT_BYTES, MAX_ELEMENTS
 from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_spec import Consistency
 from ps_server.machine.consistency import ConsistencyGate, WaitingPush
-from ps_server.machine.effects import Effect, Recall, Send
 from ps_server.machine.flow_control import PushBudget
-from ps_server.machine.membership import Member, Membership, PeerId
+from ps_server.machine.membership import Member, Membership
 from ps_server.machine.refusals import Refusals
-from ps_server.machine.replies import newest
 from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
+from ps_server.state.effects import Effect, PeerId, Recall, Send
 from ps_server.state.guards import Denied, codec_for_weights
 from ps_server.state.soundness import Soundness
 from ps_server.state.training_run import TrainingRun
@@ -180,10 +188,41 @@ class PushPipeline:
     def _newest(
         self, peer: PeerId, message: Pull | Push, *, codec: str, settled: Settlement | None = None, epoch: int
     ) -> Send:
-        """The newest weights, or NOT_MODIFIED."""
-        send = newest(peer, message, self._run, codec=codec, settled=settled, epoch=epoch)
-        self.not_modified += isinstance(send.message, messages.NotModified)
-        return send
+        """The newest weights in this codec, or NOT_MODIFIED when the peer has them. Raises Denied."""
+        run, store = self._run, self._run.store if self._run else None
+        is_target = isinstance(message, Pull) and message.target
+        version = 0 if store is None else store.target_version if is_target else store.version
+        fields: dict[str, Any] = {
+            "request": message.request,
+            "epoch": epoch,
+            "version": version,
+            "global_steps": run.progress.global_steps if run else 0,
+            "target_version": store.target_version if store else 0,
+            "settled": settled,
+        }
+        codec = codec_for_weights(codec)
+        if store is None or (message.have_epoch, message.have_version) == (epoch, version):
+            self.not_modified += 1
+            return Send(peer, NotModified(**fields))
+        base = message.have_version if message.have_epoch == epoch else 0
+        snapshot = store.snapshot_for(codec, target=is_target, base=base)
+        return Send(peer, Weights(**fields, codec=snapshot.codec, base=snapshot.base), snapshot)
+
+    def renewed(self, send: Send, *, target: bool) -> Send:
+        """A reply with weights (or target weights) that waited to be sent, with the newest ones instead."""
+        run, message = self._decided(), send.message
+        assert isinstance(message, Weights), "nothing else carries weights"
+        store = run.weights
+        snapshot = store.snapshot_for(message.codec, target=target, base=message.base)
+        renewed = msgspec.structs.replace(
+            message,
+            version=snapshot.version,
+            global_steps=run.progress.global_steps,
+            target_version=store.target_version,
+            codec=snapshot.codec,
+            base=snapshot.base,
+        )
+        return Send(send.to, renewed, snapshot)
 
     def _settled_through(self, worker_id: str) -> int:
         return self._decided().ledger.accounts[worker_id].through

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from ps_common.protocol.messages import Refused
 from ps_common.protocol.names import as_text
-from ps_server.machine.effects import Effect, Note, Send
-from ps_server.machine.membership import Membership, PeerId
+from ps_server.machine.membership import Membership
+from ps_server.state.effects import Effect, LogLine, PeerId, Send
 
 NOT_ADMITTED = {
     "other_run", "other_code", "name_taken", "not_yours", "superseded", "contradiction", "protocol", "bad_run",
@@ -56,9 +56,9 @@ class Refusals:
         member = self._membership.known_at(peer)
         if member is not None and member.refused[code] in LOGGED:
             times = f"{member.worker_id} was refused {member.refused[code]} times ({code})"
-            effects.append(Note(f"{times}: {reason}", warning=True, worker_id=member.worker_id))
+            effects.append(LogLine(f"{times}: {reason}", warning=True, worker_id=member.worker_id))
         if member is None and code in NOT_ADMITTED and self.counts[code] in {1, *LOGGED}:
-            effects.append(Note(f"not admitted ({code}, {self.counts[code]} so far): {reason}", warning=True))
+            effects.append(LogLine(f"not admitted ({code}, {self.counts[code]} so far): {reason}", warning=True))
         return effects
 
     def _name_of(self, peer: PeerId) -> str | PeerId:

@@ -24,8 +24,8 @@ from ps_common.protocol.messages import (
 from ps_common.protocol.names import as_text
 from ps_common.protocol.status import Status
 from ps_common.rate_limit import RateLimit
-from ps_server.machine.effects import Effect, Happened, Note, Send
-from ps_server.machine.membership import Member, PeerId
+from ps_server.machine.membership import Member
+from ps_server.state.effects import Effect, LogLine, PeerId, RecordEvent, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
@@ -64,7 +64,7 @@ class Subscriptions:
         lacking = [event for event in self._events if is_new and event.number > after]
         return [Send(peer, subscribed), *(Send(peer, event) for event in lacking)]
 
-    def add(self, note: Note, run: TrainingRun | None, *, now: float) -> list[Effect]:
+    def add(self, note: LogLine, run: TrainingRun | None, *, now: float) -> list[Effect]:
         """A note becomes an event, for the run's records and every subscriber."""
         kind: EventKind = note.kind or ("warning" if note.warning else "note")
         if kind in self._limits and not self._limits[kind].allows(now=now):
@@ -80,17 +80,17 @@ class Subscriptions:
         )
         self._events.append(event)
         self._end_leases(now=now)
-        return [Happened(event, run.epoch if run else 0), *(Send(peer, event) for peer in self._until)]
+        return [RecordEvent(event, run.epoch if run else 0), *(Send(peer, event) for peer in self._until)]
 
-    def tick(self, status: Callable[[], Status], *, now: float) -> list[Effect]:
-        """Time has passed. `status` is asked only when a subscriber is to be sent it."""
+    def tick(self, status: Callable[..., Status], *, now: float) -> list[Effect]:
+        """Time has passed. `status`, which takes `now`, is called only when a subscriber is to be sent it."""
         self._end_leases(now=now)
         if not self._until or now < self._status_due:
             return []
         self._status_due += STATUS_SECONDS
         if self._status_due <= now:
             self._status_due = now + STATUS_SECONDS
-        update = StatusUpdate(status=status())
+        update = StatusUpdate(status=status(now=now))
         return [Send(peer, update) for peer in self._until]
 
     def _end_leases(self, *, now: float) -> None:

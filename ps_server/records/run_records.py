@@ -14,16 +14,18 @@ from pathlib import Path
 
 from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import remove_endpoint, write_endpoint
-from ps_common.run_folder.paths import ENDPOINT, SETTINGS
+from ps_common.run_folder.paths import ENDPOINT, EVENTS, SETTINGS
+from ps_common.run_folder.run_rows import EventRow
 from ps_common.run_folder.writer_thread import WriterThread
 from ps_common.settings.run_spec import RunSpec
-from ps_server.machine.effects import Happened, Reported
-from ps_server.records.episodes import EpisodesFile
-from ps_server.records.events import EventsFile
-from ps_server.records.metrics import MetricsFiles
+from ps_server.records.bounded_file import BoundedLinesFile
+from ps_server.records.history import EpisodesFile, MetricsFiles
 from ps_server.records.tensorboard import Summaries
+from ps_server.records.thinning import newest_events
+from ps_server.state.effects import RecordEvent, RecordReport
 
 MOST_WAITING = 100_000  # games and rows in the queue: ten to thirty MiB
+EVENTS_BYTES = 2**23  # of events.jsonl: forty thousand lines
 CLOSE_SECONDS = 5.0  # for the queue when the server exits
 
 log = logging.getLogger("ps-server")
@@ -44,36 +46,35 @@ class RunRecords:
 
     def tick(self, status: Status) -> None:
         """Record the status, if it is due."""
-        self._note_spec()
-        self._do(partial(self._files.add_status, status, time.monotonic(), time.time()), size=1 + len(status.workers))
+        self._add_spec()
+        self._do(
+            partial(self._files.metrics.add, status, now=time.monotonic(), time_of_day=time.time()),
+            size=1 + len(status.workers),
+        )
 
-    def add(self, record: Reported | Happened) -> None:
+    def add(self, record: RecordReport | RecordEvent) -> None:
         """A report of a worker, or an event of the run."""
-        if isinstance(record, Reported):
-            self.reported(record)
-        else:
+        if isinstance(record, RecordEvent):
             self._do(partial(self._files.add_event, record, time.time()))
-
-    def reported(self, report: Reported) -> None:
-        """Record the report of a worker."""
-        self._note_spec()
-        self._do(partial(self._files.add_report, report), size=1 + len(report.episodes) + len(report.staleness) // 16)
+            return
+        self._add_spec()
+        self._do(partial(self._files.add_report, record), size=1 + len(record.episodes) + len(record.staleness) // 16)
 
     def close(self, status: Status) -> bool:
         """Write the last rows and remove the endpoint. Returns whether everything was written in time."""
-        self._note_spec()
+        self._add_spec()
         self._do(partial(self._files.close, status, time.time()), size=0)
         is_done = self._writer.close(within_seconds=CLOSE_SECONDS)
         if not is_done:
             log.warning("the disk does not accept the run's records; the last of them are lost")
         return is_done
 
-    def _note_spec(self) -> None:
+    def _add_spec(self) -> None:
         """Record the settings when they are decided or have changed."""
         spec = self._spec()
         if spec is not None and spec != self._written:
             self._written = spec
-            self._do(partial(self._files.note_spec, spec))
+            self._do(partial(self._files.add_spec, spec))
 
     def _do(self, work: Callable[[], None], *, size: int = 1) -> None:
         self._writer.do(work, size=size)
@@ -89,26 +90,23 @@ class _RecordFiles:
     def __init__(self, folder: Path, endpoint: str) -> None:
         """Raises OSError."""
         self._folder = folder
-        self._metrics = MetricsFiles(folder)
+        self.metrics = MetricsFiles(folder)
         self._episodes = EpisodesFile(folder)
-        self._events = EventsFile(folder)
+        self._events = BoundedLinesFile(folder / EVENTS, most_bytes=EVENTS_BYTES, thin=newest_events)
         self._spec: RunSpec | None = None
         self._summaries: Summaries | None = None
         self._endpoint = endpoint
         write_endpoint(folder / ENDPOINT, endpoint)
 
-    def add_status(self, status: Status, now: float, time_of_day: float) -> None:
-        self._metrics.add(status, now=now, time_of_day=time_of_day)
-
-    def add_report(self, report: Reported) -> None:
+    def add_report(self, report: RecordReport) -> None:
         self._episodes.add(report)
         if self._summaries is not None:
             self._summaries.add(report)
 
-    def add_event(self, happened: Happened, time_of_day: float) -> None:
-        self._events.add(happened, time_of_day=time_of_day)
+    def add_event(self, record: RecordEvent, time_of_day: float) -> None:
+        self._events.add([EventRow.of(record.event, epoch=record.epoch, time=time_of_day)])
 
-    def note_spec(self, spec: RunSpec) -> None:
+    def add_spec(self, spec: RunSpec) -> None:
         try:
             beside = self._folder / f".{SETTINGS}.tmp"  # a reader finds the old file or the new one
             beside.write_text(spec.to_toml(), encoding="utf-8")
@@ -129,7 +127,7 @@ class _RecordFiles:
             self._summaries = Summaries(self._folder, spec)
 
     def close(self, status: Status, time_of_day: float) -> None:
-        self._metrics.close(status, time_of_day=time_of_day)
+        self.metrics.close(status, time_of_day=time_of_day)
         self._episodes.close()
         self._events.close()
         if self._summaries is not None:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ps_common.run_folder.paths import GAME_GIFS, GIFS
 from ps_common.settings.run_spec import RunSpec
-from ps_server.machine.effects import Reported
 from ps_server.records.event_file import EventFile, Point
+from ps_server.state.effects import RecordReport
 
 SHORTEST_MINUTES = 2 / 60  # between two points
 HISTOGRAM_MINUTES = 0.5  # between two histograms
@@ -79,7 +79,7 @@ class SummaryPoints:
         self._due_minutes = 0.0
         self._seen: defaultdict[str, list[float]] = defaultdict(list)
 
-    def add(self, report: Reported) -> dict[str, float]:
+    def add(self, report: RecordReport) -> dict[str, float]:
         """Add a report. Returns the point, by tag, that it completes; else an empty one."""
         if self._style.of_first and not report.is_first:
             return {}
@@ -113,7 +113,7 @@ class SummaryHistograms:
         self._returns: deque[float] = deque(maxlen=MOST_VALUES)
         self._staleness: deque[float] = deque(maxlen=MOST_VALUES)
 
-    def add(self, report: Reported) -> dict[str, list[float]]:
+    def add(self, report: RecordReport) -> dict[str, list[float]]:
         """Add a report. Returns the values of each histogram that is due, by tag."""
         self._returns.extend(episode.episode_return for episode in report.episodes)
         self._staleness.extend(report.staleness)
@@ -176,7 +176,7 @@ class Summaries:
         self._file = EventFile(folder)
         self._global_steps = 0  # at the last report
 
-    def add(self, report: Reported) -> None:
+    def add(self, report: RecordReport) -> None:
         self._global_steps = report.global_steps
         scalars = self._points.add(report)
         gifs = self._gifs.due(minutes=report.minutes) if self._gifs is not None and scalars else {}

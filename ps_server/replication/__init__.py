@@ -1,1 +1,1 @@
-"""The run at a second server: what the primary forwards, and how its standby takes over. Pure: `now` is an argument."""
+"""The run as other servers have it: a standby, and the shards after the first. Pure: `now` is an argument."""

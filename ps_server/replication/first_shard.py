@@ -15,7 +15,8 @@ from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_common.protocol.shards import Shard
 from ps_common.settings.overrides import contradiction
 from ps_common.settings.run_settings import run_from_dict
-from ps_server.machine.effects import Effect, Note, SendToFirstShard
+from ps_server.state.adjustments import Adjustments
+from ps_server.state.effects import Effect, LogLine, SendToFirstShard
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
@@ -123,7 +124,7 @@ class FirstShard:
             spec = run_from_dict(reply.run, source=f"shard 1 at {self._address}")
         except SettingsError as error:
             is_news, self._trouble, self._is_refused = self._trouble != str(error), str(error), True
-            return run, False, [Note(str(error), warning=True)] if is_news else []
+            return run, False, [LogLine(str(error), warning=True)] if is_news else []
         self.ending = state.ending
         if not reply.run:
             return run, False, []
@@ -135,9 +136,9 @@ class FirstShard:
         is_changed = run.take_over(reply, state, now=now)
         if is_changed or is_first:
             at = f"version {reply.settings_version}, at step {state.global_steps} there"
-            notes.append(Note(f"has the settings of shard 1: {at}", kind="adjustment"))
+            notes.append(LogLine(f"has the settings of shard 1: {at}", kind="adjustment"))
         if is_first and (sentence := contradiction(spec, self._overrides, adjusted=state.adjustments.settings)):
-            notes.append(Note(f"the settings of all shards are those of shard 1: {sentence}", warning=True))
+            notes.append(LogLine(f"the settings of all shards are those of shard 1: {sentence}", warning=True))
         return run, is_changed or is_first, notes
 
     def _check(self, run: TrainingRun | None, state: RunState) -> None:
@@ -157,3 +158,22 @@ class FirstShard:
     @property
     def _address(self) -> str:
         return self._shard.addresses[0]
+
+
+def run_reply(request: RunRequest, run: TrainingRun | None, lineage: Lineage, *, ending: str = "") -> RunReply:
+    """The reply to RUN_REQUEST of a worker, or of another shard. `ending`: why the run is over. Raises Denied."""
+    if run is None and not request.shard:
+        raise Denied("no_weights", "there is no run yet: no worker has joined")
+    made, state = (run.adjustments if run else Adjustments()).record(), None
+    if request.shard:
+        state = RunState(
+            shard=lineage.shard,
+            run_id=lineage.run_id,
+            first_shard=run.first_shard if run else lineage.run_id,
+            epoch=lineage.epoch,
+            global_steps=run.progress.global_steps if run else 0,
+            adjustments=made,
+            ending=as_text(ending, LONGEST_SENTENCE),
+        )
+    spec, number = run.spec.to_dict() if run else {}, request.request
+    return RunReply(request=number, settings_version=made.version, run=spec, drained=made.drained, state=state)

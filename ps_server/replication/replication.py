@@ -30,10 +30,9 @@ from ps_common.protocol.messages import (
 )  # fmt: skip
 from ps_common.protocol.status import StandbyStatus
 from ps_common.protocol.wire import Buffer
-from ps_server.machine.effects import Effect, Note, Send
-from ps_server.machine.membership import PeerId
 from ps_server.replication.backlog import WINDOW, Backlog, Lag
-from ps_server.replication.state_transfer import state_of
+from ps_server.replication.run_copy import state_of
+from ps_server.state.effects import Effect, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
@@ -46,30 +45,17 @@ FORGIVEN_SECONDS = 300.0  # in sync, after which the pause begins anew
 
 @dataclass(eq=False)
 class _Standby:
-    """
-    The standby that follows.
-
-    `durable_through` is 0 until it is in sync; then the number up to which pushes may be durable without it.
-    """
+    """A standby that follows, or followed last."""
 
     peer: PeerId
     address: str
     request: int
     backlog: Backlog
     heard: float
-    durable_through: int = 0
+    durable_through: int = 0  # the number up to which pushes may be durable without it; 0 until it is in sync
     in_sync_since: float = 0.0
     is_dropped: bool = False
-
-
-@dataclass(frozen=True)
-class _Former:
-    """The standby that followed last. `pause_seconds` is 0 when it was not dropped."""
-
-    peer: PeerId
-    address: str
-    request: int
-    pause_seconds: float
+    pause_seconds: float = 0.0  # before it gets the state again; 0 where it was not dropped
     again_at: float = 0.0
 
 
@@ -79,15 +65,14 @@ class Replication:
     def __init__(self) -> None:
         self.number = 0  # of the newest update
         self._standby: _Standby | None = None
-        self._former: _Former | None = None
+        self._former: _Standby | None = None
         self._drops = 0
 
     @property
     def followed(self) -> int | None:
         """The number up to which the standby has everything; None when pushes are durable without one."""
-        return (
-            self._standby.backlog.acknowledged if self._standby is not None and self._standby.durable_through else None
-        )
+        standby = self._standby
+        return standby.backlog.acknowledged if standby is not None and standby.durable_through else None
 
     @property
     def address(self) -> str:
@@ -113,7 +98,7 @@ class Replication:
         self.number += 1
         state, vector = state_of(run, request=follow.request, number=self.number, now=now)
         self._standby = _Standby(peer, follow.address, follow.request, Backlog(state, vector, now=now), heard=now)
-        return [Note(f"{follow.address} wants to be the standby: sending it the run"), *self._send_waiting(now=now)]
+        return [LogLine(f"{follow.address} wants to be the standby: sending it the run"), *self._send_waiting(now=now)]
 
     def acknowledge(self, peer: PeerId, ack: Followed, run: TrainingRun, *, now: float) -> list[Effect]:
         """The standby lives, and has everything up to a number. Raises Denied when this peer is not the standby."""
@@ -128,17 +113,12 @@ class Replication:
         in_sync = standby.backlog.acknowledged and standby.backlog.lag(now=now).seconds <= IN_SYNC_SECONDS
         if in_sync and not standby.durable_through:
             standby.durable_through, standby.in_sync_since = self.number, now
-            effects.append(Note(f"{standby.address} follows as the standby"))
+            effects.append(LogLine(f"{standby.address} follows as the standby"))
         effects += self._send_waiting(now=now)
         if ack.request:
-            lineage = run.lineage
-            leading = Leading(
-                request=ack.request,
-                run_id=lineage.run_id,
-                epoch=lineage.epoch,
-                durable_through=standby.durable_through,
-                minutes=run.progress.minutes(now=now),
-            )
+            through, minutes = standby.durable_through, run.progress.minutes(now=now)
+            run_id, epoch = run.lineage.run_id, run.epoch
+            leading = Leading(request=ack.request, run_id=run_id, epoch=epoch, durable_through=through, minutes=minutes)
             effects.append(Send(peer, leading))
         return effects
 
@@ -164,10 +144,6 @@ class Replication:
             return self._drop(standby, "its backlog takes too much memory here", now=now)
         return self._send_waiting(now=now)
 
-    def hand_over(self, *, now: float) -> list[Effect]:
-        """Forward the last update: the standby takes over when it has applied everything before."""
-        return self.forward("", HandedOver(), now=now)
-
     def worker_waits(self, worker_id: str, *, now: float) -> list[Effect]:
         """A resend buffer fills up with pushes that are in a checkpoint, and perhaps not at the standby."""
         standby = self._standby
@@ -186,24 +162,19 @@ class Replication:
             self._standby = None
             if standby.is_dropped:
                 return []
-            pause = self._former.pause_seconds if self._former is not None else 0.0
-            self._former = _Former(standby.peer, standby.address, standby.request, pause)
-            return [Note(f"the standby {standby.address} is gone; checkpoints alone count again", warning=True)]
+            standby.pause_seconds = self._former.pause_seconds if self._former is not None else 0.0
+            self._former = standby
+            standby.backlog.clear()
+            return [LogLine(f"the standby {standby.address} is gone; checkpoints alone count again", warning=True)]
         return [Send(standby.peer, item.message, vector=item.vector) for item in standby.backlog.take_resends(now=now)]
 
     def status(self, *, now: float) -> StandbyStatus | None:
         """The standby and its lag, or the one that followed last; None when there was none."""
         standby, former = self._standby, self._former
         if standby is not None and not standby.is_dropped:
-            lag = standby.backlog.lag(now=now)
-            phase = (
-                "in sync"
-                if standby.durable_through
-                else "catching up"
-                if standby.backlog.acknowledged
-                else "state transfer"
-            )
-            return _status(standby.address, phase, lag, self._drops)
+            phase = "catching up" if standby.backlog.acknowledged else "state transfer"
+            phase = "in sync" if standby.durable_through else phase
+            return _status(standby.address, phase, standby.backlog.lag(now=now), self._drops)
         if former is None:
             return None
         return _status(former.address, "dropped" if now < former.again_at else "gone", Lag(), self._drops)
@@ -227,13 +198,13 @@ class Replication:
         kept_up = standby.durable_through and now - standby.in_sync_since > FORGIVEN_SECONDS
         if self._former is not None and self._former.pause_seconds and not kept_up:
             pause = min(2 * self._former.pause_seconds, LONGEST_PAUSE_SECONDS)
-        self._former = _Former(standby.peer, standby.address, standby.request, pause, now + pause)
+        standby.is_dropped, standby.pause_seconds, standby.again_at = True, pause, now + pause
+        self._former = standby
         self._drops += 1
-        standby.is_dropped = True
         standby.backlog.clear()
         behind = f"{lag.updates} updates ({lag.bytes / 2**20:.1f} MiB) behind, the oldest {lag.seconds:.1f} s old"
         reason = f"the standby {standby.address} cannot keep up and is dropped: {behind}, and {why}"
-        note = Note(f"{reason}. It gets the run again after {pause:g} s at the soonest", warning=True)
+        note = LogLine(f"{reason}. It gets the run again after {pause:g} s at the soonest", warning=True)
         return [note, _refused(standby.peer, standby.request, reason)]
 
     def _send_waiting(self, *, now: float) -> list[Effect]:

@@ -1,1 +1,1 @@
-"""The server's sockets, files and threads. The shell carries out the machine's effects."""
+"""The sockets of the server, and what it shares with peers. The shell carries out the effects of the machine."""

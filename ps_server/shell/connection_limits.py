@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from ps_common.protocol.wire import MAX_HEADER_BYTES
-from ps_server.machine.membership import PeerId
+from ps_server.state.effects import PeerId
 
 SLACK_BYTES = 2**16  # framing, beside vector and header
 QUIET_BYTES = 2**12  # an unfinished message this small is ignored

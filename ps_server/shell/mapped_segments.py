@@ -19,7 +19,7 @@ from ps_common.protocol.messages import CARRIES_VECTOR, Hello, ToServer
 from ps_common.protocol.tensors import ELEMENT_BYTES
 from ps_common.protocol.wire import Buffer, Place, Places
 from ps_common.sockets.shared_memory import Segment
-from ps_server.machine.membership import PeerId
+from ps_server.state.effects import PeerId
 from ps_server.state.weight_store import Snapshot
 
 AGAIN_SECONDS = 5.0  # until mapping is tried again after it failed

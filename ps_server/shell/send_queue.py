@@ -18,8 +18,7 @@ import zmq
 
 from ps_common.protocol.messages import Event, State, StatusReply, StatusUpdate, ToWorker, Update, WatchedFrame
 from ps_common.protocol.wire import Buffer, Places, chunks, to_frames, with_places
-from ps_server.machine.effects import Send
-from ps_server.machine.membership import PeerId
+from ps_server.state.effects import PeerId, Send
 from ps_server.state.weight_store import Snapshot
 
 MOST_WAITING = 128  # messages for one peer; a worker has up to 64 pushes in flight, and some other requests

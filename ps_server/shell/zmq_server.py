@@ -22,31 +22,31 @@ from ps_common.protocol.status import Status
 from ps_common.protocol.wire import Places, read_to_server, take_places
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.zmq_sockets import bind, receive_frames
-from ps_server.machine.effects import (
+from ps_server.machine.flow_control import RECEIVE_BYTES
+from ps_server.machine.parameter_server import ParameterServer
+from ps_server.machine.phases import ANYBODY, Sender
+from ps_server.shell.access_control import AccessControl
+from ps_server.shell.connections import Connections
+from ps_server.shell.listening import router_socket
+from ps_server.shell.log_lines import LogLines
+from ps_server.shell.mapped_segments import MappedSegments
+from ps_server.shell.send_queue import SendQueue
+from ps_server.shell.server_link import ServerLink
+from ps_server.standby.standby import Standby
+from ps_server.state.effects import (
     Effect,
     Exit,
-    Happened,
-    Note,
+    LogLine,
+    PeerId,
     Recall,
-    Reported,
+    RecordEvent,
+    RecordReport,
     SaveCheckpoint,
     Send,
     SendToFirstShard,
     SendToPrimary,
 )
-from ps_server.machine.flow_control import RECEIVE_BYTES
-from ps_server.machine.membership import PeerId
-from ps_server.machine.parameter_server import ParameterServer
-from ps_server.machine.phases import ANYBODY, Sender
-from ps_server.replication.standby import Standby
-from ps_server.shell.access_control import AccessControl
-from ps_server.shell.checkpoint_writer import CheckpointWriter, Written
-from ps_server.shell.connections import Connections
-from ps_server.shell.mapped_segments import MappedSegments
-from ps_server.shell.noted_lines import NotedLines
-from ps_server.shell.router_socket import router
-from ps_server.shell.send_queue import SendQueue
-from ps_server.shell.server_link import ServerLink
+from ps_server.storage.checkpoint_writer import CheckpointWriter, Written
 
 TICK_SECONDS = 0.25
 AWAY_SECONDS = 0.5  # a tick later than this: messages of workers may have waited meanwhile
@@ -79,16 +79,16 @@ class ZmqServer:
         self._server = server
         self._writer = writer
         self._context = zmq.Context()
-        self._socket = router(self._context)
+        self._socket = router_socket(self._context)
         self._access_control = access_control
         if access_control is not None:
             access_control.install(self._context, self._socket)
         self._connections = self._limited_connections(receive_bytes)  # before the socket is bound
         self._segments = MappedSegments()
-        self._lines = NotedLines()
+        self._lines = LogLines()
         self._replies = SendQueue(self._socket, place=self._place, renewed=self._renewed)
         self._exit = False
-        self._on_record: Callable[[Reported | Happened], None] | None = None
+        self._on_record: Callable[[RecordReport | RecordEvent], None] | None = None
         self.host, self.port = self._bind(host, port)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
@@ -105,7 +105,7 @@ class ZmqServer:
         *,
         leaving: Callable[[], bool],
         on_tick: Callable[[Status], None],
-        on_record: Callable[[Reported | Happened], None],
+        on_record: Callable[[RecordReport | RecordEvent], None],
     ) -> None:
         """Serve until the run ends or `leaving`. `on_tick` gets each status, `on_record` reports and events."""
         self._on_record = on_record
@@ -247,13 +247,13 @@ class ZmqServer:
                     self._writer.write(effect)
                 case Recall():
                     self._do(self._recall())
-                case Reported() | Happened():
+                case RecordReport() | RecordEvent():
                     if self._on_record is not None:
                         self._on_record(effect)
-                case Note():
+                case LogLine():
                     self._lines.add(effect, now=time.monotonic())
                     if self.served is not None:
-                        self._do(self.served.noted(effect, now=time.monotonic()))
+                        self._do(self.served.logged(effect, now=time.monotonic()))
                 case Exit():
                     self._exit = True
 
@@ -269,7 +269,7 @@ class ZmqServer:
 
     def _renewed(self, send: Send, target: bool) -> Send:
         assert self.served is not None, "a server that sends weights has a run"
-        return self.served.renewed(send, target=target)
+        return self.served.pushes.renewed(send, target=target)
 
     def _recall(self) -> list[Effect]:
         """Blocks the loop: until sound weights are back, there is nothing to serve."""

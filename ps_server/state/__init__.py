@@ -1,1 +1,1 @@
-"""The state that a push changes and a checkpoint keeps. Pure: `now` is an argument."""
+"""What a push changes and a checkpoint keeps; and the effects, the machine's actions. Pure: `now` is an argument."""

@@ -1,6 +1,10 @@
 """
-Guards: the checks that a vector passes before it may touch the weights. Denied is the refusal of every part of the
-machine.
+Guards: the checks that a vector passes before it may touch the weights, and the bounds on what a worker may claim, on
+which T, the scores and the end of a run depend. Denied is the refusal of every part of the machine.
+
+Between two pushes a worker makes at most one unroll of all its environments. In a run without an environment T counts
+what its workers like. Finished games together last no longer than the steps that their worker's pushes have counted.
+Within these bounds the server believes a worker.
 """
 
 import math
@@ -12,11 +16,14 @@ from torch import Tensor
 from ps_common.errors import PsRlError, SchemaMismatch, UnknownCodec, WireError
 from ps_common.protocol.codecs import codec_named
 from ps_common.protocol.deltas import DELTA
-from ps_common.protocol.messages import Push, Seed
+from ps_common.protocol.messages import Episode, Push, Seed
 from ps_common.protocol.norms import ABSURD_NORM, ABSURD_STATISTIC, norm_of
+from ps_common.protocol.numbers import MOST_REWARD
+from ps_common.protocol.record import MOST_STEPS
 from ps_common.protocol.shards import Shard
 from ps_common.protocol.tensors import Schema
 from ps_common.protocol.wire import Buffer
+from ps_common.settings.run_spec import NO_ENVIRONMENT, RunSpec
 
 
 def gradient_of(message: Push, vector: Sequence[Buffer], schema: Schema) -> tuple[Tensor, float]:
@@ -75,6 +82,40 @@ def _sound(codec: str, buffers: Sequence[Buffer], schema: Schema, what: str) -> 
         reason = f"a sum in its statistics is above {ABSURD_STATISTIC:g}"
         raise Denied("absurd_norm", f"{reason}: observations or rewards are too large; scale them in the environment")
     raise Denied("absurd_norm", f"the {what} has a norm of more than {ABSURD_NORM:g}")
+
+
+def check_steps(steps: int, *, environments: int, run: RunSpec) -> None:
+    """Raises Denied when a worker of so many environments cannot make so many steps between two pushes."""
+    if run.environment.id == NO_ENVIRONMENT:
+        if steps > MOST_STEPS:
+            raise Denied("absurd_steps", f"the push counts {steps} steps, and at most {MOST_STEPS} are accepted")
+        return
+    unroll_length = run.algorithm.unroll_length
+    most = min(environments * unroll_length, MOST_STEPS)
+    if steps > most:
+        raise Denied(
+            "absurd_steps",
+            f"the push counts {steps} steps; {environments} environments make at most {most} in an unroll of "
+            f"{unroll_length}: HELLO names the number of environments, the run the length of an unroll",
+        )
+
+
+def check_games(episodes: Sequence[Episode], *, unplayed: int) -> None:
+    """`unplayed`: steps counted by pushes that belong to no reported game. Raises Denied."""
+    for episode in episodes:
+        if not abs(episode.episode_return) <= MOST_REWARD * episode.length:  # NaN is not
+            raise Denied(
+                "absurd_return",
+                f"a game of {episode.length} steps is reported with the return {episode.episode_return:g}; at most "
+                f"{MOST_REWARD:g} a step is accepted, so the report does not count",
+            )
+    claimed = sum(episode.length for episode in episodes)
+    if claimed > unplayed:
+        raise Denied(
+            "absurd_length",
+            f"the games of the report lasted {claimed} steps, but this worker's pushes have counted "
+            f"{max(0, unplayed)} that belong to no game yet, so the report does not count",
+        )
 
 
 class Denied(PsRlError):

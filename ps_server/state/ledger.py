@@ -9,6 +9,7 @@ admission.py decides which process owns an account.
 from collections.abc import Mapping
 from typing import Literal
 
+from ps_common.protocol.messages import Opened
 from ps_common.protocol.record import Account
 
 Standing = Literal["new", "settled", "outside window"]
@@ -21,31 +22,21 @@ class Ledger:
         self.window = window
         self.accounts: dict[str, Account] = {}
 
-    def open(
-        self,
-        worker_id: str,
-        incarnation: int,
-        *,
-        proof: str,
-        key: str = "",
-        oldest: int = 1,
-        environments: int = 1,
-        number: int | None = None,
-    ) -> Account:
+    def open(self, worker_id: str, opened: Opened) -> Account:
         """
         The account of a process that was admitted as this worker. Another process begins a new sequence.
 
-        The worker gets this `number`, or keeps its own; without both it is the next in order of joining.
+        The worker gets the number that was `opened`, or keeps its own; without both it is the next in order of joining.
         """
-        account = self.accounts.get(worker_id)
+        account, number = self.accounts.get(worker_id), opened.number
         if number is None:
             number = len(self.accounts) if account is None else account.number
-        if account is None or account.proof != proof:
-            account = self.accounts[worker_id] = Account(incarnation, proof, key, number)
+        if account is None or account.proof != opened.proof:
+            account = self.accounts[worker_id] = Account(opened.incarnation, opened.proof, opened.key, number)
         account.number = number
-        account.key = key or account.key
-        account.environments = environments
-        self.forget_before(worker_id, oldest)
+        account.key = opened.key or account.key
+        account.environments = opened.environments
+        self.forget_before(worker_id, opened.oldest)
         return account
 
     def lacking(self, worker_id: str, proof: str, *, oldest: int) -> int:

@@ -5,32 +5,65 @@ This file decides what a push does. It knows nothing of connections and messages
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from msgspec.structs import replace
 from torch import Tensor
 
 from ps_common.errors import CheckpointError
 from ps_common.protocol.lineage import Lineage
-from ps_common.protocol.messages import Opened, Push, Report, RunReply, RunState, Settlement, Verdict
+from ps_common.protocol.messages import Code, Opened, Push, Report, RunReply, RunState, Settlement, Verdict
 from ps_common.protocol.record import WEIGHTS, Account, Record
 from ps_common.protocol.shards import Shard
 from ps_common.protocol.status import Adjustment
 from ps_common.protocol.tensors import Schema
 from ps_common.protocol.wire import Buffer
+from ps_common.settings.import_paths import module_of
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import ActionValuesSettings, OwnAlgorithmSettings, RunSpec
 from ps_server.state.adjustments import Adjustments, adjustments_for
-from ps_server.state.claims import check_games, check_steps
-from ps_server.state.guards import Denied, gradient_of
-from ps_server.state.judged_pushes import Sound, Unsound, mean
+from ps_server.state.effects import RecordReport
+from ps_server.state.guards import Denied, check_steps, gradient_of
 from ps_server.state.ledger import Ledger
 from ps_server.state.optimizers import optimizer_for
-from ps_server.state.own_code import OwnCode
-from ps_server.state.progress import Progress
+from ps_server.state.progress import FirstReporter, Progress
 from ps_server.state.weight_store import WeightStore
 
 PUSH_WINDOW = 64  # how far a push may be beyond its worker's oldest unsettled one
+
+
+@dataclass(frozen=True, eq=False)
+class Sound:
+    """A gradient [P] to apply, and the norm of its part for weights."""
+
+    staleness: int
+    steps: int
+    gradient: Tensor
+    norm: float
+
+
+@dataclass(frozen=True, eq=False)
+class Unsound:
+    """A push that is discarded."""
+
+    staleness: int
+    reason: Denied
+
+
+def mean(sound: Sequence[Sound], schema: Schema) -> Sound:
+    """The mean for weights, the sum for statistics, always in the order of the pushes."""
+    total = torch.zeros(schema.size)
+    for one in sound:
+        total[: schema.weights].add_(one.gradient[: schema.weights], alpha=1 / len(sound))
+        total[schema.weights :] += one.gradient[schema.weights :]
+    return Sound(
+        staleness=max(one.staleness for one in sound),
+        steps=sum(one.steps for one in sound),
+        gradient=total,
+        norm=float(torch.linalg.vector_norm(total[: schema.weights])),
+    )
 
 
 class TrainingRun:
@@ -48,9 +81,11 @@ class TrainingRun:
         self.first_shard = lineage.run_id if lineage.shard.number == 1 else ""
         self.ledger = Ledger(PUSH_WINDOW)
         self.progress = Progress()
+        self.first_reporter = FirstReporter()
         self.adjustments = Adjustments()
         self.store: WeightStore | None = None
-        self.code = OwnCode()
+        # Hashes of the modules of custom parts: the first worker that states one decides, others must have the same.
+        self.code: dict[str, Code] = {}
         self.standby = ""  # HOST:PORT of the newest standby of this server
         self.primary = ""  # HOST:PORT of the server that this one took over from
         self.duplicates = 0
@@ -68,7 +103,7 @@ class TrainingRun:
         run.standby, run.primary = record.standby, record.primary
         run.weights.restore(vectors, version=record.version, target_version=record.target_version)
         run.ledger.restore(record.ledger)
-        run.code.restore(record.code)
+        run.code = dict(record.code)
         run.progress.restore(record.progress)
         run.adjustments.restore(record.adjustments)
         run.progress.judge(run.spec.budget, now=now)  # checkpoints of before do not say when it was reached
@@ -88,7 +123,7 @@ class TrainingRun:
             ledger=self.ledger.record(),
             progress=self.progress.record(now=now),
             adjustments=self.adjustments.record(),
-            code=self.code.record(),
+            code=self.code.copy(),
         )
 
     @property
@@ -119,23 +154,12 @@ class TrainingRun:
 
     def join(self, worker_id: str, opened: Opened) -> Account:
         """The account of a process that was admitted as this worker."""
-        self.code.state(opened.code, parts=self.spec.parts)
-        return self.ledger.open(
-            worker_id,
-            opened.incarnation,
-            proof=opened.proof,
-            key=opened.key,
-            oldest=opened.oldest,
-            environments=opened.environments,
-            number=opened.number,
-        )
+        modules = {module_of(part) for part in self.spec.parts}
+        self.code = {module: code for module, code in opened.code.items() if module in modules} | self.code
+        return self.ledger.open(worker_id, opened)
 
     def is_new(self, worker_id: str, push: Push) -> bool:
-        """
-        Whether this push is not settled yet.
-
-        Raises Denied when its sequence is outside the window; it can be resent when older ones are settled.
-        """
+        """Whether this push is not settled yet. Raises Denied when it comes too early: outside the window."""
         self.ledger.forget_before(worker_id, push.oldest)
         standing = self.ledger.judge(worker_id, push.sequence)
         if standing == "outside window":
@@ -176,10 +200,7 @@ class TrainingRun:
         steps_before = self.progress.global_steps
         self.weights.apply(one.gradient, self.learning_rate)
         self.progress.update_applied(steps=one.steps, staleness=one.staleness, gradient_norm=one.norm)
-        self._refresh_target(steps_before)
-
-    def _refresh_target(self, steps_before: int) -> None:
-        """θ⁻ ← θ when T has passed a multiple of the interval, once however many it has passed."""
+        # θ⁻ ← θ when T has passed a multiple of the interval, once however many it has passed.
         interval = self._target_interval
         if interval and self.progress.global_steps // interval > steps_before // interval:
             self.weights.refresh_target()
@@ -189,10 +210,6 @@ class TrainingRun:
         """Steps between two refreshes of θ⁻; 0 where θ⁻ is θ."""
         settings = self.spec.algorithm
         return settings.target_interval if isinstance(settings, ActionValuesSettings | OwnAlgorithmSettings) else 0
-
-    def check_report(self, worker_id: str, report: Report, *, unsettled: int) -> None:
-        """`unsettled`: steps of pushes received and not settled. Raises Denied for a report that cannot be true."""
-        check_games(report.episodes, unplayed=self.ledger.accounts[worker_id].unplayed + unsettled)
 
     def go_back(self, vectors: dict[str, Tensor], record: Record) -> None:
         """
@@ -205,16 +222,27 @@ class TrainingRun:
         version = self.weights.version + 1
         self.weights.restore(vectors, version=version, target_version=version)
 
-    def note_report(self, worker_id: str, report: Report, *, now: float) -> bool:
-        """Count a report that passed `check_report`. False when it was counted before."""
+    def count_report(self, worker_id: str, report: Report, *, is_first: bool, now: float) -> RecordReport | None:
+        """Count a report that is believed. What to record of it; None when it was counted before."""
         account = self.ledger.accounts[worker_id]
         if report.sequence <= account.reported:
-            return False
+            return None
         account.reported = report.sequence
         account.unplayed -= sum(episode.length for episode in report.episodes)
         for episode in report.episodes:
             self.progress.episode_finished(episode, self.spec.budget, now=now)
-        return True
+        return RecordReport(
+            worker_id=worker_id,
+            number=account.number,
+            is_first=is_first,
+            global_steps=self.progress.global_steps,
+            updates=self.progress.updates,
+            minutes=self.progress.minutes(now=now),
+            first_episode=self.progress.episodes - len(report.episodes) + 1,
+            episodes=report.episodes,
+            meters=dict(report.meters),
+            staleness=self.progress.take_staleness(),
+        )
 
     def adjust(
         self, settings: Mapping[str, Any], *, by: str, checkpoint_seconds: float, now: float
@@ -224,15 +252,8 @@ class TrainingRun:
 
         `checkpoint_seconds` is how often checkpoints are written now. Raises Denied that names the setting.
         """
-        adjustments = adjustments_for(
-            settings,
-            self.spec,
-            self.progress,
-            self.adjustments,
-            by=by,
-            checkpoint_seconds=checkpoint_seconds,
-            now=now,
-        )
+        parts = self.spec, self.progress, self.adjustments
+        adjustments = adjustments_for(settings, *parts, by=by, checkpoint_seconds=checkpoint_seconds, now=now)
         self.repeat_adjustments(adjustments)
         return tuple(adjustments)
 

@@ -173,9 +173,17 @@ class WeightStore:
             known = self._snapshots[codec, target] = Snapshot(self, vector, version, codec, target=target)
         return known
 
-    def snapshot_since(self, base: int) -> Snapshot:
-        """The newest weights as a delta from this version if that is kept, else whole; 0: from no version."""
-        whole = self.snapshot(WHOLE)
+    def snapshot_for(self, codec: str, *, target: bool, base: int) -> Snapshot:
+        """
+        The newest weights (or target weights) in this codec.
+
+        A delta leads away from version `base` where that is kept; else the weights are whole. 0 is no version.
+        """
+        if codec != DELTA:
+            return self.snapshot(codec, target=target)
+        whole = self.snapshot(WHOLE, target=target)
+        if target:
+            return whole
         self._bases.keep(whole.version, whole.buffer)
         return DeltaSnapshot(whole, self._bases, base) if base in self._bases else whole
 

@@ -1,1 +1,1 @@
-"""Where a run is kept: its folders, locked against other servers, and an object store."""
+"""Where a run is kept: its folders, locked against other servers, its checkpoints, and an object store."""

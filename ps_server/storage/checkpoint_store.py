@@ -22,7 +22,7 @@ from ps_common.run_folder.checkpoint_folder import newest_first as newest_in_fol
 from ps_common.run_folder.object_store import ObjectStore
 from ps_common.run_folder.paths import BEST, LINEAGE, MILESTONES, NEWEST
 from ps_common.run_folder.stored_run import Stored, download, newest_first, newest_lineage, stored_in
-from ps_server.shell.checkpoint_writer import move_aside
+from ps_server.storage.earlier_life import move_aside
 
 log = logging.getLogger("ps-server")
 

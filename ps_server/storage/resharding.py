@@ -2,16 +2,25 @@
 `ps-server --resume RUN_DIR --shard K/N` for a run that had another number of shards: a checkpoint for the new shard is
 written from the newest ones of all old shards. Then the new shard is resumed as any other.
 
-All new shards read the same files, which stay as they are.
+All new shards read the same files, which stay as they are. A push that any old shard has settled counts as settled:
+nothing is applied twice. The new shards go on from the highest T.
 """
 
+import hashlib
 import logging
 import shlex
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+from torch import Tensor
+
 from ps_common.errors import CheckpointError, SchemaMismatch, SettingsError
+from ps_common.protocol.lineage import RUN_ID_DIGITS, Lineage
+from ps_common.protocol.record import Account, Record
 from ps_common.protocol.shards import WHOLE, Shard
+from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.checkpoint_file import write_checkpoint
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.folder_lock import check_unlocked
@@ -19,7 +28,6 @@ from ps_common.run_folder.paths import CHECKPOINTS, SHARD_FOLDERS, SHARD_NAME, c
 from ps_common.run_folder.shard_folders import joined, newest_set, newest_step, read_newest
 from ps_common.run_folder.stored_run import fetch_sound, newest_set_in, newest_steps_in
 from ps_common.run_folder.stored_run import newest_first as newest_in_store
-from ps_server.state.joining import cut, joined_ledgers, record_for
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.run_storage import RunStorage
 
@@ -68,7 +76,7 @@ def _shards_named(folder: str) -> int:
     return int(match[2]) if match else 1
 
 
-def join_old_shards(given: Path, storage: RunStorage, place: Shard | None) -> None:
+def reshard(given: Path, storage: RunStorage, place: Shard | None) -> None:
     """
     Write the first checkpoint of this shard, if the newest state of the run is that of other shards.
 
@@ -91,7 +99,7 @@ def join_old_shards(given: Path, storage: RunStorage, place: Shard | None) -> No
     checkpoints = read_newest(old, lambda error: log.warning("%s; trying the one before it", error))
     whole, vectors = joined(checkpoints)
     records = [record for _, record in checkpoints]
-    ledger, lacking = joined_ledgers([record.ledger for record in records])
+    ledger, lacking = merged_ledgers([record.ledger for record in records])
     _report(old, [record.progress.global_steps for record in records], lacking)
     record = record_for(records, shard, ledger)
     try:
@@ -111,9 +119,9 @@ def is_behind_others(storage: RunStorage) -> bool:
     return bool(newest) and own < min(steps[folder] for folder in newest)
 
 
-def join_stored_shards(url: str, storage: RunStorage, place: Shard | None, *, draw: int) -> None:
+def reshard_stored(url: str, storage: RunStorage, place: Shard | None, *, draw: int) -> None:
     """
-    As `join_old_shards`, of a run in an object store. A life of each old shard is claimed before what it has is read.
+    As `reshard`, of a run in an object store. A life of each old shard is claimed before what it has is read.
 
     Raises CheckpointError, StoreError or SettingsError.
     """
@@ -130,7 +138,7 @@ def join_stored_shards(url: str, storage: RunStorage, place: Shard | None, *, dr
             checkpoints = Path(name, folder, CHECKPOINTS)
             checkpoints.mkdir(parents=True)
             fetch_sound(at, checkpoints, flag="--resume", order=newest_in_store)
-        join_old_shards(Path(name), storage, place)
+        reshard(Path(name), storage, place)
 
 
 def _report(folders: list[Path], steps: list[int], lacking: list[int]) -> None:
@@ -145,3 +153,63 @@ def _report(folders: list[Path], steps: list[int], lacking: list[int]) -> None:
                 number,
                 max(steps),
             )
+
+
+def merged_ledgers(ledgers: Sequence[dict[str, Account]]) -> tuple[dict[str, Account], list[int]]:
+    """The ledgers of all shards as one; and, for each shard, how many settled pushes it lacks."""
+    accounts: dict[str, Account] = {}
+    lacking = [0] * len(ledgers)
+    for worker in dict.fromkeys(name for ledger in ledgers for name in ledger):
+        everywhere = [ledger.get(worker) for ledger in ledgers]
+        newest = max(filter(None, everywhere), key=lambda account: (account.incarnation, account.through))
+        # An account of an earlier process counts other pushes.
+        same = [one if one is not None and one.proof == newest.proof else None for one in everywhere]
+        accounts[worker] = whole = _merged_account(newest, [one for one in same if one is not None])
+        for number, one in enumerate(same):
+            lacking[number] += _settled(whole) - (_settled(one) if one is not None else 0)
+    return accounts, lacking
+
+
+def record_for(records: Sequence[Record], shard: Shard, ledger: dict[str, Account]) -> Record:
+    """The record of a new shard; `records` are those of all old shards, in order."""
+    furthest = max(records, key=lambda record: record.progress.global_steps)
+    return msgspec.structs.replace(
+        furthest,
+        lineage=_lineage_of(records[0].lineage, shard),
+        run=records[0].run,  # shard 1 decides the settings
+        adjustments=records[0].adjustments,
+        version=max(record.version for record in records),
+        target_version=max(record.target_version for record in records),
+        # The best checkpoint of the old shard is of other ranges.
+        progress=msgspec.structs.replace(furthest.progress, best_saved=None),
+        ledger=ledger,
+        standby="",
+        primary="",
+    )
+
+
+def cut(vectors: dict[str, Tensor], schema: Schema) -> dict[str, Tensor]:
+    """The range of a shard, whose schema this is, in whole vectors. Those of optimizer slots have no statistics."""
+    return {name: vector[schema.range].clone() if vector.dim() else vector for name, vector in vectors.items()}
+
+
+def _lineage_of(first: Lineage, shard: Shard) -> Lineage:
+    """Shard 1 goes on with the run id of the old shard 1. The others, which hold other ranges, have new ones."""
+    if shard.number == 1:
+        return msgspec.structs.replace(first, shard=shard, replaced_by=None)
+    digest = hashlib.sha256(f"{first.run_id} {first.secret} {shard}".encode()).hexdigest()
+    return Lineage(run_id=digest[:RUN_ID_DIGITS], secret=digest[RUN_ID_DIGITS:], epoch=first.epoch, shard=shard)
+
+
+def _merged_account(newest: Account, same: Sequence[Account]) -> Account:
+    through = max(account.through for account in same)
+    early = {sequence for account in same for sequence in account.early if sequence > through}
+    while through + 1 in early:
+        through += 1
+        early.remove(through)
+    reported = max(account.reported for account in same)
+    return msgspec.structs.replace(newest, through=through, early=early, reported=reported)
+
+
+def _settled(account: Account) -> int:
+    return account.through + len(account.early)

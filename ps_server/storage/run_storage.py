@@ -14,9 +14,8 @@ from ps_common.protocol.lineage import Lineage
 from ps_common.run_folder.folder_lock import FolderLocks
 from ps_common.run_folder.paths import CHECKPOINTS, LINEAGE, REPLACED, SHARD_NAME, STORE
 from ps_common.settings.regular_file import content_of
-from ps_server.shell.checkpoint_writer import check_unused
-from ps_server.shell.lineage_file import write_lineage
 from ps_server.storage.checkpoint_store import CheckpointStore
+from ps_server.storage.earlier_life import check_unused, write_lineage
 
 
 class RunStorage:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ps_common.run_folder.paths import METRICS
-from ps_server.shell import checkpoint_writer as checkpointing
 from ps_server.shell import zmq_server
-from ps_server.shell.checkpoint_writer import CheckpointWriter
 from ps_server.shell.zmq_server import ZmqServer
+from ps_server.storage import checkpoint_writer as checkpointing
+from ps_server.storage.checkpoint_writer import CheckpointWriter
 from tests.integration.processes import Programs, status_of, wait_for
 from tests.ps_server.transcripts import Transcript
 

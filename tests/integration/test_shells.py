@@ -26,10 +26,10 @@ from ps_common.settings.run_spec import Wire
 from ps_common.sockets import shared_memory
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.shell import mapped_segments
-from ps_server.shell.checkpoint_writer import CheckpointWriter
 from ps_server.shell.zmq_server import ZmqServer
 from ps_server.state.training_run import TrainingRun
 from ps_server.state.weight_store import Snapshot
+from ps_server.storage.checkpoint_writer import CheckpointWriter
 from tests.segments import open_here
 
 LINEAGE = Lineage.begun("0123456789abcdef", secret="s", draw=0)

@@ -11,12 +11,12 @@ import zmq
 
 from ps_common.protocol import messages
 from ps_common.protocol.wire import read_to_worker, to_frames
-from ps_server.machine.effects import Note
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.machine.subscriptions import MOST_SUBSCRIBERS
-from ps_server.shell.checkpoint_writer import CheckpointWriter
 from ps_server.shell.send_queue import MOST_EVENTS_WAITING
 from ps_server.shell.zmq_server import ZmqServer
+from ps_server.state.effects import LogLine
+from ps_server.storage.checkpoint_writer import CheckpointWriter
 from tests.integration.processes import wait_for
 from tests.ps_server.transcripts import a_lineage
 
@@ -61,7 +61,7 @@ class Here:
 
     def _step(self) -> bool:
         count, self._events = min(self._events, 100), max(0, self._events - 100)
-        self.shell._do([Note("x" * 500, kind="adjustment") for _ in range(count)])
+        self.shell._do([LogLine("x" * 500, kind="adjustment") for _ in range(count)])
         return self._over.is_set()
 
 
@@ -79,7 +79,7 @@ def received(socket: zmq.Socket[bytes]) -> messages.Message:
 
 def test_subscribers_that_never_read_hold_a_bounded_number_of_events_and_others_are_served(here: Here) -> None:
     sockets = [here.subscriber() for _ in range(MOST_SUBSCRIBERS)]
-    wait_for(lambda: len(here.machine._operators._subscriptions._until) == MOST_SUBSCRIBERS)
+    wait_for(lambda: len(here.machine._operators.subscriptions._until) == MOST_SUBSCRIBERS)
     one_more = here.subscriber()
     refused = received(one_more)
     assert isinstance(refused, messages.Refused)

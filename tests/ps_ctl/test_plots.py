@@ -19,8 +19,7 @@ from ps_common.run_folder.run_rows import EpisodeRow
 from ps_common.settings.run_files import load_preset
 from ps_common.settings.run_settings import with_settings
 from ps_ctl.plots import GRID_POINTS, plot_runs
-from ps_server.records.episodes import EpisodesFile
-from ps_server.records.metrics import MetricsFiles
+from ps_server.records.history import EpisodesFile, MetricsFiles
 from tests.ps_server.records.test_episodes import a_report
 from tests.ps_server.records.test_metrics import a_status
 

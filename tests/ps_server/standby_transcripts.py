@@ -5,9 +5,9 @@ from typing import Any
 
 from ps_common.protocol.messages import ToServer
 from ps_common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
-from ps_server.machine.effects import Effect, Send, SendToPrimary
 from ps_server.machine.parameter_server import Limits, ParameterServer
-from ps_server.replication.standby import Standby
+from ps_server.standby.standby import Standby
+from ps_server.state.effects import Effect, Send, SendToPrimary
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, LEASE_SECONDS, Transcript
 
 PRIMARY, STANDBY = "primary:5555", "standby:5555"

@@ -20,10 +20,10 @@ from ps_common.run_folder.paths import CHECKPOINTS, EVENTS, LOCK, METRICS, REPLA
 from ps_common.run_folder.run_rows import EventRow
 from ps_server import starting
 from ps_server.machine.parameter_server import ParameterServer
-from ps_server.replication.standby import Standby
 from ps_server.settings import ServerSettings
-from ps_server.shell.lineage_file import read_lineage, write_lineage
+from ps_server.standby.standby import Standby
 from ps_server.state.training_run import TrainingRun
+from ps_server.storage.earlier_life import read_lineage, write_lineage
 from ps_server.storage.run_storage import RunStorage
 from tests.ps_server.records.test_metrics import a_status
 from tests.ps_server.transcripts import a_run

@@ -21,8 +21,8 @@ from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.protocol.wire import Buffer
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
-from ps_server.machine.effects import Effect, Exit, Note, SaveCheckpoint, Send
 from ps_server.machine.parameter_server import Limits, ParameterServer
+from ps_server.state.effects import Effect, Exit, LogLine, SaveCheckpoint, Send
 from ps_server.state.training_run import TrainingRun
 
 SCHEMA = Schema([TensorSpec("policy.weight", (2, 1)), TensorSpec("policy.bias", ())])
@@ -254,7 +254,7 @@ def sends(effects: Sequence[Effect]) -> list[Send]:
 
 
 def notes(effects: Sequence[Effect]) -> list[str]:
-    return [effect.text for effect in effects if isinstance(effect, Note)]
+    return [effect.text for effect in effects if isinstance(effect, LogLine)]
 
 
 def exits(effects: Sequence[Effect]) -> list[Exit]:

@@ -45,7 +45,7 @@ def a_run(folder: Path, *, part: int) -> None:
     """A part of a run: one game, three events, a row of metrics and one of a worker."""
     steps, score = ROWS[part]
     records = RunRecords(folder, lambda: SPEC, endpoint="host:5555")
-    records.reported(a_report(global_steps=steps, first_episode=1 + part, episodes=(Episode(score, 9),)))
+    records.add(a_report(global_steps=steps, first_episode=1 + part, episodes=(Episode(score, 9),)))
     for number, kind in enumerate(("note", "warning", "adjustment"), start=1 + 3 * part):
         records.add(happened(number, kind=kind, global_steps=steps))
     status = a_status(

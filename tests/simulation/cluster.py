@@ -31,8 +31,8 @@ from ps_common.protocol.wire import Buffer, read_to_server, read_to_worker, to_f
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from ps_server.machine.admission import proof_of
-from ps_server.machine.effects import Exit, SaveCheckpoint, Send, SendToFirstShard
 from ps_server.machine.parameter_server import Limits, ParameterServer
+from ps_server.state.effects import Exit, SaveCheckpoint, Send, SendToFirstShard
 from ps_server.state.training_run import TrainingRun
 
 SCHEMA = Schema([TensorSpec("point", (3,))])

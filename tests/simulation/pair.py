@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ps_common.protocol.wire import read_to_server, read_to_worker, to_frames
-from ps_server.machine.effects import Exit, Note, SaveCheckpoint, Send, SendToPrimary
 from ps_server.machine.parameter_server import Limits, ParameterServer
-from ps_server.replication.standby import Standby
+from ps_server.standby.standby import Standby
+from ps_server.state.effects import Exit, LogLine, SaveCheckpoint, Send, SendToPrimary
 from tests.simulation.cluster import SimulatedCluster
 
 PEER = b"standby"
@@ -125,7 +125,7 @@ class SimulatedPair(SimulatedCluster):
                 case SaveCheckpoint():
                     self._standby_writes_until = self.now + self._checkpoint_takes_seconds
                     self._finish_writing_at_standby()
-                case Note(text=text):
+                case LogLine(text=text):
                     self.notes.append(text)
                 case Exit():
                     self.exited = True

@@ -12,7 +12,7 @@ from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.deltas import Base
 from ps_common.protocol.messages import ToServer, ToWorker
 from ps_common.protocol.wire import Buffer
-from ps_server.machine.effects import Send
+from ps_server.state.effects import Send
 from tests.simulation.cluster import Faults, SimulatedCluster, SimulatedWorker, ones
 
 UPDATES = 60

@@ -71,7 +71,7 @@ def test_code_that_was_changed_on_purpose_is_that_of_the_next_worker() -> None:
     cluster.workers = []
     cluster.restore_server()
     assert cluster.server.run is not None
-    cluster.server.run.code.forget()
+    cluster.server.run.code.clear()
     cluster.workers.append(cluster.add_worker("wrong"))
     all_go_on(cluster, 5)
 

@@ -19,8 +19,8 @@ from ps_client.shell import segment_slots as slots
 from ps_client.shell.segment_slots import SegmentSlots
 from ps_common.protocol import messages
 from ps_common.protocol.wire import Buffer, read_to_server, take_places, to_frames, with_places
-from ps_server.machine.effects import Send
 from ps_server.shell.mapped_segments import MappedSegments
+from ps_server.state.effects import Send
 from tests.segments import open_here
 from tests.simulation.cluster import Faults, SimulatedCluster, SimulatedWorker, ones
 

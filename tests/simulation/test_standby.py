@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from ps_common.errors import RunEnded
+from ps_common.protocol.messages import Opened
 from ps_server.machine.phases import Phase
 from ps_server.replication import replication
 from ps_server.state.training_run import TrainingRun
@@ -128,7 +129,8 @@ def test_the_weights_are_those_of_a_run_without_the_crash(
     reference = TrainingRun(run.spec, run.lineage)
     reference.seed(SCHEMA, torch.zeros(SCHEMA.size))
     for worker in pair.workers:
-        reference.ledger.open(worker.worker_id, 1, proof="")
+        opened = Opened(incarnation=1, proof="p", key="", oldest=1, environments=1)
+        reference.ledger.open(worker.worker_id, opened)
     for pushes in whole:
         reference.settle(pushes)
     ours, theirs = run.weights.vectors(), reference.weights.vectors()

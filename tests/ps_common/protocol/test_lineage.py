@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ps_common.errors import SettingsError
 from ps_common.protocol.lineage import DRAWN, Lineage
 from ps_common.protocol.numbers import MOST
-from ps_server.shell.lineage_file import read_lineage, write_lineage
+from ps_server.storage.earlier_life import read_lineage, write_lineage
 from tests.rows import row
 
 draws = st.integers(0, DRAWN - 1)

@@ -18,7 +18,7 @@ from ps_common.settings.run_files import load_config, settings_as_written
 from ps_common.sockets.curve import read_public
 from ps_ctl.run_curves import read_run
 from ps_rl.run import Run
-from ps_server.shell.lineage_file import read_lineage
+from ps_server.storage.earlier_life import read_lineage
 from ps_track.feed import Feed
 from rl_eval.export.policy import load_policy
 from rl_eval.export.policy_folder import read_model

@@ -7,8 +7,8 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Adjusted
-from ps_server.machine.effects import Note, SaveCheckpoint
 from ps_server.machine.phases import Sender
+from ps_server.state.effects import LogLine, SaveCheckpoint
 from tests.ps_server.transcripts import EPOCH, Transcript, notes, only, restored_run, sends
 
 ADMIN = "an admin"
@@ -166,4 +166,4 @@ def test_a_paused_run_does_not_reach_its_minutes() -> None:
 
 def test_settings_that_have_their_value_change_nothing(server: Transcript) -> None:
     assert adjust(server, paused=False, schedule__learning_rate=1.0).adjustments == ()
-    assert not [effect for effect in server.effects if isinstance(effect, Note)]
+    assert not [effect for effect in server.effects if isinstance(effect, LogLine)]

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from ps_common.protocol.messages import Opened
 from ps_server.machine.checkpoint_schedule import (
     BEST_SHARE,
     HURRY_SECONDS,
@@ -15,6 +16,7 @@ from ps_server.machine.checkpoint_schedule import (
 from ps_server.state.ledger import Ledger
 
 START, EVERY = 1000.0, 30.0
+OPENED = Opened(incarnation=1, proof="p", key="", oldest=1, environments=1)
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def plan() -> CheckpointSchedule:
 def ledger() -> Ledger:
     """Of one worker that has settled pushes 1 to 3."""
     ledger = Ledger(window=8)
-    ledger.open("a", 1, proof="p")
+    ledger.open("a", OPENED)
     for sequence in (1, 2, 3):
         ledger.settle("a", sequence)
     return ledger
@@ -185,7 +187,7 @@ def test_early_checkpoints_are_not_written_too_often(plan: CheckpointSchedule, l
 def early_checkpoints(*, pushes_a_second: int, budget: int, write_seconds: float, seconds: int = 60) -> float:
     """How many are begun, to how many there must be: one worker asks while half of what it can keep is full."""
     plan, ledger = CheckpointSchedule(3600.0, saved_version=0, now=0.0), Ledger(window=8)
-    account = ledger.open("a", 1, proof="p")
+    account = ledger.open("a", OPENED)
     begun, complete_at = 0, math.inf
     for hundredth in range(100 * seconds):
         now = hundredth / 100
@@ -226,7 +228,7 @@ def test_a_checkpoint_that_lacks_a_worker_does_not_count_for_its_hurry(
     plan: CheckpointSchedule, ledger: Ledger
 ) -> None:
     plan.started(Content(5, ledger.record()), now=START)
-    newcomer = ledger.open("b", 1, proof="p")
+    newcomer = ledger.open("b", OPENED)
     ledger.settle("b", 1)
     plan.hurry_for("b", newcomer)
     plan.completed(ledger)

@@ -8,8 +8,8 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Settlement, settlement_of
-from ps_server.machine.effects import Effect, Note
 from ps_server.machine.membership import Membership
+from ps_server.state.effects import Effect, LogLine
 from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, encoded, sends
 
 Answers = list[tuple[str, int, str]]  # worker, sequence, verdict
@@ -36,7 +36,7 @@ def push(
 
 def notes(server: Transcript) -> list[str]:
     """The notes for people that the last message caused."""
-    return [effect.text for effect in server.effects if isinstance(effect, Note)]
+    return [effect.text for effect in server.effects if isinstance(effect, LogLine)]
 
 
 def silent(server: Transcript, *talkative: str) -> Answers:

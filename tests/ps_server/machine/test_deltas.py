@@ -7,7 +7,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.deltas import Base
 from ps_common.protocol.shards import Shard
-from ps_server.machine.effects import Send
+from ps_server.state.effects import Send
 from ps_server.state.weight_store import DeltaBases
 from tests.ps_server.transcripts import EPOCH, SCHEMA, Transcript, a_run
 
@@ -108,7 +108,7 @@ def test_a_reply_that_waited_leads_from_the_same_version_to_the_newest() -> None
     pushed(server, range(1, 2))
     waiting = pull(server, have=1)
     pushed(server, range(2, 4))
-    renewed = server.machine.renewed(waiting, target=False)
+    renewed = server.machine.pushes.renewed(waiting, target=False)
     assert isinstance(renewed.message, messages.Weights)
     assert renewed.message.version == 4
     assert restored(first, renewed, base=1) == halves(server)

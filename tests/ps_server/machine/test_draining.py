@@ -2,7 +2,7 @@
 
 from ps_common.protocol import messages
 from ps_common.protocol.messages import RunReply, Welcome
-from ps_server.machine.effects import SaveCheckpoint
+from ps_server.state.effects import SaveCheckpoint
 from tests.ps_server.machine.test_adjusting import adjust
 from tests.ps_server.transcripts import EPOCH, Transcript, encoded, only, restored_run, sends
 

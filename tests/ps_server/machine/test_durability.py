@@ -6,7 +6,7 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_server.machine.checkpoint_schedule import HURRY_SECONDS, STALLED_SECONDS
-from ps_server.machine.effects import SaveCheckpoint, Send
+from ps_server.state.effects import SaveCheckpoint, Send
 from ps_server.state.training_run import PUSH_WINDOW
 from tests.ps_server.transcripts import (
     CHECKPOINT_SECONDS,

@@ -8,9 +8,9 @@ import pytest
 import ps_common
 from ps_common.protocol import messages
 from ps_common.protocol.messages import CheckpointSaved, Stop, Weights
-from ps_server.machine.effects import Exit, Note, SaveCheckpoint, Send
 from ps_server.machine.ending import DRAIN_SECONDS
 from ps_server.machine.phases import ACCEPTS, Phase
+from ps_server.state.effects import Exit, LogLine, SaveCheckpoint, Send
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, Transcript, encoded, exits, notes, only, received, sends
 
 
@@ -72,7 +72,7 @@ def test_an_admin_ends_the_run(server: Transcript) -> None:
     server.push("a", 1)
     stop(server, "enough")
     kinds = [type(effect) for effect in server.effects]
-    assert kinds == [Send, Note, Send, Send, SaveCheckpoint]
+    assert kinds == [Send, LogLine, Send, Send, SaveCheckpoint]
     assert stops(server) == {b"a": "enough", b"b": "enough"}
 
 
@@ -208,7 +208,7 @@ def test_a_checkpoint_request_is_answered_when_the_checkpoint_is_on_disk(server:
     assert [type(effect) for effect in effects] == [SaveCheckpoint]
     assert server.machine.checkpoint_saved("runs/x.safetensors") == [
         Send(b"admin", CheckpointSaved(request=9, path="runs/x.safetensors", version=2)),
-        Note("version 2 saved as runs/x.safetensors", kind="checkpoint"),
+        LogLine("version 2 saved as runs/x.safetensors", kind="checkpoint"),
     ]
 
 
@@ -235,7 +235,7 @@ def test_a_failed_checkpoint_is_reported_to_the_requester_and_training_goes_on(s
     server.push("a", 1)
     server.say("admin", messages.CheckpointRequest(request=9))
     effects = server.machine.checkpoint_failed("no space left")
-    assert only(Note, effects) == Note("checkpoint failed: no space left", warning=True)
+    assert only(LogLine, effects) == LogLine("checkpoint failed: no space left", warning=True)
     (refused,) = sends(effects)
     assert refused == Send(b"admin", messages.Refused(request=9, code="checkpoint_failed", reason="no space left"))
     assert server.push("a", 2).verdict == "applied"
@@ -247,7 +247,7 @@ def test_there_is_nothing_to_save_before_the_seed(empty: Transcript) -> None:
     empty.hello("a")
     assert empty.refusal("admin", messages.CheckpointRequest(request=9)).code == "no_weights"
     assert empty.after(CHECKPOINT_SECONDS) == [
-        Note("a has been silent for 30.0 s and is gone", warning=True, worker_id="a")
+        LogLine("a has been silent for 30.0 s and is gone", warning=True, worker_id="a")
     ]
     stop(empty)
     assert empty.refusal("admin", messages.CheckpointRequest(request=10)).code == "no_weights"

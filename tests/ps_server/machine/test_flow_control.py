@@ -4,7 +4,8 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_server.machine.flow_control import FIRST_PENALTY_SECONDS, GRANT_SECONDS, LONGEST_PENALTY_SECONDS, PushBudget
-from ps_server.machine.membership import Member, Membership, PeerId
+from ps_server.machine.membership import Member, Membership
+from ps_server.state.effects import PeerId
 from tests.ps_server.transcripts import SCHEMA, Transcript, encoded, sends
 from tests.rows import row
 

@@ -13,7 +13,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.messages import CheckpointRequest, Episode, ToServer, Welcome
 from ps_common.protocol.tensors import TensorSpec
 from ps_common.protocol.wire import read_to_server, read_to_worker, to_frames
-from ps_server.machine.effects import SaveCheckpoint, Send
+from ps_server.state.effects import SaveCheckpoint, Send
 from tests.ps_server.transcripts import EPOCH, LEASE_SECONDS, RUN_ID, SCHEMA, Transcript, encoded, secret_of, sends
 
 HUGE = 2**53 - 1

@@ -1,8 +1,8 @@
 """A worker's report is counted once, and handed on to the records."""
 
 from ps_common.protocol.messages import Episode
-from ps_server.machine.effects import Reported, SaveCheckpoint
-from ps_server.machine.replies import LATE_SECONDS
+from ps_server.state.effects import RecordReport, SaveCheckpoint
+from ps_server.state.progress import LATE_SECONDS
 from tests.ps_server.transcripts import Transcript, only
 
 
@@ -11,7 +11,7 @@ def test_a_report_is_handed_on_with_where_the_run_is(server: Transcript) -> None
     server.after(60)
     server.report("b", 1, 7.0)
     server.report("b", 2, 3.0, 4.0, entropy=0.5)
-    assert only(Reported, server.effects) == Reported(
+    assert only(RecordReport, server.effects) == RecordReport(
         worker_id="b",
         number=1,
         is_first=True,
@@ -30,21 +30,21 @@ def test_a_report_carries_the_staleness_of_each_update_since_the_last(server: Tr
     for sequence in (1, 2, 3):
         server.push("a", sequence, computed_on=version)
     server.report("b", 1)
-    assert only(Reported, server.effects).staleness == (0, 1, 2)
+    assert only(RecordReport, server.effects).staleness == (0, 1, 2)
     server.report("a", 1)
-    assert only(Reported, server.effects).staleness == ()
+    assert only(RecordReport, server.effects).staleness == ()
 
 
 def test_a_repeated_report_is_handed_on_once(server: Transcript) -> None:
     server.report("a", 1, 7.0)
     server.report("a", 1, 7.0)
-    assert [effect for effect in server.effects if isinstance(effect, Reported)] == []
+    assert [effect for effect in server.effects if isinstance(effect, RecordReport)] == []
 
 
 def first_of(server: Transcript, worker: str, sequence: int, *, peer: str = "") -> bool:
     """Whether this report of a worker makes it the first: as it is told, and as records are."""
     told = server.report(worker, sequence, peer=peer).first
-    assert only(Reported, server.effects).is_first == told
+    assert only(RecordReport, server.effects).is_first == told
     return told
 
 
@@ -75,7 +75,7 @@ def test_another_worker_takes_the_place_of_a_first_one_that_reports_no_more() ->
 def test_the_report_that_ends_a_run_is_handed_on_too() -> None:
     server = Transcript.seeded(budget={"until_return": 18.0})
     server.report("a", 1, *[18.0] * 100)
-    assert len(only(Reported, server.effects).episodes) == 100
+    assert len(only(RecordReport, server.effects).episodes) == 100
 
 
 def test_a_checkpoint_is_kept_apart_every_so_many_episodes() -> None:

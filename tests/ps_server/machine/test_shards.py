@@ -9,10 +9,10 @@ from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import Adjust, RunReply, StopRequest
 from ps_common.protocol.shards import Shard
 from ps_common.protocol.tensors import Schema, TensorSpec
-from ps_server.machine.effects import Effect, SendToFirstShard
 from ps_server.machine.phases import Sender
 from ps_server.replication.first_shard import END_SECONDS
-from ps_server.replication.repetition import Repetition
+from ps_server.replication.run_copy import Repetition
+from ps_server.state.effects import Effect, SendToFirstShard
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import (
     EPOCH,
@@ -230,7 +230,7 @@ def test_a_standby_of_a_shard_repeats_what_the_shard_took_over() -> None:
     adjust(first, schedule__learning_rate=0.5, paused=True)
     reply = first.answer(RunReply, "shard 2", messages.RunRequest(request=1, shard=2))
     update = messages.Update(request=1, number=1, worker_id="", message=reply)
-    Repetition().apply(copy, update, (), now=START)
+    Repetition(copy).apply(update, (), now=START)
     assert (copy.spec, copy.adjustments.record()) == (first.run.spec, first.run.adjustments.record())
 
 

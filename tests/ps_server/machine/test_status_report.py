@@ -5,7 +5,7 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_common.protocol.status import Status
-from ps_server.machine.replies import MAX_WORKERS, MAX_WORKERS_BYTES
+from ps_server.machine.status_report import MAX_WORKERS, MAX_WORKERS_BYTES
 from ps_server.state.progress import Progress
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, EPOCH, RUN_ID, Transcript, encoded, received
 from tests.rows import row

@@ -8,8 +8,8 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Event, StatusUpdate, Subscribed
-from ps_server.machine.effects import Effect, Happened, Note
 from ps_server.machine.subscriptions import MOST_EVENTS, MOST_SUBSCRIBERS, SUBSCRIPTION_SECONDS
+from ps_server.state.effects import Effect, LogLine, RecordEvent
 from tests.ps_server.transcripts import EPOCH, Transcript, sends
 
 
@@ -22,9 +22,9 @@ def subscribe(server: Transcript, peer: str = "watcher", **fields: Any) -> list[
     return [event for event in events if isinstance(event, Event)]
 
 
-def noted(server: Transcript, *notes: Note) -> list[Effect]:
+def logged(server: Transcript, *notes: LogLine) -> list[Effect]:
     """The effects when the shell hands notes back to the machine."""
-    return [effect for note in notes for effect in server.machine.noted(note, now=server.now)]
+    return [effect for note in notes for effect in server.machine.logged(note, now=server.now)]
 
 
 def statuses(effects: list[Effect]) -> dict[bytes, StatusUpdate]:
@@ -55,7 +55,7 @@ def test_nothing_is_computed_while_nobody_subscribes(server: Transcript, monkeyp
     def status(**_: Any) -> None:
         raise AssertionError("a status was computed")
 
-    monkeypatch.setattr(server.machine._operators, "_status", status)
+    monkeypatch.setattr(server.machine, "status", status)
     server.after(1.0)
     subscribe(server)
     server.after(SUBSCRIPTION_SECONDS + 0.1)
@@ -70,37 +70,37 @@ def test_a_lease_ends_unless_it_is_renewed(server: Transcript) -> None:
         subscribe(server, "renews")
     assert statuses(server.after(1.0)).keys() == {b"renews"}
     server.after(SUBSCRIPTION_SECONDS)
-    assert noted(server, Note("unheard"))[1:] == []
+    assert logged(server, LogLine("unheard"))[1:] == []
 
 
 def test_notes_become_events_of_their_kind(server: Transcript) -> None:
     subscribe(server)
     server.push("a", 1)
-    effects = noted(
+    effects = logged(
         server,
-        Note("a joined", worker_id="a"),
-        Note("odd", warning=True),
-        Note("version 2 saved", kind="checkpoint"),
-        Note("rate", kind="adjustment"),
-        Note("over", kind="end"),
+        LogLine("a joined", worker_id="a"),
+        LogLine("odd", warning=True),
+        LogLine("version 2 saved", kind="checkpoint"),
+        LogLine("rate", kind="adjustment"),
+        LogLine("over", kind="end"),
     )
     seen = [event for _, event in events(effects)]
     kinds = ["note", "warning", "checkpoint", "adjustment", "end"]
     assert [(event.number, event.kind) for event in seen] == list(enumerate(kinds, start=1))
     assert (seen[0].text, seen[0].worker_id, seen[0].global_steps) == ("a joined", "a", 20)
-    assert [one.event for one in effects if isinstance(one, Happened)] == seen
+    assert [one.event for one in effects if isinstance(one, RecordEvent)] == seen
 
 
 def test_a_new_subscriber_is_sent_the_newest_events_after_its_number(server: Transcript) -> None:
     for number in range(1, MOST_EVENTS + 51):
-        noted(server, Note(f"note {number}", kind="adjustment"))
+        logged(server, LogLine(f"note {number}", kind="adjustment"))
     assert [event.number for event in subscribe(server, "new")] == list(range(51, MOST_EVENTS + 51))
     assert [event.number for event in subscribe(server, "again", events_after=MOST_EVENTS + 48)] == [249, 250]
     assert subscribe(server, "again") == [], "it renews"
 
 
 def test_numbers_of_another_epoch_count_nothing(server: Transcript) -> None:
-    noted(server, Note("first", kind="end"))
+    logged(server, LogLine("first", kind="end"))
     assert len(subscribe(server, "x", events_after=77, epoch=EPOCH - 1)) == 1
     assert len(subscribe(server, "y", events_after=77, epoch=EPOCH)) == 0
     assert len(subscribe(server, "z", events_after=0, epoch=EPOCH)) == 1
@@ -119,10 +119,10 @@ def test_there_are_so_many_subscribers_and_no_more(server: Transcript) -> None:
 
 
 def test_a_peer_that_causes_notes_without_end_pushes_out_nothing_that_matters(server: Transcript) -> None:
-    noted(server, Note("rate", kind="adjustment"))
+    logged(server, LogLine("rate", kind="adjustment"))
     for _ in range(10_000):
-        noted(server, Note("a is back"))
-        noted(server, Note("a was refused", warning=True))
+        logged(server, LogLine("a is back"))
+        logged(server, LogLine("a was refused", warning=True))
     kept = subscribe(server)
     assert kept[0].kind == "adjustment" or len(kept) == MOST_EVENTS
     assert sum(event.kind == "note" for event in kept) <= 100
@@ -137,6 +137,6 @@ def test_a_subscriber_needs_no_run_and_no_hello() -> None:
 
 def test_a_note_of_any_text_is_an_event_that_can_be_read(server: Transcript) -> None:
     subscribe(server)
-    ((_, event),) = events(noted(server, Note("caf\u00e9 \x1b[2J" + 5000 * "x", warning=True)))
+    ((_, event),) = events(logged(server, LogLine("caf\u00e9 \x1b[2J" + 5000 * "x", warning=True)))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(event), type=Event) == event
     assert len(event.text) == 1000

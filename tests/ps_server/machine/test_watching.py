@@ -4,8 +4,8 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Frame, WatchedFrame, Watching
-from ps_server.machine.effects import Effect
 from ps_server.machine.subscriptions import MOST_WATCHERS, SUBSCRIPTION_SECONDS
+from ps_server.state.effects import Effect
 from tests.ps_server.transcripts import LEASE_SECONDS, Transcript, sends
 
 FRAME = Frame(image=b"a picture", score=3.0, value=0.5, actions=("LEFT", "RIGHT"), probabilities=(0.25, 0.75))

@@ -9,11 +9,11 @@ import pytest
 from ps_common.protocol.messages import Episode
 from ps_common.run_folder.paths import EPISODES
 from ps_common.run_folder.run_rows import read_episodes
-from ps_server.machine.effects import Reported
-from ps_server.records.episodes import EpisodesFile
+from ps_server.records.history import EpisodesFile
+from ps_server.state.effects import RecordReport
 
 
-def a_report(**fields: Any) -> Reported:
+def a_report(**fields: Any) -> RecordReport:
     known: dict[str, Any] = {
         "worker_id": "host-1",
         "number": 0,
@@ -26,7 +26,7 @@ def a_report(**fields: Any) -> Reported:
         "meters": {},
         "staleness": (),
     }
-    return Reported(**(known | fields))
+    return RecordReport(**(known | fields))
 
 
 def some(*returns: float) -> tuple[Episode, ...]:

@@ -11,14 +11,14 @@ from ps_common.run_folder.jsonl import rows_in
 from ps_common.run_folder.paths import EVENTS, SETTINGS
 from ps_common.run_folder.run_rows import EventRow
 from ps_common.settings.run_spec import RunSpec, Schedule
-from ps_server.machine.effects import Happened
 from ps_server.records.run_records import RunRecords
+from ps_server.state.effects import RecordEvent
 from tests.ps_server.records.test_metrics import a_status
 
 
-def happened(number: int, **fields: Any) -> Happened:
+def happened(number: int, **fields: Any) -> RecordEvent:
     known: dict[str, Any] = {"kind": "note", "text": f"event {number}", "global_steps": 10 * number, "minutes": 0.5}
-    return Happened(Event(number=number, **known | fields), epoch=7)
+    return RecordEvent(Event(number=number, **known | fields), epoch=7)
 
 
 def test_events_are_lines_and_a_resumed_run_goes_on_in_the_same_file(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from ps_common.protocol.status import Status, WorkerStatus
 from ps_common.run_folder.jsonl import last_row
 from ps_common.run_folder.paths import METRICS, WORKERS
 from ps_common.run_folder.run_rows import MetricsRow
-from ps_server.records.metrics import EVERY_SECONDS, WORKERS_EVERY_SECONDS, MetricsFiles
+from ps_server.records.history import EVERY_SECONDS, WORKERS_EVERY_SECONDS, MetricsFiles
 
 
 def a_status(**fields: Any) -> Status:

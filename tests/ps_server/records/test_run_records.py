@@ -30,8 +30,8 @@ PERF = RunSpec(preset="pong", records=Records(summaries="perf", summary_every_up
 def test_a_run_leaves_its_settings_its_episodes_and_its_summaries(tmp_path: Path) -> None:
     records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
     assert (tmp_path / "endpoint").read_text() == "host:5555\n"
-    records.reported(a_report(updates=0, episodes=(Episode(3.0, 10),), meters={"entropy": 0.5}))
-    records.reported(a_report(updates=10, global_steps=900, meters={"entropy": 1.5}))
+    records.add(a_report(updates=0, episodes=(Episode(3.0, 10),), meters={"entropy": 0.5}))
+    records.add(a_report(updates=10, global_steps=900, meters={"entropy": 1.5}))
     records.close(a_status())
     assert tomllib.loads((tmp_path / "run.toml").read_text())["preset"] == "pong"
     assert [row.episode_return for row in read_episodes(tmp_path)] == [3.0]
@@ -43,7 +43,7 @@ def test_a_run_leaves_its_settings_its_episodes_and_its_summaries(tmp_path: Path
 
 def test_a_run_that_ends_before_a_point_is_due_has_one(tmp_path: Path) -> None:
     records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555")
-    records.reported(a_report(updates=9, global_steps=80, meters={"entropy": 0.5}))
+    records.add(a_report(updates=9, global_steps=80, meters={"entropy": 0.5}))
     records.close(a_status())
     event = events_in(tmp_path)[-1]
     assert (event.step, scalars_of(event)) == (80, {"Losses/Entropy": 0.5})
@@ -52,7 +52,7 @@ def test_a_run_that_ends_before_a_point_is_due_has_one(tmp_path: Path) -> None:
 def test_a_run_without_summaries_has_no_event_file(tmp_path: Path) -> None:
     none = RunSpec(records=Records(summaries="none"))
     records = RunRecords(tmp_path, lambda: none, endpoint="host:5555")
-    records.reported(a_report())
+    records.add(a_report())
     records.close(a_status())
     assert not (tmp_path / "tensorboard").exists()
 
@@ -60,7 +60,7 @@ def test_a_run_without_summaries_has_no_event_file(tmp_path: Path) -> None:
 def test_a_run_has_an_event_file_unless_its_settings_forbid_it(tmp_path: Path) -> None:
     spec = RunSpec()
     records = RunRecords(tmp_path, lambda: spec, endpoint="host:5555")
-    records.reported(a_report(episodes=(Episode(3.0, 10),), staleness=(0, 2)))
+    records.add(a_report(episodes=(Episode(3.0, 10),), staleness=(0, 2)))
     records.close(a_status())
     tags = loaded(tmp_path).Tags()
     assert tags["scalars"] == ["Perf/Reward", "Perf/Length"]
@@ -71,10 +71,10 @@ def test_a_change_of_other_settings_leaves_the_event_file_as_it_is(tmp_path: Pat
     specs = [PERF]
     records = RunRecords(tmp_path, lambda: specs[-1], endpoint="host:5555")
     for schedule in (Schedule(learning_rate=1e-4), Schedule(learning_rate=1e-5)):
-        records.reported(a_report(episodes=(Episode(3.0, 10),)))
+        records.add(a_report(episodes=(Episode(3.0, 10),)))
         specs.append(msgspec.structs.replace(PERF, schedule=schedule))
     specs.append(msgspec.structs.replace(PERF, records=Records(summaries="model")))
-    records.reported(a_report(episodes=(Episode(4.0, 10),)))
+    records.add(a_report(episodes=(Episode(4.0, 10),)))
     records.close(a_status())
     files = list((tmp_path / "tensorboard").iterdir())
     assert len(files) == 2, "one for each style"
@@ -135,7 +135,7 @@ def test_serving_does_not_wait_for_a_frozen_disk_and_records_are_dropped_and_cou
     records = RunRecords(tmp_path, lambda: PERF, endpoint="host:5555", most_waiting=100)
     for number in range(1, 1001):
         records.tick(a_status(global_steps=number))
-        records.reported(a_report(first_episode=number, episodes=(Episode(3.0, 10),)))
+        records.add(a_report(first_episode=number, episodes=(Episode(3.0, 10),)))
     told = [int(re.findall(r": (\d+) were dropped", record.getMessage())[0]) for record in caplog.records]
     assert told[0] == 1
     assert len(told) < 15, "told with each doubling, not with each row"

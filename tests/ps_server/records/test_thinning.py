@@ -10,9 +10,9 @@ import pytest
 from ps_common.protocol.messages import Episode
 from ps_common.run_folder.jsonl import rows_in
 from ps_common.run_folder.run_rows import EpisodeRow, read_episodes
-from ps_server.records import episodes as episodes_module
+from ps_server.records import history
 from ps_server.records.bounded_file import BoundedLinesFile
-from ps_server.records.episodes import EpisodesFile
+from ps_server.records.history import EpisodesFile
 from ps_server.records.thinning import evenly_in_time, means_of_games, newest_events
 from tests.ps_server.records.test_episodes import a_report
 
@@ -109,7 +109,7 @@ def test_games_lost_by_a_resume_are_not_mixed_with_those_played_again() -> None:
 def test_the_games_of_a_week_are_within_the_bound_and_their_mean_is_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(episodes_module, "MOST_BYTES", MOST_BYTES)
+    monkeypatch.setattr(history, "EPISODES_BYTES", MOST_BYTES)
     file = EpisodesFile(tmp_path)
     games = 20_000
     for first in range(1, games, 10):

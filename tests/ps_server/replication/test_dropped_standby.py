@@ -3,9 +3,9 @@
 from typing import Any
 
 from ps_common.protocol import messages
-from ps_server.machine.effects import SendToPrimary
 from ps_server.replication.replication import FIRST_PAUSE_SECONDS
-from tests.ps_server.replication.test_standby import are_alike, refusal, the_run
+from ps_server.state.effects import SendToPrimary
+from tests.ps_server.standby.test_standby import are_alike, refusal, the_run
 from tests.ps_server.standby_transcripts import PRIMARY, TAKEOVER_SECONDS, TICK_SECONDS, WithStandby
 from tests.ps_server.transcripts import notes, only
 

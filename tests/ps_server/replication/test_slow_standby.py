@@ -30,12 +30,12 @@ def standby_of(server: Primary) -> StandbyStatus:
 
 def pass_time(server: Primary, seconds: float) -> list[Any]:
     """In which the standby says that it lives and has nothing more; the server's notes."""
-    noted = []
+    logged = []
     for _ in range(round(seconds / 0.25)):
         server.after(0.25)
-        noted += notes(server.effects)
+        logged += notes(server.effects)
         server.followed(0)
-    return noted
+    return logged
 
 
 def save_anew(server: Primary) -> None:
@@ -201,11 +201,11 @@ def test_a_backlog_that_takes_too_much_memory_drops_the_standby(
     server = followed_server()
     if not is_in_sync:
         server.follow(request=2)
-    noted = []
+    logged = []
     for sequence in range(1, 9):
         server.push("a", sequence)
-        noted += notes(server.effects)
-    assert any("too much memory" in note for note in noted)
+        logged += notes(server.effects)
+    assert any("too much memory" in note for note in logged)
     assert standby_of(server).phase == "dropped"
 
 

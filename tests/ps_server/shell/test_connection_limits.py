@@ -1,6 +1,5 @@
 """Which connections are cut off, by the counters alone."""
 
-from ps_server.machine.membership import PeerId
 from ps_server.shell.connection_limits import (
     OLD_SECONDS,
     OVERHEAD_BYTES,
@@ -9,6 +8,7 @@ from ps_server.shell.connection_limits import (
     holding_too_much,
     one_too_many,
 )
+from ps_server.state.effects import PeerId
 
 MIB = 2**20
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from ps_common.protocol.messages import Frame, HandedOver, Noted, State, ToWorker, Update, WatchedFrame
 from ps_common.protocol.wire import read_to_worker
 from ps_common.sockets.zmq_sockets import dealer
-from ps_server.machine.effects import Send
-from ps_server.shell.router_socket import SEND_HIGH_WATER, router
+from ps_server.shell.listening import SEND_HIGH_WATER, router_socket
 from ps_server.shell.send_queue import LONGEST_PAUSE_SECONDS, SendQueue
+from ps_server.state.effects import Send
 
 FRAMES = 1000  # of 48 KiB: more than ZeroMQ and the kernel take for a connection that does not read
 FOLLOWS = 50
@@ -24,7 +24,7 @@ MILLISECONDS = 10_000
 @contextmanager
 def queue_to_a_peer() -> Iterator[tuple[SendQueue, bytes, zmq.Socket[bytes]]]:
     """A send queue, the name of a peer that has connected, and the peer's socket."""
-    with zmq.Context() as context, router(context) as server, dealer(context, None) as peer:
+    with zmq.Context() as context, router_socket(context) as server, dealer(context, None) as peer:
         port = server.bind_to_random_port("tcp://127.0.0.1")
         peer.setsockopt(zmq.LINGER, 0)
         server.setsockopt(zmq.LINGER, 0)

@@ -7,6 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ps_common.protocol.messages import Opened
 from ps_common.protocol.record import Account
 from ps_server.state.ledger import Ledger
 from tests.rows import row
@@ -14,9 +15,10 @@ from tests.rows import row
 WINDOW = 8
 
 
-def opened(ledger: Ledger, worker: str, incarnation: int, *, oldest: int = 1) -> Account:
+def opened(ledger: Ledger, worker: str, incarnation: int, *, oldest: int = 1, key: str = "") -> Account:
     """The account of the process with this number. Each process has its own secret."""
-    return ledger.open(worker, incarnation, proof=proof_of(incarnation), oldest=oldest)
+    proof = proof_of(incarnation)
+    return ledger.open(worker, Opened(incarnation=incarnation, proof=proof, key=key, oldest=oldest, environments=1))
 
 
 def proof_of(incarnation: int) -> str:
@@ -106,7 +108,7 @@ def test_the_same_process_changes_nothing() -> None:
 
 def test_a_key_once_shown_stays_with_the_account() -> None:
     ledger = a_ledger()
-    assert ledger.open("a", 1, proof=proof_of(1), key="k").key == "k"
+    assert opened(ledger, "a", 1, key="k").key == "k"
     assert opened(ledger, "a", 1).key == "k", "on a server that is not locked any more"
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
-from ps_server.machine.effects import SaveCheckpoint
 from ps_server.machine.phases import Phase
+from ps_server.state.effects import SaveCheckpoint
 from ps_server.state.training_run import PUSH_WINDOW
 from tests.ps_server.transcripts import EPOCH, START, Transcript, restored_run
 

@@ -9,8 +9,8 @@ import torch
 
 from ps_common.protocol import messages
 from ps_common.protocol.tensors import TensorSpec
-from ps_server.machine.effects import Note, Recall, SaveCheckpoint, Send
 from ps_server.machine.phases import Phase
+from ps_server.state.effects import LogLine, Recall, SaveCheckpoint, Send
 from ps_server.state.soundness import MOST_RETURNS
 from tests.ps_server.standby_transcripts import WithStandby
 from tests.ps_server.transcripts import (
@@ -92,7 +92,7 @@ def test_nothing_that_is_not_finite_is_saved(is_slot: bool) -> None:
     effects = server.machine.save(now=server.now)
     assert not any(isinstance(effect, SaveCheckpoint) for effect in effects)
     only(Recall, effects)
-    assert "hold NaN or Inf" in only(Note, effects).text
+    assert "hold NaN or Inf" in only(LogLine, effects).text
     assert server.machine.save(now=server.now) == [], "if there is no way back, it is not tried again"
 
 

@@ -14,9 +14,9 @@ from ps_common.run_folder import object_store, stored_run
 from ps_common.run_folder.checkpoint_file import read_checkpoint, write_checkpoint
 from ps_common.run_folder.object_store import ObjectStore
 from ps_common.run_folder.paths import ASIDE, BEST, checkpoint_name, milestone_name
-from ps_server.machine.effects import SaveCheckpoint
-from ps_server.shell.checkpoint_writer import CheckpointWriter, Written
+from ps_server.state.effects import SaveCheckpoint
 from ps_server.storage.checkpoint_store import CheckpointStore
+from ps_server.storage.checkpoint_writer import CheckpointWriter, Written
 from tests.records import a_record
 
 FIRST = Lineage.begun("0123456789abcdef", secret="s", draw=1)

@@ -20,11 +20,11 @@ from ps_common.run_folder.paths import CHECKPOINTS, checkpoint_name, shard_folde
 from ps_rl.run import Run
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.settings import ServerSettings
-from ps_server.shell.lineage_file import read_lineage, write_lineage
 from ps_server.starting import machine_for
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.checkpoint_store import CheckpointStore
-from ps_server.storage.resharding import check_no_others, folder_of_shard, join_old_shards
+from ps_server.storage.earlier_life import read_lineage, write_lineage
+from ps_server.storage.resharding import check_no_others, folder_of_shard, reshard
 from ps_server.storage.run_storage import RunStorage
 from rl_cluster.cli import ClusterSettings
 from rl_eval.trained import trained_as, trained_in, trained_in_store
@@ -59,7 +59,7 @@ def join(given: Path, place: Shard | None) -> Path:
     folder = folder_of_shard(given, place)
     storage = RunStorage(folder, checkpoints=None, may_hold_a_run=True)
     try:
-        join_old_shards(given, storage, place)
+        reshard(given, storage, place)
     finally:
         storage.close()
     return folder

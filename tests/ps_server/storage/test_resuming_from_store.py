@@ -16,8 +16,8 @@ from ps_common.run_folder.paths import BEST, CHECKPOINTS, STORE
 from ps_server import starting
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.settings import ServerSettings
-from ps_server.shell.lineage_file import read_lineage, write_lineage
 from ps_server.storage.checkpoint_store import CheckpointStore
+from ps_server.storage.earlier_life import read_lineage, write_lineage
 from ps_server.storage.run_storage import RunStorage
 from rl_eval.trained import trained_in_store
 from tests.ps_server.test_starting import FIRST, OTHER, a_folder

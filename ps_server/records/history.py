@@ -1,17 +1,20 @@
-"""The history of a run and of its workers: rows of the status, in files of bounded size."""
+"""The history of a run: rows of its status, of its workers and of its games, in files of bounded size."""
 
 from pathlib import Path
 
 import msgspec
 
 from ps_common.protocol.status import Status
-from ps_common.run_folder.paths import METRICS, WORKERS
+from ps_common.run_folder.paths import EPISODES, METRICS, WORKERS
+from ps_common.run_folder.run_rows import EpisodeRow
 from ps_server.records.bounded_file import BoundedLinesFile
-from ps_server.records.thinning import evenly_in_time
+from ps_server.records.thinning import evenly_in_time, means_of_games
+from ps_server.state.effects import RecordReport
 
 EVERY_SECONDS = 2.0  # between two rows of the run
 WORKERS_EVERY_SECONDS = 60.0  # between two rows of each worker
-MOST_BYTES = 2**25  # of each file: half of metrics.jsonl is the newest eleven hours
+METRICS_BYTES = 2**25  # of each file: half of metrics.jsonl is the newest eleven hours
+EPISODES_BYTES = 2**25  # a quarter of a million lines: the newest games one a line, older ones as means
 
 
 class MetricsFiles:
@@ -23,8 +26,8 @@ class MetricsFiles:
 
     def __init__(self, run_folder: Path) -> None:
         """Raises OSError."""
-        self._run = BoundedLinesFile(run_folder / METRICS, most_bytes=MOST_BYTES, thin=evenly_in_time)
-        self._workers = BoundedLinesFile(run_folder / WORKERS, most_bytes=MOST_BYTES, thin=evenly_in_time)
+        self._run = BoundedLinesFile(run_folder / METRICS, most_bytes=METRICS_BYTES, thin=evenly_in_time)
+        self._workers = BoundedLinesFile(run_folder / WORKERS, most_bytes=METRICS_BYTES, thin=evenly_in_time)
         self._due = self._workers_due = 0.0
 
     def add(self, status: Status, *, now: float, time_of_day: float) -> None:
@@ -51,3 +54,30 @@ class MetricsFiles:
     def _add_workers(self, status: Status, time_of_day: float) -> None:
         when = {"minutes": status.minutes, "global_steps": status.global_steps, "time": time_of_day}
         self._workers.add([msgspec.to_builtins(worker) | when for worker in status.workers])
+
+
+class EpisodesFile:
+    """Appends the games of a run, as reported, to RUN_DIR/episodes.jsonl."""
+
+    def __init__(self, run_folder: Path) -> None:
+        """Raises OSError."""
+        self._lines = BoundedLinesFile(run_folder / EPISODES, most_bytes=EPISODES_BYTES, thin=means_of_games)
+
+    def add(self, report: RecordReport) -> None:
+        rows = [
+            EpisodeRow(
+                episode=number,
+                # A worker that names no T has its games where the report is; none has ended after that.
+                global_steps=min(report.global_steps, episode.global_steps or report.global_steps),
+                minutes=report.minutes,
+                worker=report.worker_id,
+                episode_return=episode.episode_return,
+                length=episode.length,
+            )
+            for number, episode in enumerate(report.episodes, start=report.first_episode)
+        ]
+        if rows:
+            self._lines.add(rows)
+
+    def close(self) -> None:
+        self._lines.close()

@@ -1,4 +1,4 @@
-"""Effects: the actions that the server machine asks its shell for. The shell carries them out in order."""
+"""Effects: the actions that the machine asks its shell for. The shell carries them out in order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,9 @@ from torch import Tensor
 from ps_common.protocol.messages import Episode, Event, ToServer, ToWorker
 from ps_common.protocol.record import Record
 from ps_common.protocol.wire import Buffer
-from ps_server.machine.membership import PeerId
 from ps_server.state.weight_store import Snapshot
+
+PeerId = bytes  # the routing id of a connection
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Recall:
 
 
 @dataclass(frozen=True)
-class Reported:
+class RecordReport:
     """A report was counted: record it in the run folder."""
 
     worker_id: str
@@ -57,7 +58,7 @@ class Reported:
 
 
 @dataclass(frozen=True)
-class Note:
+class LogLine:
     """One line for the log. Then call `noted`."""
 
     text: str
@@ -67,7 +68,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Happened:
+class RecordEvent:
     """A note has become an event of the run: write it down."""
 
     event: Event
@@ -97,4 +98,4 @@ class SendToFirstShard:
     message: ToServer
 
 
-Effect = SendToPrimary | SendToFirstShard | Send | SaveCheckpoint | Recall | Reported | Note | Happened | Exit
+Effect = SendToPrimary | SendToFirstShard | Send | SaveCheckpoint | Recall | RecordReport | LogLine | RecordEvent | Exit

@@ -17,8 +17,9 @@ import torch
 from ps_common.errors import CheckpointError
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.paths import BEST, WRITING
-from ps_server.machine.effects import SaveCheckpoint
-from ps_server.shell.checkpoint_writer import CheckpointWriter, Written, newest_checkpoint
+from ps_server.state.effects import SaveCheckpoint
+from ps_server.storage.checkpoint_writer import CheckpointWriter, Written
+from ps_server.storage.earlier_life import newest_checkpoint
 from tests.records import a_record
 
 PATIENCE_SECONDS = 20.0  # for a disk that is busy with something else

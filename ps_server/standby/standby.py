@@ -15,14 +15,12 @@ from ps_common.protocol.messages import ToServer, ToWorker
 from ps_common.protocol.status import Status
 from ps_common.protocol.wire import Buffer
 from ps_server.machine.admission import proof_of
-from ps_server.machine.effects import Effect, Exit, Note, Send, SendToPrimary
-from ps_server.machine.membership import PeerId
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.machine.phases import ANYBODY, Sender
-from ps_server.machine.replies import status_of, status_reply
-from ps_server.replication.repetition import Repetition
+from ps_server.machine.status_report import status_of, status_reply
 from ps_server.replication.replication import LEASE_SECONDS
-from ps_server.replication.state_transfer import run_of
+from ps_server.replication.run_copy import Repetition, run_of
+from ps_server.state.effects import Effect, Exit, LogLine, PeerId, Send, SendToPrimary
 from ps_server.state.training_run import TrainingRun
 
 BEAT_SECONDS = 0.25  # between two FOLLOWED that ask for a reply
@@ -59,9 +57,9 @@ class Standby:
         self._takeover_seconds = takeover_seconds
         self._limits = limits
         self._follow = 1  # the request of the newest FOLLOW
-        self._has_state = False  # of that FOLLOW; `run` may be that of an earlier one
+        # Of the state that came for this FOLLOW, else None. `run` may be that of an earlier one.
+        self._repetition: Repetition | None = None
         self._number = 0  # of the last update that is applied
-        self._repetition = Repetition()
         self._durable_through = 0
         self._last_request = 1
         self._beats: dict[int, float] = {}  # when each outstanding request was sent
@@ -125,19 +123,19 @@ class Standby:
         if not isinstance(message, messages.Refused) or message.code not in WITHOUT_THE_RUN:
             self._primary_heard = now
         match message:
-            case messages.State() if message.request == self._follow and not self._has_state:
+            case messages.State() if message.request == self._follow and self._repetition is None:
                 return self._adopt(message, vector, now=now)
-            case messages.Update() if message.request == self._follow and self._has_state:
-                return self._apply(message, vector, now=now)
+            case messages.Update() if message.request == self._follow and self._repetition is not None:
+                return self._apply(self._repetition, message, vector, now=now)
             case messages.State():
                 return [self._acknowledge()]
             case messages.Leading(request=beat) if beat in self._beats and self.run is not None:
                 self._durable_through, self._confirmed = message.durable_through, self._beats[beat]
                 self.run.progress.follow_minutes(message.minutes)
                 self._beats = {number: sent for number, sent in self._beats.items() if number > beat}
-            case messages.Refused(code="not_following" | "fell_behind" | "no_weights") if self._has_state:
+            case messages.Refused(code="not_following" | "fell_behind" | "no_weights") if self._repetition is not None:
                 self._begin_anew(now=now)
-                return [Note(f"not in sync with {self.primary} any more: {message.reason}", warning=True)]
+                return [LogLine(f"not in sync with {self.primary} any more: {message.reason}", warning=True)]
             case messages.Refused(code="fell_behind", request=self._follow):
                 self._begin_anew(now=now)
             case messages.Refused(code="not_following" | "fell_behind" | "no_weights"):
@@ -145,7 +143,7 @@ class Standby:
             case messages.Refused():
                 return self._warn(f"{self.primary} does not take a standby: {message.reason} ({message.code})")
             case messages.Stop():
-                return [Note(f"the run is over: {message.reason}"), Exit(message.reason)]
+                return [LogLine(f"the run is over: {message.reason}"), Exit(message.reason)]
         return []
 
     def tick(self, *, now: float) -> list[Effect]:
@@ -159,7 +157,7 @@ class Standby:
             return []
         self._due = now + BEAT_SECONDS
         self._last_request += 1
-        if not self._has_state:
+        if self._repetition is None:
             held = self.run.lineage.run_id if self.run is not None else ""
             return [
                 SendToPrimary(self.primary, messages.Follow(request=self._follow, address=self.address, run_id=held))
@@ -200,13 +198,14 @@ class Standby:
 
     def _adopt(self, state: messages.State, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
         self.run = run_of(state, vector, now=now)
-        self._has_state = True
+        self._repetition = Repetition(self.run)
         self._number = state.number
-        self._repetition.begin()
-        note = Note(f"following {self.primary}: {self.run.weights.schema.size} parameters at version {self.version}")
+        note = LogLine(f"following {self.primary}: {self.run.weights.schema.size} parameters at version {self.version}")
         return [note, self._acknowledge()]
 
-    def _apply(self, update: messages.Update, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
+    def _apply(
+        self, repetition: Repetition, update: messages.Update, vector: Sequence[Buffer], *, now: float
+    ) -> list[Effect]:
         """Apply an update. One that is out of order is ignored: the primary sends it again."""
         if update.number != self._number + 1:
             return [self._acknowledge()]
@@ -214,14 +213,14 @@ class Standby:
         self._number = update.number
         if isinstance(update.message, messages.HandedOver):
             return self._take_what_is_handed_over(self.run, now=now)
-        return [self._acknowledge(), *self._repetition.apply(self.run, update, vector, now=now)]
+        return [self._acknowledge(), *repetition.apply(update, vector, now=now)]
 
     def _acknowledge(self, *, request: int = 0) -> SendToPrimary:
         return SendToPrimary(self.primary, messages.Followed(request=request, follow=self._follow, number=self._number))
 
     def _begin_anew(self, *, now: float) -> None:
         """Request another state. The run is kept: it may be all that is left when the primary dies."""
-        self._has_state = False
+        self._repetition = None
         self._last_request += 1
         self._follow = self._last_request
         self._beats.clear()
@@ -233,7 +232,7 @@ class Standby:
         if text in self._warned or len(self._warned) >= MOST_WARNINGS:
             return []
         self._warned.add(text)
-        return [Note(text, warning=True)]
+        return [LogLine(text, warning=True)]
 
     # -- takeover -----------------------------------------------------------------------------------------------------
 
@@ -271,7 +270,7 @@ class Standby:
         self.server = ParameterServer(run, lineage=lineage, overrides={}, limits=self._limits, now=now)
         self.server.checkpoints.saved_version = 0
         self._due = now
-        return [Note(f"{why}: taking over at version {self.version}", warning=True), *self.server.save(now=now)]
+        return [LogLine(f"{why}: taking over at version {self.version}", warning=True), *self.server.save(now=now)]
 
     def _fence(self, server: ParameterServer, *, now: float) -> list[Effect]:
         """Send FENCE to the old primary: it may have been paused, or cut off."""

@@ -1,11 +1,37 @@
-"""How other machines reach this server, which may listen on every interface."""
+"""How a server listens: its ROUTER socket, and the address by which others reach it, on every interface perhaps."""
 
 import socket
 
-from ps_common.protocol.addresses import EVERY_INTERFACE, bare_host, split_address
+import zmq
 
+from ps_common.protocol.addresses import EVERY_INTERFACE, bare_host, split_address
+from ps_common.protocol.wire import MAX_FRAME_BYTES
+
+RECEIVE_HIGH_WATER = 16  # whole messages of one peer, received and not yet handled
+SEND_HIGH_WATER = 8  # whole messages for one peer, not yet taken by its connection
 # Networks reserved for documentation: nothing is sent, but the kernel chooses the address it would send from.
 OUTSIDE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+
+
+def router_socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    """A ROUTER whose options are set on purpose, before bind."""
+    router = context.socket(zmq.ROUTER)
+    # Else ZeroMQ silently drops replies to a connection that is gone or full.
+    router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    # In whole messages of one peer; the defaults of 1000 would be gigabytes of weights.
+    router.setsockopt(zmq.RCVHWM, RECEIVE_HIGH_WATER)
+    router.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER)
+    # A larger frame disconnects its sender before memory is allocated.
+    router.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+    # Many workers may start at the same moment.
+    router.setsockopt(zmq.BACKLOG, 1024)
+    # Frees the connection of a host that vanished without FIN after two minutes. (ZeroMQ's own heartbeats would cut a
+    # large frame on a slow link.)
+    router.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    router.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 60)
+    router.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 10)
+    router.setsockopt(zmq.TCP_KEEPALIVE_CNT, 6)
+    return router
 
 
 def own_host(typed: str, bound: str) -> str:

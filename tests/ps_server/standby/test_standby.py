@@ -9,11 +9,11 @@ import torch
 
 from ps_common.protocol import messages
 from ps_common.protocol.record import Record
-from ps_server.machine.effects import Exit, Reported, SaveCheckpoint, Send
 from ps_server.machine.ending import FAREWELL_SECONDS
 from ps_server.machine.phases import Phase, Sender
 from ps_server.replication.replication import LEASE_SECONDS
-from ps_server.replication.standby import BEAT_SECONDS
+from ps_server.standby.standby import BEAT_SECONDS
+from ps_server.state.effects import Exit, RecordReport, SaveCheckpoint, Send
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.standby_transcripts import PRIMARY, STANDBY, TAKEOVER_SECONDS, WithStandby
 from tests.ps_server.transcripts import (
@@ -127,7 +127,7 @@ def test_games_are_written_down_at_the_standby_as_at_the_primary() -> None:
     server = WithStandby.following()
     server.told.clear()
     server.report("b", 1, 7.0, -3.0)
-    assert only(Reported, server.told) == only(Reported, server.effects)
+    assert only(RecordReport, server.told) == only(RecordReport, server.effects)
 
 
 def test_while_the_primary_lives_a_worker_is_sent_there() -> None:

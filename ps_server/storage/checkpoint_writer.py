@@ -17,18 +17,18 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from torch import Tensor
 
-from ps_common.errors import CheckpointError, DamagedCheckpoint, Replaced, SettingsError
-from ps_common.protocol.lineage import Lineage
+from ps_common.errors import CheckpointError, DamagedCheckpoint, Replaced
 from ps_common.protocol.record import Record
 from ps_common.run_folder.checkpoint_file import read_checkpoint, remove_unfinished, write_checkpoint
-from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, older_than, why_none
-from ps_common.run_folder.paths import ASIDE, BEST, MILESTONES, NEWEST, WRITING, checkpoint_name, milestone_name
+from ps_common.run_folder.checkpoint_folder import older_than
+from ps_common.run_folder.paths import BEST, MILESTONES, NEWEST, WRITING, checkpoint_name, milestone_name
 from ps_common.run_folder.writer_thread import WriterThread
-from ps_server.machine.effects import SaveCheckpoint
+from ps_server.state.effects import SaveCheckpoint
+from ps_server.storage.checkpoint_store import CheckpointStore
+from ps_server.storage.earlier_life import move_aside, newest_checkpoint
 
 MOST_WAITING = 16  # checkpoints in the queue; the machine hands over one at a time
 WRITER_NICENESS = 10  # above the serving thread, yet low enough that it soon gives back the GIL
@@ -48,16 +48,10 @@ class Written:
     replaced_in: int = 0
 
 
-class Store(Protocol):
-    """A second place of all checkpoints, away from this machine; without it a checkpoint is not durable."""
-
-    def put(self, path: Path, lineage: Lineage, *, best: bool, milestone: str, keep: int) -> str: ...
-
-
 class CheckpointWriter:
     """Writes one checkpoint after another into `folder`, in a thread of its own."""
 
-    def __init__(self, folder: Path, store: Store | None = None) -> None:
+    def __init__(self, folder: Path, store: CheckpointStore | None = None) -> None:
         """
         Creates the folder, and removes the unfinished files of a killed server. No other server may use the folder.
         With a `store`, a checkpoint counts as written when it is there.
@@ -98,7 +92,7 @@ class CheckpointWriter:
             self.results.put(Written(str(path), error=str(error) or type(error).__name__, replaced_in=replaced_in))
         self.longest_seconds = max(self.longest_seconds, time.monotonic() - begun)
 
-    def _put(self, store: Store, path: Path, checkpoint: SaveCheckpoint) -> str:
+    def _put(self, store: CheckpointStore, path: Path, checkpoint: SaveCheckpoint) -> str:
         milestone = "" if checkpoint.milestone is None else milestone_name(checkpoint.milestone)
         return store.put(
             path, checkpoint.record.lineage, best=checkpoint.best, milestone=milestone, keep=checkpoint.keep
@@ -143,43 +137,6 @@ class CheckpointWriter:
             return False
         self._sound.add(path)
         return True
-
-
-def newest_checkpoint(
-    run_folder: Path, checkpoint_folder: Path | None = None
-) -> tuple[Path, dict[str, Tensor], Record]:
-    """
-    The newest sound checkpoint of a run. Newer ones that are damaged or unreadable are logged and moved aside, because
-    the run goes on from the sound one and must never go back to them.
-
-    Looks in `checkpoint_folder`; without it in the run folder's `checkpoints`, then in the run folder itself. Raises
-    CheckpointError when there is none.
-    """
-    paths = newest_first(checkpoint_folder) if checkpoint_folder else checkpoints_of(run_folder)
-    found = first_sound(paths, read_checkpoint, lambda error: log.warning("%s; trying the one before it", error))
-    if found is None:
-        place = checkpoint_folder or run_folder
-        raise CheckpointError(f"{place}: {why_none(place, run_folder)}")
-    path, (vectors, record) = found
-    for newer in paths[: paths.index(path)]:
-        move_aside(newer)
-    return path, vectors, record
-
-
-def move_aside(path: Path) -> None:
-    aside = path.with_name(path.name + ASIDE)
-    try:
-        path.rename(aside)
-    except OSError as error:
-        log.warning("%s: cannot be moved aside: %s", path, error.strerror)
-    else:
-        log.warning("%s: moved aside, to %s", path, aside.name)
-
-
-def check_unused(folder: Path) -> None:
-    """Raises SettingsError when the folder holds a run: those of a new run, with fewer steps, would be removed."""
-    if newest_first(folder):
-        raise SettingsError(f"{folder}: holds the checkpoints of a run; take another folder, or --resume that run")
 
 
 def _lower_priority() -> None:
