@@ -13,7 +13,7 @@ import msgspec
 from torch import device
 
 from ps_common.settings.run_spec import A3CSettings
-from rl_agent.algorithms.a3c import A3C, Batch
+from rl_agent.algorithms.a3c import A3C, PolicyBatch
 from rl_agent.algorithms.algorithm import Loss
 from rl_agent.networks.networks import PolicyValueNetwork
 from rl_agent.networks.policies import Policy
@@ -44,7 +44,7 @@ class EntropyA3C(A3C):
         """The found weight takes the place of A3C's schedule."""
         self.entropy_weight = self.weight
 
-    def loss(self, batch: Batch) -> Loss:
+    def loss(self, batch: PolicyBatch) -> Loss:
         """The loss of A3C; afterwards the weight is moved. It becomes the meter `entropy_weight`."""
         loss = super().loss(batch)
         self.weight *= math.exp(self.step * (self.target - float(loss.meters["entropy"])))

@@ -12,7 +12,7 @@ from rich.progress import track
 from torch import Tensor
 
 from ps_common.settings.run_spec import Environment
-from rl_agent.algorithms.exploration import epsilon_greedy
+from rl_agent.algorithms.action_values import epsilon_greedy
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
 from rl_agent.environments.spaces import DiscreteActions

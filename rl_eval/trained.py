@@ -29,9 +29,8 @@ from ps_common.settings.run_spec import RunSpec
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.request import ask
 from rl_agent.agent import trained_agent
-from rl_agent.algorithms.action_values import ActionValueLearner
+from rl_agent.algorithms.action_values import EVALUATION_EPSILON, ActionValueLearner
 from rl_agent.algorithms.algorithm import Algorithm
-from rl_agent.algorithms.exploration import EVALUATION_EPSILON
 from rl_agent.environments.interface import Environments
 from rl_eval.export.policy_folder import MODEL, read_model
 

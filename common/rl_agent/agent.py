@@ -16,10 +16,9 @@ from ps_common.protocol.tensors import Schema
 from ps_common.settings import run_spec
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.algorithms.a3c import A3C
-from rl_agent.algorithms.action_values import ActionValueLearner
+from rl_agent.algorithms.action_values import EVALUATION_EPSILON, ActionValueLearner
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.algorithms.custom_algorithm import build_custom
-from rl_agent.algorithms.exploration import EVALUATION_EPSILON
 from rl_agent.algorithms.n_step_q import NStepQ
 from rl_agent.algorithms.one_step_q import OneStepQ
 from rl_agent.algorithms.one_step_sarsa import OneStepSarsa

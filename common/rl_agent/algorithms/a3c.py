@@ -37,7 +37,7 @@ JUDGED_TOGETHER = 128
 
 
 @dataclass(frozen=True)
-class Batch:
+class PolicyBatch:
     """Sequences to learn from, time-major [T, N, ...]; single steps [1, N, ...] if the network has no LSTM."""
 
     observations: Tensor
@@ -125,7 +125,7 @@ class A3C:
         probabilities = self._policy.probabilities(parameters)
         return Outlook(values[0].cpu(), None if probabilities is None else probabilities[0].cpu())
 
-    def batches(self, trajectory: Trajectory) -> Iterator[Batch]:
+    def batches(self, trajectory: Trajectory) -> Iterator[PolicyBatch]:
         """The whole unroll, or shuffled minibatches of it, for each epoch."""
         settings = self._settings
         if self._imitation is not None:
@@ -141,7 +141,7 @@ class A3C:
             for columns in order.tensor_split(min(settings.minibatches, count)):
                 yield self._mirrored(_columns(whole, columns))
 
-    def loss(self, batch: Batch) -> Loss:
+    def loss(self, batch: PolicyBatch) -> Loss:
         """The loss whose gradient is pushed."""
         settings = self._settings
         drawn = None if self._imitation is None else self._drawn(self._imitation)
@@ -177,7 +177,7 @@ class A3C:
             },
         )
 
-    def _mirrored(self, batch: Batch) -> Batch:
+    def _mirrored(self, batch: PolicyBatch) -> PolicyBatch:
         if self._mirror_images is None:
             return batch
         observations, actions = self._mirror_images.of(batch.observations, batch.actions)
@@ -208,7 +208,7 @@ class A3C:
         return learner_rewards(trajectory, clip=clip, scale=scale, normalized=self.network.returns)
 
     @torch.no_grad()
-    def _judged(self, trajectory: Trajectory) -> Batch:
+    def _judged(self, trajectory: Trajectory) -> PolicyBatch:
         """The unroll with its advantages and value targets: as sequences, or without an LSTM as single steps."""
         settings = self._settings
         steps = Steps(self._rewards(trajectory), trajectory.discounts, trajectory.continues)
@@ -224,7 +224,7 @@ class A3C:
         advantages, targets = self._estimates(steps, values, self._next_values(trajectory, values), log_ratios)
         if settings.normalize_advantages and advantages.numel() > 1:  # a single one has no standard deviation
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-        whole = Batch(
+        whole = PolicyBatch(
             observations=observations[:-1],
             starts=starts[:-1],
             actions=actions,
@@ -283,17 +283,17 @@ class A3C:
         return parameters, values, after
 
 
-def _as_single_steps(whole: Batch) -> Batch:
+def _as_single_steps(whole: PolicyBatch) -> PolicyBatch:
     """[T, B, ...] → [1, T · B, ...]"""
     return _changed(whole, lambda tensor: tensor.flatten(0, 1).unsqueeze(0), state=())
 
 
-def _columns(whole: Batch, columns: Tensor) -> Batch:
+def _columns(whole: PolicyBatch, columns: Tensor) -> PolicyBatch:
     # index_select copies whole rows; indexing with brackets copies byte by byte.
     state = tuple(part.index_select(0, columns) for part in whole.state)
     return _changed(whole, lambda tensor: tensor.index_select(1, columns), state=state)
 
 
-def _changed(batch: Batch, change: Callable[[Tensor], Tensor], *, state: State) -> Batch:
+def _changed(batch: PolicyBatch, change: Callable[[Tensor], Tensor], *, state: State) -> PolicyBatch:
     """A batch with `change` applied to every tensor, and the given state."""
-    return Batch(**{name: change(value) for name, value in vars(batch).items() if name != "state"}, state=state)
+    return PolicyBatch(**{name: change(value) for name, value in vars(batch).items() if name != "state"}, state=state)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ps_common.settings import run_spec
-from rl_agent.algorithms.action_values import ActionValueLearner, Batch
+from rl_agent.algorithms.action_values import ActionValueLearner, ValueBatch
 from rl_agent.algorithms.returns import Steps, lambda_returns
 from rl_agent.networks.networks import ActionValueNetwork
 from rl_agent.rollouts import Trajectory
@@ -31,7 +31,7 @@ class NStepQ(ActionValueLearner):
         self._epochs = settings.epochs
         self._minibatches = settings.minibatches
 
-    def batches(self, trajectory: Trajectory) -> Iterator[Batch]:
+    def batches(self, trajectory: Trajectory) -> Iterator[ValueBatch]:
         """The whole unroll, or shuffled minibatches of it, for each epoch."""
         whole = self.whole(trajectory, self._targets(trajectory))
         for _ in range(self._epochs):
@@ -40,7 +40,7 @@ class NStepQ(ActionValueLearner):
                 continue
             order = torch.randperm(len(whole.targets), generator=self._random).to(self._device)
             for rows in order.tensor_split(min(self._minibatches, len(order))):
-                yield Batch(whole.observations[rows], whole.actions[rows], whole.targets[rows])
+                yield ValueBatch(whole.observations[rows], whole.actions[rows], whole.targets[rows])
 
     @torch.no_grad()
     def _targets(self, trajectory: Trajectory) -> Tensor:

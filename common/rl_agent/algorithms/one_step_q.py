@@ -12,14 +12,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_agent.algorithms.action_values import ActionValueLearner, Batch
+from rl_agent.algorithms.action_values import ActionValueLearner, ValueBatch
 from rl_agent.rollouts import Trajectory
 
 
 class OneStepQ(ActionValueLearner):
     """Learns the value of the greedy policy, whichever actions are taken."""
 
-    def batches(self, trajectory: Trajectory) -> Iterator[Batch]:
+    def batches(self, trajectory: Trajectory) -> Iterator[ValueBatch]:
         """The whole unroll as one batch."""
         yield self.whole(trajectory, self._targets(trajectory))
 

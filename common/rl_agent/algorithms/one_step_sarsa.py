@@ -13,8 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_agent.algorithms.action_values import ActionValueLearner, Batch
-from rl_agent.algorithms.exploration import epsilon_greedy
+from rl_agent.algorithms.action_values import ActionValueLearner, ValueBatch, epsilon_greedy
 from rl_agent.rollouts import Trajectory
 
 
@@ -23,7 +22,7 @@ class OneStepSarsa(ActionValueLearner):
 
     commits_next_action = True
 
-    def batches(self, trajectory: Trajectory) -> Iterator[Batch]:
+    def batches(self, trajectory: Trajectory) -> Iterator[ValueBatch]:
         """The whole unroll as one batch."""
         yield self.whole(trajectory, self._targets(trajectory))
 

@@ -112,7 +112,7 @@ class ObservationReader:
             )
         self.array_space = self._described(numbers, [(shape, kept_type(leaf)) for _, leaf, _, shape in images])
         self._is_vector = isinstance(space, Box) and space.shape == self.array_space.shape == (numbers,)
-        self._reads = [_joined([_vector(read, leaf) for read, leaf in vectors])] if numbers else []
+        self._reads = [_concatenated([_vector(read, leaf) for read, leaf in vectors])] if numbers else []
         self._reads += [_picture(read, leaf, turned) for read, leaf, turned, _ in images]
 
     def array(self, observation: Any, info: Any, *, is_last: bool = False) -> Array:
@@ -221,7 +221,7 @@ def _vector(read: Read, space: Space[Any]) -> Read:
     return lambda observation: np.asarray(spaces.flatten(space, read(observation)), np.float32)
 
 
-def _joined(vectors: list[Read]) -> Read:
+def _concatenated(vectors: list[Read]) -> Read:
     if len(vectors) == 1:
         return vectors[0]
     return lambda observation: np.concatenate([read(observation) for read in vectors])

@@ -104,6 +104,17 @@ class StepCallback:
         return getattr(self._environments, name)
 
 
+def random_play(environments: Environments, *, seed: int) -> Iterator[Stepped]:
+    """Steps with random actions, of those that a mask allows, without end; the environments are reset first."""
+    random, mask = np.random.default_rng(seed), environments.observations.mask
+    observations = environments.reset(seed)
+    while True:
+        allowed = None if mask is None else mask.of(observations).astype(np.bool_)
+        stepped = environments.step(environments.actions.sample(random, environments.count, allowed))
+        observations = stepped.observations
+        yield stepped
+
+
 class Closes(Protocol):
     """One environment, or several."""
 

@@ -6,13 +6,17 @@ A family is imported only when it is used: its emulator or package need not be i
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
 from ps_common.settings.import_paths import is_import_path
 from ps_common.settings.run_spec import NO_ENVIRONMENT, Environment
-from rl_agent.environments.interface import Environments, close_logged
-from rl_agent.environments.lost_games import LostGames
+from rl_agent.environments.interface import Environments, Screen, Stepped, close_logged
 from rl_agent.environments.process_guard import guard_children
+from rl_agent.environments.spaces import Actions, Observations
 
 
 def make_environments(settings: Environment, *, count: int, with_screen: bool = False) -> Environments:
@@ -35,6 +39,41 @@ def closing(environments: Environments) -> Iterator[Environments]:
         yield environments
     finally:
         close_logged(environments)
+
+
+class LostGames:
+    """
+    `--lost-game-reward`: the learner receives this reward for the last step of a lost game. The reported score stays
+    true. A game is lost if it terminates with a true return below 0; a game truncated by a time limit is not.
+    """
+
+    def __init__(self, environments: Environments, reward: float) -> None:
+        self._environments = environments
+        self._reward = np.float32(reward)
+        self._returns = np.zeros(environments.count)  # of the games being played
+        self.count = environments.count
+        self.observations = environments.observations
+        self.actions = environments.actions
+        self.steps_per_second = environments.steps_per_second
+        self.description = environments.description | {"last reward of a lost game": reward}
+
+    def reset(self, seed: int) -> Observations:
+        self._returns[:] = 0
+        return self._environments.reset(seed)
+
+    def step(self, actions: Actions) -> Stepped:
+        stepped = self._environments.step(actions)
+        self._returns += stepped.rewards
+        lost = stepped.terminated & (self._returns < 0)
+        self._returns[stepped.terminated | stepped.truncated] = 0
+        rewards: NDArray[np.float32] = np.where(lost, self._reward, stepped.rewards)
+        return replace(stepped, learner_rewards=rewards)
+
+    def screen(self) -> Screen:
+        return self._environments.screen()
+
+    def close(self) -> None:
+        self._environments.close()
 
 
 def _of_family(settings: Environment, count: int, with_screen: bool) -> Environments:

@@ -114,7 +114,7 @@ class FrameStack:
     def reset(self, frames: Frames) -> Observed:
         """Observations of the first frames of new games."""
         self._frames = self._repeated(self._observe(frames))  # [B, stack, ...]
-        return self._joined(self._frames)
+        return self._stacked(self._frames)
 
     def step(
         self, frames: Frames, ended: NDArray[np.bool_], last_frames: Frames | None
@@ -128,16 +128,16 @@ class FrameStack:
         newest = self._observe(frames)
         self._frames = np.concatenate([before, newest[:, None]], axis=1)
         if last_frames is None:
-            return self._joined(self._frames), None
+            return self._stacked(self._frames), None
         final = self._frames.copy()
         final[ended, -1] = self._observe(last_frames[ended])
         self._frames[ended] = self._repeated(newest[ended])
-        return self._joined(self._frames), self._joined(final)
+        return self._stacked(self._frames), self._stacked(final)
 
     def _repeated(self, observed: Observed) -> Observed:
         return np.repeat(observed[:, None], self._stack, axis=1)
 
-    def _joined(self, frames: Observed) -> Observed:
+    def _stacked(self, frames: Observed) -> Observed:
         return frames.reshape(len(frames), *self.shape)
 
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ps_common.errors import PsRlError
-from rl_agent.environments.interface import Environments
-from rl_agent.environments.unsound_numbers import sound_observations
+from rl_agent.environments.interface import Environments, random_play
 from rl_agent.networks.running_statistics import CLIP, ReturnNormalization, RunningNormalization
 
 SAMPLES = 3200  # observations of random play
@@ -100,22 +99,18 @@ class Played:
 def _random_play(
     environments: Environments, seed: int, say: Callable[[str], None], clock: Callable[[], float]
 ) -> Played:
-    random = np.random.default_rng(seed)
     began = said = clock()
     say(f"random play measures what is normalized: {SAMPLES:,} steps, or those of {MOST_SECONDS:.0f} s")
-    observations = sound_observations(environments.reset(seed), environments.observations)
-    count, mask = environments.count, environments.observations.mask
-    seen, rewards, continues = [], [], []
-    for played in range(count, SAMPLES + count, count):
-        allowed = None if mask is None else mask.of(observations).astype(np.bool_)
-        stepped = environments.step(environments.actions.sample(random, count, allowed))
+    count, seen, rewards, continues = environments.count, [], [], []
+    for played, stepped in zip(
+        range(count, SAMPLES + count, count), random_play(environments, seed=seed), strict=False
+    ):
         if (unsound := stepped.unsound) is None:
             seen.append(stepped.observations.copy())
             rewards.append(stepped.rewards if stepped.learner_rewards is None else stepped.learner_rewards)
             continues.append(np.where(stepped.terminated | stepped.truncated, np.float32(0), np.float32(1)))
         elif continues:
             continues[-1][:] = 0  # no return reaches across a step that is left out
-        observations = stepped.observations
         now = clock()
         if now - began >= MOST_SECONDS:
             say(f"random play ends after {now - began:.0f} s: {played:,} steps have to do")

@@ -8,6 +8,7 @@ checks environments without their wrappers, for one step, and of most faults it 
 
 import time
 import warnings
+from itertools import islice
 from typing import Any
 
 import gymnasium
@@ -22,7 +23,7 @@ from ps_common.settings.run_spec import Environment
 from rl_agent.environments.any_gymnasium import made_environment
 from rl_agent.environments.custom_environment import made_vectors, makes_vectors, wrapped
 from rl_agent.environments.gymnasium_spaces import MASK, REMEDY, ActionCodec, kept_type, leaves
-from rl_agent.environments.interface import Environments, close_logged
+from rl_agent.environments.interface import Environments, close_logged, random_play
 from rl_agent.environments.spaces import fitted
 from rl_agent.environments.unsound_numbers import MOST_OBSERVATION, first_unsound
 from rl_agent.trial.own_errors import tried
@@ -149,13 +150,8 @@ class _Trial:
 
 def play(environments: Environments, *, most_steps: int) -> None:
     """As in training, but at random: until a game ends or time is up."""
-    random, mask = np.random.default_rng(SEED), environments.observations.mask
-    observations = environments.reset(SEED)
     end = time.monotonic() + MOST_SECONDS
-    for _ in range(most_steps):
-        allowed = None if mask is None else mask.of(observations).astype(np.bool_)
-        stepped = environments.step(environments.actions.sample(random, environments.count, allowed))
-        observations = stepped.observations
+    for stepped in islice(random_play(environments, seed=SEED), most_steps):
         if stepped.terminated.any() or stepped.truncated.any() or time.monotonic() > end:
             return
 

@@ -7,7 +7,7 @@ import pytest
 
 from ps_common.settings.run_files import load_preset, presets, what_preset_is
 from ps_common.settings.run_spec import Environment
-from rl_agent.algorithms.exploration import EVALUATION_EPSILON
+from rl_agent.algorithms.action_values import EVALUATION_EPSILON
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/PRESETS.md").read_text()

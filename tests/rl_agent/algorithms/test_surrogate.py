@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ps_common.settings.run_spec import A3CSettings as Settings
 from rl_agent.algorithms import a3c
-from rl_agent.algorithms.a3c import A3C, Batch
+from rl_agent.algorithms.a3c import A3C, PolicyBatch
 from rl_agent.networks.policies import Categorical
 from rl_agent.rollouts import Trajectory
 from tests.rl_agent.experience import ACTIONS, DISCOUNT, Experience, experience, trajectory_of
@@ -15,7 +15,7 @@ from tests.rl_agent.written_out_a3c import LinearActorCritic
 
 MODEL = LinearActorCritic(seed=0)
 WEIGHT = 0.75
-PARTS = [field for field in Batch.__dataclass_fields__ if field != "state"]
+PARTS = [field for field in PolicyBatch.__dataclass_fields__ if field != "state"]
 
 
 def algorithm(**settings: object) -> A3C:
@@ -31,7 +31,7 @@ def unroll(*, steps: int, environments: int) -> Trajectory:
     return trajectory_of(*map(one, range(environments)), recorded=MODEL.recorded)
 
 
-def gradient_of(learner: A3C, batch: Batch) -> Tensor:
+def gradient_of(learner: A3C, batch: PolicyBatch) -> Tensor:
     loss = learner.loss(batch).total
     return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(learner.network.parameters()))])
 
@@ -85,7 +85,7 @@ def test_what_has_moved_far_enough_is_left_alone(ratio: float, advantage: float,
     learner = algorithm(value_weight=0.0, entropy_weight=0.0)
     x, action = np.array([0.3, -0.7, 1.1]), 2
     probability = MODEL.policy(x)[action]
-    batch = Batch(
+    batch = PolicyBatch(
         observations=torch.tensor(x)[None, None],
         starts=torch.ones(1, 1, dtype=torch.bool),
         actions=torch.tensor([[action]]),

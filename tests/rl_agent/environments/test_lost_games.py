@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 
 from ps_common.settings.run_spec import Environment
-from rl_agent.environments.lost_games import LostGames
-from rl_agent.environments.make import make_environments
+from rl_agent.environments.make import LostGames, make_environments
 from rl_agent.rollouts import Decision, RolloutCollector, State
 from tests.rl_agent.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
 

@@ -14,7 +14,7 @@ from ps_common.protocol.messages import Episode
 from ps_common.protocol.numbers import MOST_REWARD
 from rl_agent.algorithms.self_imitation import SelfImitation
 from rl_agent.environments.interface import Stepped, Unsound
-from rl_agent.environments.lost_games import LostGames
+from rl_agent.environments.make import LostGames
 from rl_agent.environments.spaces import ObservationSpace, packed, packed_space
 from rl_agent.environments.unsound_numbers import (
     MOST_OBSERVATION,

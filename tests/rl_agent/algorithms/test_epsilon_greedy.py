@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rl_agent.algorithms.exploration import EpsilonSchedule, epsilon_greedy
+from rl_agent.algorithms.action_values import EpsilonSchedule, epsilon_greedy
 
 FINALS, PROBABILITIES = (0.1, 0.01, 0.5), (0.4, 0.3, 0.3)
 
