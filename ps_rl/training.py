@@ -14,7 +14,7 @@ from ps_common.run_folder.paths import make_run_folder
 from ps_common.settings.keywords import plain, with_keywords
 from ps_common.settings.run_settings import flags_for
 from ps_rl.run import Run
-from rl_cluster.cli import ClusterSettings
+from rl_cluster.settings import ClusterSettings
 
 OF_THE_TERMINAL = {"list", "json", "web", "web_port"}  # flags of rl-cluster that train does not take
 OF_THE_START = ("preset", "config")

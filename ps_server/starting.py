@@ -14,9 +14,8 @@ import msgspec
 from ps_common.errors import Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
 from ps_common.program.flags import Parsed
 from ps_common.protocol.lineage import DRAWN, RUN_ID_DIGITS, Lineage
-from ps_common.protocol.messages import StatusReply, StatusRequest
 from ps_common.protocol.shards import WHOLE, Shard
-from ps_common.protocol.status import Status
+from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.jsonl import rows_in
 from ps_common.run_folder.paths import BEST, EVENTS, METRICS
@@ -25,11 +24,11 @@ from ps_common.settings.adjustable import shown
 from ps_common.settings.overrides import resumed_run
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.sockets.curve import ClientKeys
-from ps_common.sockets.request import ask
+from ps_common.sockets.request import status_of
 from ps_server.machine.ending import advice
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.settings import ServerSettings
-from ps_server.standby.standby import STANDBY_PHASE, Standby
+from ps_server.standby.standby import Standby
 from ps_server.state.adjustments import undone_by_flags
 from ps_server.state.training_run import TrainingRun
 from ps_server.storage.earlier_life import check_unused, newest_checkpoint, read_lineage, write_lineage
@@ -268,9 +267,7 @@ def _status_of(address: str, *, seconds: float, keys: ClientKeys | None) -> Stat
     if not address:
         return None
     try:
-        reply, _ = ask(address, StatusRequest(request=1), timeout_seconds=seconds, keys=keys)
+        return status_of(address, timeout_seconds=seconds, keys=keys).status
     except (ServerUnreachable, RequestRefused, WireError) as error:
         log.warning("%s does not say whether it serves this run; starting: %s", address, error)
         return None
-    assert isinstance(reply, StatusReply), "a status request is answered by a status"
-    return reply.status

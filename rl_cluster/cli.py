@@ -4,37 +4,40 @@
 The server and the workers are the programs of other machines, which rl-cluster starts by name.
 """
 
+import math
+import secrets
+import shlex
+import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
-from tyro.conf import UseAppendAction, arg
+import tyro
 
-from ps_common.errors import PsRlError, ServerUnreachable, SettingsError
+from ps_common.errors import PsRlError, ServerUnreachable
 from ps_common.program.child_processes import PS_CTL, command_of, kill_all
 from ps_common.program.cores import usable_cores
-from ps_common.program.flags import Parsed, parse_with_run
-from ps_common.program.number_flags import Port, Seconds, Workers, check_numbers
-from ps_common.program.output import never_wait_for_output
+from ps_common.program.flags import Parsed, parse_with_run, typed_flags
+from ps_common.program.number_flags import NUMBERS
+from ps_common.program.output import log_as, never_wait_for_output
 from ps_common.program.output_file import check_output
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.run_program import run_program
 from ps_common.program.stop_signals import StopSignal
-from ps_common.protocol.addresses import EVERY_INTERFACE, bare_host, is_loopback, split_address
-from ps_common.protocol.shards import MOST_SHARDS
+from ps_common.protocol.addresses import is_loopback, split_address
+from ps_common.protocol.names import as_name
 from ps_common.protocol.status import Status, how_it_ended
-from ps_common.run_folder.followers import Followers, TrackerName, check_trackers, followers_of
+from ps_common.run_folder.followers import Followers, followers_of
 from ps_common.run_folder.jsonl import last_row
-from ps_common.run_folder.object_store import check_folder
 from ps_common.run_folder.paths import (
+    GAME_GIF,
     METRICS,
     SERVER_LOG,
     SETTINGS,
-    check_whole_run,
     claim_run_folder,
     make_run_folder,
     shard_folder,
@@ -50,76 +53,11 @@ from rl_agent.trial.run_check import check_apart, check_listening, own_settings,
 from rl_cluster.game_gifs import GameGifs
 from rl_cluster.hooks.cli import checkpoint_hooks
 from rl_cluster.local_cluster import LocalCluster
-from rl_cluster.run_ending import what_next
+from rl_cluster.settings import ClusterSettings, WorkersElsewhere
+from rl_cluster.workers import work_elsewhere
 
 PROGRAM = "rl-cluster"
 NO_RUN_NAMED = f"this is --preset {DEFAULT_PRESET}, since none is named; {PROGRAM} --list shows what else there is"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterSettings:
-    """
-    Train on this machine: a server and workers, progress to watch, an end at the first limit reached.
-
-    The flags that matter first:
-      --list             the presets and environments that there are; trains nothing
-      --preset NAME      a run that is known to learn: game, method, settings, target
-      --environment ID   a game of your choice, with settings for every environment
-      --algorithm NAME   a3c, n_step_q, one_step_q or one_step_sarsa
-      --workers N        worker processes; one for each CPU when not given
-      --max-minutes M    end after so many minutes; --max-steps N after so many environment steps
-      --until-return R   end when the last 100 games have this mean
-      --resume RUN_DIR   go on with a run; other flags change its settings
-      --seed N           of weights, environments and sampling
-      --experiment NAME  runs of one experiment share a folder, and a curve in plots
-    """
-
-    list: bool = False
-    """print the presets and environments that there are; trains nothing"""
-    workers: Workers | Literal["auto"] = "auto"
-    """worker processes; auto: one for each CPU"""
-    run_dir: Path | None = None
-    """run folder: logs, metrics, checkpoints; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
-    resume: Path | None = None
-    """continue the run in this folder from its newest sound checkpoint; other flags change its settings, but not what
-    it was begun with: preset, seed, environment, network, algorithm and optimizer"""
-    host: str = "127.0.0.1"
-    """address to listen on; 0.0.0.0 is every interface: workers on other machines can help"""
-    port: Port = 0
-    """TCP port to listen on, and those after it for further shards; 0: free ones"""
-    shards: Annotated[int, msgspec.Meta(ge=1, le=MOST_SHARDS)] | None = None
-    """servers that hold the weights, a range each; 1, or as many as the resumed run had, when not given"""
-    web: bool = True
-    """show the run in a browser: its address is among the first lines"""
-    web_port: Port = 0
-    """port of that page, on the loopback interface; 0: a free one"""
-    track: Annotated[tuple[TrackerName, ...], UseAppendAction] = ()
-    """experiment tracker that the run is sent to, an extra of the same name; may be given again for another"""
-    hook: tuple[str, ...] = ()
-    """MODULE:NAME of hooks of yours: on_episode is called in each worker, on_checkpoint in a process of its own"""
-    imports: Annotated[tuple[str, ...], arg(name="import")] = ()
-    """modules that workers may import: they register environments, or have parts that a --config names"""
-    device: Literal["cpu", "cuda"] = "cpu"
-    """where the workers' networks run"""
-    stall_seconds: Seconds = 60.0
-    """a worker is replaced when its environments make no step for so long, and for ten times their longest step so far;
-    raise it where a step may take minutes"""
-    json: Path | None = None
-    """file for one JSON object that sums the run up"""
-
-    def __post_init__(self) -> None:
-        check_numbers(self)
-        if (self.shards or 1) > 1 and bare_host(self.host) in EVERY_INTERFACE:
-            raise SettingsError(f"--shards and --host {self.host}: workers need an address of each shard; name one")
-        check_trackers(self.track)
-        check_folder("--run-dir", self.run_dir)
-        check_folder("--resume", self.resume)
-        if self.resume is not None:
-            if self.run_dir is not None:
-                raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
-            check_whole_run(self.resume, flag=f"--resume {self.resume}")
-            if not (self.resume / SETTINGS).is_file():
-                raise SettingsError(f"--resume {self.resume}: no run folder: there is no {SETTINGS} in it")
 
 
 def main() -> NoReturn:
@@ -129,12 +67,19 @@ def main() -> NoReturn:
 def train_here(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
     never_wait_for_output()
-    flags = parse_with_run(ClusterSettings, argv, prog=PROGRAM, own_settings=own_settings)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if "--server" in typed_flags(arguments):
+        return _train_elsewhere(arguments)
+    flags = parse_with_run(ClusterSettings, arguments, prog=PROGRAM, own_settings=own_settings)
     if flags.program.list:
         from rl_cluster.catalogue import print_catalogue  # takes a second to load, and nothing else needs it
 
         print_catalogue()
         return 0
+    return _train(flags)
+
+
+def _train(flags: Parsed[ClusterSettings]) -> int:
     card = _check(flags)
     stop = StopSignal(second=kill_all)
     is_named = flags.names_a_run or flags.program.resume is not None
@@ -170,6 +115,16 @@ def _followers(flags: Parsed[ClusterSettings], folder: Path) -> Followers:
         others=checkpoint_hooks(folder, flags.program.hook),
         report=print,
     )
+
+
+def _train_elsewhere(arguments: Sequence[str]) -> int:
+    """Workers of this machine for a server elsewhere. Returns the exit status. Raises PsRlError."""
+    settings, flags = tyro.cli(
+        WorkersElsewhere, args=arguments, prog=PROGRAM, return_unknown_args=True, registry=NUMBERS
+    )
+    name = settings.name or as_name(f"{socket.gethostname()}-{secrets.token_hex(3)}")
+    log_as(name)
+    return work_elsewhere(settings, name, flags, StopSignal(second=kill_all))
 
 
 def _check(flags: Parsed[ClusterSettings]) -> list[str]:
@@ -293,3 +248,38 @@ def _last_status(folder: Path) -> Status:
     if row is None:
         raise PsRlError(f"{folder / METRICS}: the server could write nothing there; see {folder / SERVER_LOG}")
     return row
+
+
+def what_next(status: Status, folder: Path, *, modules: Sequence[str]) -> list[str]:
+    """Commands, each under a comment that describes it. `modules` are those that the environment needs."""
+    run = shlex.quote(str(folder))
+    run_in_games = " ".join([run, "--import", *map(shlex.quote, modules)]) if modules else run
+    lines = []
+    if status.checkpoint_version:
+        play = f"{_command('rl-eval')} --checkpoint {run_in_games}"
+        lines += ["# full games with its best weights, scored:", play]
+        lines += ["# see it play:", f"{play} --episodes 1 --gif {shlex.quote(str(folder / GAME_GIF))}"]
+        further = "" if status.minutes_to_target is None else " beyond its score"
+        resume = " ".join([f"{_command('rl-cluster')} --resume {run_in_games}", *_raised_limits(status)])
+        lines += [f"# go on with it{further}:", resume]
+    if status.episodes:
+        lines += ["# its curve, beside those of other runs:", f"{_command('ps-ctl')} plot {run} OTHER_RUN_DIR"]
+    return lines
+
+
+def _raised_limits(status: Status) -> list[str]:
+    """Flags that lift the limits that the run has reached; otherwise the resumed run would end at once."""
+    flags = [] if status.minutes_to_target is None else ["--until-return None"]
+    if status.max_steps and status.global_steps >= status.max_steps:
+        flags.append(f"--max-steps {2 * status.global_steps}")
+    if status.max_episodes and status.episodes >= status.max_episodes:
+        flags.append(f"--max-episodes {2 * status.episodes}")
+    if status.max_minutes and status.minutes >= status.max_minutes:
+        flags.append(f"--max-minutes {math.ceil(2 * status.minutes)}")
+    return flags
+
+
+def _command(program: str) -> str:
+    """The program's name; its path beside rl-cluster when it is not on the search path."""
+    beside = Path(sys.argv[0]).with_name(program)
+    return shlex.quote(str(beside)) if shutil.which(program) is None and beside.exists() else program

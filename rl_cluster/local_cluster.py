@@ -12,15 +12,14 @@ from pathlib import Path
 from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable
 from ps_common.program.child_processes import Child, end_all
 from ps_common.program.stop_signals import Interrupted
-from ps_common.program.supervision import Death, SupervisedProcess
+from ps_common.program.supervision import Death, SupervisedProcess, deaths_of
 from ps_common.protocol import messages
 from ps_common.protocol.addresses import EVERY_INTERFACE, bare_host
-from ps_common.protocol.status import Status
+from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.run_folder.paths import ENDPOINT, server_log, shard_folder, worker_log
-from ps_common.run_folder.server_status import STANDBY_PHASE
-from ps_common.sockets.request import ask
-from rl_cluster.supervision import SupervisedWorkers
+from ps_common.sockets.request import ask, status_of
+from rl_cluster.workers import SupervisedWorkers
 
 POLL_SECONDS = 0.5  # between two status requests
 REPLY_SECONDS = 2.0  # until a request has failed
@@ -63,17 +62,14 @@ class LocalCluster:
         self._deaths: list[Death] = []
         self._was_drained = False
         self._ending = ""  # the reason for which the run was asked to end
-        self._workers = SupervisedWorkers([], stall_seconds=stall_seconds)
+        self._workers = SupervisedWorkers([], self._start_worker, stall_seconds=stall_seconds)
         self._servers: list[SupervisedProcess] = []
         try:
             self.endpoint = self._start_servers(server_flags, port)
             if self.endpoint is None:
                 return
-            processes = [
-                SupervisedProcess(_worker_name(number), partial(self._start_worker, number))
-                for number in range(workers)
-            ]
-            self._workers = SupervisedWorkers(processes, stall_seconds=stall_seconds)
+            names = [f"worker-{number}" for number in range(workers)]
+            self._workers = SupervisedWorkers(names, self._start_worker, stall_seconds=stall_seconds)
         except BaseException:
             self.end()
             raise
@@ -85,7 +81,8 @@ class LocalCluster:
         written_before = [last_written(path) for path in paths]  # by servers that were killed, or have the folder
         for number, its_port in enumerate(ports, 1):
             start = partial(self._start_server, number, *server_flags, "--port", str(its_port))
-            self._servers.append(SupervisedProcess(f"shard {number}" if self._shards else "the server", start))
+            name = f"shard {number}" if self._shards else "the server"
+            self._servers.append(SupervisedProcess(name, start, counts_work=True))
         listening = [
             endpoint_of(server.child, path, written_before=before, leaving=self._leaving)
             for server, path, before in zip(self._servers, paths, written_before, strict=True)
@@ -119,26 +116,19 @@ class LocalCluster:
                 if shard.child.has_died:
                     raise PsRlError(f"the run is over, and {shard.name} has failed: {shard.child.cause_of_death()}")
             return None
-        self._replace_dead([first])
-        reply, _ = ask(self._local_endpoint, messages.StatusRequest(request=1), timeout_seconds=REPLY_SECONDS)
-        assert isinstance(reply, messages.StatusReply)
-        if reply.status.phase == STANDBY_PHASE:
+        self._deaths += deaths_of([first])
+        status = status_of(self._local_endpoint, timeout_seconds=REPLY_SECONDS).status
+        if status.phase == STANDBY_PHASE:
             raise PsRlError(f"{FOLLOWS} (ps-ctl stop --server …; {first.child.log} names it) or take another --port")
         for server in self._servers:  # each update is one of every shard
-            server.note_work(reply.status.updates)
-        if reply.status.phase != "draining":
-            self._replace_dead(others)
-            self._deaths += self._workers.replace_hung(reply.status)
-            self._deaths += self._workers.replace_dead()
-            self._follow_drain(is_drained=reply.status.drained)
+            server.note_work(status.updates)
+        if status.phase != "draining":
+            self._deaths += deaths_of(others)
+            self._deaths += self._workers.replace_dead(status)
+            self._follow_drain(is_drained=status.drained)
             if self._ending:
                 self.stop(self._ending)
-        return reply.status
-
-    def _replace_dead(self, servers: Sequence[SupervisedProcess]) -> None:
-        for server in servers:
-            if server.child.exit_status is not None and not server.child.is_over:
-                self._deaths.append(server.replace(server.child.cause_of_death()))
+        return status
 
     def stop(self, reason: str) -> None:
         """
@@ -184,14 +174,10 @@ class LocalCluster:
         if not is_drained and self._workers.have_left:
             self.stop("all workers have left")
 
-    def _start_worker(self, number: int) -> Child:
+    def _start_worker(self, name: str) -> Child:
         # A worker that replaces another one gets its number, because it has its name.
-        flags = ["--server", self._local_endpoint, "--name", _worker_name(number), *self._worker_flags]
-        return Child("rl_worker", flags, self._folder / worker_log(number))
-
-
-def _worker_name(number: int) -> str:
-    return f"worker-{number}"
+        flags = ["--server", self._local_endpoint, "--name", name, *self._worker_flags]
+        return Child("rl_worker", flags, self._folder / worker_log(name))
 
 
 def last_written(path: Path) -> int:

@@ -1,7 +1,6 @@
 """`rl-worker`: reads the flags, and works for the server that they name."""
 
 import logging
-import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -23,8 +22,7 @@ def main() -> NoReturn:
 def work(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
     never_wait_for_output()
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    flags = parse_with_run(WorkerSettings, arguments, prog=PROGRAM, own_settings=own_settings)
+    flags = parse_with_run(WorkerSettings, argv, prog=PROGRAM, own_settings=own_settings)
     settings = flags.program
     with quick_imports():  # torch, which --help and mistakes in flags need not wait for
         from ps_client.shell.connections import name_of_this_process
@@ -33,5 +31,5 @@ def work(argv: Sequence[str] | None = None) -> int:
     log_as(name)
     if flags.remark:
         log.info(flags.remark)
-    work_for_server(flags, name, arguments)
+    work_for_server(flags, name)
     return 0

@@ -15,7 +15,6 @@ from ps_client.shell.connections import Connections, connections_of
 from ps_client.shell.remote_parameters import Newest
 from ps_common.denormals import flush_denormals
 from ps_common.errors import RunEnded
-from ps_common.program.child_processes import kill_all
 from ps_common.program.flags import Parsed
 from ps_common.program.reasons import Reason, reason_of, say
 from ps_common.program.run_program import bounded
@@ -33,7 +32,6 @@ from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.networks.normalization import measure_normalization
 from rl_agent.trial.hooks import Hooks
 from rl_agent.trial.run_check import check_device, check_run
-from rl_cluster.many_workers import work_on_many
 from rl_worker.live_game import LiveGame
 from rl_worker.settings import WorkerSettings
 from rl_worker.source_code import code_of_parts
@@ -59,17 +57,15 @@ def seed_of_worker(run_seed: int, number: int) -> int:
     return int(np.random.SeedSequence([run_seed, number]).generate_state(1)[0]) >> SEED_SHIFT
 
 
-def work_for_server(flags: Parsed[WorkerSettings], name: str, arguments: Sequence[str]) -> None:
+def work_for_server(flags: Parsed[WorkerSettings], name: str) -> None:
     """Work until the run ends or a signal comes. Raises PsRlError for what the user can mend."""
     settings = flags.program
-    stop = StopSignal(raises=True) if settings.workers is None else StopSignal(second=kill_all)
+    stop = StopSignal(raises=True)
     flush_denormals()
     torch.set_num_threads(settings.threads)
     _check(flags)
-    if settings.workers is None:
+    if not settings.check:
         _work_for(flags, name, stop)
-    else:
-        work_on_many(settings, name, arguments, stop)
 
 
 def _work_for(flags: Parsed[WorkerSettings], name: str, stop: StopSignal) -> None:

@@ -14,7 +14,6 @@ from ps_common.program.number_flags import (
     MOST_MINUTES,
     Seconds,
     Threads,
-    Workers,
     check_numbers,
 )
 from ps_common.protocol.addresses import check_address
@@ -31,7 +30,6 @@ class WorkerSettings(CurveFlags):
     The flags that matter first:
       --server HOST:PORT       where ps-server listens: the only required flag
       --name NAME              of this worker
-      --workers auto           one worker process for each CPU
       --envs N                 environments that this worker steps in lockstep
       --device cuda            run the network on a GPU
       --curve-server-key PATH  public key of a locked server; --curve-secret PATH is the worker's own
@@ -46,9 +44,6 @@ class WorkerSettings(CurveFlags):
     file endpoint in its run folder (RUN_DIR/endpoint, with a slash), where its address is, also after it moved"""
     name: str | None = None
     """name of this worker, which no other process of the run may have; HOST-PID-RANDOM when not given"""
-    workers: Workers | Literal["auto"] | None = None
-    """start so many workers as processes of their own, and supervise them; auto: one for each CPU, or for what a
-    container may use of them. Not given: this process is the worker"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the network runs; environments run on the CPU"""
     threads: Threads = 1
@@ -65,6 +60,8 @@ class WorkerSettings(CurveFlags):
     stall_seconds: Seconds = 60.0
     """this worker is stalled, and no other waits for it, when its environments make no step for so long, and for ten
     times their longest step so far; raise it where a step may take minutes"""
+    check: bool = False
+    """check the flags, and what they name, on this machine, and end"""
     patience_minutes: Annotated[float, Meta(ge=LEAST_SECONDS / 60, le=MOST_MINUTES)] = 30.0
     """give up after so long without a server"""
     resend_mib: Annotated[float, Meta(ge=0, le=MOST_MIB)] = 256.0

@@ -35,7 +35,7 @@ class Task:
     def __init__(self, folder: Path, number: int, *arguments: str, lives: tuple[str, ...], restarts: int = 0) -> None:
         self.folder = folder
         (folder / "lives").write_text("\n".join(lives) + "\n")
-        for name in ("ps-server", "rl-worker", "ps-ctl", "scontrol"):
+        for name in ("ps-server", "rl-worker", "rl-cluster", "ps-ctl", "scontrol"):
             (folder / name).write_text(PROGRAM.format(folder=folder) if "-" in name and name != "ps-ctl" else CALLED)
             (folder / name).chmod(0o755)
         slurm = {"SLURM_JOB_ID": "71", "SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": str(number)}
@@ -170,6 +170,15 @@ def test_a_run_that_is_over_keeps_no_worker_waiting(tmp_path: Path, over: int, r
     assert status == 0
     assert "is over" in output
     assert len(worker.started()) == 1  # the server
+
+
+def test_a_task_of_several_workers_is_one_program(tmp_path: Path) -> None:
+    (tmp_path / "run" / "keys").mkdir(parents=True)
+    (tmp_path / "run" / "keys" / "worker.key_secret").touch()
+    worker = Task(tmp_path, 5, "run", "--", "--workers", "2", lives=("kill -15 $PPID; exit 0",))
+    assert worker.end()[0] == 0
+    ((program, *arguments),) = worker.started()
+    assert (program, arguments[-2:]) == ("rl-cluster", ["--workers", "2"])
 
 
 def test_a_new_job_goes_on_with_a_run_that_was_over(tmp_path: Path) -> None:

@@ -15,13 +15,14 @@ from ps_ctl import cli as control
 from ps_server.settings import ServerSettings
 from ps_track.cli import TrackSettings
 from ps_web.cli import WebSettings
-from rl_cluster.cli import ClusterSettings
+from rl_cluster.settings import ClusterSettings, WorkersElsewhere
 from rl_eval.settings import EvaluationSettings
 from rl_worker.settings import WorkerSettings
 
 WITH_RUN: Mapping[str, type] = {"ps-server": ServerSettings, "rl-worker": WorkerSettings, "rl-cluster": ClusterSettings}
 WITHOUT_RUN: Mapping[str, type] = {
-    "rl-eval": EvaluationSettings, "ps-web": WebSettings, "ps-bench load": LoadSettings, "ps-track": TrackSettings
+    "rl-cluster --server": WorkersElsewhere, "rl-eval": EvaluationSettings,
+    "ps-web": WebSettings, "ps-bench load": LoadSettings, "ps-track": TrackSettings
 }  # fmt: skip
 HEAD = ("flag", "values", "default", "what it does")
 

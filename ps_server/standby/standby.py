@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ps_common.protocol import messages
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import ToServer, ToWorker
-from ps_common.protocol.status import Status
+from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.protocol.wire import Buffer
 from ps_server.machine.admission import proof_of
 from ps_server.machine.parameter_server import Limits, ParameterServer
@@ -24,7 +24,6 @@ from ps_server.state.effects import Effect, Exit, LogLine, PeerId, Send, SendToP
 from ps_server.state.training_run import TrainingRun
 
 BEAT_SECONDS = 0.25  # between two FOLLOWED that ask for a reply
-STANDBY_PHASE = "standby"  # in its status, until it has taken over
 MOST_WARNINGS = 20
 FENCE_SECONDS = 1.0  # between two FENCE to the replaced primary, which may live
 WITHOUT_THE_RUN = {"no_weights", "other_run"}  # refusals by a server that was started anew where the primary was

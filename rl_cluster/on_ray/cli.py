@@ -7,13 +7,16 @@ to watch it, or to end it.
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
+from msgspec import Meta
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.flags import Parsed, parse_with_run
+from ps_common.program.number_flags import MOST_WORKERS, Seconds, check_numbers
 from ps_common.program.output import never_wait_for_output
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.run_program import run_program
@@ -21,7 +24,6 @@ from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.settings.run_settings import flags_for
 from rl_cluster.on_ray.processes import RunPlan
-from rl_cluster.on_ray.settings import RaySettings
 
 PROGRAM = "python -m rl_cluster.on_ray"
 SERVER = "server"  # names of actors, in a namespace of the run
@@ -31,6 +33,47 @@ REPLY_SECONDS = 10.0
 LEAVE_SECONDS = 15.0
 STOP_SECONDS = 20.0  # for the run to end in order; then its programs are asked by SIGTERM
 START_SECONDS = 300.0  # until Ray has placed the server and it listens
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaySettings:
+    """
+    Train on a Ray cluster: a server actor and worker actors, which outlive this program. Called again it scales them.
+
+    The flags that matter first:
+      --run-dir PATH      run folder on storage that the nodes share: the only required flag; it names the run
+      --preset NAME       what to train; a run that has a checkpoint goes on, and other flags change its settings
+      --workers N         workers that the run has from now on; those without a free CPU start when a node joins
+      --address ADDRESS   the Ray cluster: auto, HOST:PORT, or ray://HOST:10001
+      --detach            do not watch the run
+      --stop              end the run: workers leave, the server saves
+    """
+
+    run_dir: Path
+    """run folder, on storage that all nodes share under this path: there a server that moves finds its checkpoints"""
+    address: str = "auto"
+    """of the Ray cluster: auto is that of this machine, HOST:PORT its head, ray://HOST:10001 from outside"""
+    workers: Annotated[int, Meta(ge=0, le=MOST_WORKERS)] = 4
+    """workers that the run has from now on; 0: none here"""
+    worker_cpus: Annotated[float, Meta(ge=0, le=MOST_WORKERS)] = 1.0
+    """CPUs that Ray sets aside for each worker"""
+    worker_gpus: Annotated[float, Meta(ge=0, le=MOST_WORKERS)] = 0.0
+    """GPUs that Ray sets aside for each worker; its share of one where it is below 1"""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """where the workers' networks run"""
+    checkpoint_seconds: Seconds | None = None
+    """seconds between two checkpoints"""
+    keys: bool = True
+    """encrypt all traffic with keys that the server makes in the run folder; --no-keys leaves its port open"""
+    detach: bool = False
+    """end when the actors are created, instead of showing the run's progress"""
+    stop: bool = False
+    """end the run in order"""
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.device == "cuda" and not self.worker_gpus:
+            raise SettingsError("--device cuda: Ray hides GPUs that no actor has asked for; add --worker-gpus 1")
 
 
 def main() -> NoReturn:
@@ -102,7 +145,7 @@ class RunActors:
             state = self._state()
             if state.get("failure"):
                 self._end(SERVER)
-                raise PsRlError(f"the server failed: {state['failure']}")
+                raise PsRlError(state["failure"])
             if state.get("over") or "status" in state:
                 return
             if time.monotonic() > deadline:
@@ -138,7 +181,7 @@ class RunActors:
         if stop.is_set():
             print("the run goes on; the same command with --stop ends it")
         elif state.get("failure"):
-            raise PsRlError(f"the server failed: {state['failure']}")
+            raise PsRlError(state["failure"])
         elif status is not None:
             print(how_it_ended(status))
         return 0

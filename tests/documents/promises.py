@@ -99,8 +99,7 @@ def a_standby_listens(sight: Sight) -> None:
 
 def workers_push(sight: Sight) -> None:
     """All that the command starts are members, and T counts what each has pushed."""
-    flag = sight.value("--workers") if "--workers" in sight.words else "1"
-    count = usable_cores() if flag == "auto" else int(flag)
+    count = usable_cores() if sight.words[0] == "rl-cluster" else 1
     told = re.compile(r"INFO (\S+): worker \d+ of run")
 
     def all_push() -> bool:
@@ -315,6 +314,7 @@ SEEN: Mapping[tuple[str, ...], Callable[[Sight], None]] = {
     ("ps-server", "--curve-secret"): a_server_is_locked,
     ("ps-server",): a_server_waits_for_workers,
     ("rl-worker",): workers_push,
+    ("rl-cluster", "--server"): workers_push,
     ("rl-cluster", "--resume"): a_run_goes_on,
     ("rl-cluster", "--track"): a_run_is_tracked,
     ("rl-cluster", "--hook"): games_are_noted,

@@ -16,6 +16,7 @@ from functools import cache, partial
 from typing import Any
 
 import pytest
+import tyro
 import yaml
 
 from ps_bench import cli as load
@@ -29,7 +30,7 @@ from ps_server.settings import ServerSettings
 from ps_track.cli import TrackSettings
 from ps_web.cli import WebSettings
 from rl_agent.algorithms.custom_algorithm import custom_settings
-from rl_cluster.cli import ClusterSettings
+from rl_cluster.settings import ClusterSettings, WorkersElsewhere
 from rl_eval.settings import EvaluationSettings
 from rl_worker.settings import WorkerSettings
 from tests.documents.commands import ELLIPSIS, ROOT
@@ -95,7 +96,10 @@ def is_known(program: str) -> bool:
 
 def parse(program: str, arguments: Sequence[str]) -> None:
     """The program's own parser takes this command line."""
-    if program in WITH_RUN:
+    if program == "rl-cluster" and "--server" in arguments:
+        elsewhere, rest = tyro.cli(WorkersElsewhere, args=arguments, return_unknown_args=True)
+        parse("rl-worker", [*elsewhere.of_each_worker, *rest])
+    elif program in WITH_RUN:
         own = None if program == "ps-server" else custom_settings
         parse_with_run(WITH_RUN[program], arguments, prog=program, own_settings=own)
     elif program in WITHOUT_RUN:
@@ -124,6 +128,9 @@ def nothing_is_asked() -> Iterator[None]:
 
 def check_flags(program: str, arguments: Sequence[str]) -> None:
     """Every flag of these words is one of the program, or of its command."""
+    if program == "rl-cluster" and "--server" in arguments:
+        check_flags("rl-worker", [word for word in arguments if word.partition("=")[0] != "--workers"])
+        return
     known = flags_of_command(program, arguments[0]) if program in WITH_COMMANDS and arguments else flags_of(program)
     for word, value in itertools.pairwise(arguments):
         if word == "--algorithm" and is_import_path(value):
@@ -236,7 +243,7 @@ def _sbatch(arguments: Sequence[str]) -> None:
     rest = list(arguments[place + 2 :])
     cut = rest.index("--") if "--" in rest else len(rest)
     check_flags("ps-server", rest[:cut])
-    check_flags("rl-worker", rest[cut + 1 :])
+    check_flags("rl-cluster", ["--server", "…", *rest[cut + 1 :]])
 
 
 RULES: Mapping[str, Callable[[Sequence[str]], None]] = {

@@ -95,8 +95,9 @@ class Stage:
             program, arguments = "rl-cluster", ["--preset", "pong", "--no-web"]
         words = [program, *self._substituted(program, arguments)]
         started = self._programs.start(*words, folder=self.folder)
-        if program in SERVES:
-            wait_for(lambda: SERVES[program] in started.output, program=started, within_seconds=120)
+        serves = "joining" if words[:2] == ["rl-cluster", "--server"] else SERVES.get(program)
+        if serves:
+            wait_for(lambda: serves in started.output, program=started, within_seconds=120)
             self._serving.append(started)
             if found := re.search(r"rl-worker --server (\S+)", started.output):
                 self._servers["standby" if "--standby-of" in arguments else "primary"] = found[1].split(",")[-1]
@@ -147,7 +148,7 @@ class Stage:
             words += ["--host", "127.0.0.1", *(() if "--preset" in words or "--resume" in words else self._run)]
         if program == "ps-server" and "--resume" in words:
             words += ["--max-steps", "1000000"]
-        if program == "rl-cluster":
+        if program == "rl-cluster" and "--server" not in words:
             words += ["--workers", "1", "--max-steps", "8000" if "--resume" in words else "3000"]
         if program == "ps-bench":
             words += ["--workers", "20", "--seconds", "2"]

@@ -2,19 +2,24 @@
 
 import re
 import signal
+import time
+from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from ps_common.program.stop_signals import SAME_SECONDS
 from tests.integration.processes import Programs, status_of, wait_for
 from tests.integration.test_faults import FOREVER
+from tests.integration.test_interrupted_clusters import HANGS
+from tests.rl_agent.custom_environments import line_with
 
 pytestmark = pytest.mark.timeout(300)
 
 
 def test_workers_of_one_machine_live_die_and_leave_together(programs: Programs) -> None:
     server, endpoint = programs.start_server(*FOREVER, "--lease-seconds", "1")
-    many = programs.start("rl-worker", "--server", endpoint, "--workers", "2", "--name", "host")
+    many = programs.start("rl-cluster", "--server", endpoint, "--workers", "2", "--name", "host")
     wait_for(lambda: status_of(endpoint).workers_alive == 2, program=many)
     assert {worker.worker_id for worker in status_of(endpoint).workers} == {"host-0", "host-1"}
     children = psutil.Process(many.process.pid).children()
@@ -33,7 +38,38 @@ def test_workers_of_one_machine_live_die_and_leave_together(programs: Programs) 
 
 def test_workers_that_fail_again_and_again_end_with_the_reason(programs: Programs) -> None:
     _, endpoint = programs.start_server(*FOREVER)
-    many = programs.start("rl-worker", "--server", endpoint, "--workers", "1", "--name", "h", "--hidden", "3")
+    many = programs.start("rl-cluster", "--server", endpoint, "--workers", "1", "--name", "h", "--hidden", "3")
     assert many.wait() == 1
     assert "h-0 died 3 times in a row" in many.output
     assert "--hidden" in many.output
+
+
+def test_a_second_signal_ends_workers_that_hang_at_once(programs: Programs, tmp_path: Path) -> None:
+    (tmp_path / "custom.py").write_text(line_with("self.t += 1", HANGS))
+    _, endpoint = programs.start_server("--environment", "custom:Line-v0", "--envs", "1", run_dir=tmp_path / "run")
+    flags = ("--workers", "2", "--environment", "custom:Line-v0", "--envs", "1")
+    many = programs.start("rl-cluster", "--server", endpoint, *flags, folder=tmp_path)
+    wait_for(lambda: len(list(tmp_path.glob("hangs-*"))) == 2, program=many)
+    children = psutil.Process(many.process.pid).children()
+    many.signal(signal.SIGTERM)
+    first = time.monotonic()
+    wait_for(lambda: time.monotonic() > first + 2 * SAME_SECONDS, program=many)
+    many.signal(signal.SIGTERM)
+    assert many.wait(5) == 130, many.output
+    assert "rl-cluster: interrupted again: its processes were killed" in many.output
+    psutil.wait_procs(children, timeout=5)
+    assert not any(child.is_running() for child in children)
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "words"),
+    [(["--nope", "3"], 2, "--nope"), (["--environment", "Nope-v0"], 1, "--environment Nope-v0")],
+)
+def test_a_mistake_in_the_flags_of_the_workers_is_said_once_before_any_is_started(
+    programs: Programs, flags: list[str], status: int, words: str
+) -> None:
+    many = programs.start("rl-cluster", "--server", "127.0.0.1:9", "--workers", "3", *flags)
+    assert many.wait() == status
+    assert words in many.output
+    assert "starting" not in many.output
+    assert "Traceback" not in many.output

@@ -11,7 +11,7 @@ from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_with_run
 from ps_common.run_folder import followers
 from ps_rl import Run, train
-from rl_cluster.cli import ClusterSettings
+from rl_cluster.settings import ClusterSettings
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ps_common.run_folder.paths import LINEAGE, LOCK, METRICS
 from ps_common.sockets.descriptors import take_every_descriptor_allowed
 from ps_server import cli, serving
 from ps_server.settings import ServerSettings
-from rl_cluster.cli import ClusterSettings
+from rl_cluster.settings import ClusterSettings
 from rl_eval.settings import EvaluationSettings
 from tests.ps_common.program.test_number_flags import numbers_of
 from tests.ps_server.stops import NoSignal, StopAtOnce

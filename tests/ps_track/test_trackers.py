@@ -29,7 +29,7 @@ from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings
 from ps_track.cli import Tracking
 from ps_track.feed import Feed
-from rl_cluster.cli import ClusterSettings
+from rl_cluster.settings import ClusterSettings
 from tests.integration.processes import programs_in, wait_for
 from tests.ps_server.records.test_episodes import a_report
 from tests.ps_server.records.test_events import happened

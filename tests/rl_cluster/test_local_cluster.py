@@ -56,7 +56,7 @@ def test_a_cluster_whose_server_follows_another_one_says_what_to_do(
     reply = StatusReply(request=1, status=a_status(phase="standby"), run={}, schema=())
     monkeypatch.setattr(local_cluster, "Child", FollowingServer)
     monkeypatch.setattr(local_cluster, "endpoint_of", lambda *_, **__: "127.0.0.1:5")
-    monkeypatch.setattr(local_cluster, "ask", lambda *_, **__: (reply, []))
+    monkeypatch.setattr(local_cluster, "status_of", lambda *_, **__: reply)
     flags: dict[str, Any] = {"workers": 0, "server_flags": [], "worker_flags": [], "stall_seconds": 1.0}
     cluster = LocalCluster(tmp_path, host="127.0.0.1", port=5, **flags)
     with pytest.raises(PsRlError, match=r"end that one \(ps-ctl stop .*server\.log names it\) or take another --port"):
@@ -79,21 +79,24 @@ def test_a_shard_that_fails_ends_the_run_with_its_reason_and_is_not_started_agai
         child = SimpleNamespace(exit_status=None, is_over=False, has_died=False)
         child.wait = lambda within_seconds: True
         child.cause_of_death = lambda: "there is nothing to go back to"
-        one = SimpleNamespace(name=name, child=child, replaced=[], start_if_due=lambda: True)
-        one.note_work = lambda _: None
-        one.replace = one.replaced.append
+        one = SimpleNamespace(name=name, child=child, looks=0, start_if_due=lambda: True, note_work=lambda _: None)
+
+        def look() -> None:
+            one.looks += 1
+
+        one.look = look
         return one
 
     first, second = servers = [server("shard 1"), server("shard 2")]
     cluster = LocalCluster.__new__(LocalCluster)
-    cluster.endpoint, cluster._host, cluster._servers = "127.0.0.1:1", "127.0.0.1", servers
+    cluster.endpoint, cluster._host, cluster._servers, cluster._deaths = "127.0.0.1:1", "127.0.0.1", servers, []
     draining = status(phase="draining")
     reply = StatusReply(request=1, status=draining, run={}, schema=())
-    monkeypatch.setattr(local_cluster, "ask", lambda *_, **__: (reply, ()))
+    monkeypatch.setattr(local_cluster, "status_of", lambda *_, **__: reply)
     monkeypatch.setattr(local_cluster, "end_all", lambda *_, **__: None)
     second.child.exit_status, second.child.has_died = 1, True
     assert cluster.poll() == draining
-    assert second.replaced == []
+    assert (first.looks, second.looks) == (1, 0)
     first.child.exit_status, first.child.is_over = 0, True
     with pytest.raises(PsRlError, match="the run is over, and shard 2 has failed: there is nothing to go back to"):
         cluster.poll()

@@ -1,30 +1,63 @@
 """Children that die: which are started again and when, what is reported, and when it ends."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ps_common.errors import PsRlError
 from ps_common.program import supervision
-from ps_common.program.supervision import BACKOFF_SECONDS, MOST_DEATHS, PROGRESS_SECONDS, Death, SupervisedProcess
-from rl_cluster.supervision import SupervisedWorkers
+from ps_common.program.child_processes import Child
+from ps_common.program.supervision import (
+    BACKOFF_SECONDS,
+    LONGEST_BACKOFF_SECONDS,
+    MOST_DEATHS,
+    PROGRESS_SECONDS,
+    Death,
+    SupervisedProcess,
+)
+from rl_cluster.workers import SupervisedWorkers
 
 LOG = Path("worker-0.log")
 
 
 class ScriptedChild:
-    """A child whose age a test sets."""
+    """A child whose age and end a test sets."""
 
     log = LOG
+    exit_status: int | None = None
+    has_left = is_over = was_killed = False
 
     def __init__(self, age_seconds: float = 5.0) -> None:
         self.age_seconds = age_seconds
 
+    def cause_of_death(self) -> str:
+        return "ValueError: boom"
 
-def a_process(*children: ScriptedChild) -> SupervisedProcess:
-    """A process that has these children in turn, and the last one for ever."""
+
+class FailedChild(ScriptedChild):
+    exit_status = 1
+
+
+class KilledChild(ScriptedChild):
+    exit_status, was_killed = -9, True
+
+
+class LeftChild(ScriptedChild):
+    """It has left in order, though nobody here has asked it to."""
+
+    exit_status, has_left, was_killed = 0, True, True
+
+
+def started_in_turn(*children: ScriptedChild) -> Callable[..., Child]:
+    """What starts these children in turn, and the last one for ever."""
     next_ones = list(children) or [ScriptedChild()]
-    return SupervisedProcess("worker-0", lambda: next_ones.pop(0) if len(next_ones) > 1 else next_ones[0])  # type: ignore[arg-type, return-value]
+    return lambda *_: next_ones.pop(0) if len(next_ones) > 1 else next_ones[0]  # type: ignore[return-value]
+
+
+def a_process(*children: ScriptedChild, **how: Any) -> SupervisedProcess:
+    return SupervisedProcess("worker-0", started_in_turn(*children), **how)
 
 
 def test_a_death_is_reported_with_its_cause_and_the_child_is_replaced() -> None:
@@ -58,47 +91,81 @@ def deaths_after(process: SupervisedProcess, work_seconds: float, hangs_seconds:
 
 
 def test_a_child_that_worked_for_a_while_has_made_progress() -> None:
-    process = a_process()
+    process = a_process(counts_work=True)
     for _ in range(4):
         assert deaths_after(process, PROGRESS_SECONDS) == 1
         assert deaths_after(process, PROGRESS_SECONDS - 3) == 2
 
 
 def test_a_slow_start_or_a_hang_is_no_progress() -> None:
-    process = a_process(ScriptedChild(age_seconds=10 * PROGRESS_SECONDS))
+    process = a_process(ScriptedChild(age_seconds=10 * PROGRESS_SECONDS), counts_work=True)
     assert process.replace("").in_a_row == 1
     assert deaths_after(process, 3.0, hangs_seconds=10 * PROGRESS_SECONDS) == 2
     with pytest.raises(PsRlError, match="3 times"):
         process.replace("")
 
 
-class DeadChild(ScriptedChild):
-    has_died, has_left = True, False
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets so many seconds pass."""
+    now = [1000.0]
+    monkeypatch.setattr(supervision.time, "monotonic", lambda: now[0])
 
-    def cause_of_death(self) -> str:
-        return "ValueError: boom"
+    def passes(seconds: float) -> None:
+        now[0] += seconds
+
+    return passes
 
 
-def test_a_child_that_died_again_waits_before_it_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(supervision.time, "monotonic", lambda: now)
-    children = [DeadChild(), DeadChild(), DeadChild()]
-    process = a_process(*children)
-    workers = SupervisedWorkers([process], stall_seconds=60.0)
-    assert [death.in_a_row for death in workers.replace_dead()] == [1]
+def test_a_child_that_died_again_waits_before_it_is_started(clock: Callable[[float], None]) -> None:
+    children = [FailedChild(), FailedChild(), FailedChild()]
+    workers = SupervisedWorkers(["worker-0"], started_in_turn(*children), stall_seconds=60.0)
+    (process,) = workers.processes
+    assert [death.in_a_row for death in workers.replace_dead(None)] == [1]
     assert process.child is children[1], "at once the first time"  # type: ignore[comparison-overlap]
-    assert [death.in_a_row for death in workers.replace_dead()] == [2]
-    assert workers.replace_dead() == []
+    assert [death.in_a_row for death in workers.replace_dead(None)] == [2]
+    assert workers.replace_dead(None) == []
     assert process.child is children[1]  # type: ignore[comparison-overlap]
-    now += BACKOFF_SECONDS
+    clock(BACKOFF_SECONDS)
     with pytest.raises(PsRlError, match="worker-0 died 3 times in a row"):
-        workers.replace_dead()
+        workers.replace_dead(None)
     assert process.child is children[2]  # type: ignore[comparison-overlap]
 
 
 def test_a_worker_that_left_in_order_stays_away() -> None:
-    child = DeadChild()
-    child.has_died, child.has_left = False, True
-    workers = SupervisedWorkers([a_process(child)], stall_seconds=60.0)
-    assert workers.replace_dead() == []
+    workers = SupervisedWorkers(["worker-0"], started_in_turn(LeftChild()), stall_seconds=60.0)
+    assert workers.replace_dead(None) == []
     assert workers.have_left
+
+
+def test_another_program_that_left_though_nobody_asked_it_to_is_started_again() -> None:
+    """Its node is preempted, and sends SIGTERM."""
+    process = a_process(LeftChild(), ScriptedChild())
+    assert process.look() is not None
+    assert process.child.exit_status is None
+
+
+def test_a_program_that_must_come_up_is_not_started_again_when_it_fails_at_first() -> None:
+    with pytest.raises(PsRlError, match=r"worker-0 failed: ValueError: boom"):
+        a_process(FailedChild(), must_come_up=True).look()
+    process = a_process(KilledChild(), FailedChild(), ScriptedChild(), must_come_up=True)
+    assert process.look(), "it is not to blame"
+    assert process.look()
+
+
+def test_a_program_may_be_tried_for_as_long_as_a_lock_may_take(clock: Callable[[float], None]) -> None:
+    process, seconds = a_process(FailedChild(), most_deaths=13), 0.0
+    deaths = 0
+    while deaths < 12:
+        deaths += process.look() is not None
+        clock(0.5)
+        seconds += 0.5
+    assert seconds > 60.0
+    clock(LONGEST_BACKOFF_SECONDS)
+    with pytest.raises(PsRlError, match="died 13 times in a row"):
+        process.look()
+
+
+def test_deaths_far_apart_are_never_too_many() -> None:
+    process = a_process(FailedChild(age_seconds=2 * PROGRESS_SECONDS))
+    assert [death.in_a_row for _ in range(30) if (death := process.look())] == [1] * 30

@@ -26,7 +26,6 @@ def test_every_flag_can_be_given() -> None:
     flags = [
         "--server=host:1",
         "--name=left",
-        "--workers=auto",
         "--device=cuda",
         "--threads=3",
         "--patience-minutes=0.5",
@@ -35,7 +34,6 @@ def test_every_flag_can_be_given() -> None:
     assert parse_program(WorkerSettings, flags, prog="rl-worker") == WorkerSettings(
         server="host:1",
         name="left",
-        workers="auto",
         device="cuda",
         threads=3,
         patience_minutes=0.5,
@@ -49,7 +47,6 @@ def test_invalid_values_are_refused_with_the_flag() -> None:
         ({"server": "./"}, "--server ./: is a folder; name the file endpoint in a run folder"),
         ({"server": "tcp://localhost:5555"}, "--server tcp://localhost:5555: must be HOST:PORT"),
         ({"server": "localhost:99999"}, "--server localhost:99999: must be HOST:PORT"),
-        ({"workers": 0}, "--workers 0: must be 1 to "),
         ({"threads": 0}, "--threads 0: must be 1 to "),
         ({"patience_minutes": 0.0}, "--patience-minutes 0.0: must be "),
         ({"resend_mib": -1.0}, "--resend-mib -1.0: must be 0 to 16777216"),

@@ -74,6 +74,11 @@ class Child:
         return self.has_done_its_work or (self.has_left and self._is_asked)
 
     @property
+    def was_killed(self) -> bool:
+        """Whether a signal has ended it, or has asked it to leave: it is not to blame."""
+        return self.has_left or (self.exit_status or 0) < 0
+
+    @property
     def has_died(self) -> bool:
         """Whether it has ended in another way."""
         return self.exit_status is not None and not self.has_left

@@ -66,6 +66,7 @@ REMOVED = {
     "--render": "the page of a run shows the game of a worker, and rl-eval --video FILE records one",
     "--rescue": "resume a copy of the run's folder; without one begin a new run, and start its workers anew",
     "--threads auto": "give a number; 1 is best with one worker a core",
+    "--workers": "several workers are started by rl-cluster: rl-cluster --server HOST:PORT --workers N",
 }
 
 

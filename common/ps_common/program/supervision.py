@@ -6,16 +6,17 @@ The file does not know which programs it supervises.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child
 
-MOST_DEATHS = 3  # in a row, of one child, without progress between them
+MOST_DEATHS = 3  # in a row, of one process, without progress between them
 PROGRESS_SECONDS = 60.0  # of work: a child that has worked for so long has made progress
-BACKOFF_SECONDS = 2.0  # before a child is started after its second death in a row
+BACKOFF_SECONDS = 2.0  # before a child is started after its second death in a row; longer after each further one
+LONGEST_BACKOFF_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,36 @@ class Death:
 class SupervisedProcess:
     """A process: its present child, and the deaths of those before."""
 
-    def __init__(self, name: str, start: Callable[[], Child]) -> None:
+    def __init__(
+        self,
+        name: str,
+        start: Callable[[], Child],
+        *,
+        may_leave: bool = False,
+        counts_work: bool = False,
+        must_come_up: bool = False,
+        most_deaths: int = MOST_DEATHS,
+    ) -> None:
+        """
+        `may_leave`: a child that has left in order stays away, whoever has asked it to. `counts_work`: progress is what
+        `note_work` is told, else the age of the child. `must_come_up`: the first child is final if it fails.
+        """
         self.name = name
         self.start = start  # makes the next child; may be changed
         self.child = start()
+        self._may_leave, self._counts_work, self._must_come_up = may_leave, counts_work, must_come_up
+        self._most_deaths = most_deaths
         self._done = 0  # units of work, by the present child
         self._worked_from = self._worked_until = 0.0  # its ages when `_done` first and last rose
         self._deaths = 0  # in a row
         self._due: float | None = None  # when the next child is to be started; None: it was
+
+    def look(self) -> Death | None:
+        """The death of the child, if it has died since the last look. Raises PsRlError as `replace` does."""
+        if not self.start_if_due() or self.child.exit_status is None:
+            return None
+        is_gone = self.child.has_left if self._may_leave else self.child.is_over
+        return None if is_gone else self.replace(self.child.cause_of_death())
 
     def note_work(self, done: int) -> None:
         """The child has done so many units of work by now."""
@@ -58,16 +81,19 @@ class SupervisedProcess:
         self._done = done
 
     def replace(self, why: str) -> Death:
-        """Start the next child, or plan that. Raises PsRlError when the last few made no progress."""
-        worked = self._worked_until - self._worked_from >= PROGRESS_SECONDS
-        self._deaths = 1 if worked else self._deaths + 1
+        """Start the next child, or plan that. Raises PsRlError when the process is given up."""
+        worked = self._worked_until - self._worked_from if self._counts_work else self.child.age_seconds
+        self._deaths = 1 if worked >= PROGRESS_SECONDS else self._deaths + 1
         death = Death(self.name, why, self.child.log, self._deaths)
-        if self._deaths >= MOST_DEATHS:
+        if self._must_come_up and not self.child.was_killed:
+            raise PsRlError(f"{death.name} failed: {death.story}")
+        self._must_come_up = False
+        if self._deaths >= self._most_deaths:
             raise PsRlError(
                 f"{death.name} died {self._deaths} times in a row, each within {PROGRESS_SECONDS:.0f} s of work: "
                 f"{death.story}"
             )
-        self._begin_after(BACKOFF_SECONDS * (self._deaths - 1))
+        self._begin_after(min(BACKOFF_SECONDS * (self._deaths - 1), LONGEST_BACKOFF_SECONDS))
         return death
 
     def begin_again(self) -> None:
@@ -84,3 +110,8 @@ class SupervisedProcess:
         self._done, self._worked_from, self._worked_until = 0, 0.0, 0.0
         self._due = time.monotonic() + seconds
         self.start_if_due()
+
+
+def deaths_of(processes: Iterable[SupervisedProcess]) -> list[Death]:
+    """One look at each. Raises PsRlError when one is given up."""
+    return [death for process in processes if (death := process.look()) is not None]

@@ -12,6 +12,8 @@ from ps_common.protocol.shards import WHOLE, Shard
 # those above all bounds.
 STALENESS_BOUNDS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
 
+STANDBY_PHASE = "standby"  # of a server that follows another one, until it has taken over
+
 Histogram = Annotated[tuple[Count, ...], msgspec.Meta(max_length=len(STALENESS_BOUNDS) + 1)]
 AdjustedValue = bool | Signed | float | tuple[float, ...] | None
 

@@ -16,7 +16,7 @@ from typing import Literal, Self
 
 from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import Child, end_all
-from ps_common.program.supervision import SupervisedProcess
+from ps_common.program.supervision import SupervisedProcess, deaths_of
 from ps_common.run_folder.paths import PAGE, WEB_LOG, tracker_log
 
 TrackerName = Literal["wandb", "trackio", "mlflow"]
@@ -63,12 +63,10 @@ class Followers:
 
     def look(self) -> list[str]:
         """Start those again that have died. A line for each death."""
-        lines = []
+        lines: list[str] = []
         for follower, process in list(self._all):
-            process.note_work(int(process.child.age_seconds))
             try:
-                if process.start_if_due() and process.child.exit_status is not None and not process.child.is_over:
-                    lines.append(str(process.replace(process.child.cause_of_death())))
+                lines += map(str, deaths_of([process]))
             except PsRlError as error:
                 self._all.remove((follower, process))
                 lines.append(f"{error}; it is not started again{follower.advice}")

@@ -69,9 +69,9 @@ def replacement_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp")
 
 
-def worker_log(number: int) -> str:
+def worker_log(name: str) -> str:
     """The log of one of rl-cluster's workers."""
-    return f"worker-{number}.log"
+    return f"{name}.log"
 
 
 def tracker_log(folder: Path, tracker: str) -> Path:

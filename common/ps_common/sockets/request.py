@@ -8,7 +8,7 @@ import zmq
 
 from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError, WireError
 from ps_common.protocol.addresses import check_address
-from ps_common.protocol.messages import Refused, StatusReply, ToServer, ToWorker
+from ps_common.protocol.messages import Refused, StatusReply, StatusRequest, ToServer, ToWorker
 from ps_common.protocol.wire import Buffer, read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.zmq_sockets import connect, receive_frames, why_no_address
@@ -44,6 +44,14 @@ def ask(server: str, message: ToServer, *, timeout_seconds: float, keys: ClientK
     raise ServerUnreachable(
         f"{server} sent no reply within {timeout_seconds:g} s; is a ps-server listening there, and does it {terms}?"
     )
+
+
+def status_of(server: str, *, timeout_seconds: float, keys: ClientKeys | None = None) -> StatusReply:
+    """The status of the run that is served there, with its settings and schema. Raises as `ask` does."""
+    reply, _ = ask(server, StatusRequest(request=1), timeout_seconds=timeout_seconds, keys=keys)
+    if not isinstance(reply, StatusReply):
+        raise WireError(f"{server} replies to a request for its status with {type(reply).__name__}")
+    return reply
 
 
 def _asked(

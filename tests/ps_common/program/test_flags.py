@@ -16,7 +16,7 @@ from ps_common.settings.run_files import load_preset, presets
 from ps_common.settings.run_settings import flag_of, flat_settings, with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec, SgdSettings
 from ps_server.settings import ServerSettings
-from rl_cluster.cli import ClusterSettings
+from rl_cluster.settings import ClusterSettings
 from rl_eval.settings import EvaluationSettings
 from rl_worker.settings import WorkerSettings
 from tests.rows import row
@@ -189,6 +189,7 @@ def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(capsys:
         (["--gamma", "0.9"], "--gamma: here it is called --discount"),
         (["--envs", "auto"], "--envs auto: is no value any more; give a number"),
         (["--threads=auto"], "--threads auto: is no value any more; give a number"),
+        (["--workers", "2"], "--workers: is no flag any more; several workers are started by rl-cluster"),
         (["--notice-file", "x"], "--notice-file: is no flag any more; a line of shell sends SIGTERM"),
     ]:
         with row(arguments, words):

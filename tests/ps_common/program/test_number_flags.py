@@ -15,7 +15,7 @@ from ps_common.program.flags import parse_with_run
 from ps_common.settings.run_settings import flag_of, run_from_dict
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec
 from ps_server.settings import ServerSettings
-from rl_cluster.cli import ClusterSettings
+from rl_cluster.settings import ClusterSettings
 from rl_eval.settings import EvaluationSettings
 from rl_worker.settings import WorkerSettings
 from tests.rows import row

@@ -5,7 +5,7 @@ import pytest
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_with_run
 from ps_common.settings.run_files import load_preset, presets
-from rl_cluster.cli import ClusterSettings
+from rl_cluster.settings import ClusterSettings
 from rl_worker.settings import WorkerSettings
 
 ALONE = [

@@ -26,7 +26,7 @@ from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.earlier_life import read_lineage, write_lineage
 from ps_server.storage.resharding import check_no_others, folder_of_shard, reshard
 from ps_server.storage.run_storage import RunStorage
-from rl_cluster.cli import ClusterSettings
+from rl_cluster.settings import ClusterSettings
 from rl_eval.trained import trained_as, trained_in, trained_in_store
 from tests.ps_server.transcripts import a_run
 

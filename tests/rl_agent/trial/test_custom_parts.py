@@ -18,7 +18,7 @@ from rl_agent.algorithms.custom_algorithm import custom_settings
 from rl_agent.environments.make import make_environments
 from rl_agent.trial import run_check
 from rl_agent.trial.run_check import check_run
-from rl_cluster.cli import ClusterSettings
+from rl_cluster.settings import ClusterSettings
 from tests.rl_agent.custom_parts import PARTS, parts_with
 
 METHOD = {"unroll_length": 4, "temperature": 0.5}

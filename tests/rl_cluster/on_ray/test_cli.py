@@ -8,9 +8,8 @@ import pytest
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_with_run
 from ps_server.settings import ServerSettings
-from rl_cluster.on_ray.cli import plan_of, train_on_ray
+from rl_cluster.on_ray.cli import RaySettings, plan_of, train_on_ray
 from rl_cluster.on_ray.processes import RunPlan
-from rl_cluster.on_ray.settings import RaySettings
 
 
 def plan(*flags: str) -> RunPlan:

@@ -1,0 +1,127 @@
+"""The flags of rl-cluster that are not settings of the run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from tyro.conf import UseAppendAction, arg
+
+from ps_common.errors import SettingsError
+from ps_common.program.number_flags import Port, Seconds, Workers, check_numbers
+from ps_common.protocol.addresses import EVERY_INTERFACE, bare_host, check_address
+from ps_common.protocol.names import as_name, is_name
+from ps_common.protocol.shards import MOST_SHARDS
+from ps_common.run_folder.followers import TrackerName, check_trackers
+from ps_common.run_folder.object_store import check_folder
+from ps_common.run_folder.paths import SETTINGS, check_whole_run
+from ps_common.run_folder.server_address import is_path
+from ps_common.sockets.curve import CurveFlags
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """
+    Train on this machine: a server and workers, progress to watch, an end at the first limit reached.
+
+    The flags that matter first:
+      --list             the presets and environments that there are; trains nothing
+      --preset NAME      a run that is known to learn: game, method, settings, target
+      --environment ID   a game of your choice, with settings for every environment
+      --algorithm NAME   a3c, n_step_q, one_step_q or one_step_sarsa
+      --workers N        worker processes; one for each CPU when not given
+      --max-minutes M    end after so many minutes; --max-steps N after so many environment steps
+      --until-return R   end when the last 100 games have this mean
+      --resume RUN_DIR   go on with a run; other flags change its settings
+      --seed N           of weights, environments and sampling
+      --experiment NAME  runs of one experiment share a folder, and a curve in plots
+
+    Workers for a server elsewhere: rl-cluster --server HOST:PORT --help
+    """
+
+    list: bool = False
+    """print the presets and environments that there are; trains nothing"""
+    workers: Workers | Literal["auto"] = "auto"
+    """worker processes; auto: one for each CPU"""
+    run_dir: Path | None = None
+    """run folder: logs, metrics, checkpoints; runs/EXPERIMENT/PRESET-DATE-seedN when not given"""
+    resume: Path | None = None
+    """continue the run in this folder from its newest sound checkpoint; other flags change its settings, but not what
+    it was begun with: preset, seed, environment, network, algorithm and optimizer"""
+    host: str = "127.0.0.1"
+    """address to listen on; 0.0.0.0 is every interface: workers on other machines can help"""
+    port: Port = 0
+    """TCP port to listen on, and those after it for further shards; 0: free ones"""
+    shards: Annotated[int, msgspec.Meta(ge=1, le=MOST_SHARDS)] | None = None
+    """servers that hold the weights, a range each; 1, or as many as the resumed run had, when not given"""
+    web: bool = True
+    """show the run in a browser: its address is among the first lines"""
+    web_port: Port = 0
+    """port of that page, on the loopback interface; 0: a free one"""
+    track: Annotated[tuple[TrackerName, ...], UseAppendAction] = ()
+    """experiment tracker that the run is sent to, an extra of the same name; may be given again for another"""
+    hook: tuple[str, ...] = ()
+    """MODULE:NAME of hooks of yours: on_episode is called in each worker, on_checkpoint in a process of its own"""
+    imports: Annotated[tuple[str, ...], arg(name="import")] = ()
+    """modules that workers may import: they register environments, or have parts that a --config names"""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """where the workers' networks run"""
+    stall_seconds: Seconds = 60.0
+    """a worker is replaced when its environments make no step for so long, and for ten times their longest step so far;
+    raise it where a step may take minutes"""
+    json: Path | None = None
+    """file for one JSON object that sums the run up"""
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if (self.shards or 1) > 1 and bare_host(self.host) in EVERY_INTERFACE:
+            raise SettingsError(f"--shards and --host {self.host}: workers need an address of each shard; name one")
+        check_trackers(self.track)
+        check_folder("--run-dir", self.run_dir)
+        check_folder("--resume", self.resume)
+        if self.resume is not None:
+            if self.run_dir is not None:
+                raise SettingsError("--resume and --run-dir both name the run folder; give one of them")
+            check_whole_run(self.resume, flag=f"--resume {self.resume}")
+            if not (self.resume / SETTINGS).is_file():
+                raise SettingsError(f"--resume {self.resume}: no run folder: there is no {SETTINGS} in it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkersElsewhere(CurveFlags):
+    """
+    Workers of this machine for a server elsewhere, started, supervised and ended by one command.
+
+    Every other flag is one of rl-worker (rl-worker --help shows them), and holds for each worker.
+
+    The flags that matter first:
+      --server HOST:PORT       where ps-server listens: the only required flag
+      --workers N              worker processes; one for each CPU when not given
+      --name NAME              they are called NAME-0, NAME-1 and so on
+      --curve-server-key PATH  public key of a locked server; --curve-secret PATH is the workers' own
+    """
+
+    server: str
+    """as for rl-worker: HOST:PORT, HOST:PORT,HOST:PORT of a server and its standby, or RUN_DIR/endpoint"""
+    workers: Workers | Literal["auto"] = "auto"
+    """worker processes; auto: one for each CPU, or for what a container may use of them"""
+    name: str | None = None
+    """the workers' names begin with it: NAME-0, NAME-1 and so on; HOST-RANDOM when not given"""
+    stall_seconds: Seconds = 60.0
+    """a worker is replaced when its environments make no step for so long, and for ten times their longest step so far;
+    raise it where a step may take minutes"""
+
+    @property
+    def of_each_worker(self) -> list[str]:
+        """The flags that each worker gets of these."""
+        flags = ["--server", self.server, "--stall-seconds", str(self.stall_seconds)]
+        for flag, path in (("--curve-server-key", self.curve_server_key), ("--curve-secret", self.curve_secret)):
+            flags += [] if path is None else [flag, str(path)]
+        return flags
+
+    def __post_init__(self) -> None:
+        for address in () if is_path(self.server) else self.server.split(","):
+            check_address("--server", address)
+        check_numbers(self)
+        if self.name is not None and not is_name(self.name):
+            raise SettingsError(f"--name {self.name!r}: is no name of workers; for example {as_name(self.name)}")
