@@ -1,6 +1,7 @@
 """The process that calls `on_checkpoint`, at its first start and after it has died; here it is a function."""
 
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,14 @@ class Asked:
 
 
 @pytest.fixture
-def hooks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of the hooks: `seen` are the numbers of the checkpoints that they were called with."""
-    (folder / "own_hooks.py").write_text(HOOKS)
+    (tmp_path / "own_hooks.py").write_text(HOOKS)
+    monkeypatch.delitem(sys.modules, "own_hooks", raising=False)
     monkeypatch.setattr(checkpoints, "StopSignal", Asked)
     monkeypatch.setattr(checkpoints, "log_as", lambda _: None)
     monkeypatch.setattr(checkpoints, "Child", lambda _program, arguments, _log: follow(arguments))
-    monkeypatch.syspath_prepend(folder)
+    monkeypatch.syspath_prepend(tmp_path)
     return importlib.import_module("own_hooks")
 
 
