@@ -23,8 +23,8 @@ from ps_common.protocol.addresses import is_loopback, split_address
 from ps_common.protocol.messages import StatusReply, StatusRequest
 from ps_common.protocol.status import Status
 from ps_common.protocol.tensors import ELEMENT_BYTES
-from ps_common.sockets.descriptors import most_descriptors
 from ps_common.sockets.request import ask
+from ps_common.sockets.zmq_sockets import most_descriptors
 
 PROGRAM = "ps-bench"
 REPLY_SECONDS = 30.0  # a server under load replies in turn

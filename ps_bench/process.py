@@ -20,7 +20,7 @@ from ps_common.program.run_program import run_program
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.names import as_text
 from ps_common.protocol.tensors import Schema
-from ps_common.sockets.descriptors import take_every_descriptor_allowed
+from ps_common.sockets.zmq_sockets import take_every_descriptor_allowed
 
 UNEVEN = 0.2  # of the time between a reply and the next push: so much more or less, or all would push at once
 GOODBYE_SECONDS = 1.0

@@ -12,9 +12,8 @@ import msgspec
 
 from ps_bench.processes import Counts
 from ps_bench.results import bucket_of
-from ps_client.machine.effects import Effect, Joined, Reconnect, Resolve, Transmit
+from ps_client.machine.effects import Effect, Joined, Phase, Reconnect, Resolve, Transmit
 from ps_client.machine.parameter_client import ParameterClient
-from ps_client.machine.phases import Phase
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToWorker, settlement_of
 from ps_common.protocol.tensors import Schema

@@ -35,7 +35,7 @@ from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import address_of
 from ps_common.settings.adjustable import DRAINED, PAUSED, settings_in, shown
 from ps_common.sockets.curve import CurveFlags
-from ps_common.sockets.run_request import ask_run
+from ps_common.sockets.request import ask_run
 from ps_common.sockets.subscription import subscription
 from ps_ctl.folder_commands import export, keygen, plot
 from ps_ctl.status_text import change_in, line_of, print_status

@@ -25,7 +25,6 @@ from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.child_processes import RL_EVAL, Child
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
 from ps_common.run_folder.endpoint_file import read_endpoint
-from ps_common.run_folder.jsonl import last_row, rows_in
 from ps_common.run_folder.paths import (
     ENDPOINT,
     METRICS,
@@ -35,8 +34,7 @@ from ps_common.run_folder.paths import (
     shard_folder,
     shards_in,
 )
-from ps_common.run_folder.rows_tail import RowsTail
-from ps_common.run_folder.run_rows import MetricsRow, scored_rows
+from ps_common.run_folder.run_rows import MetricsRow, RowsTail, last_row, rows_in, scored_rows
 from ps_common.settings.keywords import keywords_of
 from ps_common.settings.run_files import load_config
 from rl_agent.play.games import Result

@@ -17,10 +17,10 @@ from ps_common.protocol.addresses import EVERY_INTERFACE, is_loopback, join_addr
 from ps_common.protocol.shards import WHOLE
 from ps_common.protocol.status import Status
 from ps_common.run_folder.followers import Followers, followers_of
-from ps_common.run_folder.new_paths import NewPaths
 from ps_common.run_folder.paths import (
     CHECKPOINTS,
     LINEAGE,
+    NewPaths,
     folder_from_store,
     make_run_folder,
     shard_folder,
@@ -28,7 +28,7 @@ from ps_common.run_folder.paths import (
 )
 from ps_common.settings.run_settings import flag_of
 from ps_common.sockets.curve import ClientKeys, read_pair
-from ps_common.sockets.descriptors import take_every_descriptor_allowed
+from ps_common.sockets.zmq_sockets import take_every_descriptor_allowed
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.records.run_records import RunRecords
 from ps_server.settings import ServerSettings

@@ -17,9 +17,8 @@ from ps_common.protocol.lineage import DRAWN, RUN_ID_DIGITS, Lineage
 from ps_common.protocol.shards import WHOLE, Shard
 from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.run_folder.checkpoint_folder import newest_first
-from ps_common.run_folder.jsonl import rows_in
 from ps_common.run_folder.paths import BEST, EVENTS, METRICS
-from ps_common.run_folder.run_rows import EventRow
+from ps_common.run_folder.run_rows import EventRow, rows_in
 from ps_common.settings.adjustable import shown
 from ps_common.settings.overrides import resumed_run
 from ps_common.settings.run_settings import run_from_dict

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from ps_common.protocol.numbers import Count
+from ps_common.protocol.names import Count
 from ps_common.run_folder.paths import EPISODES, EVENTS, METRICS, WORKERS, replacement_of
-from ps_common.run_folder.rows_tail import RowsTail
-from ps_common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow, Time
+from ps_common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow, RowsTail, Time
 from ps_common.settings.regular_file import content_of
 
 NUMBERS = (

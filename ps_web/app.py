@@ -27,8 +27,7 @@ from ps_common.protocol.messages import (
 )
 from ps_common.protocol.names import Name
 from ps_common.protocol.status import Status
-from ps_common.sockets.request import SERVED_ELSEWHERE
-from ps_common.sockets.run_request import ask_run
+from ps_common.sockets.request import SERVED_ELSEWHERE, ask_run
 from ps_web.access import HEADERS, Access
 from ps_web.history import most_sent
 from ps_web.prometheus import exposition

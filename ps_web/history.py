@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ps_common.protocol.numbers import Count
+from ps_common.protocol.names import Count
 from ps_common.protocol.status import STALENESS_BOUNDS, Histogram, Status
 from ps_common.run_folder.run_rows import Time
 

@@ -15,9 +15,9 @@ import zmq.asyncio
 from ps_common.errors import WireError
 from ps_common.protocol.messages import Event, Refused, StatusUpdate, ToWorker, Watch, WatchedFrame, Watching
 from ps_common.protocol.status import Status
-from ps_common.protocol.subscriber import RENEWALS_IN_A_LEASE, Subscriber
 from ps_common.protocol.wire import read_to_worker, to_frames
 from ps_common.sockets.curve import ClientKeys
+from ps_common.sockets.subscription import RENEWALS_IN_A_LEASE, Subscriber
 from ps_common.sockets.zmq_sockets import connect, dealer
 
 RETRY_SECONDS = 1.0  # between two requests to a silent server

@@ -32,7 +32,6 @@ from ps_common.protocol.addresses import is_loopback, split_address
 from ps_common.protocol.names import as_name
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.followers import Followers, followers_of
-from ps_common.run_folder.jsonl import last_row
 from ps_common.run_folder.paths import (
     GAME_GIF,
     METRICS,
@@ -43,7 +42,7 @@ from ps_common.run_folder.paths import (
     shard_folder,
     shards_in,
 )
-from ps_common.run_folder.run_rows import MetricsRow
+from ps_common.run_folder.run_rows import MetricsRow, last_row
 from ps_common.settings.overrides import resumed_run
 from ps_common.settings.run_files import DEFAULT_PRESET, load_config
 from ps_common.settings.run_settings import flags_for

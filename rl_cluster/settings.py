@@ -12,10 +12,10 @@ from ps_common.program.number_flags import Port, Seconds, Workers, check_numbers
 from ps_common.protocol.addresses import EVERY_INTERFACE, bare_host, check_address
 from ps_common.protocol.names import as_name, is_name
 from ps_common.protocol.shards import MOST_SHARDS
+from ps_common.run_folder.endpoint_file import is_path
 from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.object_store import check_folder
 from ps_common.run_folder.paths import SETTINGS, check_whole_run
-from ps_common.run_folder.server_address import is_path
 from ps_common.sockets.curve import CurveFlags
 
 

@@ -19,8 +19,7 @@ from ps_common.program.stop_signals import StopSignal
 from ps_common.program.supervision import Death, SupervisedProcess, deaths_of
 from ps_common.protocol.names import as_name
 from ps_common.protocol.status import Status
-from ps_common.run_folder.endpoint_file import read_endpoint
-from ps_common.run_folder.server_address import is_path
+from ps_common.run_folder.endpoint_file import is_path, read_endpoint
 from ps_common.sockets.request import SERVED_ELSEWHERE, status_of
 from rl_cluster.settings import WorkersElsewhere
 

@@ -17,9 +17,8 @@ from PIL import Image, ImageDraw, ImageSequence
 
 from ps_common.errors import CheckpointError, SettingsError
 from ps_common.run_folder.checkpoint_folder import best_first, newest_first, why_none
-from ps_common.run_folder.jsonl import rows_in
 from ps_common.run_folder.paths import CHECKPOINTS, EPISODES, GAME_GIFS, GIFS, MILESTONES
-from ps_common.run_folder.run_rows import EpisodeRow
+from ps_common.run_folder.run_rows import EpisodeRow, rows_in
 from rl_agent.environments.imports import import_modules
 from rl_agent.environments.interface import Screen
 from rl_agent.environments.make import closing, make_environments

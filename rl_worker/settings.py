@@ -18,7 +18,7 @@ from ps_common.program.number_flags import (
 )
 from ps_common.protocol.addresses import check_address
 from ps_common.protocol.names import LONGEST_NAME, as_name, is_name
-from ps_common.run_folder.server_address import is_path
+from ps_common.run_folder.endpoint_file import is_path
 from ps_common.sockets.curve import CurveFlags
 
 

@@ -18,9 +18,8 @@ from typing import Any, Protocol
 
 from benchmarks.learning.programs import evaluate
 from ps_common.run_folder.checkpoint_file import read_weights
-from ps_common.run_folder.jsonl import rows_in
 from ps_common.run_folder.paths import CHECKPOINTS, EPISODES, MILESTONES
-from ps_common.run_folder.run_rows import EpisodeRow
+from ps_common.run_folder.run_rows import EpisodeRow, rows_in
 
 EVERY_EPISODES = 5  # from one checkpoint that is kept apart to the next
 FIRST_SHARE = 5  # one in so many games is played before the others

@@ -8,9 +8,8 @@ from typing import Protocol
 from matplotlib import pyplot
 
 from benchmarks.learning.published import AGENTS, published
-from ps_common.run_folder.jsonl import rows_in
 from ps_common.run_folder.paths import METRICS, run_folders_below
-from ps_common.run_folder.run_rows import MetricsRow
+from ps_common.run_folder.run_rows import MetricsRow, rows_in
 
 COLUMNS = 4
 OF_AGENTS = ("tab:orange", "tab:green", "tab:red")

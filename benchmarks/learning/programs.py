@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ps_common.errors import PsRlError, SettingsError
-from ps_common.run_folder.jsonl import rows_in
 from ps_common.run_folder.paths import METRICS
-from ps_common.run_folder.run_rows import MetricsRow
+from ps_common.run_folder.run_rows import MetricsRow, rows_in
 
 
 def new_folder(given: Path | None, kind: str) -> Path:

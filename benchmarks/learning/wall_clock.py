@@ -23,9 +23,8 @@ from benchmarks.learning.results_file import ResultsFile
 from benchmarks.learning.scaling import FOLDER, KEYS, Job, run_of
 from benchmarks.learning.scaling_table import Row, grouped
 from ps_common.errors import PsRlError, SettingsError
-from ps_common.run_folder.jsonl import rows_in
 from ps_common.run_folder.paths import METRICS
-from ps_common.run_folder.run_rows import MetricsRow
+from ps_common.run_folder.run_rows import MetricsRow, rows_in
 from ps_common.settings import run_spec
 
 Curve = list[tuple[float, int, float]]  # seconds since the first worker joined, steps, mean of the last 100 games

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from benchmarks.trials import figures
 from benchmarks.trials.far_link import FarLink
-from ps_common.run_folder.jsonl import last_row
 from ps_common.run_folder.paths import METRICS
-from ps_common.run_folder.run_rows import MetricsRow
+from ps_common.run_folder.run_rows import MetricsRow, last_row
 from tests.integration.processes import Programs, programs_in, wait_for
 
 GAMES = {

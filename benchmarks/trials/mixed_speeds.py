@@ -20,9 +20,8 @@ from pathlib import Path
 from benchmarks.trials import figures
 from ps_common.errors import PsRlError
 from ps_common.protocol.status import Status
-from ps_common.run_folder.jsonl import last_row
 from ps_common.run_folder.paths import METRICS
-from ps_common.run_folder.run_rows import MetricsRow
+from ps_common.run_folder.run_rows import MetricsRow, last_row
 from tests.integration.processes import Programs, programs_in, status_of, wait_for
 
 MIXED = (1.0, 0.8, 0.5, 0.2, 0.1, 0.05)

@@ -7,7 +7,10 @@ gradients' origins.
 
 import atexit
 import contextlib
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,17 +18,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ps_client.interrupts import postponed_interrupt
 from ps_client.shell.connections import connections_of, name_of_this_process
 from ps_client.shell.remote_parameters import Newest, RemoteParameters
 from ps_client.shell.sharded_parameters import ShardedParameters
 from ps_common.errors import RunEnded, SchemaMismatch, SettingsError
 from ps_common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_SECONDS, check_number
 from ps_common.protocol.addresses import check_address
-from ps_common.protocol.messages import Settlement, Welcome
+from ps_common.protocol.messages import Settlement
 from ps_common.protocol.names import as_name, is_name
 from ps_common.protocol.tensors import Schema, TensorSpec
-from ps_common.run_folder.server_address import is_path
+from ps_common.run_folder.endpoint_file import is_path
 from ps_common.settings.keywords import keywords_of, with_keywords
 from ps_common.settings.overrides import wire_of
 from ps_common.settings.run_settings import run_from_dict
@@ -59,7 +61,7 @@ class ParameterServerClient:
 
     _is_closed = False
     _parameters: RemoteParameters | ShardedParameters | None = None  # from `seed` or the first pull on
-    _schema: Schema | None = None  # likewise
+    _schema: Schema | None = None  # of the parameters
     _newest: Newest | None = None  # the version of the last reply
     _settlement: Settlement | None = None
 
@@ -99,17 +101,14 @@ class ParameterServerClient:
             postponing_signals=postponed_interrupt,
         )
         atexit.register(self.close)
-        self._welcome = self._joined()
-        self._run = run_from_dict(self._welcome.run, source=f"the server at {server}")
-        self._wire = wire_of(self._run, overrides)
-        self._weights: Tensor | None = None  # [P] of the last reply that had any; no caller gets this memory
-
-    def _joined(self) -> Welcome:
         try:
-            return self._connections.join()
+            self._welcome = self._connections.join()
         except BaseException:
             self._leave("could not join")
             raise
+        self._run = run_from_dict(self._welcome.run, source=f"the server at {server}")
+        self._wire = wire_of(self._run, overrides)
+        self._weights: Tensor | None = None  # [P] of the last reply that had any; no caller gets this memory
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -284,3 +283,20 @@ def _float32(name: str, value: Any) -> Tensor:
         return torch.as_tensor(value).detach().to("cpu", torch.float32)
     except (TypeError, ValueError, RuntimeError) as error:
         raise SchemaMismatch(f"tensor {name!r} holds no numbers: {error}") from error
+
+
+@contextmanager
+def postponed_interrupt() -> Iterator[None]:
+    """A SIGINT in this block is handled at its end. Only the main thread handles signals; elsewhere nothing changes."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    came: list[tuple[int, Any]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    for number, frame in came[:1]:
+        handler(number, frame)

@@ -1,4 +1,4 @@
-"""Small measures of a stream of numbers. `now` is passed in, in seconds of any monotonic clock."""
+"""Numbers over time: means, rates, a limit and a schedule. `now` is seconds of any monotonic clock."""
 
 from collections import deque
 
@@ -36,3 +36,33 @@ class Rate:
             return 0.0
         then, before = self._marks[0]
         return (counter - before) / (now - then)
+
+
+class RateLimit:
+    """A token bucket: an event may happen `at_once` times in a burst, and `per_second` times in the long run."""
+
+    def __init__(self, *, at_once: int, per_second: float) -> None:
+        self._at_once = at_once
+        self._per_second = per_second
+        self._left = float(at_once)
+        self._counted = 0.0  # when `_left` was computed
+
+    def allows(self, *, now: float) -> bool:
+        """Whether the event may happen now; if so, it is counted."""
+        self._left = min(self._at_once, self._left + (now - self._counted) * self._per_second)
+        self._counted = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def linear(global_steps: int, *, initial: float, final: float, over: int, start: int = 0) -> float:
+    """
+    `initial` until T = `start`, a straight line to `final` at T = `over`, then `final`. `over` 0: always `initial`.
+    """
+    if over == 0:
+        return initial
+    if global_steps >= over:
+        return final
+    return initial + (final - initial) * (max(global_steps - start, 0) / (over - start)) if start < over else initial

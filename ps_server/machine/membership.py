@@ -8,9 +8,8 @@ brings it to life again.
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ps_common.meters import RollingMean
+from ps_common.meters import RateLimit, RollingMean
 from ps_common.protocol.messages import Hello, Settlement
-from ps_common.rate_limit import RateLimit
 from ps_server.state.effects import PeerId
 
 ALONE_SECONDS = 30.0  # without a worker, until the log says so

@@ -10,6 +10,7 @@ A watcher has a lease, too: it is sent the frames of one worker's game. Replies 
 from collections import deque
 from collections.abc import Callable
 
+from ps_common.meters import RateLimit
 from ps_common.protocol.messages import (
     Event,
     EventKind,
@@ -23,7 +24,6 @@ from ps_common.protocol.messages import (
 )
 from ps_common.protocol.names import as_text
 from ps_common.protocol.status import Status
-from ps_common.rate_limit import RateLimit
 from ps_server.machine.membership import Member
 from ps_server.state.effects import Effect, LogLine, PeerId, RecordEvent, Send
 from ps_server.state.guards import Denied

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ps_common.run_folder.jsonl import rows_of
-from ps_common.run_folder.run_rows import EpisodeRow, EventRow, played_once
+from ps_common.run_folder.run_rows import EpisodeRow, EventRow, played_once, rows_of
 
 
 class _Stamp(msgspec.Struct):

@@ -7,7 +7,7 @@ out and counted. Warnings have a limit of their own, so that no chatter can hide
 
 import logging
 
-from ps_common.rate_limit import RateLimit
+from ps_common.meters import RateLimit
 from ps_server.state.effects import LogLine
 
 AT_ONCE, PER_SECOND = 200, 10.0  # hundreds of workers may join at the same moment

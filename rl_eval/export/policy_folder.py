@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ps_common.errors import CheckpointError, SchemaMismatch
 from ps_common.protocol.messages import Run
-from ps_common.protocol.numbers import Count
+from ps_common.protocol.names import Count
 from ps_common.protocol.record import Minutes, check_format, is_finite
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.run_folder.checkpoint_file import MOST_FILE_BYTES

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_common.protocol.numbers import Signed
+from ps_common.protocol.names import Signed
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.spaces import (
     ActionSpace,

@@ -9,9 +9,8 @@ import pytest
 
 from ps_common.errors import RequestRefused
 from ps_common.protocol import messages
-from ps_common.run_folder.jsonl import rows_in
 from ps_common.run_folder.paths import EVENTS
-from ps_common.run_folder.run_rows import EventRow
+from ps_common.run_folder.run_rows import EventRow, rows_in
 from ps_common.sockets.request import ask
 from ps_common.sockets.subscription import subscription
 from tests.integration.processes import Programs, status_of, wait_for

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ps_common.run_folder.jsonl import last_row
 from ps_common.run_folder.paths import EPISODES, METRICS
-from ps_common.run_folder.run_rows import MetricsRow
+from ps_common.run_folder.run_rows import MetricsRow, last_row
 from tests.integration.processes import Program, Programs, status_of, wait_for
 
 # Games of five steps; `BAD` says which of its rewards an environment returns instead of the true one.

@@ -11,7 +11,7 @@ import torch
 from ps_common.protocol import messages
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.shard_folders import joined, newest_set, read_newest
-from ps_common.sockets.run_request import ask_run
+from ps_common.sockets.request import ask_run
 from ps_ctl.keys import make_keys
 from rl_eval.cli import evaluate
 from rl_eval.trained import trained_at, trained_in

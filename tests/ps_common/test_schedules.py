@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_common.schedules import linear
+from ps_common.meters import linear
 from tests.rows import row
 
 WEIGHTS = st.floats(0, 1)

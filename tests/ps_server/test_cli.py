@@ -13,7 +13,7 @@ from ps_common.errors import CheckpointError, PsRlError, SettingsError
 from ps_common.program.number_flags import LEAST_MIB, LEAST_SECONDS, MOST_MIB, MOST_SECONDS, MOST_THREADS
 from ps_common.run_folder.folder_lock import FolderLocks
 from ps_common.run_folder.paths import LINEAGE, LOCK, METRICS
-from ps_common.sockets.descriptors import take_every_descriptor_allowed
+from ps_common.sockets.zmq_sockets import take_every_descriptor_allowed
 from ps_server import cli, serving
 from ps_server.settings import ServerSettings
 from rl_cluster.settings import ClusterSettings

@@ -39,13 +39,17 @@ def all_come_to_the_end(cluster: SimulatedCluster) -> None:
 @pytest.mark.parametrize("room", ROOM)
 @pytest.mark.parametrize("faults", NETWORKS, ids=str)
 @pytest.mark.parametrize("seed", range(2))
-def test_at_a_server_begun_anew_they_go_on(seed: int, faults: Faults, room: int) -> None:
+def test_at_a_server_that_could_never_save_they_go_on(seed: int, faults: Faults, room: int) -> None:
     cluster = SimulatedCluster(**options(seed, faults, resend_bytes=room))
+    cluster.disk_full = True
     cluster.run_until(lambda: are_old(cluster.workers))
     cluster.kill_server()
-    cluster.checkpoint = None
+    assert cluster.checkpoint is None
+    cluster.disk_full = False
     cluster.restore_server()
     all_come_to_the_end(cluster)
+    if room == ROOM[-1]:
+        np.testing.assert_array_equal(cluster.lost(), 0)
 
 
 @pytest.mark.parametrize("room", ROOM)

@@ -1,5 +1,6 @@
 """Effects of the worker's machine. The shell carries them out, in order."""
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,3 +54,11 @@ class Note:
 
 
 Effect = Transmit | Reconnect | Joined | Resolve | Fail | Note
+
+
+class Phase(enum.Enum):
+    """JOINING comes again whenever the server does not know the worker."""
+
+    JOINING = "joining"  # HELLO is in flight; calls are pending
+    JOINED = "joined"
+    OVER = "over"  # the run has ended, or cannot go on

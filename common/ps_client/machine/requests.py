@@ -2,7 +2,7 @@
 Requests and replies: numbers requests, sends them as order, budget and credit allow, and matches replies to them.
 
 outbox.py decides the order, the credit and what was lost; resend_buffer.py which pushes are kept, and which are sent
-again to a restored server; refusal_loop.py when retries are in vain. Whether the worker has joined is not known here.
+again to a restored server; patience.py when retries are in vain. Whether the worker has joined is not known here.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import msgspec
 
 from ps_client.machine.effects import Effect, Fail, Resolve, Transmit
 from ps_client.machine.outbox import Outbox, Request
-from ps_client.machine.refusal_loop import RefusalLoop
+from ps_client.machine.patience import RefusalLoop
 from ps_client.machine.resend_buffer import ResendBuffer
 from ps_common.errors import RequestRefused, WireError
 from ps_common.protocol import messages

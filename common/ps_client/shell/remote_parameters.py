@@ -7,10 +7,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from ps_client.machine.parameter_client import ParameterClient
-from ps_client.shell.error_feedback import GradientEncoder
 from ps_client.shell.reply_future import ReplyFuture
 from ps_client.shell.zmq_client import Reply, ZmqClient
 from ps_common.errors import RequestRefused, RunEnded
@@ -18,6 +18,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS, codec_named
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
 from ps_common.protocol.messages import MOST_EPISODES, Episode, Run, Settlement, settlement_of
+from ps_common.protocol.norms import ABSURD_NORM, norm_of
 from ps_common.protocol.tensors import Schema
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import Algorithm, Wire
@@ -194,3 +195,32 @@ class RemoteParameters:
         self._discarded += counts_steps
         if self._discarded >= MOST_DISCARDED or settled.code == "schema_mismatch":
             raise RequestRefused(settled.code, f"{settled.reason} ({self._discarded} unrolls in a row were discarded)")
+
+
+class GradientEncoder:
+    """
+    Encodes the gradients of one worker, one after another, with error feedback: the error of a lossy codec on one is
+    added to the next (Seide et al. 2014; Karimireddy et al. 2019). No part is lost; some parts arrive later.
+    """
+
+    def __init__(self, codec: str, schema: Schema) -> None:
+        self.codec = codec
+        self._schema = schema
+        self._residual = torch.zeros(schema.weights) if CODECS[codec].needs_error_feedback else None
+
+    def encode(self, gradient: Tensor, *, norm: float = 0.0) -> memoryview:
+        """
+        The bytes of a gradient [P], possibly a view of it. The gradient is not changed.
+
+        The servers discard one with an absurd norm, here or in the whole that it is a range of: no part of it arrives.
+        """
+        codec, schema = CODECS[self.codec], self._schema
+        if self._residual is None or not norm <= ABSURD_NORM >= norm_of(gradient, schema.weights):
+            return codec.encode(gradient, schema.statistics)
+        wanted = gradient.clone()
+        of_weights = wanted[: schema.weights].add_(self._residual)
+        encoded = codec.encode(wanted, schema.statistics)
+        sent = codec.decode([encoded], schema.size, schema.statistics)[: schema.weights]
+        # An element may be too large for the codec. It must not spoil the gradients after it.
+        torch.nan_to_num(torch.sub(of_weights, sent, out=self._residual), 0, 0, 0, out=self._residual)
+        return encoded

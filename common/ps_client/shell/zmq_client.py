@@ -11,8 +11,10 @@ or it was unreachable for longer than the patience).
 
 import logging
 import math
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
@@ -21,18 +23,16 @@ from typing import Any
 import numpy as np
 import zmq
 
-from ps_client.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
+from ps_client.machine.effects import Effect, Fail, Joined, Note, Phase, Reconnect, Resolve, Transmit
 from ps_client.machine.parameter_client import Call, ParameterClient
-from ps_client.machine.phases import Phase
 from ps_client.machine.stall_watch import Stall, StallWatch
 from ps_client.shell.reply_future import ReplyFuture
 from ps_client.shell.segment_slots import SegmentSlots
-from ps_client.shell.stall_report import describe_stall, main_thread_stack
 from ps_common.errors import PsRlError, ServerUnreachable, WireError
 from ps_common.program.reasons import say
 from ps_common.protocol.messages import Frame, ToWorker, Welcome
 from ps_common.protocol.wire import Buffer
-from ps_common.run_folder.server_address import ServerAddress
+from ps_common.run_folder.endpoint_file import ServerAddress
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.zmq_sockets import connect, dealer, receive_frames, why_no_address
 
@@ -46,7 +46,7 @@ log = logging.getLogger("rl-worker")
 
 class ZmqClient:
     """
-    A worker's connection to its server, which begins to join at once. server_address.py says what names a server.
+    A worker's connection to its server, which begins to join at once. endpoint_file.py says what names a server.
 
     Calls come from one thread.
     """
@@ -262,3 +262,19 @@ class ZmqClient:
         if self._server.current:
             connect(socket, self._server.current)
         return socket
+
+
+def main_thread_stack() -> traceback.StackSummary:
+    """The call stack of the main thread, the innermost call last; empty when the thread has ended."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    return traceback.extract_stack(frame) if frame is not None else traceback.StackSummary()
+
+
+def describe_stall(stall: Stall) -> str:
+    """One line; rl-cluster shows it as the reason why it has replaced the worker."""
+    stack = main_thread_stack()
+    place = f", in {stack[-1].filename}, line {stack[-1].lineno}, {stack[-1].name}()" if stack else ""
+    return (
+        f"no step for {stall.seconds:.0f} s{place}; the longest before took {stall.longest_before:.1f} s "
+        "(--stall-seconds gives steps more time)"
+    )

@@ -10,7 +10,7 @@ topk        the largest quarter of the elements, the others are 0: a bit for eac
 
 delta       what has changed of bfloat16 weights from one version to another: see deltas.py
 
-int8 and topk drop so much that the sender needs error feedback: see common/ps_client/shell/error_feedback.py.
+int8 and topk drop so much that the sender needs error feedback: see common/ps_client/shell/remote_parameters.py.
 
 Statistics are counts and sums at the end of a vector: in every codec they travel as float32.
 """

@@ -18,8 +18,7 @@ from typing import Annotated
 
 import msgspec
 
-from ps_common.protocol.names import Text
-from ps_common.protocol.numbers import Count
+from ps_common.protocol.names import Count, Text
 from ps_common.protocol.shards import WHOLE, Shard
 
 RUN_ID_DIGITS = 16

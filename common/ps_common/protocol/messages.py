@@ -12,8 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from ps_common.protocol.names import LONGEST_TEXT, Address, Name, Sentence, Text, is_text
-from ps_common.protocol.numbers import MOST, Count, Sequence
+from ps_common.protocol.names import LONGEST_TEXT, MOST, Address, Count, Name, Sentence, Sequence, Text, is_text
 from ps_common.protocol.shards import WHOLE, Shard
 from ps_common.protocol.status import Adjustment, Status
 from ps_common.protocol.tensors import TensorSpec

@@ -1,8 +1,9 @@
 """
-Which characters a name or a text of a peer may hold: printable ASCII, since all of them end in logs and on terminals.
+The names, texts and numbers of messages and files. Names and texts of a peer are printable
+ASCII, since all of them end in logs and on terminals.
 
 Control characters could move a cursor. Format and direction characters (U+202E) could make one line look like another,
-and look-alikes two names like one.
+and look-alikes two names like one. The integers are whole numbers that every language holds exactly.
 """
 
 import re
@@ -20,6 +21,14 @@ Name = Annotated[
 Text = Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT, pattern=PRINTABLE)]  # a reason, a setting, a host
 Address = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TEXT, pattern=r"^[!-~]+\Z")]  # HOST:PORT
 Sentence = Annotated[str, msgspec.Meta(max_length=LONGEST_SENTENCE, pattern=PRINTABLE)]  # of a server, for people
+
+MOST = 2**53 - 1  # the largest integer that encoders of doubles write as an integer
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Sequence = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+Signed = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
+# A step's share of a return, either way. The largest rewards of the Atari games are below it, and float32 holds sums of
+# the squares of discounted returns of it.
+MOST_REWARD = 1e8
 
 
 def is_name(text: str) -> bool:

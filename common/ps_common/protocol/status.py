@@ -4,8 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from ps_common.protocol.names import Name, Sentence, Text
-from ps_common.protocol.numbers import Count, Signed
+from ps_common.protocol.names import Count, Name, Sentence, Signed, Text
 from ps_common.protocol.shards import WHOLE, Shard
 
 # The histogram of staleness: each count is of the updates up to a bound and above the one before; the last count is of

@@ -5,12 +5,15 @@ Processes that share the run folder find the server by it, also after it moved t
 whole address, and a server that was replaced does not remove its successor's.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.addresses import check_address
 from ps_common.run_folder.paths import ENDPOINT, replacement_of, shard_folder, shards_in
 from ps_common.settings.regular_file import content_of
+
+LOOK_SECONDS = 1.0  # between two looks at the file, while the worker is not served
 
 
 def write_endpoint(path: Path, address: str) -> None:
@@ -53,3 +56,50 @@ def remove_endpoint(path: Path, address: str) -> None:
     """Remove the file unless another server's address is in it by now. Raises OSError."""
     if read_endpoint(path) == address:
         path.unlink(missing_ok=True)
+
+
+class ServerAddress:
+    """
+    Which address a worker connects to next.
+
+    `server` is HOST:PORT, HOST:PORT,HOST:PORT of a server and its standby, or the path of an endpoint file.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._file = Path(server) if is_path(server) else None
+        self._typed = [] if self._file else server.split(",")
+        self.current = ""  # the address to connect to; "" while the file has none
+        self.current = self._newest()
+        self._looked = 0.0
+
+    def __str__(self) -> str:
+        return self.current or f"the server of {self._file}"
+
+    @property
+    def known(self) -> Sequence[str]:
+        """All addresses that the server may have."""
+        return self._typed or list(filter(None, [self.current]))
+
+    def advance(self) -> None:
+        """Take the next address."""
+        if self._typed:
+            self._typed.append(self._typed.pop(0))
+        self.current = self._newest()
+
+    def has_moved(self, *, now: float) -> bool:
+        """Whether the file, looked at now and then, has another address than the current one."""
+        if self._file is None or now - self._looked < LOOK_SECONDS:
+            return False
+        self._looked = now
+        return self._newest() != self.current
+
+    def _newest(self) -> str:
+        """The first of the typed addresses; or that of the file, which is the last known one while there is no file."""
+        if self._file is None:
+            return self._typed[0]
+        return read_endpoint(self._file) or self.current
+
+
+def is_path(server: str) -> bool:
+    """Whether it is the path of a file, rather than HOST:PORT: no host name has a slash."""
+    return "/" in server and "://" not in server

@@ -1,18 +1,30 @@
-"""The rows of the files in a run folder."""
+"""
+The rows of the files in a run folder, and how files of JSON objects, one a line, are read: a line at a time, however
+long the file is. Damaged lines, as a killed writer leaves them, are skipped.
+"""
 
-from collections.abc import Iterable
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Protocol, TypeVar
+from typing import IO, Annotated, Generic, Protocol, TypeVar
 
 import msgspec
 
 from ps_common.protocol.messages import Event
-from ps_common.protocol.numbers import Count, Sequence
+from ps_common.protocol.names import Count, Sequence
 from ps_common.protocol.status import Status
-from ps_common.run_folder.jsonl import rows_in
 from ps_common.run_folder.paths import EPISODES
+from ps_common.settings.regular_file import opened
 
-R = TypeVar("R", bound="Scored")
+R = TypeVar("R", bound=msgspec.Struct)
+S = TypeVar("S", bound="Scored")
+
+MOST_BYTES = 2**30  # of a file that is read whole; ps-server thins those that it writes at 32 MiB
+LONGEST_LINE = TAIL_BYTES = 2**20  # of a file, searched for its last whole line
+MOST_BYTES_AT_ONCE = 2**26  # more than the longest file of a run folder
+
 Time = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # seconds since 1970
 
 
@@ -33,9 +45,9 @@ class Scored(Protocol):
     def mean_return_100(self) -> float | None: ...
 
 
-def scored_rows(rows: Iterable[R]) -> list[R]:
+def scored_rows(rows: Iterable[S]) -> list[S]:
     """The rows with a score, without those that a resumed run lost when it went back to its checkpoint."""
-    scored: list[R] = []
+    scored: list[S] = []
     for row in rows:
         if row.mean_return_100 is None:
             continue
@@ -107,3 +119,66 @@ def played_once(rows: Iterable[EpisodeRow]) -> list[EpisodeRow]:
 def read_episodes(run_folder: Path) -> list[EpisodeRow]:
     """The games of a run, in order, each number once. Raises OSError."""
     return played_once(rows_in(run_folder / EPISODES, EpisodeRow))
+
+
+def rows_in(path: Path, kind: type[R]) -> Iterator[R]:
+    """The rows of a file. Raises OSError."""
+    with opened(path, most_bytes=MOST_BYTES) as file:
+        yield from rows_of(iter(partial(file.readline, LONGEST_LINE), b""), kind)
+
+
+def rows_of(lines: Iterable[bytes], kind: type[R]) -> Iterator[R]:
+    """The rows in lines."""
+    decoder = msgspec.json.Decoder(kind)
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            yield decoder.decode(line)
+
+
+def last_row(path: Path, kind: type[R]) -> R | None:
+    """The last row of a file; None without one near its end. Raises OSError."""
+    with opened(path) as file:
+        lines = _tail(file).splitlines()
+    return next(rows_of(reversed(lines), kind), None)
+
+
+def _tail(file: IO[bytes]) -> bytes:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - TAIL_BYTES))
+    return file.read()
+
+
+class RowsTail(Generic[R]):
+    """
+    The rows that were appended to a file since it was read last. The file need not exist yet.
+
+    The writer thins a file that has become too long: it puts a shorter one in its place, which is read anew.
+
+    With `most_rows`, of more new rows than that only some are decoded, spread evenly: enough for a curve.
+    """
+
+    def __init__(self, path: Path, kind: type[R], *, most_rows: int | None = None) -> None:
+        self._path = path
+        self._kind = kind
+        self._most_rows = most_rows
+        self._inode = 0
+        self._offset = 0
+
+    def read(self) -> tuple[list[R], bool]:
+        """The new rows in order, the newest among them, and whether they begin anew with the file's first row."""
+        try:
+            with opened(self._path) as file:
+                state = os.fstat(file.fileno())
+                is_new = state.st_ino != self._inode or state.st_size < self._offset
+                if is_new:
+                    self._inode, self._offset = state.st_ino, 0
+                file.seek(self._offset)
+                data = file.read(MOST_BYTES_AT_ONCE)
+        except OSError:
+            return [], False
+        end = data.rfind(b"\n") + 1  # the writer may be in the middle of a line
+        whole = data if end == 0 and len(data) == MOST_BYTES_AT_ONCE else data[:end]
+        self._offset += len(whole)
+        lines = whole.splitlines()
+        step = -(-len(lines) // (self._most_rows or len(lines) or 1)) or 1
+        return list(rows_of(lines[::-1][::step][::-1], self._kind)), is_new

@@ -15,8 +15,8 @@ import msgspec
 import tomli_w
 import tyro
 
+from ps_common.meters import linear
 from ps_common.protocol.names import LONGEST_TEXT, Text
-from ps_common.schedules import linear
 from ps_common.settings.import_paths import PATTERN, ImportPath, is_import_path, module_of
 from ps_common.settings.kinds import (
     ADJUSTABLE,

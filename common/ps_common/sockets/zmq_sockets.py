@@ -5,6 +5,8 @@ ZeroMQ uses IPv4 or IPv6 for a socket, as an option decides. A host name with ad
 IPv4: a server that listens on 0.0.0.0 would not be reached otherwise.
 """
 
+import contextlib
+import resource
 import socket
 from typing import Any
 
@@ -100,3 +102,16 @@ def _bindable(host: str) -> str:
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     by_family = sorted(found, key=lambda one: one[0] != socket.AF_INET)
     return str(by_family[0][4][0])
+
+
+def most_descriptors() -> int:
+    """The most that this process may be allowed, with `take_every_descriptor_allowed`."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return 2**63 if most == resource.RLIM_INFINITY else most
+
+
+def take_every_descriptor_allowed() -> None:
+    """Raise the limit of descriptors as far as the system lets this user."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):  # the limit may be more than the system supports
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -18,7 +18,7 @@ from msgspec import structs
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ps_common.schedules import linear
+from ps_common.meters import linear
 from ps_common.settings import run_spec
 from rl_agent.algorithms.algorithm import Loss, Outlook
 from rl_agent.environments.spaces import DiscreteActions, Spaces

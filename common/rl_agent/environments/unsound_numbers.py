@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_common.protocol.numbers import MOST_REWARD
+from ps_common.protocol.names import MOST_REWARD
 from rl_agent.environments.interface import Stepped, Unsound
 from rl_agent.environments.spaces import Observations, ObservationSpace
 

@@ -14,7 +14,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from ps_common.protocol.numbers import Count
+from ps_common.protocol.names import Count
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
 from rl_agent.play.player import Player, Plays

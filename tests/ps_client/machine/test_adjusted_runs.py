@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from ps_client.machine.phases import Phase
+from ps_client.machine.effects import Phase
 from ps_common.protocol import messages
 from tests.ps_client.client_transcripts import (
     LEASE_SECONDS,

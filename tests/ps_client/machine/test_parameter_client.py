@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from ps_client.machine.effects import Fail, Joined, Resolve, Transmit
+from ps_client.machine.effects import Fail, Joined, Phase, Resolve, Transmit
 from ps_client.machine.link_timeout import TIMEOUT_SECONDS
 from ps_client.machine.parameter_client import Call, ParameterClient
-from ps_client.machine.phases import Phase
 from ps_common.errors import RequestRefused, RunEnded
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODEC_NAMES

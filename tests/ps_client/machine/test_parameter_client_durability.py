@@ -1,8 +1,7 @@
 """The worker's machine and a killed server: what is sent again, what is not, and which pushes wait."""
 
-from ps_client.machine.effects import Resolve
+from ps_client.machine.effects import Phase, Resolve
 from ps_client.machine.parameter_client import ParameterClient
-from ps_client.machine.phases import Phase
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Settlement
 from tests.ps_client.client_transcripts import (

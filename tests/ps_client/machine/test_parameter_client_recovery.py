@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from ps_client.machine.effects import Effect, Fail, Note, Reconnect, Resolve, Transmit
+from ps_client.machine.effects import Effect, Fail, Note, Phase, Reconnect, Resolve, Transmit
 from ps_client.machine.link_timeout import TIMEOUT_SECONDS
 from ps_client.machine.parameter_client import ParameterClient
-from ps_client.machine.phases import Phase
 from ps_common.errors import SchemaMismatch, ServerUnreachable
 from ps_common.protocol import messages
 from ps_common.protocol.shards import Shard

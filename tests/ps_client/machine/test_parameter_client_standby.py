@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from ps_client.machine.effects import Effect, Fail, Joined, Note, Reconnect
+from ps_client.machine.effects import Effect, Fail, Joined, Note, Phase, Reconnect
 from ps_client.machine.handshake import REFUSED_SECONDS
 from ps_client.machine.link_timeout import TIMEOUT_WITH_STANDBY_SECONDS
 from ps_client.machine.parameter_client import ParameterClient
-from ps_client.machine.phases import Phase
 from ps_common.errors import ServerUnreachable
 from ps_common.protocol import messages
 from tests.ps_client.client_transcripts import (

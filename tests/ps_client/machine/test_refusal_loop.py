@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ps_client.machine.effects import Effect, Fail, Note, Transmit
+from ps_client.machine.effects import Effect, Fail, Note, Phase, Transmit
 from ps_client.machine.parameter_client import ParameterClient
-from ps_client.machine.phases import Phase
-from ps_client.machine.refusal_loop import MOST_DUPLICATES, REFUSED_SECONDS, WARN_AFTER
+from ps_client.machine.patience import MOST_DUPLICATES, REFUSED_SECONDS, WARN_AFTER
 from ps_common.errors import PsRlError, RequestRefused
 from ps_common.protocol import messages
 from tests.ps_client.client_transcripts import (

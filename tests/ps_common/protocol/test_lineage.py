@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.lineage import DRAWN, Lineage
-from ps_common.protocol.numbers import MOST
+from ps_common.protocol.names import MOST
 from ps_server.storage.earlier_life import read_lineage, write_lineage
 from tests.rows import row
 

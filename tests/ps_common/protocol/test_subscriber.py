@@ -1,7 +1,7 @@
 """When SUBSCRIBE is due, and which events are new."""
 
 from ps_common.protocol.messages import Event, Refused, Subscribe, Subscribed
-from ps_common.protocol.subscriber import Subscriber
+from ps_common.sockets.subscription import Subscriber
 
 LEASE = 9.0
 

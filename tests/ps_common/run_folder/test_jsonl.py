@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ps_common.run_folder.jsonl import TAIL_BYTES, last_row, rows_in
+from ps_common.run_folder.run_rows import TAIL_BYTES, last_row, rows_in
 from tests.rows import row
 
 

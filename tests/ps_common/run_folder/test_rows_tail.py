@@ -2,7 +2,7 @@ from pathlib import Path
 
 import msgspec
 
-from ps_common.run_folder.rows_tail import RowsTail
+from ps_common.run_folder.run_rows import RowsTail
 
 
 class Row(msgspec.Struct):

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ps_common.run_folder.endpoint_file import write_endpoint
-from ps_common.run_folder.server_address import LOOK_SECONDS, ServerAddress, is_path
+from ps_common.run_folder.endpoint_file import LOOK_SECONDS, ServerAddress, is_path, write_endpoint
 
 HERE, THERE = "10.0.0.1:5555", "10.0.0.2:40001"
 

@@ -10,9 +10,7 @@ from ps_common.errors import CheckpointError, PsRlError, ReceiptError, SettingsE
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.checkpoint_folder import first_sound
 from ps_common.run_folder.endpoint_file import read_endpoint
-from ps_common.run_folder.jsonl import LONGEST_LINE, rows_in
-from ps_common.run_folder.rows_tail import RowsTail
-from ps_common.run_folder.run_rows import EpisodeRow, MetricsRow
+from ps_common.run_folder.run_rows import LONGEST_LINE, EpisodeRow, MetricsRow, RowsTail, rows_in
 from ps_common.settings.regular_file import MOST_BYTES, content_of, opened
 from ps_common.settings.run_files import load_config, settings_as_written
 from ps_common.sockets.curve import read_public

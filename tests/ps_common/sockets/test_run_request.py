@@ -11,7 +11,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.messages import Adjust, CheckpointRequest, StatusRequest, StopRequest, ToServer
 from ps_common.protocol.shards import Shard
 from ps_common.protocol.wire import Buffer, to_frames
-from ps_common.sockets.run_request import ask_run
+from ps_common.sockets.request import ask_run
 from tests.ps_common.sockets.test_request import PATIENCE_SECONDS, server
 from tests.ps_server.records.test_metrics import a_status
 

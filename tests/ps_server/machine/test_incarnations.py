@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Welcome
-from ps_common.protocol.numbers import MOST
+from ps_common.protocol.names import MOST
 from ps_common.protocol.record import record_from_json, record_to_json
 from ps_server.machine.admission import FURTHEST
 from ps_server.machine.phases import Sender

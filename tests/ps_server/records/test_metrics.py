@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from ps_common.protocol.status import Status, WorkerStatus
-from ps_common.run_folder.jsonl import last_row
 from ps_common.run_folder.paths import METRICS, WORKERS
-from ps_common.run_folder.run_rows import MetricsRow
+from ps_common.run_folder.run_rows import MetricsRow, last_row
 from ps_server.records.history import EVERY_SECONDS, WORKERS_EVERY_SECONDS, MetricsFiles
 
 

@@ -12,9 +12,8 @@ import msgspec
 import pytest
 
 from ps_common.protocol.messages import Episode
-from ps_common.run_folder.jsonl import last_row
 from ps_common.run_folder.paths import METRICS
-from ps_common.run_folder.run_rows import MetricsRow, read_episodes
+from ps_common.run_folder.run_rows import MetricsRow, last_row, read_episodes
 from ps_common.settings.run_spec import Records, RunSpec, Schedule
 from ps_server.records import bounded_file, run_records
 from ps_server.records.run_records import RunRecords

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from ps_common.protocol.messages import Episode
-from ps_common.run_folder.jsonl import rows_in
-from ps_common.run_folder.run_rows import EpisodeRow, read_episodes
+from ps_common.run_folder.run_rows import EpisodeRow, read_episodes, rows_in
 from ps_server.records import history
 from ps_server.records.bounded_file import BoundedLinesFile
 from ps_server.records.history import EpisodesFile

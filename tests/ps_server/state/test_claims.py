@@ -7,7 +7,7 @@ import pytest
 
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Episode
-from ps_common.protocol.numbers import MOST_REWARD
+from ps_common.protocol.names import MOST_REWARD
 from ps_common.settings.run_spec import A3CSettings, Environment, RunSpec
 from ps_server.machine.membership import REPORTS_AT_ONCE, REPORTS_PER_SECOND
 from ps_server.state.effects import RecordReport

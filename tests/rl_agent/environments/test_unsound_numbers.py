@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ps_common.errors import PsRlError
 from ps_common.protocol.messages import Episode
-from ps_common.protocol.numbers import MOST_REWARD
+from ps_common.protocol.names import MOST_REWARD
 from rl_agent.algorithms.self_imitation import SelfImitation
 from rl_agent.environments.interface import Stepped, Unsound
 from rl_agent.environments.make import LostGames
