@@ -3,15 +3,16 @@
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import cast
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from ps_client.machine.stall_watch import StallWatch
-from ps_client.shell.connections import Connections, connections_of
+from ps_client.shell.connections import connections_of
 from ps_client.shell.remote_parameters import Newest
 from ps_common.denormals import flush_denormals
 from ps_common.errors import RunEnded
@@ -22,11 +23,11 @@ from ps_common.program.stop_signals import Interrupted, StopSignal
 from ps_common.protocol.messages import Episode, Welcome
 from ps_common.settings.overrides import slow_link, wire_of
 from ps_common.settings.run_settings import run_from_dict
-from ps_common.settings.run_spec import Environment, RunSpec
+from ps_common.settings.run_spec import RunSpec
 from ps_common.sockets.zmq_sockets import why_no_address
 from rl_agent.agent import build_agent, collector_for
 from rl_agent.environments.imports import check_modules, import_modules
-from rl_agent.environments.interface import Environments, StepCallback
+from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_agent.networks.normalization import measure_normalization
@@ -41,8 +42,6 @@ PROGRAM = "rl-worker"
 SEED_SHIFT = 2  # of 32 bits: ALE takes 31, and the seeds of thousands of environments follow
 CLOSE_SECONDS = 10.0  # for close() of the user's environments
 LEAVE_SECONDS = 2.0  # to finish an unroll and push it, when a signal asks to leave
-
-MakeEnvironments = Callable[[Environment, int], Environments]
 
 log = logging.getLogger(PROGRAM)
 
@@ -65,40 +64,121 @@ def work_for_server(flags: Parsed[WorkerSettings], name: str) -> None:
     torch.set_num_threads(settings.threads)
     _check(flags)
     if not settings.check:
-        _work_for(flags, name, stop)
+        _Work(flags, name, stop).until_the_end()
 
 
-def _work_for(flags: Parsed[WorkerSettings], name: str, stop: StopSignal) -> None:
-    """Work for the server until the run ends or a signal comes. GOODBYE is said in any case."""
-    watch = StallWatch(flags.program.stall_seconds, now=time.monotonic())
-    connections = _connections(flags, name, stop, watch)
-    made = ExitStack()  # environments, closed last: nobody waits for that
-    ending = Reason("left", "interrupted")
+class _Work:
+    """The work of one worker, from its first HELLO to its GOODBYE."""
 
-    def progressed() -> None:
-        watch.progressed(now=time.monotonic())
-        connections.check()
+    def __init__(self, flags: Parsed[WorkerSettings], name: str, stop: StopSignal) -> None:
+        """Joining begins at once."""
+        settings = flags.program
+        self._flags, self._stop = flags, stop
+        self._hooks = Hooks(settings.hook)
+        self._watch = StallWatch(settings.stall_seconds, now=time.monotonic())
+        self._environments = ExitStack()  # closed last: nobody waits for that
+        self._connections = connections_of(
+            name,
+            settings.server,
+            proposed_run=flags.run.to_dict(),
+            overrides=flags.overrides,
+            environments=flags.run.environment.envs if "environment.envs" in flags.overrides else 0,
+            keys=settings.client_keys(),
+            patience_seconds=60 * settings.patience_minutes,
+            resend_mib=settings.resend_mib,
+            postponing_signals=stop.postponed,
+            watch=self._watch,
+        )
 
-    def make(settings: Environment, count: int) -> Environments:
-        environments = made.enter_context(closing(make_environments(settings, count=count)))
-        return cast(Environments, StepCallback(environments, progressed))
+    def until_the_end(self) -> None:
+        """Work until the run ends or a signal comes. GOODBYE is said in any case."""
+        ending = Reason("left", "interrupted")
+        try:
+            run, welcome = self._join()
+            self._train(run, welcome)
+            log.info("asked to leave: everything is pushed")
+        except RunEnded as ended:
+            ending = Reason("over", str(ended))
+            log.info("the run is over: %s", ended)
+        except Interrupted:
+            log.info("asked to leave: an unroll in progress is lost")
+        except BaseException as error:
+            ending = Reason("failed", reason_of(error))
+            raise
+        finally:
+            self._connections.close(ending.text)
+            say(ending.how, ending.text)
+            with bounded("close() of the environments", PROGRAM, seconds=CLOSE_SECONDS):
+                self._environments.close()
 
-    try:
-        _join_and_train(flags, connections, stop, make)
-        log.info("asked to leave: everything is pushed")
-    except RunEnded as ended:
-        ending = Reason("over", str(ended))
-        log.info("the run is over: %s", ended)
-    except Interrupted:
-        log.info("asked to leave: an unroll in progress is lost")
-    except BaseException as error:
-        ending = Reason("failed", reason_of(error))
-        raise
-    finally:
-        connections.close(ending.text)
-        say(ending.how, ending.text)
-        with bounded("close() of the environments", PROGRAM, seconds=CLOSE_SECONDS):
-            made.close()
+    def _join(self) -> tuple[RunSpec, Welcome]:
+        """The server's run, whose modules are imported, and its WELCOME."""
+        settings = self._flags.program
+        log.info("joining %s", settings.server)
+        for why in filter(None, map(why_no_address, settings.addresses)):
+            log.warning("%s; trying on", why)
+        welcome = self._connections.join()
+        source = f"the server at {settings.server}"
+        run = run_from_dict(welcome.run, source=source)
+        is_trusted = settings.curve_server_key is not None
+        import_modules(_named_modules(self._flags), run, source=source, is_trusted=is_trusted)
+        return run, self._connections.join_with(code_of_parts(run.parts)) if run.parts else welcome
+
+    def _train(self, run: RunSpec, welcome: Welcome) -> None:
+        """Build what the run needs, and train until something is raised or a signal comes."""
+        flags, connections = self._flags, self._connections
+        count = flags.run.environment.envs if "environment.envs" in flags.overrides else run.environment.envs
+        seed = flags.run.seed if "seed" in flags.overrides else run.seed
+        first_seed = secrets.randbelow(10**9) if seed is None else seed
+        seed = seed_of_worker(first_seed, welcome.number)
+        environments = self._environments.enter_context(closing(make_environments(run.environment, count=count)))
+        algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
+        if not welcome.schema:
+            self._measure(algorithm.network, environments, first_seed)
+        network = FlatNetwork(algorithm.network, connections.shared_array)
+        overrides = slow_link(run) | flags.overrides if flags.program.link == "slow" else flags.overrides
+        parameters = connections.parameters(network.schema, wire_of(run, overrides))
+        _log_start(environments, network, welcome, seed=seed)
+        parameters.seed(network.weights)
+        live = LiveGame(algorithm, environments, is_watched=lambda: connections.is_watched, send=connections.show)
+
+        def decided(*decision: Any) -> None:
+            self._progressed()
+            live.decided(*decision)
+
+        def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
+            self._hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
+
+        collector = collector_for(algorithm, environments, seed=seed, watcher=decided, warn=log.warning)
+        adjusted, leaving = parameters.adjusted_algorithm, self._stop.is_set
+        with self._stop.grace(LEAVE_SECONDS):
+            train(
+                parameters,
+                network,
+                collector,
+                algorithm,
+                on_episodes=on_episodes,
+                adjusted=adjusted,
+                is_leaving=leaving,
+            )
+
+    def _measure(self, network: nn.Module, environments: Environments, seed: int) -> None:
+        """
+        Measure what is normalized, for the first weights of the run. The seed is that of the run, so that the
+        statistics are the same whichever worker is the first, unless steps are so slow that random play ends by the
+        clock.
+        """
+
+        def played() -> None:
+            self._progressed()
+            self._connections.check_drain()
+
+        measure_normalization(network, environments, seed=seed, played=played, say=log.info, clock=time.monotonic)
+
+    def _progressed(self) -> None:
+        """At each step of the environments. Raises RunEnded when the run is over."""
+        self._watch.progressed(now=time.monotonic())
+        self._connections.check()
 
 
 def _check(flags: Parsed[WorkerSettings]) -> None:
@@ -115,91 +195,14 @@ def _named_modules(flags: Parsed[WorkerSettings]) -> list[str]:
     return list(dict.fromkeys([*flags.program.imports, *flags.modules]))
 
 
-def _join_and_train(
-    flags: Parsed[WorkerSettings], connections: Connections, stop: StopSignal, make: MakeEnvironments
-) -> None:
-    """
-    Train until something is raised or a signal comes.
-
-    `make` makes environments whose steps raise RunEnded when the run is over; others close them.
-    """
-    settings = flags.program
-    hooks = Hooks(settings.hook)
-    log.info("joining %s", settings.server)
-    for why in filter(None, map(why_no_address, settings.addresses)):
-        log.warning("%s; trying on", why)
-    welcome = connections.join()
-    source = f"the server at {settings.server}"
-    run = run_from_dict(welcome.run, source=source)
-    is_trusted = settings.curve_server_key is not None
-    import_modules(_named_modules(flags), run, source=source, is_trusted=is_trusted)
-    if run.parts:
-        welcome = connections.join_with(code_of_parts(run.parts))
-    _train(flags, run, welcome, connections, stop, make, hooks)
-
-
-def _train(
-    flags: Parsed[WorkerSettings],
-    run: RunSpec,
-    welcome: Welcome,
-    connections: Connections,
-    stop: StopSignal,
-    make: MakeEnvironments,
-    hooks: Hooks,
-) -> None:
-    """Build what the run needs, and train until something is raised or a signal comes."""
-    count = flags.run.environment.envs if "environment.envs" in flags.overrides else run.environment.envs
-    seed = flags.run.seed if "seed" in flags.overrides else run.seed
-    first_seed = secrets.randbelow(10**9) if seed is None else seed
-    seed = seed_of_worker(first_seed, welcome.number)
-    environments = make(run.environment, count)
-    algorithm = build_agent(run, environments, device=torch.device(flags.program.device), seed=seed)
-    if not welcome.schema:
-        measured = cast(Environments, StepCallback(environments, connections.check_drain))
-        # The seed is that of the run, so that the statistics are the same whichever worker is the first,
-        # unless steps are so slow that random play ends by the clock.
-        measure_normalization(algorithm.network, measured, seed=first_seed, say=log.info, clock=time.monotonic)
-    network = FlatNetwork(algorithm.network, connections.shared_array)
-    overrides = slow_link(run) | flags.overrides if flags.program.link == "slow" else flags.overrides
-    parameters = connections.parameters(network.schema, wire_of(run, overrides))
-    _log_start(environments, network, welcome, count=count, seed=seed)
-    parameters.seed(network.weights)
-    live = LiveGame(algorithm, environments, is_watched=lambda: connections.is_watched, send=connections.show)
-    collector = collector_for(algorithm, environments, seed=seed, watcher=live.decided, warn=log.warning)
-
-    def on_episodes(episodes: Sequence[Episode], newest: Newest) -> None:
-        hooks.games_ended(episodes, global_steps=newest.global_steps, worker=welcome.number)
-
-    adjusted, leaving = parameters.adjusted_algorithm, stop.is_set
-    with stop.grace(LEAVE_SECONDS):
-        train(parameters, network, collector, algorithm, on_episodes=on_episodes, adjusted=adjusted, is_leaving=leaving)
-
-
-def _log_start(environments: Environments, network: FlatNetwork, welcome: Welcome, *, count: int, seed: int) -> None:
+def _log_start(environments: Environments, network: FlatNetwork, welcome: Welcome, *, seed: int) -> None:
     for what, value in environments.description.items():
         log.info("%s: %s", what, value)
     log.info(
         "worker %d of run %s: %d environments, %d parameters, seed %d",
         welcome.number,
         welcome.run_id,
-        count,
+        environments.count,
         network.schema.size,
         seed,
-    )
-
-
-def _connections(flags: Parsed[WorkerSettings], name: str, stop: StopSignal, watch: StallWatch) -> Connections:
-    """The worker's connections, the first of which begins to join at once."""
-    settings = flags.program
-    return connections_of(
-        name,
-        settings.server,
-        proposed_run=flags.run.to_dict(),
-        overrides=flags.overrides,
-        environments=flags.run.environment.envs if "environment.envs" in flags.overrides else 0,
-        keys=settings.client_keys(),
-        patience_seconds=60 * settings.patience_minutes,
-        resend_mib=settings.resend_mib,
-        postponing_signals=stop.postponed,
-        watch=watch,
     )

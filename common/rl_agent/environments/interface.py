@@ -5,7 +5,7 @@ An environment whose episode ends is reset in the same step (SAME_STEP), so the 
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -77,31 +77,6 @@ class Environments(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-class StepCallback:
-    """
-    A wrapper that calls `stepped` after each reset and each step; everything else is passed through.
-
-    A watchdog learns from it that the trainer makes progress.
-    """
-
-    def __init__(self, environments: Environments, stepped: Callable[[], None]) -> None:
-        self._environments = environments
-        self._stepped = stepped
-
-    def reset(self, seed: int) -> Observations:
-        observations = self._environments.reset(seed)
-        self._stepped()
-        return observations
-
-    def step(self, actions: Actions) -> Stepped:
-        stepped = self._environments.step(actions)
-        self._stepped()
-        return stepped
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._environments, name)
 
 
 def random_play(environments: Environments, *, seed: int) -> Iterator[Stepped]:

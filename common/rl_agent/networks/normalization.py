@@ -68,23 +68,24 @@ def measure_normalization(
     environments: Environments,
     *,
     seed: int,
+    played: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> None:
     """
     Initialize a network's statistics, if it has any, from random play. The environments need a reset afterwards.
 
-    `say` gets lines for the log. On the `clock`, in seconds, random play ends after MOST_SECONDS. Steps with unsound
-    numbers are left out; raises PsRlError when there are no others.
+    `played` is called at each step, and `say` gets lines for the log. On the `clock`, in seconds, random play ends
+    after MOST_SECONDS. Steps with unsound numbers are left out; raises PsRlError when there are no others.
     """
     modules = [module for module in network.modules() if isinstance(module, NORMALIZATIONS)]
     if modules:
-        played = _random_play(environments, seed, say, clock)
+        play = _random_play(environments, seed, played, say, clock)
         for module in modules:
             if isinstance(module, ReturnNormalization):
-                module.measure(played.rewards, played.continues)
+                module.measure(play.rewards, play.continues)
             else:
-                module.measure(played.observations)
+                module.measure(play.observations)
 
 
 @dataclass(frozen=True)
@@ -97,27 +98,31 @@ class Played:
 
 
 def _random_play(
-    environments: Environments, seed: int, say: Callable[[str], None], clock: Callable[[], float]
+    environments: Environments,
+    seed: int,
+    played: Callable[[], None],
+    say: Callable[[str], None],
+    clock: Callable[[], float],
 ) -> Played:
     began = said = clock()
     say(f"random play measures what is normalized: {SAMPLES:,} steps, or those of {MOST_SECONDS:.0f} s")
-    count, seen, rewards, continues = environments.count, [], [], []
-    for played, stepped in zip(
-        range(count, SAMPLES + count, count), random_play(environments, seed=seed), strict=False
-    ):
+    seen, rewards, continues = [], [], []
+    steps = range(environments.count, SAMPLES + environments.count, environments.count)
+    for step, stepped in zip(steps, random_play(environments, seed=seed), strict=False):
         if (unsound := stepped.unsound) is None:
             seen.append(stepped.observations.copy())
             rewards.append(stepped.rewards if stepped.learner_rewards is None else stepped.learner_rewards)
             continues.append(np.where(stepped.terminated | stepped.truncated, np.float32(0), np.float32(1)))
         elif continues:
             continues[-1][:] = 0  # no return reaches across a step that is left out
+        played()
         now = clock()
         if now - began >= MOST_SECONDS:
-            say(f"random play ends after {now - began:.0f} s: {played:,} steps have to do")
+            say(f"random play ends after {now - began:.0f} s: {step:,} steps have to do")
             break
         if now - said >= SAID_SECONDS:
             said = now
-            say(f"random play: {played:,} of {SAMPLES:,} steps after {now - began:.0f} s")
+            say(f"random play: {step:,} of {SAMPLES:,} steps after {now - began:.0f} s")
     if not seen:
         assert unsound is not None, "a step is left out for nothing else"
         name = next(iter(environments.description.values()), "the environment")

@@ -1,11 +1,8 @@
 """A stalled trainer, and what only looks like one: slow steps, first steps, paused processes."""
 
-import numpy as np
 import pytest
 
 from ps_client.machine.stall_watch import FIRST_TIMES_LONGER, TIMES_LONGER, Stall, StallWatch
-from rl_agent.environments.interface import StepCallback
-from tests.rl_agent.scripted_environments import Game, ScriptedEnvironments
 
 LEAST = 60.0
 CHECK = 0.5  # seconds between two checks
@@ -103,12 +100,3 @@ def test_the_first_step_after_a_pause_has_not_taken_so_long(training: Trial) -> 
     training.passes(CHECK)
     training.watch.progressed(now=training.now)
     assert training.passes(LEAST + CHECK) == Stall(LEAST + CHECK, 1.0)
-
-
-def test_each_reset_and_step_of_environments_counts() -> None:
-    steps: list[int] = []
-    environments = StepCallback(ScriptedEnvironments([Game((1.0, 2.0), "terminated")]), lambda: steps.append(1))
-    environments.reset(3)
-    assert environments.step(np.array([0])).rewards == 1.0
-    assert (environments.count, environments.seeds) == (1, [3])
-    assert len(steps) == 2

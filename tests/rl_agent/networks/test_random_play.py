@@ -27,14 +27,18 @@ class Slow:
 
 def test_random_play_says_how_far_it_is_and_ends_in_time() -> None:
     said: list[str] = []
+    played: list[str] = []
     returns = ReturnNormalization(discount=0.9, clip=0.0)
-    measure_normalization(returns, one_after_another(2.0), seed=0, say=said.append, clock=Slow(1.0))
+    game = one_after_another(2.0)
+    measure_normalization(
+        returns, game, seed=0, played=lambda: played.append("a step"), say=said.append, clock=Slow(1.0)
+    )
     assert said == [
         "random play measures what is normalized: 3,200 steps, or those of 60 s",
         *[f"random play: {seconds} of 3,200 steps after {seconds} s" for seconds in range(5, 60, 5)],
         "random play ends after 60 s: 60 steps have to do",
     ]
-    assert float(returns.count) == 60
+    assert (float(returns.count), len(played)) == (60, 60)
 
 
 def test_random_play_leaves_out_steps_that_are_not_sound() -> None:
