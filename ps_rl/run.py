@@ -35,8 +35,8 @@ from ps_common.run_folder.paths import (
     shards_in,
 )
 from ps_common.run_folder.run_rows import MetricsRow, RowsTail, last_row, rows_in, scored_rows
-from ps_common.settings.keywords import keywords_of
 from ps_common.settings.run_files import load_config
+from ps_common.settings.run_settings import keywords_of
 from rl_agent.play.games import Result
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import Any
 
 from ps_common.program.flags import starting_run, typed_flags
 from ps_common.run_folder.paths import make_run_folder
-from ps_common.settings.keywords import plain, with_keywords
-from ps_common.settings.run_settings import flags_for
+from ps_common.settings.run_settings import flags_for, plain, with_keywords
 from ps_rl.run import Run
 from rl_cluster.settings import ClusterSettings
 

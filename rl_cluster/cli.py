@@ -48,7 +48,7 @@ from ps_common.settings.run_files import DEFAULT_PRESET, load_config
 from ps_common.settings.run_settings import flags_for
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.imports import check_modules
-from rl_agent.trial.run_check import check_apart, check_listening, own_settings, shard_addresses
+from rl_agent.trial.run_check import check_apart, check_listening, custom_settings, shard_addresses
 from rl_cluster.game_gifs import GameGifs
 from rl_cluster.hooks.cli import checkpoint_hooks
 from rl_cluster.local_cluster import LocalCluster
@@ -69,7 +69,7 @@ def train_here(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--server" in typed_flags(arguments):
         return _train_elsewhere(arguments)
-    flags = parse_with_run(ClusterSettings, arguments, prog=PROGRAM, own_settings=own_settings)
+    flags = parse_with_run(ClusterSettings, arguments, prog=PROGRAM, custom_settings=custom_settings)
     if flags.program.list:
         from rl_cluster.catalogue import print_catalogue  # takes a second to load, and nothing else needs it
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 from ps_common.program.flags import parse_with_run
 from ps_common.program.output import log_as, never_wait_for_output
 from ps_common.program.run_program import quick_imports, run_program
-from rl_agent.trial.run_check import own_settings
+from rl_agent.trial.run_check import custom_settings
 from rl_worker.settings import WorkerSettings
 
 PROGRAM = "rl-worker"
@@ -22,7 +22,7 @@ def main() -> NoReturn:
 def work(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for what the user can mend."""
     never_wait_for_output()
-    flags = parse_with_run(WorkerSettings, argv, prog=PROGRAM, own_settings=own_settings)
+    flags = parse_with_run(WorkerSettings, argv, prog=PROGRAM, custom_settings=custom_settings)
     settings = flags.program
     with quick_imports():  # torch, which --help and mistakes in flags need not wait for
         from ps_client.shell.connections import name_of_this_process

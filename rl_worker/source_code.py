@@ -14,8 +14,7 @@ from pathlib import Path
 
 from ps_common.program.start import find_in_working_folder
 from ps_common.protocol.messages import Code
-from ps_common.protocol.names import as_text
-from ps_common.settings.import_paths import module_of
+from ps_common.protocol.names import as_text, module_of
 
 DIGITS = 16  # of SHA-256, in hexadecimal
 

@@ -79,7 +79,7 @@ def train(
 
 
 def _adjust(algorithm: Algorithm, settings: run_spec.Algorithm | None) -> None:
-    if settings is not None and not isinstance(settings, run_spec.OwnAlgorithmSettings):  # none is adjustable
+    if settings is not None and not isinstance(settings, run_spec.CustomAlgorithmSettings):  # none is adjustable
         algorithm.adjust(settings)
 
 

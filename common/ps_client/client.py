@@ -28,9 +28,8 @@ from ps_common.protocol.messages import Settlement
 from ps_common.protocol.names import as_name, is_name
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.run_folder.endpoint_file import is_path
-from ps_common.settings.keywords import keywords_of, with_keywords
 from ps_common.settings.overrides import wire_of
-from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings.run_settings import keywords_of, run_from_dict, with_keywords
 from ps_common.settings.run_spec import RunSpec
 from ps_common.sockets.curve import client_keys
 

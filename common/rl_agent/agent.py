@@ -47,7 +47,7 @@ def build_agent(run: RunSpec, spaces: Spaces, *, device: torch.device, seed: int
         torch.manual_seed(run.seed)
     check_algorithm(run, spaces)
     built: Algorithm
-    if isinstance(run.algorithm, run_spec.OwnAlgorithmSettings):
+    if isinstance(run.algorithm, run_spec.CustomAlgorithmSettings):
         built = build_custom(run, run.algorithm_name, spaces, device=device, seed=seed)
     else:
         method: Any = METHODS[type(run.algorithm)]  # which takes settings of this type

@@ -15,7 +15,7 @@ from ps_common.protocol.messages import MOST_ADJUSTMENTS, AdjustmentsRecord
 from ps_common.protocol.status import AdjustedValue, Adjustment
 from ps_common.settings import adjustable
 from ps_common.settings.run_settings import flat_settings, with_settings
-from ps_common.settings.run_spec import A3CSettings, ActionValuesSettings, OwnAlgorithmSettings, RunSpec
+from ps_common.settings.run_spec import A3CSettings, ActionValuesSettings, CustomAlgorithmSettings, RunSpec
 from ps_server.state.guards import Denied
 from ps_server.state.progress import Progress
 
@@ -154,7 +154,7 @@ def _values(spec: RunSpec, global_steps: int) -> dict[str, AdjustedValue]:
             values[adjustable.ENTROPY_WEIGHT] = a3c.entropy_weight_at(global_steps)
         case ActionValuesSettings(final_epsilons=finals):
             values[adjustable.FINAL_EPSILON] = finals[0] if len(finals) == 1 else finals
-        case OwnAlgorithmSettings():  # nobody here knows what its settings of these names do
+        case CustomAlgorithmSettings():  # nobody here knows what its settings of these names do
             values = {name: value for name, value in values.items() if not name.startswith("algorithm.")}
     return values
 

@@ -15,14 +15,14 @@ from torch import Tensor
 from ps_common.errors import CheckpointError
 from ps_common.protocol.lineage import Lineage
 from ps_common.protocol.messages import Code, Opened, Push, Report, RunReply, RunState, Settlement, Verdict
+from ps_common.protocol.names import module_of
 from ps_common.protocol.record import WEIGHTS, Account, Record
 from ps_common.protocol.shards import Shard
 from ps_common.protocol.status import Adjustment
 from ps_common.protocol.tensors import Schema
 from ps_common.protocol.wire import Buffer
-from ps_common.settings.import_paths import module_of
 from ps_common.settings.run_settings import run_from_dict
-from ps_common.settings.run_spec import ActionValuesSettings, OwnAlgorithmSettings, RunSpec
+from ps_common.settings.run_spec import ActionValuesSettings, CustomAlgorithmSettings, RunSpec
 from ps_server.state.adjustments import Adjustments, adjustments_for
 from ps_server.state.effects import RecordReport
 from ps_server.state.guards import Denied, check_steps, gradient_of
@@ -209,7 +209,7 @@ class TrainingRun:
     def _target_interval(self) -> int:
         """Steps between two refreshes of θ⁻; 0 where θ⁻ is θ."""
         settings = self.spec.algorithm
-        return settings.target_interval if isinstance(settings, ActionValuesSettings | OwnAlgorithmSettings) else 0
+        return settings.target_interval if isinstance(settings, ActionValuesSettings | CustomAlgorithmSettings) else 0
 
     def go_back(self, vectors: dict[str, Tensor], record: Record) -> None:
         """

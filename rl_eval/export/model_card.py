@@ -1,6 +1,6 @@
 """The model card of an exported policy: what it plays, how well, how that was measured, and how to use it."""
 
-from ps_common.settings.import_paths import module_of
+from ps_common.protocol.names import module_of
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.interface import Environments
 from rl_agent.play.games import Result

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from ps_common.errors import CheckpointError, SettingsError
 from ps_common.protocol.addresses import check_address
+from ps_common.protocol.names import module_of
 from ps_common.run_folder.checkpoint_folder import best_first
 from ps_common.run_folder.shard_folders import newest_set
-from ps_common.settings.import_paths import module_of
 from ps_common.sockets.curve import ClientKeys, client_keys
 from rl_agent.agent import trained_agent
 from rl_agent.environments.spaces import ActionSpace, ObservationSpace, fitted, packed

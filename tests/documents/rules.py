@@ -21,7 +21,7 @@ import yaml
 
 from ps_bench import cli as load
 from ps_common.program.flags import parse_program, parse_with_run
-from ps_common.settings.import_paths import is_import_path
+from ps_common.protocol.names import is_import_path
 from ps_common.settings.run_settings import flag_of
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS
 from ps_ctl import cli as control
@@ -101,7 +101,7 @@ def parse(program: str, arguments: Sequence[str]) -> None:
         parse("rl-worker", [*elsewhere.of_each_worker, *rest])
     elif program in WITH_RUN:
         own = None if program == "ps-server" else custom_settings
-        parse_with_run(WITH_RUN[program], arguments, prog=program, own_settings=own)
+        parse_with_run(WITH_RUN[program], arguments, prog=program, custom_settings=own)
     elif program in WITHOUT_RUN:
         parse_program(WITHOUT_RUN[program], arguments, prog=program)
     else:

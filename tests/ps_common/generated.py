@@ -8,10 +8,10 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
+from ps_common.protocol.names import ImportPath
 from ps_common.protocol.shards import Shard
-from ps_common.settings.import_paths import ImportPath
-from ps_common.settings.own_algorithm import own_algorithm
-from ps_common.settings.run_spec import ActionValuesSettings, OwnAlgorithmSettings
+from ps_common.settings.custom_algorithm import custom_algorithm
+from ps_common.settings.run_spec import ActionValuesSettings, CustomAlgorithmSettings
 
 PRINTABLE = st.characters(min_codepoint=32, max_codepoint=126)  # what peers may say
 OWN = {"unroll_length": 5, "temperature": 0.5, "is_on": True, "words": ("a", "b"), "sizes": (1, 2.5)}
@@ -64,8 +64,10 @@ def _values(info: inspect.Type) -> st.SearchStrategy[Any]:
             keys, values, least = _values(info.key_type), _values(info.value_type), info.min_length or 0
             return st.dictionaries(keys, values, min_size=least, max_size=3)
         case inspect.StructType():
-            if info.cls is OwnAlgorithmSettings:
-                return _values(inspect.type_info(ImportPath)).map(partial(own_algorithm, settings=OWN, source="a test"))
+            if info.cls is CustomAlgorithmSettings:
+                return _values(inspect.type_info(ImportPath)).map(
+                    partial(custom_algorithm, settings=OWN, source="a test")
+                )
             parts = {field.name: _values(field.type) for field in info.fields}
             if issubclass(info.cls, ActionValuesSettings):  # each ε has its probability
                 parts["final_epsilons"] = st.tuples(parts["discount"], parts["discount"])

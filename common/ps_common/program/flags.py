@@ -22,8 +22,8 @@ import tyro
 from ps_common.errors import SettingsError
 from ps_common.program.names_elsewhere import method_here, name_here
 from ps_common.program.number_flags import NUMBERS
+from ps_common.protocol.names import is_import_path, module_of
 from ps_common.run_folder.paths import SETTINGS
-from ps_common.settings.import_paths import is_import_path, module_of
 from ps_common.settings.overrides import check_effects
 from ps_common.settings.recipe import on_another_game, recipe_for, recipe_in_words
 from ps_common.settings.run_files import DEFAULT_PRESET, load_config, load_preset, presets
@@ -31,9 +31,9 @@ from ps_common.settings.run_settings import flag_of, flat_settings, run_from_dic
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, RunSpec
 
 S = TypeVar("S")
-# The settings of the own algorithm at an import path, given by name, and those of our methods that the run would have
+# The settings of the custom algorithm at an import path, given by name, and those of our methods that the run has
 # without it: the struct with their types and defaults.
-OwnSettings = Callable[[str, Mapping[str, Any], Sequence[msgspec.Struct]], msgspec.Struct]
+CustomSettings = Callable[[str, Mapping[str, Any], Sequence[msgspec.Struct]], msgspec.Struct]
 Typed = dict[str, list[str]]  # flags, as --like-this, with their values
 _ALGORITHMS = tyro.conf.arg(metavar=f"{{{','.join([*ALGORITHM_SETTINGS, 'MODULE:NAME'])}}}")
 _INLINE = tyro.conf.arg(name="")
@@ -97,12 +97,12 @@ def parse_program(settings: type[S], argv: Sequence[str] | None, *, prog: str) -
 
 
 def parse_with_run(
-    settings: type[S], argv: Sequence[str] | None, *, prog: str, own_settings: OwnSettings | None = None
+    settings: type[S], argv: Sequence[str] | None, *, prog: str, custom_settings: CustomSettings | None = None
 ) -> Parsed[S]:
     """
     A program's settings and the run specification. Exits with usage on bad flags.
 
-    `own_settings` imports a user's own algorithm that the command line names; without it the settings that a file
+    `custom_settings` imports a user's custom algorithm that the command line names; without it the settings that a file
     gives are flags, of the types that their values have. Raises SettingsError when a preset, a file or a value makes
     no sense.
     """
@@ -111,7 +111,7 @@ def parse_with_run(
     print_version(typed, prog)
     _print_short_help(typed, settings, prog)
     start, overrides, remark = starting_run(typed)
-    own = _own_algorithm(start, typed, own_settings)
+    own = _custom_algorithm(start, typed, custom_settings)
     run_flags = _run_flags(start, own, _flags_of(settings) | _flags_of(StartingPoint))
     _check_names(typed, run_flags | _flags_of(settings) | _flags_of(StartingPoint))
     kind = _flags_class(settings, start, own)
@@ -199,17 +199,17 @@ def _named_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
     return load_preset(DEFAULT_PRESET), {}, ""
 
 
-def _own_algorithm(start: RunSpec, typed: Typed, own_settings: OwnSettings | None) -> msgspec.Struct | None:
-    """The settings of the starting run's own algorithm with their types and defaults; None if nobody may import it."""
+def _custom_algorithm(start: RunSpec, typed: Typed, custom_settings: CustomSettings | None) -> msgspec.Struct | None:
+    """The settings of the starting run's custom algorithm, with types and defaults; None if nobody may import it."""
     given = start.to_dict()["algorithm"]
     path = given.pop("name")
     is_named = path in typed.get("--algorithm", ()) or module_of(path) in typed.get("--import", ())
-    if own_settings is None or not is_import_path(path) or not is_named:
+    if custom_settings is None or not is_import_path(path) or not is_named:
         return None
-    return own_settings(path, given, _without_own(typed))
+    return custom_settings(path, given, _without_custom(typed))
 
 
-def _without_own(typed: Typed) -> list[msgspec.Struct]:
+def _without_custom(typed: Typed) -> list[msgspec.Struct]:
     """The settings of our methods in the same run, which a subclass of one of them starts from."""
     environment = _value(typed, "--environment")
     if environment is None or any(flag in typed for flag in ("--preset", "--config", "--resume")):
@@ -220,7 +220,7 @@ def _without_own(typed: Typed) -> list[msgspec.Struct]:
 
 def _run_flags(start: RunSpec, own: msgspec.Struct | None, others: set[str]) -> set[str]:
     """
-    The flags of the run's settings. Raises SettingsError if a setting of an own algorithm has the name of another flag.
+    The flags of the run's settings. Raises SettingsError if a custom algorithm's setting has the name of another flag.
     """
     nested = start.to_dict()
     of_run = {flag_of(key) for key in flat_settings({**nested, "algorithm": {"name": ""}})}
@@ -236,13 +236,13 @@ def _flags_class(settings: type[Any], start: RunSpec, own: msgspec.Struct | None
     """
     The class that tyro fills: the program's settings, the starting point, and each section of the run as a group.
 
-    Algorithm and optimizer have the types of the starting run's, whose settings are flags; `own` are those of a user's
-    own algorithm.
+    Algorithm and optimizer have the types of the starting run's, whose settings are flags; `own` are those of a
+    custom algorithm.
     """
     point: type[Any] = StartingPoint
     if is_import_path(start.algorithm_name):  # of the user, which no choice of tyro's names
         algorithm = ("algorithm", Annotated[str | None, _ALGORITHMS], None)
-        point = dataclasses.make_dataclass("OwnStartingPoint", [algorithm], bases=(point,), frozen=True, kw_only=True)
+        point = dataclasses.make_dataclass("CustomStart", [algorithm], bases=(point,), frozen=True, kw_only=True)
     flags: list[Any] = [
         ("program", Annotated[settings, _INLINE]),
         ("start", Annotated[point, _INLINE], point()),

@@ -16,8 +16,7 @@ import tomli_w
 import tyro
 
 from ps_common.meters import linear
-from ps_common.protocol.names import LONGEST_TEXT, Text
-from ps_common.settings.import_paths import PATTERN, ImportPath, is_import_path, module_of
+from ps_common.protocol.names import IMPORT_PATH, LONGEST_TEXT, ImportPath, Text, is_import_path, module_of
 from ps_common.settings.kinds import (
     ADJUSTABLE,
     BUILT_IN,
@@ -79,12 +78,16 @@ IMITATION = ("--imitation-weight", _of_a3c(lambda a3c: a3c.imitation_weight > 0)
 ANNEALING = ("--entropy-anneal-steps", _of_a3c(lambda a3c: a3c.entropy_anneal_steps > 0))
 
 
-class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A section of a run."""
+
+
+class Environment(Section, frozen=True, kw_only=True):
     """The game, and how its frames become observations."""
 
     id: Annotated[Text, tyro.conf.arg(name="environment")] = NO_ENVIRONMENT
     """Gymnasium id, as ALE/Pong-v5; or MODULE:NAME, a function of yours that returns an environment; none: no game, the
-    workers are programs of your own"""
+    workers are custom programs"""
     wrapper: Annotated[tuple[ImportPath, ...], kinds(takes="MODULE:NAME")] = ()
     """MODULE:NAME of each wrapper of yours around an environment, the innermost first (not ALE, ViZDoom)"""
     envs: Annotated[int, msgspec.Meta(ge=1, le=4096), EACH_WORKERS, CHANGEABLE] = 8
@@ -147,19 +150,13 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return self.frame_skip if self.family in ("ale", "doom") else 1
 
 
-class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="a3c"):
-    """Advantage actor-critic (Mnih et al. 2016, algorithm S3), with GAE, V-trace and a clipped surrogate."""
+class Method(Section, frozen=True, kw_only=True, tag_field="name"):
+    """What all methods have."""
 
     unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 20
     """steps of each environment between two updates (t_max)"""
     discount: Fraction = 0.99
     """discount of future rewards (gamma)"""
-    gae_lambda: Fraction = 1.0
-    """lambda of generalised advantage estimation; 1: the paper's n-step returns"""
-    off_policy: Literal["none", "vtrace"] = "none"
-    """vtrace: weight steps by how likely the newest policy is to take them (Espeholt et al. 2018)"""
-    value_target: Literal["lambda_return", "n_step"] = "lambda_return"
-    """target of the value: the return that the advantage uses, or the n-step return whatever lambda is"""
     reward_clip: Amount = 1.0
     """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped, the default of all games
     but ALE's"""
@@ -167,6 +164,19 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """returns: clipped rewards are divided in the learner by the deviation of their discounted sum, over all workers"""
     reward_scale: Tiny = 1.0
     """rewards are multiplied by this in the learner, at last"""
+    loss: Literal["sum", "mean"] = "sum"
+    """over the steps of a batch: sum as in the paper, or mean"""
+
+
+class A3CSettings(Method, frozen=True, kw_only=True, tag="a3c"):
+    """Advantage actor-critic (Mnih et al. 2016, algorithm S3), with GAE, V-trace and a clipped surrogate."""
+
+    gae_lambda: Fraction = 1.0
+    """lambda of generalised advantage estimation; 1: the paper's n-step returns"""
+    off_policy: Literal["none", "vtrace"] = "none"
+    """vtrace: weight steps by how likely the newest policy is to take them (Espeholt et al. 2018)"""
+    value_target: Literal["lambda_return", "n_step"] = "lambda_return"
+    """target of the value: the return that the advantage uses, or the n-step return whatever lambda is"""
     value_weight: Amount = 0.5
     """weight of the value loss, (return - value)^2 / 2"""
     entropy_weight: Annotated[Amount, ADJUSTABLE, TAKEN_OVER] = 0.01
@@ -180,8 +190,6 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """global steps at which the entropy weight has arrived; 0: constant"""
     gradient_clip: Amount = 40.0
     """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
-    loss: Literal["sum", "mean"] = "sum"
-    """over the steps of a batch: sum as in the paper, or mean"""
     normalize_advantages: bool = False
     """give the advantages of each unroll mean 0 and deviation 1"""
     surrogate: Literal["none", "clip"] = "none"
@@ -215,22 +223,13 @@ class A3CSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         )
 
 
-class ActionValuesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
+class ActionValuesSettings(Method, frozen=True, kw_only=True):
     """Settings of the methods that learn action values Q(s, a)."""
 
     unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 5
     """steps of each environment between two updates (I_AsyncUpdate, t_max)"""
-    discount: Fraction = 0.99
-    """discount of future rewards (gamma)"""
     target_interval: Annotated[NotNegative, KNOWN_TO_THE_SERVER] = 10_000
     """global steps between two refreshes of the target network (I_target); 0: the newest weights are the target"""
-    reward_clip: Amount = 1.0
-    """rewards are clipped to +- this in the learner, never in reported scores; 0: not clipped, the default of all games
-    but ALE's"""
-    reward_normalization: Annotated[Literal["none", "returns"], KEPT] = "none"
-    """returns: clipped rewards are divided in the learner by the deviation of their discounted sum, over all workers"""
-    reward_scale: Tiny = 1.0
-    """rewards are multiplied by this in the learner, at last"""
     final_epsilons: Annotated[tuple[Fraction, ...], TAKEN_OVER] = (0.1, 0.01, 0.5)
     """final shares of random actions; each environment draws one of them"""
     epsilon_probabilities: Annotated[tuple[Fraction, ...], TAKEN_OVER] = (0.4, 0.3, 0.3)
@@ -241,29 +240,21 @@ class ActionValuesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     """global steps after which an environment draws again; 0: never"""
     gradient_clip: Amount = 10.0
     """greatest Euclidean norm of a gradient, clipped on the worker; 0: not clipped"""
-    loss: Literal["sum", "mean"] = "sum"
-    """over the steps of a batch: sum as in the paper, or mean"""
 
     def __post_init__(self) -> None:
         if len(self.final_epsilons) != len(self.epsilon_probabilities) or not sum(self.epsilon_probabilities) > 0:
             raise ValueError("epsilon_probabilities must have a sum above 0, and one number for each of final_epsilons")
 
 
-class OneStepQSettings(
-    ActionValuesSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="one_step_q"
-):
+class OneStepQSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="one_step_q"):
     """Asynchronous one-step Q-learning (Mnih et al. 2016, algorithm 1)."""
 
 
-class OneStepSarsaSettings(
-    ActionValuesSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="one_step_sarsa"
-):
+class OneStepSarsaSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="one_step_sarsa"):
     """Asynchronous one-step Sarsa (Mnih et al. 2016, section 4): the next action is the one really taken."""
 
 
-class NStepQSettings(
-    ActionValuesSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="n_step_q"
-):
+class NStepQSettings(ActionValuesSettings, frozen=True, kw_only=True, tag="n_step_q"):
     """Asynchronous n-step Q-learning (Mnih et al. 2016, algorithm S2), with lambda-returns."""
 
     q_lambda: Fraction = 1.0
@@ -274,9 +265,9 @@ class NStepQSettings(
     """minibatches in a pass, each one push and pull"""
 
 
-class OwnAlgorithmSettings(msgspec.Struct, frozen=True, kw_only=True, tag_field="name", tag="MODULE:NAME"):
+class CustomAlgorithmSettings(msgspec.Struct, frozen=True, kw_only=True, tag_field="name", tag="MODULE:NAME"):
     """
-    Settings of a user's own algorithm, which is named by its import path. own_algorithm.py makes a subclass of this for
+    Settings of a custom algorithm, which is named by its import path. custom_algorithm.py makes a subclass of this for
     each set of settings; those that the server acts on have the values below where they are not given.
     """
 
@@ -294,12 +285,12 @@ class OwnAlgorithmSettings(msgspec.Struct, frozen=True, kw_only=True, tag_field=
 NETWORKS = ("auto", "conv84", "nature84", "conv42", "shallow40", "universe42", "conv10", "conv", "mlp")
 
 
-class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Network(Section, frozen=True, kw_only=True):
     """The function that is trained."""
 
     name: Annotated[
         str,
-        msgspec.Meta(max_length=LONGEST_TEXT, pattern=rf"^(?:{'|'.join(NETWORKS)}|{PATTERN})\Z"),
+        msgspec.Meta(max_length=LONGEST_TEXT, pattern=rf"^(?:{'|'.join(NETWORKS)}|{IMPORT_PATH})\Z"),
         kinds(takes=f"one of {', '.join(NETWORKS)}, or a torso of yours as MODULE:NAME"),
         tyro.conf.arg(name="network", metavar=f"{{{','.join(NETWORKS)},MODULE:NAME}}"),
     ] = "auto"
@@ -332,22 +323,22 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     deviation there; running: numbers likewise, by all observations so far; auto: running where there are numbers"""
 
 
-class SgdSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="sgd"):
+class Rule(Section, frozen=True, kw_only=True, tag_field="name"):
+    """A rule by which the server applies gradients."""
+
+
+class SgdSettings(Rule, frozen=True, kw_only=True, tag="sgd"):
     """Plain gradient descent."""
 
 
-class MomentumSettings(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="momentum"
-):
+class MomentumSettings(Rule, frozen=True, kw_only=True, tag="momentum"):
     """Gradient descent with momentum."""
 
     momentum: Decay = 0.9
     """share of the previous update that is kept"""
 
 
-class RmsPropSettings(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="rmsprop"
-):
+class RmsPropSettings(Rule, frozen=True, kw_only=True, tag="rmsprop"):
     """Shared RMSProp exactly as in Mnih et al. 2016, section 4 (epsilon inside the root)."""
 
     decay: Fading = 0.99
@@ -358,7 +349,7 @@ class RmsPropSettings(
     """the mean square before the first gradient; 1: as in TensorFlow 1, whose first steps are small"""
 
 
-class AdamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="adam"):
+class AdamSettings(Rule, frozen=True, kw_only=True, tag="adam"):
     """Adam (Kingma & Ba 2015)."""
 
     beta1: Decay = 0.9
@@ -369,7 +360,7 @@ class AdamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """added to the root of the mean square"""
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Schedule(Section, frozen=True, kw_only=True):
     """The learning rate as a function of the global step counter T."""
 
     learning_rate: Annotated[Amount, ADJUSTABLE] = 7e-4
@@ -392,7 +383,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
 
-class Consistency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Consistency(Section, frozen=True, kw_only=True):
     """How far living workers may drift apart."""
 
     rule: Annotated[Literal["async", "ssp", "paced", "sync"], tyro.conf.arg(name="consistency")] = "async"
@@ -405,7 +396,7 @@ class Consistency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """no push is applied before so many workers are alive at once"""
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Budget(Section, frozen=True, kw_only=True):
     """When the run ends: at the first limit reached. 0 and none mean no limit."""
 
     max_steps: Annotated[NotNegative, ADJUSTABLE] = 0
@@ -418,7 +409,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """end when the mean return of the last 100 episodes reaches this"""
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Wire(Section, frozen=True, kw_only=True):
     """How vectors travel: smaller and less exact where links are slow."""
 
     gradient_codec: Literal["float32", "bfloat16", "float16", "int8", "topk"] = "float32"
@@ -434,7 +425,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     gradients one version later"""
 
 
-class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Records(Section, frozen=True, kw_only=True):
     """Files of a run beside its metrics and newest checkpoints."""
 
     summaries: Literal["none", "perf", "model"] = "perf"
@@ -451,7 +442,7 @@ class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """number of newest checkpoints that are kept, and of those that are kept apart"""
 
 
-Algorithm = A3CSettings | OneStepQSettings | OneStepSarsaSettings | NStepQSettings | OwnAlgorithmSettings
+Algorithm = A3CSettings | OneStepQSettings | OneStepSarsaSettings | NStepQSettings | CustomAlgorithmSettings
 Optimizer = SgdSettings | MomentumSettings | RmsPropSettings | AdamSettings
 
 ALGORITHM_SETTINGS: dict[str, type[Algorithm]] = {
@@ -503,12 +494,12 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The import paths of a run: of the environment, and of an agent's own network and algorithm."""
+        """The import paths of a run: of the environment, and of a custom network and algorithm."""
         return (*self.environment.parts, *self.agent_parts)
 
     @property
     def agent_parts(self) -> tuple[str, ...]:
-        """The import paths of an agent's own network and algorithm; () of those that come with ps-rl."""
+        """The import paths of a custom network and algorithm; () of those that come with ps-rl."""
         names = (self.network.name, self.algorithm_name)
         return tuple(name for name in names if is_import_path(name))
 

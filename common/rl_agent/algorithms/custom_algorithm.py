@@ -14,7 +14,7 @@ import torch
 from msgspec import NODEFAULT
 
 from ps_common.errors import SettingsError
-from ps_common.settings.own_algorithm import KNOWN_TO_THE_SERVER
+from ps_common.settings.custom_algorithm import KNOWN_TO_THE_SERVER
 from ps_common.settings.run_settings import flag_of, problem_and_place
 from ps_common.settings.run_spec import Network, RunSpec
 from rl_agent.algorithms.algorithm import Algorithm

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import gymnasium
 
 from ps_common.errors import SettingsError
-from ps_common.settings.import_paths import is_import_path
+from ps_common.protocol.names import is_import_path
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.custom_environment import custom_spec, described, in_colour, wrapped
 from rl_agent.environments.gymnasium_spaces import ActionCodec, ObservationReader, shows_masks

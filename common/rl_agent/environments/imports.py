@@ -15,7 +15,7 @@ from typing import Any
 
 from ps_common.errors import SettingsError
 from ps_common.program.start import find_in_working_folder, working_folder
-from ps_common.settings.import_paths import module_of
+from ps_common.protocol.names import module_of
 from ps_common.settings.run_spec import Environment, RunSpec
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
-from ps_common.settings.import_paths import is_import_path
+from ps_common.protocol.names import is_import_path
 from ps_common.settings.run_spec import NO_ENVIRONMENT, Environment
 from rl_agent.environments.interface import Environments, Screen, Stepped, close_logged
 from rl_agent.environments.process_guard import guard_children

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps_common.errors import SettingsError
+from ps_common.protocol.names import is_import_path
 from ps_common.settings import run_spec
-from ps_common.settings.import_paths import is_import_path
 from ps_common.settings.run_spec import Network, RunSpec
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, ObservationSpace, Spaces, mirrored_actions
 
@@ -48,7 +48,7 @@ def check_algorithm(run: RunSpec, spaces: Spaces) -> None:
         )
     if isinstance(run.algorithm, run_spec.A3CSettings):
         check_a3c(run.algorithm, run.network, spaces)
-    if isinstance(run.algorithm, run_spec.A3CSettings | run_spec.OwnAlgorithmSettings):
+    if isinstance(run.algorithm, run_spec.A3CSettings | run_spec.CustomAlgorithmSettings):
         return
     name = run.algorithm_name
     if not isinstance(spaces.actions, DiscreteActions):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ps_common.settings.import_paths import is_import_path
+from ps_common.protocol.names import is_import_path
 from ps_common.settings.run_spec import Network
 from rl_agent.environments.spaces import ObservationSpace
 from rl_agent.networks.compatibility import check_network, torso_name

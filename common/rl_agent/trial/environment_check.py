@@ -17,8 +17,7 @@ from gymnasium.spaces import Box, Space
 from gymnasium.vector import VectorEnv
 
 from ps_common.errors import SettingsError
-from ps_common.protocol.names import MOST_REWARD
-from ps_common.settings.import_paths import is_import_path
+from ps_common.protocol.names import MOST_REWARD, is_import_path
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.any_gymnasium import made_environment
 from rl_agent.environments.custom_environment import made_vectors, makes_vectors, wrapped

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from ps_common.errors import SettingsError
 from ps_common.program.reasons import place_of
 from ps_common.protocol.messages import Episode
-from ps_common.settings.import_paths import is_import_path
+from ps_common.protocol.names import is_import_path
 from rl_agent.environments.imports import custom_part
 
 NEEDED = "hooks are a class, made without arguments, that has on_episode(game) or on_checkpoint(path), or both"

@@ -94,7 +94,7 @@ def check_run(run: RunSpec, *, imports: Sequence[str], with_screen: bool = False
     return [*card, *(card_line("warning", text) for text in gymnasium_warnings(warned))]
 
 
-def own_settings(path: str, given: Mapping[str, Any], without_it: Sequence[msgspec.Struct]) -> msgspec.Struct:
+def custom_settings(path: str, given: Mapping[str, Any], without_it: Sequence[msgspec.Struct]) -> msgspec.Struct:
     """The settings of a custom algorithm. It loads torch, as such an algorithm does. Raises SettingsError."""
     from rl_agent.algorithms import custom_algorithm
 

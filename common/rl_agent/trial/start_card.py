@@ -6,7 +6,7 @@ It is made from settings and spaces alone. Like the check that prints it, it mus
 
 from typing import Any
 
-from ps_common.settings.run_spec import A3CSettings, OwnAlgorithmSettings, RunSpec
+from ps_common.settings.run_spec import A3CSettings, CustomAlgorithmSettings, RunSpec
 from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace, Spaces
 from rl_agent.networks.compatibility import torso_name
 
@@ -60,7 +60,7 @@ def _network(run: RunSpec, observations: ObservationSpace) -> str:
 
 def _rewards(run: RunSpec) -> str:
     settings = run.algorithm
-    if isinstance(settings, OwnAlgorithmSettings):
+    if isinstance(settings, CustomAlgorithmSettings):
         return "as its algorithm takes them; scores are the true ones"
     clipped = f"clipped to ±{settings.reward_clip:g}" if settings.reward_clip else "not clipped"
     divided = ", divided by the deviation of their discounted sum" if settings.reward_normalization == "returns" else ""
@@ -73,7 +73,7 @@ def _method(run: RunSpec) -> str:
     steps = f"{settings.unroll_length} steps × {run.environment.envs} environments a worker and unroll"
     played = f"{run.algorithm_name}: {steps}"
     words = [played]
-    if isinstance(settings, OwnAlgorithmSettings):
+    if isinstance(settings, CustomAlgorithmSettings):
         return played
     words.append(f"discount {settings.discount:g}")
     if isinstance(settings, A3CSettings):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ps_common.errors import SettingsError
-from ps_common.settings.keywords import plain, with_keywords
+from ps_common.settings.run_settings import plain, with_keywords
 from ps_common.settings.run_spec import RunSpec
 
 

@@ -18,8 +18,8 @@ EVERYWHERE = """
 import dataclasses, io, contextlib
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_with_run
-from ps_common.settings import adjustable, keywords, overrides
-from ps_common.settings.run_settings import run_from_dict
+from ps_common.settings import adjustable, overrides
+from ps_common.settings.run_settings import run_from_dict, with_keywords
 from ps_common.settings.run_spec import RunSpec
 from docs.extension.settings_tables import settings
 
@@ -44,7 +44,7 @@ assert "--max-naps: does nothing here" in refusal(parse_with_run, Program, typed
 run = run_from_dict({"budget": {"max_naps": 5}}, source="a file")
 assert "max_naps = 5" in run.to_toml()
 assert "--max-naps" in refusal(run_from_dict, {"budget": {"max_naps": -1}}, source="a file")
-assert keywords.with_keywords(run, {"max_naps": 4}, source="train")[0].budget.max_naps == 4
+assert with_keywords(run, {"max_naps": 4}, source="train")[0].budget.max_naps == 4
 assert adjustable.settings_in(["max_naps=2"]) == {"budget.max_naps": 2}
 assert overrides.contradiction(run, {"budget.max_naps": 6}).startswith("--max-naps 6 contradicts")
 assert "a resumed run keeps 5" in refusal(overrides.resumed_run, run, {"budget.max_naps": 6})

@@ -10,7 +10,7 @@ import torch
 
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_with_run
-from ps_common.settings.own_algorithm import own_algorithm
+from ps_common.settings.custom_algorithm import custom_algorithm
 from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.agent import build_agent
@@ -38,7 +38,7 @@ def a_run(environment: str, settings: dict[str, Any], *, method: dict[str, Any] 
     run = with_settings(RunSpec(), {"environment.id": environment} | settings, source="test")
     if method is None:
         return run
-    return msgspec.structs.replace(run, algorithm=own_algorithm("own_parts_here:Method", method, source="test"))
+    return msgspec.structs.replace(run, algorithm=custom_algorithm("own_parts_here:Method", method, source="test"))
 
 
 @pytest.mark.parametrize("method", [None, METHOD], ids=["A3C", "custom"])
@@ -207,6 +207,6 @@ def test_a_subclass_of_a_q_method_starts_from_the_defaults_of_that_method(folder
 
 def settings_of(*typed: str) -> dict[str, Any]:
     """The section [algorithm] of the run that rl-cluster makes of these flags."""
-    flags = parse_with_run(ClusterSettings, typed, prog="rl-cluster", own_settings=run_check.own_settings)
+    flags = parse_with_run(ClusterSettings, typed, prog="rl-cluster", custom_settings=run_check.custom_settings)
     section: dict[str, Any] = flags.run.to_dict()["algorithm"]
     return section

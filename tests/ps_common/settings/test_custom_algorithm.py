@@ -11,7 +11,7 @@ from ps_common.errors import SettingsError
 from ps_common.program.flags import Parsed, parse_with_run
 from ps_common.settings.overrides import contradiction, resumed_run
 from ps_common.settings.run_settings import run_from_dict
-from ps_common.settings.run_spec import LONGEST_UNROLL, OwnAlgorithmSettings, RunSpec
+from ps_common.settings.run_spec import LONGEST_UNROLL, CustomAlgorithmSettings, RunSpec
 from ps_server.settings import ServerSettings
 from rl_worker.settings import WorkerSettings
 
@@ -40,7 +40,7 @@ def test_the_server_acts_on_two_settings_and_knows_what_they_are_where_they_are_
     run = a_run(target_interval=100)
     assert (run.algorithm.unroll_length, getattr(run.algorithm, "target_interval", None)) == (8, 100)
     bare = run_from_dict({"algorithm": {"name": "my_pkg:Method"}}, source="a test").algorithm
-    assert isinstance(bare, OwnAlgorithmSettings)
+    assert isinstance(bare, CustomAlgorithmSettings)
     assert (bare.unroll_length, bare.target_interval) == (LONGEST_UNROLL, 0)
 
 
@@ -91,10 +91,10 @@ def parsed(*typed: str, kind: type[msgspec.Struct] = Mine) -> Parsed[Any]:
     def own(path: str, given: Any, without_it: Any) -> msgspec.Struct:
         return msgspec.convert(given, kind)
 
-    return parse_with_run(WorkerSettings, ["--server", "a:1", *typed], prog="w", own_settings=own)
+    return parse_with_run(WorkerSettings, ["--server", "a:1", *typed], prog="w", custom_settings=own)
 
 
-def test_the_settings_of_ones_own_algorithm_are_flags_with_their_types() -> None:
+def test_the_settings_of_ones_custom_algorithm_are_flags_with_their_types() -> None:
     flags = parsed("--algorithm", "my_pkg:Method", "--temperature", "2")
     assert flags.run.to_dict()["algorithm"] == {"name": "my_pkg:Method", "unroll_length": 5, "temperature": 2.0}
     assert flags.overrides == {"algorithm.name": "my_pkg:Method", "algorithm.temperature": 2.0}

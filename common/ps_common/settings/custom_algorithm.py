@@ -1,8 +1,8 @@
 """
-The settings of a user's own algorithm, `name = "my_pkg:MyMethod"`, as names and values that nobody here knows.
+The settings of a custom algorithm, `name = "my_pkg:MyMethod"`, as names and values that nobody here knows.
 
 Server and messages take them as they are: plain values that travel. Only the algorithm's own class knows their types
-and defaults (common/rl_agent/algorithms/own_algorithm.py). Two names mean to the server what they mean everywhere:
+and defaults (common/rl_agent/algorithms/custom_algorithm.py). Two names mean to the server what they mean everywhere:
 `unroll_length` and `target_interval`.
 """
 
@@ -17,7 +17,7 @@ import msgspec
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import LONGEST_TEXT, is_text
-from ps_common.settings.run_spec import OwnAlgorithmSettings
+from ps_common.settings.run_spec import CustomAlgorithmSettings
 from ps_common.settings.table import TABLE
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
@@ -28,21 +28,21 @@ KNOWN_TO_THE_SERVER: dict[str, Any] = {
 }
 
 
-def own_algorithm(path: str, settings: Mapping[str, Any], *, source: str) -> OwnAlgorithmSettings:
+def custom_algorithm(path: str, settings: Mapping[str, Any], *, source: str) -> CustomAlgorithmSettings:
     """The settings of the algorithm at an import path. Raises SettingsError that names the first bad one."""
     if len(settings) > MOST_SETTINGS:
         raise SettingsError(f"{source}: algorithm {path} has {len(settings)} settings; {MOST_SETTINGS} may travel")
     values = {name: _checked(name, value, source) for name, value in settings.items()}
     fields = tuple((name, _kind(value)) for name, value in values.items())
-    made: OwnAlgorithmSettings = _struct(path, fields)(**values)
+    made: CustomAlgorithmSettings = _struct(path, fields)(**values)
     return made
 
 
 @functools.lru_cache(maxsize=256)
-def _struct(path: str, fields: tuple[tuple[str, Any], ...]) -> type[OwnAlgorithmSettings]:
+def _struct(path: str, fields: tuple[tuple[str, Any], ...]) -> type[CustomAlgorithmSettings]:
     """One class for each set of names and types, so that equal settings are equal."""
     made: Any = msgspec.defstruct(
-        "OwnAlgorithm", fields, bases=(OwnAlgorithmSettings,), frozen=True, kw_only=True, tag_field="name", tag=path
+        "OwnAlgorithm", fields, bases=(CustomAlgorithmSettings,), frozen=True, kw_only=True, tag_field="name", tag=path
     )
     return made  # type: ignore[no-any-return]
 
