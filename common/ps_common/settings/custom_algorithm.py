@@ -42,7 +42,7 @@ def custom_algorithm(path: str, settings: Mapping[str, Any], *, source: str) -> 
 def _struct(path: str, fields: tuple[tuple[str, Any], ...]) -> type[CustomAlgorithmSettings]:
     """One class for each set of names and types, so that equal settings are equal."""
     made: Any = msgspec.defstruct(
-        "OwnAlgorithm", fields, bases=(CustomAlgorithmSettings,), frozen=True, kw_only=True, tag_field="name", tag=path
+        "CustomAlgorithm", fields, bases=(CustomAlgorithmSettings,), frozen=True, kw_only=True, tag_field="name", tag=path
     )
     return made  # type: ignore[no-any-return]
 
