@@ -41,9 +41,7 @@ def custom_algorithm(path: str, settings: Mapping[str, Any], *, source: str) -> 
 @functools.lru_cache(maxsize=256)
 def _struct(path: str, fields: tuple[tuple[str, Any], ...]) -> type[CustomAlgorithmSettings]:
     """One class for each set of names and types, so that equal settings are equal."""
-    made: Any = msgspec.defstruct(
-        "CustomAlgorithm", fields, bases=(CustomAlgorithmSettings,), frozen=True, kw_only=True, tag_field="name", tag=path
-    )
+    made: Any = msgspec.defstruct("CustomAlgorithm", fields, bases=(CustomAlgorithmSettings,), kw_only=True, tag=path)
     return made  # type: ignore[no-any-return]
 
 
