@@ -22,8 +22,9 @@ import psutil
 from benchmarks.command_loop import Measured, figures_of, total
 from benchmarks.servers import serving
 from benchmarks.table import Row, in_turn, show
-from benchmarks.training import ENVIRONMENTS, run_of, status_of, steps_of_unroll
+from benchmarks.training import ENVIRONMENTS, run_of, steps_of_unroll
 from ps_common.sockets.curve import write_pair
+from ps_common.sockets.request import status_of
 
 TURNS = 5
 WINDOW_SECONDS = 1.5
@@ -140,7 +141,7 @@ def many(count: int, name: str) -> Row:
             for where, workers in ((server, count), (other_server, 8))
         )
         row = _compared(name, ours, few, unit="pushes/s", against="eight workers")
-        pushes = [worker.pushes for worker in status_of(server).workers]
+        pushes = [worker.pushes for worker in status_of(server, timeout_seconds=30).status.workers]
         print(f"{name}: fairness (Jain 1984) {sum(pushes) ** 2 / (len(pushes) * sum(n * n for n in pushes)):.3f}")
         return row
 
@@ -182,15 +183,15 @@ def _training(flags: list[str], alone: list[Measured], steps: int, name: str, *,
             for worker in workers:
                 psutil.Process(worker.pid).resume()
             _wait(TRAINING_WINDOW_SECONDS / 3)
-            before = status_of(server).global_steps
+            before = status_of(server, timeout_seconds=30).status.global_steps
             _wait(TRAINING_WINDOW_SECONDS)
-            rate = (status_of(server).global_steps - before) / TRAINING_WINDOW_SECONDS
+            rate = (status_of(server, timeout_seconds=30).status.global_steps - before) / TRAINING_WINDOW_SECONDS
             for worker in workers:
                 psutil.Process(worker.pid).suspend()
             return rate
 
         try:
-            while status_of(server).global_steps == 0:
+            while status_of(server, timeout_seconds=30).status.global_steps == 0:
                 _wait(0.5)
             return in_turn(
                 name,

@@ -17,11 +17,8 @@ from torch import Tensor
 from benchmarks.command_loop import serve_commands
 from ps_client.shell.remote_parameters import Newest
 from ps_common.program.flags import parse_with_run
-from ps_common.protocol import messages
 from ps_common.protocol.messages import Episode
-from ps_common.protocol.status import Status
 from ps_common.settings.run_spec import RunSpec
-from ps_common.sockets.request import ask
 from rl_agent.agent import build_agent, collector_for
 from rl_agent.environments.make import make_environments
 from rl_agent.networks.flat_network import FlatNetwork
@@ -84,13 +81,6 @@ def environment_alone(pixels: int) -> None:
     env.reset(seed=0)
     random = np.random.default_rng(0)
     serve_commands(lambda: env.step(random.integers(0, 6, ENVIRONMENTS)) and None)
-
-
-def status_of(server: str) -> Status:
-    """The status of a running server."""
-    reply, _ = ask(server, messages.StatusRequest(request=1), timeout_seconds=30)
-    assert isinstance(reply, messages.StatusReply)
-    return reply.status
 
 
 if __name__ == "__main__":

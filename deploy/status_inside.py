@@ -23,14 +23,13 @@ import os, sys
 from pathlib import Path
 import msgspec
 from ps_common.errors import PsRlError
-from ps_common.protocol.messages import StatusRequest
 from ps_common.sockets.curve import CurveFlags
-from ps_common.sockets.request import ask
+from ps_common.sockets.request import status_of
 server, own = Path("/keys/server.key"), Path("/keys/worker.key_secret")
 keys = CurveFlags(curve_server_key=server, curve_secret=own).client_keys() if server.exists() else None
 for _ in sys.stdin:
     try:
-        status = ask("127.0.0.1:5555", StatusRequest(request=1), timeout_seconds=3, keys=keys)[0].status
+        status = status_of("127.0.0.1:5555", timeout_seconds=3, keys=keys).status
     except PsRlError:
         status = None
     print(msgspec.json.encode(status).decode(), flush=True)

@@ -18,11 +18,10 @@ import numpy as np
 
 from benchmarks.trials.swarm import counters_in
 from ps_common.errors import RequestRefused, ServerUnreachable
-from ps_common.protocol.messages import StatusReply, StatusRequest
 from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.sockets.curve import ClientKeys, CurveFlags
-from ps_common.sockets.request import ask
+from ps_common.sockets.request import status_of
 from tests.integration.processes import wait_for, weights_of
 
 FIRST_PUSH_SECONDS = 60.0  # after the submit
@@ -79,11 +78,9 @@ class Run:
         if not (endpoint := self.endpoint()):
             return None
         try:
-            reply, _ = ask(endpoint, StatusRequest(request=1), timeout_seconds=REPLY_SECONDS, keys=self._keys())
+            return status_of(endpoint, timeout_seconds=REPLY_SECONDS, keys=self._keys()).status
         except (ServerUnreachable, RequestRefused):
             return None
-        assert isinstance(reply, StatusReply)
-        return reply.status
 
     def wait_for_status(self) -> Status:
         return self.wait(lambda status: True, "a status")

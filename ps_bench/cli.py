@@ -20,10 +20,10 @@ from ps_common.program.flags import print_version, typed_flags
 from ps_common.program.number_flags import NUMBERS
 from ps_common.program.run_program import run_program
 from ps_common.protocol.addresses import is_loopback, split_address
-from ps_common.protocol.messages import StatusReply, StatusRequest
+from ps_common.protocol.messages import StatusReply
 from ps_common.protocol.status import Status
 from ps_common.protocol.tensors import ELEMENT_BYTES
-from ps_common.sockets.request import ask
+from ps_common.sockets.request import status_of
 from ps_common.sockets.zmq_sockets import most_descriptors
 
 PROGRAM = "ps-bench"
@@ -144,10 +144,7 @@ def process_count(settings: LoadSettings) -> int:
 
 
 def _status_of(settings: LoadSettings) -> StatusReply:
-    keys = settings.client_keys()
-    reply, _ = ask(settings.server, StatusRequest(request=1), timeout_seconds=REPLY_SECONDS, keys=keys)
-    assert isinstance(reply, StatusReply), "a status request is answered by a status"
-    return reply
+    return status_of(settings.server, timeout_seconds=REPLY_SECONDS, keys=settings.client_keys())
 
 
 def _workloads(settings: LoadSettings, target: Target, processes: int) -> list[Workload]:

@@ -17,6 +17,7 @@ from ps_bench.synthetic_worker import SEED_CODEC, SyntheticWorker, Task
 from ps_client.machine.identity import Identity
 from ps_client.machine.parameter_client import ParameterClient
 from ps_common.program.run_program import run_program
+from ps_common.program.start import start
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.names import as_text
 from ps_common.protocol.tensors import Schema
@@ -139,3 +140,7 @@ def _machine(name: str, workload: Workload, *, now: float) -> ParameterClient:
     )
     # Nothing is kept for a restored server: pushes are zeros.
     return ParameterClient(identity, patience_seconds=workload.join_seconds, resend_bytes=0, now=now)
+
+
+if __name__ == "__main__":
+    start("ps_bench.process")

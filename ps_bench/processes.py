@@ -79,7 +79,7 @@ class _Process(Child):
         self.connection, theirs = Pipe()
         with theirs:
             null = subprocess.DEVNULL
-            self._start("ps_bench.__main__:load_process", [], stdin=theirs.fileno(), stdout=null, stderr=None)
+            self._start("ps_bench.process", [], stdin=theirs.fileno(), stdout=null, stderr=None)
         self.tell(workload)
 
     def tell(self, message: Workload | Push) -> None:

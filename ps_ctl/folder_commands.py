@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 from tyro.conf import arg
 
 from ps_common.errors import SettingsError
-from ps_common.program.child_processes import RL_EVAL, command_of
+from ps_common.program.child_processes import command_of
 from ps_common.run_folder.paths import CURVE
 from ps_ctl.keys import add_keys, make_keys
 
@@ -58,7 +58,7 @@ def export(
     """
     flags = ["--checkpoint", run, "--export", str(out), "--episodes", str(episodes)]
     flags += [*(["--onnx"] if onnx else []), *(["--import", *imports] if imports else [])]
-    os.execv(sys.executable, command_of(RL_EVAL, flags))
+    os.execv(sys.executable, command_of("rl_eval", flags))
 
 
 def keygen(folder: Path, /, *, name: str | None = None, admin: bool = False) -> None:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ps_common.errors import SettingsError
 from ps_common.protocol.names import Count
 from ps_common.protocol.record import EPISODES_IN_MEAN
-from ps_common.run_folder.paths import METRICS, SETTINGS, records_folder, run_folders_below, run_name
+from ps_common.run_folder.paths import METRICS, records_folder, run_folders_below, run_name
 from ps_common.run_folder.run_rows import EpisodeRow, read_episodes, rows_in, scored_rows
-from ps_common.settings.run_files import settings_as_written
+from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.settings.run_settings import flat_settings
 
 Numbers = NDArray[np.float64]

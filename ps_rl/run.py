@@ -22,20 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_common.errors import PsRlError, SettingsError
-from ps_common.program.child_processes import RL_EVAL, Child
+from ps_common.program.child_processes import Child
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
 from ps_common.run_folder.endpoint_file import read_endpoint
-from ps_common.run_folder.paths import (
-    ENDPOINT,
-    METRICS,
-    SETTINGS,
-    check_whole_run,
-    records_folder,
-    shard_folder,
-    shards_in,
-)
+from ps_common.run_folder.paths import ENDPOINT, METRICS, check_whole_run, records_folder, shard_folder, shards_in
 from ps_common.run_folder.run_rows import MetricsRow, RowsTail, last_row, rows_in, scored_rows
-from ps_common.settings.run_files import load_config
+from ps_common.settings.run_files import SETTINGS, load_config
 from ps_common.settings.run_settings import keywords_of
 from rl_agent.play.games import Result
 
@@ -197,7 +189,7 @@ class Run:
             flags += ["--json", str(path), *(["--greedy"] if greedy else [])]
             flags += [] if epsilon is None else ["--epsilon", str(epsilon)]
             flags += ["--import", *([imports] if isinstance(imports, str) else imports)] if imports else []
-            child = Child(RL_EVAL, flags, Path(place) / "rl-eval.log")
+            child = Child("rl_eval", flags, Path(place) / "rl-eval.log")
             try:
                 child.wait()
             finally:

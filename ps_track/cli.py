@@ -23,8 +23,8 @@ from ps_common.program.reasons import say
 from ps_common.program.run_program import run_program
 from ps_common.program.stop_signals import Interrupted, StopSignal
 from ps_common.run_folder.followers import TrackerName, check_trackers
-from ps_common.run_folder.paths import METRICS, SETTINGS, run_name, tracker_position
-from ps_common.settings.run_files import settings_as_written
+from ps_common.run_folder.paths import METRICS, run_name, tracker_position
+from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.settings.run_settings import flat_settings
 from ps_track.feed import Batch, Feed
 from ps_track.tracker import TrackedRun, Tracker, summary_of

@@ -22,15 +22,8 @@ from ps_common.program.number_flags import Port, check_numbers
 from ps_common.program.run_program import run_program
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.addresses import bare_host, check_address, is_loopback, join_address
-from ps_common.run_folder.paths import (
-    ENDPOINT,
-    METRICS,
-    SETTINGS,
-    records_folder,
-    replacement_of,
-    run_folders_below,
-    run_name,
-)
+from ps_common.run_folder.paths import ENDPOINT, METRICS, records_folder, replacement_of, run_folders_below, run_name
+from ps_common.settings.run_files import SETTINGS
 from ps_common.sockets.curve import ClientKeys, CurveFlags
 from ps_web.access import Access
 from ps_web.app import make_app

@@ -20,9 +20,9 @@ from ps_common.protocol.messages import Event, WatchedFrame
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
 from ps_common.run_folder.endpoint_file import read_endpoint
-from ps_common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS, SETTINGS, WORKERS
+from ps_common.run_folder.paths import ENDPOINT, EPISODES, EVENTS, METRICS, WORKERS
 from ps_common.run_folder.run_rows import EventRow, MetricsRow, RowsTail, last_row
-from ps_common.settings.run_files import settings_as_written
+from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.sockets.curve import ClientKeys
 from ps_web.history import (
     MOST_SENT,

@@ -19,12 +19,11 @@ import msgspec
 import tyro
 
 from ps_common.errors import PsRlError, ServerUnreachable
-from ps_common.program.child_processes import PS_CTL, command_of, kill_all
+from ps_common.program.child_processes import command_of, kill_all
 from ps_common.program.cores import usable_cores
 from ps_common.program.flags import Parsed, parse_with_run, typed_flags
 from ps_common.program.number_flags import NUMBERS
-from ps_common.program.output import log_as, never_wait_for_output
-from ps_common.program.output_file import check_output
+from ps_common.program.output import check_output, log_as, never_wait_for_output
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.run_program import run_program
 from ps_common.program.stop_signals import StopSignal
@@ -36,7 +35,6 @@ from ps_common.run_folder.paths import (
     GAME_GIF,
     METRICS,
     SERVER_LOG,
-    SETTINGS,
     claim_run_folder,
     make_run_folder,
     shard_folder,
@@ -44,7 +42,7 @@ from ps_common.run_folder.paths import (
 )
 from ps_common.run_folder.run_rows import MetricsRow, last_row
 from ps_common.settings.overrides import resumed_run
-from ps_common.settings.run_files import DEFAULT_PRESET, load_config
+from ps_common.settings.run_files import DEFAULT_PRESET, SETTINGS, load_config
 from ps_common.settings.run_settings import flags_for
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.imports import check_modules
@@ -101,7 +99,7 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
             cluster.end()
     _report(flags, status, folder, deaths=deaths)
     if status.episodes:  # a plot that fails says why itself, and the run has not failed
-        subprocess.run(command_of(PS_CTL, ["plot", str(folder)]), check=False)
+        subprocess.run(command_of("ps_ctl", ["plot", str(folder)]), check=False)
     return 0
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-from ps_common.program.child_processes import RL_EVAL, Child
+from ps_common.program.child_processes import Child
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.paths import CHECKPOINTS, GIFS, MILESTONES, shard_folder
 
@@ -69,7 +69,7 @@ class GameGifs:
                 weights = self._weights(newest)
             except OSError as error:
                 return [*lines, f"no game was recorded: {newest}: {error.strerror}"]
-            self._child = Child(RL_EVAL, ["--checkpoint", str(weights), *self._flags], self._run_folder / LOG)
+            self._child = Child("rl_eval", ["--checkpoint", str(weights), *self._flags], self._run_folder / LOG)
         return lines
 
     def _record_last(self) -> None:

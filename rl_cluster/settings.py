@@ -15,7 +15,8 @@ from ps_common.protocol.shards import MOST_SHARDS
 from ps_common.run_folder.endpoint_file import is_path
 from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.object_store import check_folder
-from ps_common.run_folder.paths import SETTINGS, check_whole_run
+from ps_common.run_folder.paths import check_whole_run
+from ps_common.settings.run_files import SETTINGS
 from ps_common.sockets.curve import CurveFlags
 
 

@@ -11,7 +11,7 @@ from tyro.conf import arg
 
 from ps_common.errors import SettingsError
 from ps_common.program.number_flags import MOST_MINUTES, check_numbers
-from ps_common.program.output_file import check_output
+from ps_common.program.output import check_output
 from ps_common.protocol.addresses import check_address
 from ps_common.run_folder.object_store import check_folder, is_url
 from ps_common.sockets.curve import CurveFlags

@@ -27,7 +27,7 @@ from ps_common.settings.regular_file import opened
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from ps_common.sockets.curve import ClientKeys
-from ps_common.sockets.request import ask
+from ps_common.sockets.request import ask, status_of
 from rl_agent.agent import trained_agent
 from rl_agent.algorithms.action_values import EVALUATION_EPSILON, ActionValueLearner
 from rl_agent.algorithms.algorithm import Algorithm
@@ -144,8 +144,7 @@ def _trained_policy(path: Path) -> Trained:
 
 def trained_at(server: str, keys: ClientKeys | None) -> Trained:
     """The newest weights of a live server."""
-    status, _ = ask(server, messages.StatusRequest(request=1), timeout_seconds=REPLY_TIMEOUT_SECONDS, keys=keys)
-    assert isinstance(status, messages.StatusReply)
+    status = status_of(server, timeout_seconds=REPLY_TIMEOUT_SECONDS, keys=keys)
     if not status.schema:
         raise SettingsError(f"--server {server}: its run has no weights yet; try again when a worker has joined")
     shard, schema = status.status.shard, Schema(status.schema)

@@ -20,10 +20,9 @@ from benchmarks.servers import serving
 from ps_bench.processes import LoadProcesses, Workload
 from ps_bench.settings import PRESET
 from ps_common.program.reasons import die_with_parent
-from ps_common.protocol.messages import StatusReply, StatusRequest
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_spec import RunSpec
-from ps_common.sockets.request import ask
+from ps_common.sockets.request import status_of
 
 SECONDS = 0.5  # of one run
 WARM_SECONDS = 0.2  # before it: memory is touched for the first time
@@ -164,9 +163,7 @@ def _line(run: Measured) -> str:
 
 
 def _updates(server: str) -> int:
-    reply, _ = ask(server, StatusRequest(request=1), timeout_seconds=60)
-    assert isinstance(reply, StatusReply)
-    return reply.status.updates
+    return status_of(server, timeout_seconds=60).status.updates
 
 
 def _counts(pids: dict[str, int]) -> Counts:

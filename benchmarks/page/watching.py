@@ -26,9 +26,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.training import status_of
 from ps_common.run_folder.endpoint_file import read_endpoint
 from ps_common.run_folder.paths import ENDPOINT
+from ps_common.sockets.request import status_of
 
 TOKEN = "a-benchmark"
 SCRAPE_SECONDS = 15.0
@@ -89,7 +89,7 @@ class Watched:
         self._started.append(self._page)
         _wait_for(self._file.exists)
         self._address = self._file.read_text().partition("?")[0]
-        _wait_for(lambda: status_of(self.server).global_steps > 0)
+        _wait_for(lambda: status_of(self.server, timeout_seconds=30).status.global_steps > 0)
 
     def measure(self, condition: str, seconds: float) -> Window:
         """One window; the first fifth of it, in which things settle, does not count."""
@@ -97,9 +97,13 @@ class Watched:
             self._page.suspend()
         with self._looked_at() if condition == VIEWER else _nothing():
             time.sleep(seconds / 5)
-            start, steps, spent = time.monotonic(), status_of(self.server).global_steps, self._spent()
+            start, steps, spent = (
+                time.monotonic(),
+                status_of(self.server, timeout_seconds=30).status.global_steps,
+                self._spent(),
+            )
             time.sleep(seconds)
-            steps = status_of(self.server).global_steps - steps
+            steps = status_of(self.server, timeout_seconds=30).status.global_steps - steps
             took, spent = time.monotonic() - start, self._spent() - spent
         self._page.resume()
         return Window(steps / took, 1000 * spent / steps)

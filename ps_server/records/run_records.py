@@ -12,11 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from ps_common.program.writer_thread import WriterThread
 from ps_common.protocol.status import Status
 from ps_common.run_folder.endpoint_file import remove_endpoint, write_endpoint
-from ps_common.run_folder.paths import ENDPOINT, EVENTS, SETTINGS
+from ps_common.run_folder.paths import ENDPOINT, EVENTS
 from ps_common.run_folder.run_rows import EventRow
-from ps_common.run_folder.writer_thread import WriterThread
+from ps_common.settings.run_files import SETTINGS
 from ps_common.settings.run_spec import RunSpec
 from ps_server.records.bounded_file import BoundedLinesFile
 from ps_server.records.history import EpisodesFile, MetricsFiles

@@ -21,11 +21,11 @@ from pathlib import Path
 from torch import Tensor
 
 from ps_common.errors import CheckpointError, DamagedCheckpoint, Replaced
+from ps_common.program.writer_thread import WriterThread
 from ps_common.protocol.record import Record
 from ps_common.run_folder.checkpoint_file import read_checkpoint, remove_unfinished, write_checkpoint
 from ps_common.run_folder.checkpoint_folder import older_than
 from ps_common.run_folder.paths import BEST, MILESTONES, NEWEST, WRITING, checkpoint_name, milestone_name
-from ps_common.run_folder.writer_thread import WriterThread
 from ps_server.state.effects import SaveCheckpoint
 from ps_server.storage.checkpoint_store import CheckpointStore
 from ps_server.storage.earlier_life import move_aside, newest_checkpoint

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ps_common.errors import RequestRefused, ServerUnreachable, SettingsError
-from ps_common.program.child_processes import PS_CTL, Child, command_of
+from ps_common.program.child_processes import Child, command_of
 from ps_common.program.supervision import SupervisedProcess
 from ps_common.protocol import messages
 from ps_common.protocol.status import Status
 from ps_common.run_folder.checkpoint_folder import newest_first
 from ps_common.run_folder.endpoint_file import read_endpoint, write_endpoint
-from ps_common.run_folder.paths import CHECKPOINTS, ENDPOINT, SERVER_LOG, SETTINGS, worker_log
+from ps_common.run_folder.paths import CHECKPOINTS, ENDPOINT, SERVER_LOG, worker_log
+from ps_common.settings.run_files import SETTINGS
 from ps_common.sockets.curve import ClientKeys, CurveFlags
 from ps_common.sockets.request import ask, status_of
 
@@ -50,7 +51,7 @@ class ServerProcess:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if plan.has_keys and not (self.folder / "keys").exists():
-                keygen = command_of(PS_CTL, ["keygen", str(self.folder / "keys")])
+                keygen = command_of("ps_ctl", ["keygen", str(self.folder / "keys")])
                 subprocess.run(keygen, check=True, capture_output=True)
             if plan.settings and not self._has_checkpoint:
                 (self.folder / SETTINGS).write_text(plan.settings, encoding="utf-8")

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ps_common.run_folder.paths import CHECKPOINTS, SETTINGS
-from ps_common.settings.run_files import load_config
+from ps_common.run_folder.paths import CHECKPOINTS
+from ps_common.settings.run_files import SETTINGS, load_config
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.make import make_environments
 from rl_agent.play.games import play

@@ -18,6 +18,7 @@ import torch
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.status import Status
+from ps_common.sockets import request
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.request import ask
 
@@ -158,6 +159,4 @@ def weights_of(endpoint: str, size: int, keys: ClientKeys | None = None) -> torc
 
 def status_of(endpoint: str, keys: ClientKeys | None = None) -> Status:
     """The status that a server gives of its run. Raises ServerUnreachable when it says nothing for a while."""
-    reply, _ = ask(endpoint, messages.StatusRequest(request=1), timeout_seconds=10, keys=keys)
-    assert isinstance(reply, messages.StatusReply)
-    return reply.status
+    return request.status_of(endpoint, timeout_seconds=10, keys=keys).status

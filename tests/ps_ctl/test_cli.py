@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ps_common.errors import PsRlError, RequestRefused, ServerUnreachable, SettingsError
-from ps_common.program.child_processes import RL_EVAL, command_of
+from ps_common.program.child_processes import command_of
 from ps_common.program.flags import parse_program
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer, ToWorker
@@ -374,7 +374,7 @@ def becomes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 )
 def test_export_is_rl_eval_with_its_flags(becomes: list[str], flags: list[str], expected: dict[str, Any]) -> None:
     control.control(["export", "RUN_DIR", "my-policy", *flags])
-    start = command_of(RL_EVAL)
+    start = command_of("rl_eval")
     assert becomes[: len(start)] == start
     asked = parse_program(EvaluationSettings, becomes[len(start) :], prog="rl-eval")
     assert asked == EvaluationSettings(checkpoint="RUN_DIR", export=Path("my-policy"), **expected)

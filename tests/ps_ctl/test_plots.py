@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 
 from ps_common.errors import SettingsError
 from ps_common.protocol.messages import Episode
-from ps_common.run_folder.paths import EPISODES, METRICS, SETTINGS
+from ps_common.run_folder.paths import EPISODES, METRICS
 from ps_common.run_folder.run_rows import EpisodeRow
-from ps_common.settings.run_files import load_preset
+from ps_common.settings.run_files import SETTINGS, load_preset
 from ps_common.settings.run_settings import with_settings
 from ps_ctl.plots import GRID_POINTS, plot_runs
 from ps_server.records.history import EpisodesFile, MetricsFiles

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.run_folder.paths import SETTINGS
+from ps_common.settings.run_files import SETTINGS
 from ps_ctl.run_curves import read_run, run_folders
 from ps_ctl.run_groups import group_runs
 from tests.ps_ctl.test_plots import SCORES, a_run

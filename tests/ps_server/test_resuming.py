@@ -12,8 +12,9 @@ from torch import Tensor
 from ps_common.errors import SettingsError
 from ps_common.protocol.record import Record
 from ps_common.run_folder.checkpoint_file import write_checkpoint
-from ps_common.run_folder.paths import CHECKPOINTS, METRICS, SETTINGS, checkpoint_name
+from ps_common.run_folder.paths import CHECKPOINTS, METRICS, checkpoint_name
 from ps_common.settings.overrides import resumed_run
+from ps_common.settings.run_files import SETTINGS
 from ps_common.settings.run_settings import flat_settings
 from ps_server import cli, serving
 from ps_server.state.training_run import TrainingRun

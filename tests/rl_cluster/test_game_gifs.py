@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import pytest
 
-from ps_common.program.child_processes import RL_EVAL
 from ps_common.run_folder.paths import CHECKPOINTS, GIFS, milestone_name
 from rl_cluster import game_gifs
 from rl_cluster.game_gifs import GameGifs
@@ -17,7 +16,7 @@ class Recording:
     begun: ClassVar[list["Recording"]] = []
 
     def __init__(self, program: str, arguments: list[str], log: Path) -> None:
-        assert program == RL_EVAL
+        assert program == "rl_eval"
         self.arguments, self.log = arguments, log
         self.exit_status: int | None = None
         self.begun.append(self)

@@ -20,8 +20,6 @@ KILLED_SECONDS = 5.0  # for a killed child to be gone
 OUTPUT_SECONDS = 1.0  # for the rest of the output of all children that have ended
 LONGEST_LINE = 65_536  # bytes of a child's output; a longer line is cut
 CHANNEL_BYTES = 65_536  # that a pipe holds
-RL_EVAL = "rl_eval"
-PS_CTL = "ps_ctl"
 
 _running: WeakSet["Child"] = WeakSet()
 
@@ -225,10 +223,8 @@ def kill_all() -> None:
 
 
 def command_of(program: str, arguments: Sequence[str] = ()) -> list[str]:
-    """The words that start a program: a package (`python -m` runs it), or MODULE:FUNCTION."""
-    module, _, function = program.partition(":")
-    code = ["-c", f"from {module} import {function}; {function}()"] if function else ["-m", module]
-    return [sys.executable, "-P", *code, *arguments]  # -P: no imports from the working folder
+    """The words that start a program, a package or a module."""
+    return [sys.executable, "-P", "-m", program, *arguments]  # -P: no imports from the working folder
 
 
 def _started(

@@ -23,10 +23,9 @@ from ps_common.errors import SettingsError
 from ps_common.program.names_elsewhere import method_here, name_here
 from ps_common.program.number_flags import NUMBERS
 from ps_common.protocol.names import is_import_path, module_of
-from ps_common.run_folder.paths import SETTINGS
 from ps_common.settings.overrides import check_effects
 from ps_common.settings.recipe import on_another_game, recipe_for, recipe_in_words
-from ps_common.settings.run_files import DEFAULT_PRESET, load_config, load_preset, presets
+from ps_common.settings.run_files import DEFAULT_PRESET, SETTINGS, load_config, load_preset, presets
 from ps_common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, RunSpec
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 
 from ps_common.errors import Fenced, SettingsError
+from ps_common.settings.run_files import SETTINGS
 
 SHARD_FOLDERS = "shard-*-of-*"  # pattern of the folders, in that of the run, that its shards keep
 FIRST_SHARDS = "shard-1-of-*"
 SHARD_NAME = re.compile(r"shard-([1-9][0-9]*)-of-([1-9][0-9]*)")  # K and N
-SETTINGS = "run.toml"
 LINEAGE = "lineage.json"  # the run of this folder, and the newest epoch in which it was served
 REPLACED = "replaced"  # folder with the older state of a server that another one has replaced, and that follows it now
 ENDPOINT = "endpoint"  # HOST:PORT of the server while it serves

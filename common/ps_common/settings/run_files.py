@@ -18,6 +18,7 @@ from ps_common.settings.regular_file import toml_in
 from ps_common.settings.run_settings import run_from_dict, without_staleness
 from ps_common.settings.run_spec import RunSpec
 
+SETTINGS = "run.toml"  # the file of a run folder that has the settings of its run
 DEFAULT_PRESET = "pong"  # of a run that no flag, file or server has decided
 
 

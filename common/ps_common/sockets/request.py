@@ -128,9 +128,8 @@ def ask_run(server: str, message: ToServer, *, timeout_seconds: float, keys: Cli
     one = partial(ask, timeout_seconds=timeout_seconds, keys=keys)
     if not isinstance(message, Adjust | CheckpointRequest | StopRequest):
         return one(server, message)
-    status = one(server, StatusRequest(request=1))[0]
-    shard = status.status.shard if isinstance(status, StatusReply) else None
-    if shard is None or not shard.addresses:
+    shard = status_of(server, timeout_seconds=timeout_seconds, keys=keys).status.shard
+    if not shard.addresses:
         return one(server, message)
     # The user may reach a shard by another address than the others do.
     servers = [f"{server},{its}" if number == shard.number else its for number, its in enumerate(shard.addresses, 1)]

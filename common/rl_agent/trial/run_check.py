@@ -24,6 +24,7 @@ from ps_common.errors import SettingsError
 from ps_common.program.child_processes import Child
 from ps_common.program.reasons import say
 from ps_common.program.run_program import run_program
+from ps_common.program.start import start
 from ps_common.protocol.addresses import bare_host, is_ipv6, join_address
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
@@ -45,7 +46,7 @@ def check_apart(run: RunSpec, *, imports: Sequence[str], device: str, hooks: Seq
     """
     arguments = [run.to_toml(), device, *imports, "--hook", *hooks]
     with tempfile.NamedTemporaryFile() as output:
-        child = Child("rl_agent.trial", arguments, Path(output.name))
+        child = Child("rl_agent.trial.run_check", arguments, Path(output.name))
         try:
             if not child.wait(within_seconds=SLOW_SECONDS):
                 print(f"{run.environment.id} is tried for more than {SLOW_SECONDS:.0f} s by now; Ctrl-C ends that")
@@ -189,3 +190,7 @@ def _torch_sees_a_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+if __name__ == "__main__":
+    start("rl_agent.trial.run_check")

@@ -23,10 +23,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ps_common.errors import PsRlError
-from ps_common.protocol.messages import StatusReply, StatusRequest
 from ps_common.protocol.status import Status
 from ps_common.sockets.curve import ClientKeys, read_pair, read_public
-from ps_common.sockets.request import ask
+from ps_common.sockets.request import status_of
 
 GROUP = "external.metrics.k8s.io/v1beta1"
 METRIC = "ps_rl_workers_wanted"
@@ -49,12 +48,12 @@ def status_of_run(servers: Sequence[str], keys: ClientKeys | None) -> Status | N
     """The answer of the one of the servers that has the run; None without one."""
     for server in servers:
         try:
-            reply, _ = ask(server, StatusRequest(request=1), timeout_seconds=ANSWER_SECONDS, keys=keys)
+            status = status_of(server, timeout_seconds=ANSWER_SECONDS, keys=keys).status
         except PsRlError as error:
             print(f"{server}: {error}", file=sys.stderr, flush=True)
             continue
-        if isinstance(reply, StatusReply) and reply.status.phase in SERVING:
-            return reply.status
+        if status.phase in SERVING:
+            return status
     return None
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ps_common.program.text_curve import LABEL_WIDTH, MOST_POINTS, TextCurve
+from ps_common.program.progress_display import LABEL_WIDTH, MOST_POINTS, TextCurve
 from tests.rows import row
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from ps_common.protocol.messages import Event
-from ps_common.run_folder.paths import EVENTS, SETTINGS
+from ps_common.run_folder.paths import EVENTS
 from ps_common.run_folder.run_rows import EventRow, rows_in
+from ps_common.settings.run_files import SETTINGS
 from ps_common.settings.run_spec import RunSpec, Schedule
 from ps_server.records.run_records import RunRecords
 from ps_server.state.effects import RecordEvent
