@@ -21,14 +21,9 @@ from ps_common.protocol.status import Status
 from ps_common.sockets import request
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.request import ask
+from tests.integration.fork_server import Forked, heed_signals
 
 DEADLINE_SECONDS = 60.0
-
-
-def _heeds_signals() -> None:
-    """Runs in the child: signals are not ignored because the tests were started in the background."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 class Program:
@@ -42,10 +37,21 @@ class Program:
         prefix: tuple[str, ...] = (),
         folder: Path | None = None,
         variables: Mapping[str, str] = MappingProxyType({}),
+        import_anew: bool = False,
     ) -> None:
-        """It works in `folder`, or in that of the tests; `variables` of its environment stand above theirs."""
+        """
+        It works in `folder`, or in that of the tests; `variables` of its environment stand above theirs.
+
+        With a prefix, with variables or with `import_anew` it is a new process; else a fork, which starts in
+        milliseconds.
+        """
         self.log = log
+        log.touch()
         is_script = (script := Path(sys.executable).parent / name).exists()
+        self.process: Forked | subprocess.Popen[bytes]
+        if not (prefix or variables or import_anew):
+            self.process = Forked([str(script) if is_script else name, *flags], log, folder or Path.cwd())
+            return
         program = [str(script)] if is_script else [sys.executable, "-m", name]
         with log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -53,7 +59,7 @@ class Program:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                preexec_fn=_heeds_signals,
+                preexec_fn=heed_signals,
                 env=os.environ | {"OMP_NUM_THREADS": "1"} | variables,
             )
 
@@ -82,13 +88,15 @@ class Program:
 class Programs:
     """Starts programs for one test, and ends all of them after it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, import_anew: bool = False) -> None:
         self.folder = folder
+        self.import_anew = import_anew
         self.started: list[Program] = []
 
     def start(self, name: str, *flags: str, **how: Any) -> Program:
         """`how`: further arguments of Program."""
-        program = Program(name, *flags, log=self.folder / f"{len(self.started)}-{Path(name).name}.log", **how)
+        log = self.folder / f"{len(self.started)}-{Path(name).name}.log"
+        program = Program(name, *flags, log=log, import_anew=self.import_anew, **how)
         self.started.append(program)
         return program
 
@@ -116,9 +124,9 @@ class Programs:
 
 
 @contextmanager
-def programs_in(folder: Path) -> Iterator[Programs]:
+def programs_in(folder: Path, *, import_anew: bool = False) -> Iterator[Programs]:
     """Programs that end with the block, and when SIGTERM ends this process: it is an interrupt here, as Ctrl-C is."""
-    programs = Programs(folder)
+    programs = Programs(folder, import_anew=import_anew)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield programs

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,12 @@ from tests.rl_agent.custom_environments import LINE
 # Names of ours, of an installed package and of the standard library.
 TAKEN = ["common/__init__.py", "torch.py", "zmq/__init__.py", "random.py", "statistics.py"]
 SHADOW = "raise RuntimeError(f'{__name__} of the working folder was imported')"
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Iterator[Programs]:
+    with programs_in(tmp_path, import_anew=True) as started:
+        yield started
 
 
 @pytest.fixture
