@@ -132,7 +132,8 @@ def _serve() -> dict[str, Any]:
             signal.set_wakeup_fd(before)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.dup2(nothing, 0)
-            for descriptor in (answers.fileno(), nothing, read, write):
+            answers.close()
+            for descriptor in (nothing, read, write):
                 os.close(descriptor)
             return json.loads(line)
 
@@ -155,6 +156,7 @@ def _run(request: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     import ps_server.serving  # noqa: F401
-    import rl_eval.cli  # noqa: F401
+    import rl_eval.report  # noqa: F401
+    import rl_worker.joining  # noqa: F401
 
     _run(_serve())
