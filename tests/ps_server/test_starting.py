@@ -46,16 +46,16 @@ class Others:
     def fall_silent(self) -> None:
         self._said.clear()
 
-    def ask(self, address: str, *_: object, **__: object) -> tuple[StatusReply, list[bytes]]:
+    def status_of(self, address: str, *_: object, **__: object) -> StatusReply:
         if address not in self._said:
             raise ServerUnreachable(f"{address} does not answer")
-        return StatusReply(request=1, status=self._said[address], run={}, schema=()), []
+        return StatusReply(request=1, status=self._said[address], run={}, schema=())
 
 
 @pytest.fixture
 def others(monkeypatch: pytest.MonkeyPatch) -> Others:
     others = Others()
-    monkeypatch.setattr(starting, "ask", others.ask)
+    monkeypatch.setattr(starting, "status_of", others.status_of)
     return others
 
 
