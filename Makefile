@@ -42,8 +42,8 @@ bench: $(READY)  ## the benchmark table, in less than ten minutes
 bench-full: $(READY)  ## the same with more rows
 	$(BIN)/python -m benchmarks --full
 
-nightly: $(READY)  ## what takes too long for every commit: each preset for 5,000 steps, the pages' commands, zoo/, trackers
-	$(BIN)/pytest -m nightly
+nightly: $(READY)  ## what takes too long for every commit: further real runs, each preset for 5,000 steps, the pages' commands, zoo/
+	$(BIN)/pytest -n $$(nproc) --dist worksteal --durations 25 -m nightly
 
 spaces: $(READY)  ## tasks with known answers for every cell of masks, Dict, MultiDiscrete and Box, LSTM: their times
 	$(BIN)/pytest -n auto --dist worksteal --durations 30 -m "" tests/rl_agent/algorithms/test_spaces.py

@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+from _pytest.mark import ParameterSet
+
 
 @contextmanager
 def row(*values: object) -> Iterator[None]:
@@ -12,3 +15,8 @@ def row(*values: object) -> Iterator[None]:
     except BaseException as error:
         error.add_note(f"in the row {', '.join(map(repr, values))}")
         raise
+
+
+def nightly(*values: object, id: str | None = None) -> ParameterSet:
+    """A row that `make nightly` tests, and `make test` does not."""
+    return pytest.param(*values, id=id, marks=pytest.mark.nightly)

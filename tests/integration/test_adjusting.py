@@ -59,6 +59,7 @@ def test_what_was_adjusted_is_seen_by_others_and_kept_when_the_server_is_killed(
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_subscription_goes_on_when_the_server_was_restarted(programs: Programs, tmp_path: Path) -> None:
     server, endpoint = programs.start_server()
@@ -76,6 +77,7 @@ def test_a_subscription_goes_on_when_the_server_was_restarted(programs: Programs
     assert event.number >= 1
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_real_worker_trains_on_with_the_adjusted_entropy_weight(programs: Programs) -> None:
     server, endpoint = programs.start_server("--preset", "cartpole", "--entropy-weight", "0.01", "--envs", "2")

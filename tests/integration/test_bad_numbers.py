@@ -9,6 +9,7 @@ import pytest
 from ps_common.run_folder.paths import EPISODES, METRICS
 from ps_common.run_folder.run_rows import MetricsRow, last_row
 from tests.integration.processes import Program, Programs, status_of, wait_for
+from tests.rows import nightly
 
 # Games of five steps; `BAD` says which of its rewards an environment returns instead of the true one.
 ENVIRONMENT = """
@@ -46,7 +47,7 @@ def log_of_worker(folder: Path) -> str:
     return (folder / "run" / "worker-0.log").read_text()
 
 
-@pytest.mark.parametrize("number", ["nan", "-inf", "1e30"])
+@pytest.mark.parametrize("number", ["nan", *(nightly(number) for number in ("-inf", "1e30"))])
 def test_one_bad_reward_costs_one_unroll_and_the_run_completes(programs: Programs, tmp_path: Path, number: str) -> None:
     """The 501st step of an environment comes after random play, which takes 400 steps of each."""
     once = f"return float('{number}') if env.steps == 501 and env.number == 2 else None"
@@ -68,6 +69,7 @@ def test_a_run_in_which_no_unroll_is_sound_fails_and_names_the_environment(progr
     assert "games:Env: environment 0 returned the reward nan" in cluster.output
 
 
+@pytest.mark.nightly
 def test_a_run_shorter_than_an_unroll_has_its_games_and_they_stand_where_they_ended(
     programs: Programs, tmp_path: Path
 ) -> None:
@@ -81,7 +83,7 @@ def test_a_run_shorter_than_an_unroll_has_its_games_and_they_stand_where_they_en
     assert (status.global_steps, status.episodes) == (512, 96)
 
 
-@pytest.mark.parametrize("asked", ["stop", "drain", "SIGTERM"])
+@pytest.mark.parametrize("asked", ["stop", *(nightly(asked) for asked in ("drain", "SIGTERM"))])
 def test_a_worker_leaves_at_once_in_random_play_which_its_log_announces(
     programs: Programs, tmp_path: Path, asked: str
 ) -> None:

@@ -5,6 +5,7 @@ import pytest
 from benchmarks.trials.chaos import trial
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(400)  # it takes half a minute on two idle cores
 def test_no_count_is_lost_or_doubled() -> None:
     figures = trial(seed=5, kills=3, swarm=2)

@@ -50,6 +50,7 @@ class Containers:
         return self.programs.start(str(script), *arguments, folder=folder, variables=variables | {"PATH": path})
 
 
+@pytest.mark.nightly
 def test_whichever_server_dies_follows_the_other_when_its_command_starts_it_again(programs: Programs) -> None:
     containers = Containers(programs)
     servers = [containers.start(0), containers.start(1)]

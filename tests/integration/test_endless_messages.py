@@ -17,6 +17,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.wire import to_frames
 from tests.integration.independent_client import Client
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of
+from tests.rows import nightly
 from tests.zmtp import OLD_GREETING, connected, frame, message
 
 SIZE = 2**18  # elements: a vector is 1 MiB
@@ -92,9 +93,9 @@ def hello() -> bytes:
     [
         pytest.param(2**16, b"", 2**40, id="a stranger's message, as long as can be"),
         pytest.param(2**16, hello(), 2**40, id="a worker's message, as long as can be"),
-        pytest.param(2**16, b"", 9 * 2**19, id="many strangers' messages, each no longer than a push"),
-        pytest.param(1, b"", 2**40, id="frames of a byte"),
-        pytest.param(0, hello(), 2**40, id="a worker's empty frames"),
+        nightly(2**16, b"", 9 * 2**19, id="many strangers' messages, each no longer than a push"),
+        nightly(1, b"", 2**40, id="frames of a byte"),
+        nightly(0, hello(), 2**40, id="a worker's empty frames"),
     ],
 )
 def test_a_message_without_an_end_costs_no_more_than_the_budget(

@@ -59,6 +59,7 @@ def test_a_server_that_is_killed_resumes_and_its_workers_come_back_by_themselves
     assert [worker.process.poll() for worker in workers] == [None, None]
 
 
+@pytest.mark.nightly
 def test_while_a_server_was_paused_no_lease_ran(programs: Programs) -> None:
     lease, pause = 2.0, 5.0
     server, endpoint = programs.start_server(*FOREVER, "--lease-seconds", str(lease))

@@ -12,6 +12,7 @@ import pytest
 from ps_rl import PsRlError, Run, SettingsError, load_policy, train
 from tests.integration.processes import Programs, wait_for
 from tests.rl_agent.custom_environments import line_with
+from tests.rows import nightly
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,7 +79,15 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("locale", [{}, {"PYTHONIOENCODING": "ascii"}, ASCII_LOCALE], ids=str)
+@pytest.mark.parametrize(
+    "locale",
+    [
+        nightly({}),
+        nightly({"PYTHONIOENCODING": "ascii"}),
+        ASCII_LOCALE,
+    ],
+    ids=str,
+)
 def test_a_script_in_another_folder_trains_the_environment_beside_it(locale: dict[str, str], tmp_path: Path) -> None:
     project, here = tmp_path / "my project", tmp_path / "here"
     project.mkdir()
@@ -102,7 +111,7 @@ def test_what_is_no_run_and_no_policy_is_named(tmp_path: Path) -> None:
         load_policy(tmp_path / "missing")
 
 
-@pytest.mark.parametrize("end", [pytest.param("of the program", marks=pytest.mark.nightly), "by kill -9"])
+@pytest.mark.parametrize("end", [nightly("of the program"), "by kill -9"])
 def test_the_processes_of_a_run_end_with_the_python_process(end: str, programs: Programs, tmp_path: Path) -> None:
     stay = "stay" if end == "by kill -9" else "leave"
     program = programs.start("tests.integration.started_run", str(tmp_path / "run"), stay)

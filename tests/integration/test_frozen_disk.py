@@ -17,6 +17,7 @@ from ps_server.storage import checkpoint_writer as checkpointing
 from ps_server.storage.checkpoint_writer import CheckpointWriter
 from tests.integration.processes import Programs, status_of, wait_for
 from tests.ps_server.transcripts import Transcript
+from tests.rows import nightly
 
 FOREVER = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000"]
 IMAGE_BYTES = 2**26
@@ -86,6 +87,7 @@ def test_a_frozen_disk_stops_no_training_and_no_end(programs: Programs, tmp_path
     assert worker.process.poll() is None, "it waits for a server that comes back"
 
 
+@pytest.mark.nightly
 def test_a_server_ends_though_the_last_checkpoint_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -100,7 +102,14 @@ def test_a_server_ends_though_the_last_checkpoint_cannot_be_written(
     goes_on.set()
 
 
-@pytest.mark.parametrize("output", ["a full disk", "a pipe that nobody reads", "a pipe without a reader"])
+@pytest.mark.parametrize(
+    "output",
+    [
+        "a full disk",
+        nightly("a pipe that nobody reads"),
+        nightly("a pipe without a reader"),
+    ],
+)
 def test_a_server_whose_output_cannot_be_written_serves_and_ends(tmp_path: Path, output: str) -> None:
     """`ps-server >/dev/full` left a traceback, and a process that kept its port and could not be ended."""
     reader, writer = os.pipe()
@@ -138,6 +147,7 @@ def test_a_server_whose_output_cannot_be_written_serves_and_ends(tmp_path: Path,
             os.close(reader)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(200)
 def test_a_cluster_whose_output_nobody_reads_trains_to_its_end(tmp_path: Path) -> None:
     """As `rl-cluster | head -1`."""

@@ -15,6 +15,7 @@ from rl_cluster import local_cluster
 from rl_cluster.local_cluster import LocalCluster
 from tests.integration.processes import Program, Programs, status_of, wait_for
 from tests.rl_agent.custom_environments import line_with
+from tests.rows import nightly
 
 FLAGS = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000"]
 
@@ -84,6 +85,7 @@ def hung(programs: Programs, tmp_path: Path) -> tuple[Program, list[psutil.Proce
     return cluster, psutil.Process(cluster.process.pid).children()
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_workers_that_hang_are_waited_for_at_the_same_time(hung: tuple[Program, list[psutil.Process]]) -> None:
     """Kubernetes kills after 30 seconds."""
@@ -110,6 +112,7 @@ def test_a_second_signal_ends_a_cluster_at_once(hung: tuple[Program, list[psutil
     assert not any(child.is_running() for child in children)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_cluster_that_is_asked_to_leave_while_its_server_starts_leaves(programs: Programs, tmp_path: Path) -> None:
     cluster = programs.start("rl-cluster", "--preset", "cartpole", "--workers", "2", "--run-dir", str(tmp_path / "run"))
@@ -120,7 +123,7 @@ def test_a_cluster_that_is_asked_to_leave_while_its_server_starts_leaves(program
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("shards", [1, nightly(2)])
 def test_a_server_that_leaves_though_the_run_goes_on_is_started_again(
     programs: Programs, tmp_path: Path, shards: int
 ) -> None:

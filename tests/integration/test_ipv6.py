@@ -7,10 +7,12 @@ import pytest
 from tests.integration.processes import Programs, status_of, wait_for
 from tests.integration.test_mistakes import says
 from tests.ps_common.sockets.test_zmq_connect import needs_ipv6
+from tests.rows import nightly
 
 FOREVER = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000"]
 
 
+@pytest.mark.nightly
 @needs_ipv6
 @pytest.mark.timeout(200)
 def test_a_server_its_standby_a_worker_and_people_meet_over_ipv6(programs: Programs, tmp_path: Path) -> None:
@@ -34,7 +36,7 @@ def test_a_server_its_standby_a_worker_and_people_meet_over_ipv6(programs: Progr
 
 @needs_ipv6
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("host", ["::1", "::"])
+@pytest.mark.parametrize("host", ["::1", nightly("::")])
 def test_a_cluster_listens_on_an_ipv6_address(programs: Programs, tmp_path: Path, host: str) -> None:
     flags = ["--preset", "cartpole", "--workers", "1", "--max-steps", "2000", "--run-dir", str(tmp_path / "run")]
     cluster = programs.start("rl-cluster", *flags, "--host", host)

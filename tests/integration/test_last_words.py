@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.integration.pages import open_page, pages_of, printed_address, until
 from tests.integration.processes import Program, Programs
+from tests.rows import nightly
 
 pytestmark = pytest.mark.timeout(600)
 __all__ = ["open_page"]  # a fixture
@@ -35,7 +36,7 @@ def it_is_over(page: Page, *said: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--max-steps", "40000"), ("over after 0.", "(max_steps 40000 reached)", "ps-web has ended.")),
+        nightly(("--max-steps", "40000"), ("over after 0.", "(max_steps 40000 reached)", "ps-web has ended.")),
         (("--until-return", "20"), ("solved after 0.", "the last 100 games reached 20")),
     ],
     ids=["budget", "solved"],
@@ -53,6 +54,7 @@ def test_the_last_word_is_how_the_run_ended(
     assert page.locator("#steer-hint").inner_text() == "The run is over."
 
 
+@pytest.mark.nightly
 def test_the_page_of_a_server_says_that_it_waits_for_workers_and_in_the_end_why_it_ended(
     programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
 ) -> None:
@@ -74,7 +76,7 @@ def test_the_page_of_a_server_says_that_it_waits_for_workers_and_in_the_end_why_
     ("number", "said"),
     [
         (signal.SIGINT, ("my-run: CartPole-v1, over after ", "(rl-cluster was interrupted)", "ps-web has ended.")),
-        (signal.SIGKILL, ("my-run: CartPole-v1, this is the run as it was seen last. ps-web has ended.",)),
+        nightly(signal.SIGKILL, ("my-run: CartPole-v1, this is the run as it was seen last. ps-web has ended.",)),
     ],
     ids=["Ctrl-C", "killed"],
 )
@@ -93,7 +95,7 @@ def test_the_last_word_of_a_run_that_is_stopped(
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (signal.SIGTERM, ("this is the run as it was seen last. ps-web has ended.",)),
+        nightly(signal.SIGTERM, ("this is the run as it was seen last. ps-web has ended.",)),
         (signal.SIGKILL, ("this is the run as it was seen last. ps-web does not answer since ", "trying again …")),
     ],
     ids=["ended", "killed"],

@@ -33,6 +33,7 @@ def test_many_workers_join_a_server_without_a_run_and_are_served_equally(program
     assert "is gone" not in server.output, "all have sent GOODBYE"
 
 
+@pytest.mark.nightly
 def test_somebodys_training_is_left_alone_unless_told_and_then_keeps_its_steps(programs: Programs) -> None:
     _, endpoint = programs.start_server("--preset", "cartpole", "--max-steps", "1000000000")
     refused = bench("--server", endpoint, "--workers", "2", "--seconds", "0.1")

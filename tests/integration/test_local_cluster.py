@@ -14,6 +14,7 @@ import torch
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from tests.integration.processes import Programs, status_of, wait_for
 from tests.rl_agent.custom_environments import line_with
+from tests.rows import nightly
 
 SUMMARY = {
     "preset", "seed", "global_steps", "updates", "minutes", "steps_per_second", "episodes", "mean_return_100",
@@ -41,6 +42,7 @@ HANGS_ONCE = """
 FOREVER = ["--preset", "cartpole", "--max-steps", "100000000", "--until-return", "1000", "--workers", "2"]
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(400)  # it takes a minute on two idle cores
 def test_cartpole_is_learned_and_evaluated(programs: Programs, tmp_path: Path) -> None:
     run, summary = tmp_path / "run", tmp_path / "summary.json"
@@ -120,6 +122,7 @@ def test_ctrl_c_ends_the_run_in_order(programs: Programs, tmp_path: Path) -> Non
     assert list((run / "checkpoints").glob("checkpoint-*.safetensors"))
 
 
+@pytest.mark.nightly
 def test_under_nohup_a_lost_terminal_ends_no_program(programs: Programs, tmp_path: Path) -> None:
     run = tmp_path / "run"
     cluster = programs.start("rl-cluster", *FOREVER, "--run-dir", str(run), prefix=("nohup",))
@@ -162,10 +165,11 @@ def test_an_environment_that_keeps_raising_ends_the_run_with_its_error(programs:
     assert "Traceback" not in cluster.output
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "hang",
     [
-        pytest.param("time.sleep(3600)", id="asleep", marks=pytest.mark.nightly),
+        nightly("time.sleep(3600)", id="asleep"),
         pytest.param("ctypes.PyDLL(None).sleep(3600)", id="in native code"),
     ],
 )

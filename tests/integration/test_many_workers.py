@@ -44,6 +44,7 @@ def test_workers_that_fail_again_and_again_end_with_the_reason(programs: Program
     assert "--hidden" in many.output
 
 
+@pytest.mark.nightly
 def test_a_second_signal_ends_workers_that_hang_at_once(programs: Programs, tmp_path: Path) -> None:
     (tmp_path / "custom.py").write_text(line_with("self.t += 1", HANGS))
     _, endpoint = programs.start_server("--environment", "custom:Line-v0", "--envs", "1", run_dir=tmp_path / "run")

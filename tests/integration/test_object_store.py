@@ -65,6 +65,7 @@ def test_a_server_and_its_disk_are_lost_and_nothing_that_was_durable(
     np.testing.assert_array_equal(weights_of(endpoint, SCHEMA.size).numpy(), -np.sum(totals, axis=0))
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_server_that_leaves_while_its_store_is_down_says_where_the_last_version_is(
     programs: Programs, s3: Program, tmp_path: Path

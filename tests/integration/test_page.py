@@ -138,6 +138,7 @@ def it_is_steered(page: Page, cluster: Cluster) -> None:
     until(page, "document.getElementById('link').dataset.state === 'live'")
 
 
+@pytest.mark.nightly
 def test_past_runs_are_compared_and_the_page_is_sound_at_every_width(
     programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
 ) -> None:
@@ -225,6 +226,7 @@ def test_games_of_several_workers_are_drawn_in_the_order_of_their_steps(
     assert drawn == [250, 500, 600, 750, 800]
 
 
+@pytest.mark.nightly
 def test_of_more_runs_than_a_page_shows_it_shows_the_newest_and_says_how_many_more_there_are(
     programs: Programs, tmp_path: Path, open_page: Callable[..., Page]
 ) -> None:

@@ -8,6 +8,7 @@ from playwright.sync_api import Page
 
 from tests.integration.pages import open_page, printed_address, until
 from tests.integration.processes import Program, Programs, free_ports
+from tests.rows import nightly
 
 pytestmark = pytest.mark.timeout(600)
 __all__ = ["open_page"]  # a fixture
@@ -63,10 +64,7 @@ def start_sharded_cluster(programs: Programs, folder: Path) -> Program:
     [
         start_server,
         start_sharded_cluster,
-        *(
-            pytest.param(start, marks=pytest.mark.nightly)
-            for start in (start_undecided_server, start_shard, start_standby, start_cluster)
-        ),
+        *(nightly(start) for start in (start_undecided_server, start_shard, start_standby, start_cluster)),
     ],
 )
 def test_a_new_run_has_a_page_with_its_name_and_its_curve(

@@ -94,6 +94,7 @@ def test_a_primary_that_comes_back_as_it_was_follows_the_standby_that_took_over(
     assert f"{pair.addresses[1]} has taken over run {run_id}" in pair.primary.output
 
 
+@pytest.mark.nightly
 def test_a_primary_that_comes_back_before_the_takeover_begins_no_run(pair: Following) -> None:
     """Its supervisor starts it at once, and no worker of the run is alive to tell: a new one finds the run."""
     run_id = status_of(pair.addresses[0]).run_id

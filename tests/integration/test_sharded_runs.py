@@ -20,6 +20,7 @@ from tests.integration.processes import Program, Programs, free_ports, status_of
 from tests.integration.shard_servers import Shards
 from tests.integration.test_object_store import URL, s3
 from tests.integration.test_shards import PARAMETERS, UPDATES, count_with
+from tests.rows import nightly
 
 pytestmark = pytest.mark.timeout(400)  # programs that import torch
 __all__ = ["s3"]  # a fixture
@@ -29,7 +30,7 @@ RUN = ["--preset", "cartpole-n-step-q", "--gradient-clip", "0.05", "--target-int
 RUN += ["--consistency", "sync", "--seed", "7", "--max-steps", "2000"]
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("count", [1, nightly(2)])
 def test_shards_in_rounds_equal_one_server_bit_for_bit_and_are_played(programs: Programs, count: int) -> None:
     """The workers are real: they clip by the norm of the whole gradient."""
     flags = [*RUN, "--quorum", str(count)]
@@ -57,7 +58,7 @@ def test_shards_in_rounds_equal_one_server_bit_for_bit_and_are_played(programs: 
     assert len(json.loads(scores.read_text())["scores"]) == 2
 
 
-@pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.nightly), 2])
+@pytest.mark.parametrize("number", [nightly(1), 2])
 def test_the_standby_of_a_locked_shard_takes_over_alone(
     programs: Programs, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

@@ -42,6 +42,7 @@ def test_a_killed_shard_comes_back_alone_and_one_server_goes_on_with_the_run_of_
     assert status_of(alone).parameters == PARAMETERS
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(400)
 def test_a_live_run_is_adjusted_at_any_shard_then_joined_and_resumed(
     programs: Programs, capsys: pytest.CaptureFixture[str]

@@ -14,6 +14,7 @@ UPDATES = 300  # of 0.8 MB each, with room for 20 in the worker's resend buffer
 SLOW = 250_000.0  # bytes a second: an update takes three seconds, all of them a quarter of an hour
 
 
+@pytest.mark.nightly
 def test_a_standby_on_a_slow_link_is_dropped_and_training_goes_on(programs: Programs) -> None:
     primary, first = programs.start_server("--checkpoint-seconds", "1")
     with closing(SlowLink(first)) as link:

@@ -5,6 +5,7 @@ import pytest
 from benchmarks.trials.soak import slope, trial
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)  # 12 seconds of churn, and programs that import torch
 def test_workers_that_come_and_go_leave_no_descriptors() -> None:
     figures = trial(seed=2, minutes=0.2, workers=40, names=400)

@@ -93,6 +93,7 @@ def test_a_primary_killed_under_load_is_replaced_and_may_not_come_back(pair: Pai
     assert status_of(where).phase == "serving"
 
 
+@pytest.mark.nightly
 def test_both_started_again_unchanged_after_a_takeover_go_on_with_what_the_standby_has(pair: Pair) -> None:
     """As after a power failure, and with no worker alive that could tell."""
     pair.primary.kill()
@@ -128,6 +129,7 @@ def test_a_primary_that_is_asked_to_leave_hands_over_and_exits_with_success(pair
     assert remembered.replaced_by == pair.addresses[1]
 
 
+@pytest.mark.nightly
 def test_a_primary_that_was_paused_stops_when_it_goes_on(pair: Pair) -> None:
     pair.primary.signal(signal.SIGSTOP)
     pair.wait_for_takeover()
@@ -140,6 +142,7 @@ def test_a_primary_that_was_paused_stops_when_it_goes_on(pair: Pair) -> None:
     pair.each_push_is_there_once()
 
 
+@pytest.mark.nightly
 def test_the_old_primary_follows_the_new_one_and_takes_over_in_its_turn(pair: Pair) -> None:
     pair.primary.kill()
     pair.wait_for_takeover()
@@ -152,6 +155,7 @@ def test_the_old_primary_follows_the_new_one_and_takes_over_in_its_turn(pair: Pa
     pair.each_push_is_there_once()
 
 
+@pytest.mark.nightly
 def test_locked_servers_know_each_other_by_their_own_keys(programs: Programs, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     make_keys(keys)

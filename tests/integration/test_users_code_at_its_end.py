@@ -10,6 +10,7 @@ import pytest
 from ps_rl import PsRlError, train
 from tests.integration.processes import Programs, wait_for
 from tests.rl_agent.custom_environments import line_with
+from tests.rows import nightly
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -59,9 +60,9 @@ def write_line(folder: Path, **changes: str) -> None:
 @pytest.mark.parametrize(
     ("ends", "why"),
     [
-        ("import sys; sys.exit()", r"sys\.exit\(\) was called \(own\.py, line \d+\)"),
+        nightly("import sys; sys.exit()", r"sys\.exit\(\) was called \(own\.py, line \d+\)"),
         ("import os; os._exit(0)", "exit status 0, without a reason"),
-        ("raise ValueError('the track is missing')", r"ValueError: the track is missing \(own\.py, line \d+\)"),
+        nightly("raise ValueError('the track is missing')", r"ValueError: the track is missing \(own\.py, line \d+\)"),
     ],
 )
 def test_a_worker_that_ends_before_the_run_does_has_died_of_its_reason(
@@ -79,7 +80,7 @@ def test_a_worker_that_ends_before_the_run_does_has_died_of_its_reason(
     assert "Traceback" not in cluster.output
 
 
-@pytest.mark.parametrize("status", [0, 3])
+@pytest.mark.parametrize("status", [nightly(0), 3])
 def test_an_environment_whose_close_ends_the_program_is_refused(
     programs: Programs, tmp_path: Path, status: int
 ) -> None:
@@ -95,7 +96,14 @@ def test_an_environment_whose_close_ends_the_program_is_refused(
 IN_A_RUN = "if __import__('os').path.exists('run'): "  # in the trial it would be refused
 
 
-@pytest.mark.parametrize("then", ["self.over.set()", "pass", f"{IN_A_RUN}raise OSError('gone already')"])
+@pytest.mark.parametrize(
+    "then",
+    [
+        nightly("self.over.set()"),
+        nightly("pass"),
+        f"{IN_A_RUN}raise OSError('gone already')",
+    ],
+)
 def test_every_environment_is_closed_and_programs_end_though_threads_are_left(
     programs: Programs, tmp_path: Path, then: str
 ) -> None:
@@ -123,6 +131,7 @@ def test_every_environment_is_closed_and_programs_end_though_threads_are_left(
     )
 
 
+@pytest.mark.nightly
 def test_a_close_that_never_returns_ends_with_its_worker(programs: Programs, tmp_path: Path) -> None:
     """The server is told nothing of it: the worker has left."""
     then = f"{IN_A_RUN}__import__('threading').Event().wait()"
@@ -140,6 +149,7 @@ def test_train_raises_the_reason_however_often_it_is_tried(tmp_path: Path) -> No
             train("cartpole", workers=1, run_dir=tmp_path)
 
 
+@pytest.mark.nightly
 def test_a_run_that_fails_later_raises_the_reason_of_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own.py").write_text(line_with("self.t += 1", LATE.format(ends="raise ValueError('no track')")))
     monkeypatch.chdir(tmp_path)

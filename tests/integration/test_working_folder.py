@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.processes import Program, Programs, programs_in, status_of, wait_for
 from tests.rl_agent.custom_environments import LINE
+from tests.rows import nightly
 
 # Names of ours, of an installed package and of the standard library.
 TAKEN = ["common/__init__.py", "torch.py", "zmq/__init__.py", "random.py", "statistics.py"]
@@ -68,7 +69,13 @@ def test_an_environment_in_the_working_folder_works_in_every_program(programs: P
 
 
 @pytest.mark.parametrize(
-    ("program", "path"), [("ps-ctl", "."), ("rl-cluster", "."), ("ps_server", ""), ("rl_worker", "")]
+    ("program", "path"),
+    [
+        nightly("ps-ctl", "."),
+        ("rl-cluster", "."),
+        ("ps_server", ""),
+        nightly("rl_worker", ""),
+    ],
 )
 def test_no_name_in_the_working_folder_breaks_a_program(
     programs: Programs, folder: Path, program: str, path: str
