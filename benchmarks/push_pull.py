@@ -48,7 +48,7 @@ def our_parameters(server: str, size: int, *, resend_bytes: int, keys: str = "")
     )
     client = ZmqClient(server, machine, keys=keys_in(keys))
     client.welcome.result()
-    return client, RemoteParameters(client, machine, Schema([TensorSpec("all", (size,))]), Wire())
+    return client, RemoteParameters(client, Schema([TensorSpec("all", (size,))]), Wire())
 
 
 def gradients(client: ZmqClient, size: int) -> Callable[[], Tensor]:

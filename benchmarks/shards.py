@@ -6,7 +6,6 @@ On a machine with fewer cores than shards this is the price of shards, not their
 """
 
 import os
-import secrets
 import statistics
 import subprocess
 import sys
@@ -18,10 +17,7 @@ from pathlib import Path
 
 import torch
 
-from ps_client.machine.identity import Identity
-from ps_client.machine.parameter_client import ParameterClient
-from ps_client.shell.connections import Connection, Connections, Opening
-from ps_client.shell.zmq_client import ZmqClient
+from ps_client.shell.shard_connections import ShardConnections
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.run_folder.paths import ENDPOINT, shard_folder
 from ps_common.settings.run_spec import Wire
@@ -53,23 +49,7 @@ def servers(shards: int) -> Iterator[str]:
 
 def round_trips(server: str, size: int, seconds: float) -> float:
     """Round trips a second of one worker with a vector of this size."""
-    secret = secrets.token_hex(16)
-
-    def connect(opening: Opening) -> Connection:
-        first = opening.first_shard
-        identity = Identity(
-            worker_id="bench", secret=secret, overrides={}, proposed_run=first.run if first else {}, host="",
-            environments=0, first_shard=first,
-        )  # fmt: skip
-        machine = ParameterClient(
-            identity,
-            patience_seconds=60,
-            resend_bytes=RESEND_BYTES // (opening.shard.of if opening.shard else 1),
-            now=time.monotonic(),
-        )
-        return Connection(ZmqClient(opening.server, machine), machine)
-
-    connections = Connections(server, connect)
+    connections = ShardConnections("bench", server, proposed_run={}, patience_seconds=60, resend_mib=256)
     connections.join()
     parameters = connections.parameters(Schema([TensorSpec("all", (size,))]), Wire())
     parameters.seed(torch.zeros(size))

@@ -25,7 +25,7 @@ def work(argv: Sequence[str] | None = None) -> int:
     flags = parse_with_run(WorkerSettings, argv, prog=PROGRAM, custom_settings=custom_settings)
     settings = flags.program
     with quick_imports():  # torch, which --help and mistakes in flags need not wait for
-        from ps_client.shell.connections import name_of_this_process
+        from ps_client.shell.shard_connections import name_of_this_process
         from rl_worker.joining import work_for_server
     name = settings.name or name_of_this_process()
     log_as(name)

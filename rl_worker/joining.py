@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from ps_client.machine.stall_watch import StallWatch
-from ps_client.shell.connections import connections_of
 from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.shard_connections import ShardConnections
 from ps_common.denormals import flush_denormals
 from ps_common.errors import RunEnded
 from ps_common.program.flags import Parsed
@@ -77,7 +77,7 @@ class _Work:
         self._hooks = Hooks(settings.hook)
         self._watch = StallWatch(settings.stall_seconds, now=time.monotonic())
         self._environments = ExitStack()  # closed last: nobody waits for that
-        self._connections = connections_of(
+        self._connections = ShardConnections(
             name,
             settings.server,
             proposed_run=flags.run.to_dict(),

@@ -7,10 +7,7 @@ gradients' origins.
 
 import atexit
 import contextlib
-import signal
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ps_client.shell.connections import connections_of, name_of_this_process
-from ps_client.shell.remote_parameters import Newest, RemoteParameters
-from ps_client.shell.sharded_parameters import ShardedParameters
+from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.shard_connections import ShardConnections, name_of_this_process
+from ps_client.shell.sharded_parameters import Parameters
 from ps_common.errors import RunEnded, SchemaMismatch, SettingsError
 from ps_common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_SECONDS, check_number
 from ps_common.protocol.addresses import check_address
-from ps_common.protocol.messages import Settlement
+from ps_common.protocol.messages import Settlement, Welcome
 from ps_common.protocol.names import as_name, is_name
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.run_folder.endpoint_file import is_path
@@ -59,7 +56,7 @@ class ParameterServerClient:
     """
 
     _is_closed = False
-    _parameters: RemoteParameters | ShardedParameters | None = None  # from `seed` or the first pull on
+    _parameters: Parameters | None = None  # from `seed` or the first pull on
     _schema: Schema | None = None  # of the parameters
     _newest: Newest | None = None  # the version of the last reply
     _settlement: Settlement | None = None
@@ -88,26 +85,27 @@ class ParameterServerClient:
         self.name = name or name_of_this_process()
         _check(server, self.name, patience_seconds=patience_seconds, resend_mib=resend_mib)
         proposed, overrides = with_keywords(RunSpec(), settings, source="ParameterServerClient")
-        self._connections = connections_of(
+        self._connections = ShardConnections(
             self.name,
             server,
             proposed_run=proposed.to_dict(),
             overrides=overrides,
-            environments=0,
             keys=client_keys(curve_server_key, curve_secret),
             patience_seconds=patience_seconds,
             resend_mib=resend_mib,
-            postponing_signals=postponed_interrupt,
         )
         atexit.register(self.close)
-        try:
-            self._welcome = self._connections.join()
-        except BaseException:
-            self._leave("could not join")
-            raise
+        self._welcome = self._joined()
         self._run = run_from_dict(self._welcome.run, source=f"the server at {server}")
         self._wire = wire_of(self._run, overrides)
         self._weights: Tensor | None = None  # [P] of the last reply that had any; no caller gets this memory
+
+    def _joined(self) -> Welcome:
+        try:
+            return self._connections.join()
+        except BaseException:
+            self._leave("could not join")
+            raise
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -157,7 +155,7 @@ class ParameterServerClient:
         SettingsError.
         """
         _, parameters = self._in_use()
-        self._note(parameters.pull(self._newest))
+        self._keep(parameters.pull(self._newest))
         return self._copies()
 
     def push_pull(self, gradients: Mapping[str, Any], *, steps: int = 1) -> dict[str, Tensor]:
@@ -209,12 +207,12 @@ class ParameterServerClient:
             atexit.unregister(self.close)
             self._connections.close(reason)
 
-    def _use(self, schema: Schema) -> RemoteParameters | ShardedParameters:
+    def _use(self, schema: Schema) -> Parameters:
         self._schema = schema
         self._parameters = self._connections.parameters(schema, self._wire)
         return self._parameters
 
-    def _in_use(self) -> tuple[Schema, RemoteParameters | ShardedParameters]:
+    def _in_use(self) -> tuple[Schema, Parameters]:
         """The parameters; before `seed` those that the run had when this client joined."""
         if self._parameters is None:
             if not self._welcome.schema:
@@ -232,9 +230,9 @@ class ParameterServerClient:
             raise SettingsError("a gradient is computed on weights: call seed or pull first")
         parameters.adjusted_algorithm()  # raises RunEnded when the run is drained
         gradient = _flat(schema, gradients)
-        self._note(parameters.push_pull(gradient, computed_on=self._newest, steps=steps, pulls=pulls))
+        self._keep(parameters.push_pull(gradient, computed_on=self._newest, steps=steps, pulls=pulls))
 
-    def _note(self, newest: Newest) -> None:
+    def _keep(self, newest: Newest) -> None:
         """Keep what a reply brought."""
         if newest.weights is not None:
             self._weights = newest.weights.clone()
@@ -282,20 +280,3 @@ def _float32(name: str, value: Any) -> Tensor:
         return torch.as_tensor(value).detach().to("cpu", torch.float32)
     except (TypeError, ValueError, RuntimeError) as error:
         raise SchemaMismatch(f"tensor {name!r} holds no numbers: {error}") from error
-
-
-@contextmanager
-def postponed_interrupt() -> Iterator[None]:
-    """A SIGINT in this block is handled at its end. Only the main thread handles signals; elsewhere nothing changes."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    came: list[tuple[int, Any]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    for number, frame in came[:1]:
-        handler(number, frame)

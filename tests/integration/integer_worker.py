@@ -8,22 +8,17 @@ KEYS in the environment is the folder of the keys that `ps-ctl keygen` has made,
 
 import encodings.idna  # noqa: F401  (resolving a name loads it, and another user may not be able to read the library)
 import os
-import secrets
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from ps_client.machine.identity import Identity
-from ps_client.machine.parameter_client import ParameterClient
-from ps_client.shell.connections import Connection, Connections, Opening
-from ps_client.shell.remote_parameters import Newest, RemoteParameters
-from ps_client.shell.sharded_parameters import ShardedParameters
-from ps_client.shell.zmq_client import ZmqClient
+from ps_client.shell.remote_parameters import Newest
+from ps_client.shell.shard_connections import ShardConnections
+from ps_client.shell.sharded_parameters import Parameters
 from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_common.settings.run_spec import Wire
 from ps_common.sockets.curve import ClientKeys, CurveFlags
@@ -34,31 +29,14 @@ SCHEMA = Schema([TensorSpec("sum", (PARAMETERS,))])
 
 def joined(
     server: str, name: str, schema: Schema, *, keys: ClientKeys | None = None, **sections: Any
-) -> tuple[RemoteParameters | ShardedParameters, Newest]:
+) -> tuple[Parameters, Newest]:
     """
     A worker of a run whose weights begin with 0 and move by just what is pushed; and its first pull.
 
     `sections` are added to the run that it proposes.
     """
     proposed = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}} | sections
-    secret = secrets.token_hex(16)
-
-    def connect(opening: Opening) -> Connection:
-        first = opening.first_shard
-        run = first.run if first else proposed
-        identity = Identity(
-            worker_id=name, secret=secret, overrides={}, proposed_run=run, host="", environments=0, first_shard=first
-        )
-        machine = ParameterClient(
-            identity,
-            patience_seconds=120,
-            resend_bytes=2**24,
-            addresses=len(opening.server.split(",")),
-            now=time.monotonic(),
-        )
-        return Connection(ZmqClient(opening.server, machine, keys=keys), machine)
-
-    connections = Connections(server, connect)
+    connections = ShardConnections(name, server, proposed_run=proposed, patience_seconds=120, resend_mib=16, keys=keys)
     connections.join()
     parameters = connections.parameters(schema, Wire())
     parameters.seed(torch.zeros(schema.size))

@@ -69,7 +69,7 @@ class Here:
             patience_seconds=60, resend_bytes=2**24, now=time.monotonic(),
         )  # fmt: skip
         client = ZmqClient(f"127.0.0.1:{self.shell.port}", machine)
-        worker = Worker(client, RemoteParameters(client, machine, SCHEMA, wire or Wire()))
+        worker = Worker(client, RemoteParameters(client, SCHEMA, wire or Wire()))
         self.workers.append(worker)
         worker.parameters.seed(torch.zeros(SIZE))
         return worker

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ps_client.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
+from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Reconnect, Resolve, Transmit
 from ps_client.machine.identity import Identity
 from ps_client.machine.parameter_client import ParameterClient
 from ps_common.protocol import messages
@@ -61,7 +61,7 @@ def new_client(
 
 def sent(effects: Sequence[Effect]) -> list[ToServer]:
     """The messages that are sent. Other effects may only be joining, reconnecting and log lines."""
-    assert all(isinstance(effect, Transmit | Joined | Reconnect | Note) for effect in effects), effects
+    assert all(isinstance(effect, Transmit | Joined | Reconnect | LogLine) for effect in effects), effects
     return [effect.message for effect in effects if isinstance(effect, Transmit)]
 
 

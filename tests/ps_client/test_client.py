@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ps_client.client import postponed_interrupt
+from ps_client.shell.shard_connections import postponed_interrupt
 from ps_common.errors import SchemaMismatch, SettingsError
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToServer

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ps_client.machine.effects import Effect, Fail, Joined, Note, Reconnect, Resolve, Transmit
+from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Reconnect, Resolve, Transmit
 from ps_client.machine.identity import Identity
 from ps_client.machine.parameter_client import ParameterClient
 from ps_common.errors import PsRlError
@@ -398,7 +398,7 @@ class SimulatedCluster:
                     self._do_worker(worker, worker.next_call(effect.reply, effect.vector, now=self.now))
                 case Fail():
                     worker.error = effect.error
-                case Note():
+                case LogLine():
                     pass
 
     def _frames_to_worker(self, send: Send) -> Sequence[Buffer]:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ps_client.machine.effects import Effect
 from ps_client.shell.remote_parameters import Newest, RemoteParameters
-from ps_client.shell.reply_future import ReplyFuture
 from ps_client.shell.sharded_parameters import ShardedParameters
+from ps_client.shell.zmq_client import ReplyFuture
 from ps_common.protocol import messages
 from ps_common.protocol.messages import ToWorker
 from ps_common.protocol.shards import Shard
@@ -32,6 +32,7 @@ class Connection:
 
     def __init__(self, cluster: SimulatedCluster, worker: SimulatedWorker, drive: Drive) -> None:
         self.worker = worker
+        self.machine = worker.machine
         self._cluster = cluster
         self._drive = drive
         self._pending: dict[int, ReplyFuture[Any]] = {}
@@ -153,7 +154,7 @@ class SimulatedShards:
         connections = [Connection(cluster, cluster.workers[number], self._drive) for cluster in self.clusters]
         self.connections.append(connections)
         parts = [
-            RemoteParameters(one, one.worker.machine, self.schema.of_shard(at, shards), self._wire)  # type: ignore[arg-type]
+            RemoteParameters(one, self.schema.of_shard(at, shards), self._wire)  # type: ignore[arg-type]
             for at, one in enumerate(connections, 1)
         ]
         return ShardedParameters(parts, self.schema) if shards > 1 else parts[0]

@@ -47,13 +47,13 @@ class Fail:
 
 
 @dataclass(frozen=True)
-class Note:
+class LogLine:
     """A line for the log."""
 
     text: str
 
 
-Effect = Transmit | Reconnect | Joined | Resolve | Fail | Note
+Effect = Transmit | Reconnect | Joined | Resolve | Fail | LogLine
 
 
 class Phase(enum.Enum):

@@ -10,7 +10,7 @@ lost, and completes calls; link_timeout.py times heartbeats and declares a conne
 
 from collections.abc import Sequence
 
-from ps_client.machine.effects import Effect, Fail, Joined, Note, Phase, Reconnect, Resolve, Transmit
+from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reconnect, Resolve, Transmit
 from ps_client.machine.handshake import TEMPORARY, Handshake
 from ps_client.machine.identity import Identity
 from ps_client.machine.link_timeout import Heartbeats, LinkTimeout
@@ -40,9 +40,9 @@ class ParameterClient:
     ) -> None:
         self.phase = Phase.JOINING
         self.error: PsRlError | None = None  # why the conversation is over
-        self.is_watched = False  # whether somebody watches this worker's game; likewise
-        self.is_drained = False  # whether this worker is to leave when its pushes are settled; likewise
-        self.adjusted_run: Run | None = None  # when its settings have changed since the first WELCOME; likewise
+        self.is_watched = False  # whether somebody watches this worker's game
+        self.is_drained = False  # whether this worker is to leave when its pushes are settled
+        self.adjusted_run: Run | None = None  # when its settings have changed since the first WELCOME
         self._identity = identity
         self._handshake = Handshake(addresses=addresses, now=now)
         self._heartbeats = Heartbeats(now=now)
@@ -150,7 +150,7 @@ class ParameterClient:
 
     @property
     def has_pushed(self) -> bool:
-        """Whether the trainer has made a gradient; other threads may read it."""
+        """Whether the trainer has made a gradient."""
         return self._requests.pushes > 0
 
     def tick(self, *, now: float, stalled: bool = False) -> list[Effect]:
@@ -165,7 +165,7 @@ class ParameterClient:
         if (error := self._patience.error(refusal, now=now)) is not None:
             return self._end(error)
         warnings = (self._requests.take_warning(), self._patience.warning(refusal, now=now))
-        effects: list[Effect] = [Note(warning) for warning in warnings if warning]
+        effects: list[Effect] = [LogLine(warning) for warning in warnings if warning]
         if self._link_timeout.has_expired(self._requests.bytes_in_flight, now=now):
             effects += self.reconnect(now=now)
         if self.phase is Phase.JOINING and now >= self._handshake.due:
@@ -227,7 +227,7 @@ class ParameterClient:
         consequence = self._handshake.refused(code, why, now=now)
         if consequence.is_final:
             return self._end(RequestRefused(code, why))
-        effects: list[Effect] = [Note(f"{why}; trying again")] if consequence.is_news else []
+        effects: list[Effect] = [LogLine(f"{why}; trying again")] if consequence.is_news else []
         return effects + (self.reconnect(now=now) if consequence.is_next_address else [])
 
     # -- requests and replies -----------------------------------------------------------------------------------------

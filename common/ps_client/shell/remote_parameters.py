@@ -10,9 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ps_client.machine.parameter_client import ParameterClient
-from ps_client.shell.reply_future import ReplyFuture
-from ps_client.shell.zmq_client import Reply, ZmqClient
+from ps_client.shell.zmq_client import Reply, ReplyFuture, ZmqClient
 from ps_common.errors import RequestRefused, RunEnded
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS, codec_named
@@ -47,10 +45,10 @@ class Newest:
 class RemoteParameters:
     """The weights of the run that the server trains. Every call raises PsRlError once the conversation is over."""
 
-    def __init__(self, client: ZmqClient, machine: ParameterClient, schema: Schema, wire: Wire) -> None:
+    def __init__(self, client: ZmqClient, schema: Schema, wire: Wire) -> None:
         """`schema` is that of the trainer's network; `wire` says how vectors travel."""
         self._client = client
-        self._machine = machine
+        self._machine = client.machine
         self.schema = schema
         self.wire = wire
         self._gradients = GradientEncoder(wire.gradient_codec, schema)

@@ -8,13 +8,15 @@ shard.
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from ps_client.shell.remote_parameters import Newest, RemoteParameters
-from ps_client.shell.reply_future import results
+from ps_client.shell.zmq_client import ReplyFuture
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.norms import norm_of
@@ -23,6 +25,9 @@ from ps_common.settings.run_spec import Algorithm
 
 SEEDED_SECONDS = 10.0  # for the worker whose weights shard 1 took to seed the others
 LOOK_SECONDS = 0.05  # between two looks whether it has
+TURN_SECONDS = 0.05  # for one connection, while others wait to be driven
+
+T = TypeVar("T")
 
 
 class ShardedParameters:
@@ -112,3 +117,17 @@ class ShardedParameters:
             settled=discarded[0] if discarded else parts[0].settled,
             parts=tuple(replace(part, weights=None) for part in parts),
         )
+
+
+Parameters = RemoteParameters | ShardedParameters
+
+
+def results(futures: Sequence[ReplyFuture[T]]) -> list[T]:
+    """All results, of futures on several connections, which are driven in turn. The first error is raised at once."""
+    while waiting := [future for future in futures if not future.done()]:
+        with suppress(TimeoutError):
+            waiting[0].exception(timeout=TURN_SECONDS)
+        for future in futures:
+            if future.done():
+                future.result()
+    return [future.result() for future in futures]

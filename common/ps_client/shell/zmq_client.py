@@ -1,9 +1,10 @@
 """
 The shell of the worker's machine: it owns the DEALER socket, the machine and the segment slots.
 
-The thread with the lock owns all three. A thread that waits for a reply drives the socket itself: handing over to
-another thread costs as much as a message to the server. While the trainer computes, a background thread polls often
-enough for heartbeats and unsolicited messages.
+Threads: the one that holds the lock uses all three. The trainer's thread alone calls the methods of ZmqClient and waits
+for a ReplyFuture. It then drives the socket itself, because handing over to another thread costs as much as a message
+to the server. While the trainer computes, a background thread polls often enough for heartbeats and unsolicited
+messages. Any thread may read `error`, `is_watched`, `is_drained`, `adjusted_run` and `has_pushed` of the machine.
 
 Every call ends: with its reply, or with the error that ended the conversation (the run is over, the server has refused,
 or it was unreachable for longer than the patience).
@@ -18,15 +19,14 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import zmq
 
-from ps_client.machine.effects import Effect, Fail, Joined, Note, Phase, Reconnect, Resolve, Transmit
+from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reconnect, Resolve, Transmit
 from ps_client.machine.parameter_client import Call, ParameterClient
 from ps_client.machine.stall_watch import Stall, StallWatch
-from ps_client.shell.reply_future import ReplyFuture
 from ps_client.shell.segment_slots import SegmentSlots
 from ps_common.errors import PsRlError, ServerUnreachable, WireError
 from ps_common.program.reasons import say
@@ -41,20 +41,35 @@ POLL_SECONDS = 0.05  # between two polls in the background
 
 Reply = tuple[ToWorker, Sequence[Buffer]]  # a message and the buffers of its vector
 
+T = TypeVar("T")
+
 log = logging.getLogger("rl-worker")
 
 
-class ZmqClient:
-    """
-    A worker's connection to its server, which begins to join at once. endpoint_file.py says what names a server.
+class ReplyFuture(Future[T]):
+    """A future whose result does not come by itself: the thread that waits for it drives the connection."""
 
-    Calls come from one thread.
-    """
+    def __init__(self, drive: Callable[[Future[Any], float | None], None]) -> None:
+        """`drive(future, timeout)` returns when the future is done or time is up."""
+        super().__init__()
+        self._drive = drive
+
+    def result(self, timeout: float | None = None) -> T:
+        self._drive(self, timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._drive(self, timeout)
+        return super().exception(0)
+
+
+class ZmqClient:
+    """A worker's connection to its server, which begins to join at once. endpoint_file.py says what names a server."""
 
     def __init__(
         self,
         server: str,
-        client: ParameterClient,
+        machine: ParameterClient,
         *,
         keys: ClientKeys | None = None,
         postponing_signals: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -69,7 +84,7 @@ class ZmqClient:
         self._server = ServerAddress(server)
         self._keys = keys
         self._postponing_signals = postponing_signals
-        self._client = client
+        self.machine = machine
         self._watch = watch
         self._stall: Stall | None = None
         self._pending: dict[int, ReplyFuture[Reply]] = {}  # by ticket
@@ -100,7 +115,7 @@ class ZmqClient:
     def show(self, frame: Frame) -> None:
         """Send a frame of the game, if it is still watched; it has no reply, and may be lost."""
         with self._postponing_signals(), self._lock:
-            if self._client.phase is Phase.JOINED and self._client.is_watched:
+            if self.machine.phase is Phase.JOINED and self.machine.is_watched:
                 self._guarded(self._transmit, Transmit(frame))
 
     def shared_array(self, size: int) -> np.ndarray | None:
@@ -113,7 +128,7 @@ class ZmqClient:
 
     def say_goodbye(self, reason: str = "") -> None:
         """Send GOODBYE; `close` waits for the reply."""
-        self._farewell = self.call(lambda now: self._client.leave(reason, now=now))
+        self._farewell = self.call(lambda now: self.machine.leave(reason, now=now))
 
     def close(self, reason: str = "") -> None:
         """Send GOODBYE unless it was sent, wait a moment for the reply, and end the thread."""
@@ -156,7 +171,7 @@ class ZmqClient:
         if self._watch is None:
             return
         before = self._stall
-        self._stall = self._watch.check(has_pushed=self._client.has_pushed, now=time.monotonic())
+        self._stall = self._watch.check(has_pushed=self.machine.has_pushed, now=time.monotonic())
         if before is None and self._stall is not None:
             log.warning("the trainer is stalled here:\n%s", "".join(main_thread_stack().format()))
             log.warning("%s", story := describe_stall(self._stall))
@@ -185,13 +200,13 @@ class ZmqClient:
 
     def _poll(self, seconds: float) -> None:
         """Wait for so long at most, then receive what has arrived and let the machine do what is due."""
-        wait = min(seconds, POLL_SECONDS, self._client.next_tick() - time.monotonic())
+        wait = min(seconds, POLL_SECONDS, self.machine.next_tick() - time.monotonic())
         if wait > 0:
             zmq.zmq_poll([(self._socket, zmq.POLLIN)], int(wait * 1000) + 1)
         self._receive()
-        if self._client.phase is Phase.JOINING and self._server.has_moved(now=time.monotonic()):
-            self._do(self._client.reconnect(now=time.monotonic()))
-        self._do(self._client.tick(now=time.monotonic(), stalled=self._stall is not None))
+        if self.machine.phase is Phase.JOINING and self._server.has_moved(now=time.monotonic()):
+            self._do(self.machine.reconnect(now=time.monotonic()))
+        self._do(self.machine.tick(now=time.monotonic(), stalled=self._stall is not None))
 
     def _call(self, method: Callable[..., Call], reply: ReplyFuture[Reply]) -> None:
         try:
@@ -214,7 +229,7 @@ class ZmqClient:
                 log.warning("the server at %s sent something unreadable: %s", self._server, error)
             else:
                 if read is not None:
-                    self._do(self._client.receive(*read, now=time.monotonic()))
+                    self._do(self.machine.receive(*read, now=time.monotonic()))
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -232,7 +247,7 @@ class ZmqClient:
                     self._slots.release()
                     self._server.advance()
                     self._socket = self._dealer()
-                case Note():
+                case LogLine():
                     log.warning("%s: %s", self._server, effect.text)
 
     def _transmit(self, transmit: Transmit) -> None:

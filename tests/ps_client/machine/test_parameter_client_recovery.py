@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ps_client.machine.effects import Effect, Fail, Note, Phase, Reconnect, Resolve, Transmit
+from ps_client.machine.effects import Effect, Fail, LogLine, Phase, Reconnect, Resolve, Transmit
 from ps_client.machine.link_timeout import TIMEOUT_SECONDS
 from ps_client.machine.parameter_client import ParameterClient
 from ps_common.errors import SchemaMismatch, ServerUnreachable
@@ -281,7 +281,7 @@ def test_a_server_that_is_started_late_is_waited_for() -> None:
 
 def test_the_log_gets_a_line_every_ten_seconds() -> None:
     done = quiet_until(new_client(), 35)
-    notes = [(round(now), effect.text) for now, effect in done if isinstance(effect, Note)]
+    notes = [(round(now), effect.text) for now, effect in done if isinstance(effect, LogLine)]
     assert notes == [
         (10, "no reply for 10 s; still trying"),
         (20, "no reply for 20 s; still trying"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ps_client.machine.effects import Effect, Fail, Joined, Note, Phase, Reconnect
+from ps_client.machine.effects import Effect, Fail, Joined, LogLine, Phase, Reconnect
 from ps_client.machine.handshake import REFUSED_SECONDS
 from ps_client.machine.link_timeout import TIMEOUT_WITH_STANDBY_SECONDS
 from ps_client.machine.parameter_client import ParameterClient
@@ -162,7 +162,7 @@ def test_patience_ends_though_a_standby_replies_and_the_error_has_its_reason() -
     (fail,) = [effect for effect in done if isinstance(effect, Fail)]
     assert isinstance(fail.error, ServerUnreachable)
     assert "because of lacking" in str(fail.error)
-    assert any("because of lacking" in effect.text for effect in done if isinstance(effect, Note))
+    assert any("because of lacking" in effect.text for effect in done if isinstance(effect, LogLine))
 
 
 def test_a_late_refusal_of_a_standby_does_no_harm_to_a_member() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ps_client.machine.effects import Effect, Fail, Note, Phase, Transmit
+from ps_client.machine.effects import Effect, Fail, LogLine, Phase, Transmit
 from ps_client.machine.parameter_client import ParameterClient
 from ps_client.machine.patience import MOST_DUPLICATES, REFUSED_SECONDS, WARN_AFTER
 from ps_common.errors import PsRlError, RequestRefused
@@ -55,8 +55,8 @@ def test_the_same_refusal_for_a_minute_is_logged_and_ends_the_worker(code: str) 
     client = joined_client()
     _, effects = push(client, 1, 2)
     done = refuse_all(client, effects, code, seconds=2 * REFUSED_SECONDS)
-    note, *_, failed = [effect for effect in done if isinstance(effect, Note | Fail)]
-    assert isinstance(note, Note)
+    note, *_, failed = [effect for effect in done if isinstance(effect, LogLine | Fail)]
+    assert isinstance(note, LogLine)
     assert code in note.text
     assert isinstance(failed, Fail)
     assert isinstance(failed.error, RequestRefused)
@@ -92,7 +92,7 @@ def test_a_worker_all_of_whose_pushes_are_duplicates_ends_after_a_warning() -> N
     for sequence in range(1, MOST_DUPLICATES):
         assert resolved(settle(client, "duplicate", sequence)), "the caller has its reply"
         if sequence == WARN_AFTER:
-            notes = [effect for effect in client.tick(now=0.0) if isinstance(effect, Note)]
+            notes = [effect for effect in client.tick(now=0.0) if isinstance(effect, LogLine)]
             assert "settled them before" in notes[0].text
     (failed,) = settle(client, "duplicate", MOST_DUPLICATES)
     assert isinstance(failed, Fail)

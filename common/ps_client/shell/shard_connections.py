@@ -1,0 +1,168 @@
+"""
+The connections of one worker: one to its server, or one to each of the shards that the server names in WELCOME.
+
+Each connection is whole: a machine, a socket, a resend buffer and slots of its own. A shard that is restarted or taken
+over gets again what it lacks, and the others notice nothing.
+"""
+
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from ps_client.machine.identity import Identity
+from ps_client.machine.parameter_client import ParameterClient
+from ps_client.machine.stall_watch import StallWatch
+from ps_client.shell.remote_parameters import DRAINED, RemoteParameters
+from ps_client.shell.sharded_parameters import Parameters, ShardedParameters
+from ps_client.shell.zmq_client import ZmqClient
+from ps_common.errors import RunEnded
+from ps_common.protocol.messages import Code, Frame, Run, Welcome
+from ps_common.protocol.names import as_name, as_text
+from ps_common.protocol.shards import Shard
+from ps_common.protocol.tensors import Schema
+from ps_common.settings.run_spec import Wire
+from ps_common.sockets.curve import ClientKeys
+
+
+@contextmanager
+def postponed_interrupt() -> Iterator[None]:
+    """A SIGINT in this block is handled at its end. Only the main thread handles signals; elsewhere nothing changes."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    came: list[tuple[int, Any]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    for number, frame in came[:1]:
+        handler(number, frame)
+
+
+class ShardConnections:
+    """The connections of one worker, in the order of the shards."""
+
+    def __init__(
+        self,
+        name: str,
+        server: str,
+        *,
+        proposed_run: Run,
+        patience_seconds: float,
+        resend_mib: float,
+        overrides: Mapping[str, Any] | None = None,
+        environments: int = 0,
+        keys: ClientKeys | None = None,
+        postponing_signals: Callable[[], AbstractContextManager[None]] = postponed_interrupt,
+        watch: StallWatch | None = None,
+    ) -> None:
+        """Begins to join at once; with 0 `environments` the run decides their number."""
+        identity = partial(
+            Identity,
+            worker_id=name,
+            secret=secrets.token_hex(16),
+            host=as_text(socket.gethostname()),
+            overrides=dict(overrides or {}),
+            environments=environments,
+        )
+        self._code: Mapping[str, Code] = {}  # of the custom parts of the run
+
+        def connect(server: str, shard: Shard | None = None, first: Welcome | None = None) -> ZmqClient:
+            run = first.run if first else proposed_run
+            machine = ParameterClient(
+                identity(proposed_run=run, shard=shard, first_shard=first, code=self._code),
+                patience_seconds=patience_seconds,
+                addresses=len(server.split(",")),
+                resend_bytes=int(resend_mib * 2**20) // (shard.of if shard else 1),
+                now=time.monotonic(),
+            )
+            return ZmqClient(server, machine, keys=keys, postponing_signals=postponing_signals, watch=watch)
+
+        self._server = server
+        self._connect = connect
+        self._all = [connect(server)]
+
+    def join_with(self, code: Mapping[str, Code]) -> Welcome:
+        """Join again, and state the code of the run's custom parts, which the first WELCOME named. Raises as `join`."""
+        self.close("to state its code")
+        self._code = code
+        self._all = [self._connect(self._server)]
+        return self.join()
+
+    def join(self) -> Welcome:
+        """
+        Join the server, or all shards of its run: first shard 1, whose WELCOME is returned.
+
+        Raises PsRlError, also when a server is not the shard that it should be.
+        """
+        welcome = self._all[0].welcome.result()
+        if not welcome.shard.addresses:
+            return welcome
+        typed = {welcome.shard.number: self._server}  # the user may reach it by another address than the other shards
+        self.close("to join all shards")
+        self._all, first = [], None
+        for number, address in enumerate(welcome.shard.addresses, 1):
+            shard = replace(welcome.shard, number=number)
+            self._all.append(self._connect(typed.get(number, address), shard, first))
+            first = first or self._all[0].welcome.result()
+        for one in self._all:
+            one.welcome.result()
+        assert first is not None, "there is a shard 1"
+        return first
+
+    def parameters(self, schema: Schema, wire: Wire) -> Parameters:
+        """The weights of the run that the trainer's network, of this schema, is for. Raises SchemaMismatch."""
+        if len(self._all) == 1:
+            return RemoteParameters(self._all[0], schema, wire)
+        shards = enumerate(self._all, 1)
+        parts = [RemoteParameters(one, schema.of_shard(number, len(self._all)), wire) for number, one in shards]
+        return ShardedParameters(parts, schema)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody watches this worker's game, at whichever shard."""
+        return any(one.machine.is_watched for one in self._all)
+
+    def check_drain(self) -> None:
+        """Raises RunEnded when this worker is asked to leave; for one that has pushed nothing yet."""
+        if self._all[0].machine.is_drained:
+            raise RunEnded(DRAINED)
+
+    def check(self) -> None:
+        """Raises the error that ended a conversation: RunEnded when the run is over."""
+        for one in self._all:
+            if one.machine.error is not None:
+                raise one.machine.error
+
+    def show(self, frame: Frame) -> None:
+        """Send a frame of the game to those who watch it."""
+        for one in self._all:
+            one.show(frame)
+
+    def shared_array(self, size: int) -> np.ndarray | None:
+        """As ZmqClient's. No memory is shared with several shards at once: each range is copied to its shard."""
+        return self._all[0].shared_array(size) if len(self._all) == 1 else None
+
+    def close(self, reason: str = "") -> None:
+        """Say GOODBYE everywhere, and end all connections."""
+        for one in self._all:
+            one.say_goodbye(reason)
+        for one in self._all:
+            one.close()
+
+
+def name_of_this_process() -> str:
+    """A name for a worker that has none: HOST-PID-RANDOM."""
+    return as_name(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
