@@ -10,6 +10,7 @@ import pytest
 from ps_common.protocol.status import how_it_ended
 from rl_cluster.cli import what_next
 from tests.ps_common.program.test_progress_display import status
+from tests.rows import row
 
 
 def ended(**changes: Any) -> str:
@@ -17,9 +18,8 @@ def ended(**changes: Any) -> str:
     return how_it_ended(status(**facts | changes))
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
+def test_a_run_is_solved_or_over_for_a_reason() -> None:
+    for changes, sentence in [
         (
             {"minutes_to_target": 4.8, "ending": "mean return of the last 100 episodes reached 18"},
             "solved after 4.8 minutes and 448,512 steps: the mean return of the last 100 games reached 18",
@@ -43,10 +43,9 @@ def ended(**changes: Any) -> str:
             "over after 5.0 minutes and 448,512 steps (the server ended): "
             "the best mean return of 100 games was 18.20, the target 18",
         ),
-    ],
-)
-def test_a_run_is_solved_or_over_for_a_reason(changes: dict[str, Any], sentence: str) -> None:
-    assert ended(**changes) == sentence
+    ]:
+        with row(changes, sentence):
+            assert ended(**changes) == sentence
 
 
 def test_what_to_type_next_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,9 +87,8 @@ def test_a_solved_run_goes_on_without_its_target() -> None:
     assert lines[resume] == "rl-cluster --resume x --until-return None"
 
 
-@pytest.mark.parametrize(
-    ("facts", "flags"),
-    [
+def test_the_command_to_resume_doubles_the_limits_that_the_run_has_reached() -> None:
+    for facts, flags in [
         ({"max_steps": 9000, "global_steps": 9088, "max_minutes": 15.0, "minutes": 0.2}, " --max-steps 18176"),
         ({"max_episodes": 300, "episodes": 301, "max_minutes": 15.0, "minutes": 0.2}, " --max-episodes 602"),
         ({"max_steps": 9000, "global_steps": 600, "max_minutes": 15.0, "minutes": 15.004}, " --max-minutes 31"),
@@ -100,9 +98,7 @@ def test_a_solved_run_goes_on_without_its_target() -> None:
         ),
         ({"max_steps": 9000, "global_steps": 600, "max_minutes": 15.0, "minutes": 1.0}, ""),
         ({"global_steps": 600, "minutes": 100.0}, ""),
-    ],
-    ids=["steps", "episodes", "minutes", "both", "interrupted", "no limits"],
-)
-def test_the_command_to_resume_doubles_the_limits_that_the_run_has_reached(facts: dict[str, Any], flags: str) -> None:
-    lines = what_next(status(checkpoint_version=7, **facts), Path("x"), modules=())
-    assert f"rl-cluster --resume x{flags}" in [line.rpartition("/")[2] for line in lines if "--resume" in line]
+    ]:
+        with row(facts, flags):
+            lines = what_next(status(checkpoint_version=7, **facts), Path("x"), modules=())
+            assert f"rl-cluster --resume x{flags}" in [line.rpartition("/")[2] for line in lines if "--resume" in line]

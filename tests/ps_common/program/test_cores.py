@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ps_common.program.cores import usable_cores
+from tests.rows import row
 
 HOST = 16
 
@@ -42,10 +43,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_lowest_limit_counts(tmp_path: Path, case: str) -> None:
-    membership, files, cores = CASES[case]
-    assert cores_with(tmp_path, membership, files) == cores
+def test_the_lowest_limit_counts(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for case in CASES:
+        with row(case):
+            tmp_path = tmp_path_factory.mktemp("row")
+            membership, files, cores = CASES[case]
+            assert cores_with(tmp_path, membership, files) == cores
 
 
 def test_a_process_that_may_use_one_core_uses_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

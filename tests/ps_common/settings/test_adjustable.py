@@ -1,16 +1,14 @@
 """Settings of a running run as people type them."""
 
-from typing import Any
-
 import pytest
 
 from ps_common.errors import SettingsError
 from ps_common.settings.adjustable import ADJUSTABLE, settings_in
+from tests.rows import row
 
 
-@pytest.mark.parametrize(
-    ("text", "setting", "value"),
-    [
+def test_a_setting_is_named_in_short_and_has_its_own_type() -> None:
+    for text, setting, value in [
         ("learning_rate=1e-4", "schedule.learning_rate", 1e-4),
         ("learning-rate=1", "schedule.learning_rate", 1.0),
         ("schedule.learning_rate = 0.5", "schedule.learning_rate", 0.5),
@@ -22,12 +20,11 @@ from ps_common.settings.adjustable import ADJUSTABLE, settings_in
         ("until_return=-19.5", "budget.until_return", -19.5),
         ("paused=yes", "paused", True),
         ("paused=off", "paused", False),
-    ],
-)
-def test_a_setting_is_named_in_short_and_has_its_own_type(text: str, setting: str, value: Any) -> None:
-    settings = settings_in([text])
-    assert settings == {setting: value}
-    assert type(settings[setting]) is type(value)
+    ]:
+        with row(text, setting, value):
+            settings = settings_in([text])
+            assert settings == {setting: value}
+            assert type(settings[setting]) is type(value)
 
 
 def test_every_setting_has_a_short_name() -> None:

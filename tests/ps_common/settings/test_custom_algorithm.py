@@ -14,6 +14,7 @@ from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import LONGEST_UNROLL, CustomAlgorithmSettings, RunSpec
 from ps_server.settings import ServerSettings
 from rl_worker.settings import WorkerSettings
+from tests.rows import row
 
 OWN = {"name": "my_pkg:Method", "unroll_length": 8, "temperature": 0.5, "is_on": True, "words": ["a"], "none": None}
 
@@ -44,9 +45,8 @@ def test_the_server_acts_on_two_settings_and_knows_what_they_are_where_they_are_
     assert (bare.unroll_length, bare.target_interval) == (LONGEST_UNROLL, 0)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "sentence"),
-    [
+def test_what_cannot_travel_is_refused() -> None:
+    for name, value, sentence in [
         ("unroll_length", 0, "`int` >= 1.* for algorithm.unroll_length"),
         ("unroll_length", "x", "got `str` for algorithm.unroll_length"),
         ("target_interval", -1, "for algorithm.target_interval"),
@@ -58,18 +58,17 @@ def test_the_server_acts_on_two_settings_and_knows_what_they_are_where_they_are_
         ("to_dict()", 1, "is no name of a setting"),
         ("class", 1, "is no name of a setting"),
         ("__slots__", 1, "is no name of a setting"),
-    ],
-)
-def test_what_cannot_travel_is_refused(name: str, value: Any, sentence: str) -> None:
-    with pytest.raises(SettingsError, match=f"^a test: .*{sentence}"):
-        a_run(**{name: value})
+    ]:
+        with row(name, value, sentence), pytest.raises(SettingsError, match=f"^a test: .*{sentence}"):
+            a_run(**{name: value})
 
 
-@pytest.mark.parametrize("name", ["a3c.x", "my pkg:M", "my_pkg:", ":M", "my_pkg:M-v0", "my_pkg:M()"])
-def test_a_name_that_is_no_import_path_is_refused(name: str) -> None:
-    for section in ("algorithm", "network"):
-        with pytest.raises(SettingsError, match=f"{section}.name"):
-            run_from_dict({section: {"name": name}}, source="a test")
+def test_a_name_that_is_no_import_path_is_refused() -> None:
+    for name in ["a3c.x", "my pkg:M", "my_pkg:", ":M", "my_pkg:M-v0", "my_pkg:M()"]:
+        with row(name):
+            for section in ("algorithm", "network"):
+                with pytest.raises(SettingsError, match=f"{section}.name"):
+                    run_from_dict({section: {"name": name}}, source="a test")
 
 
 def test_a_server_takes_flags_of_the_settings_that_a_file_gives(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import enum
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import torch
 from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import plain, with_keywords
 from ps_common.settings.run_spec import RunSpec
+from tests.rows import row
 
 
 class Rule(enum.Enum):
@@ -21,9 +21,8 @@ class Count(enum.IntEnum):
     TWO = 2
 
 
-@pytest.mark.parametrize(
-    ("keywords", "expected"),
-    [
+def test_a_value_of_another_library_is_the_plain_one() -> None:
+    for keywords, expected in [
         ({"learning_rate": np.float64(0.5)}, 0.5),
         ({"learning_rate": np.float32(0.25)}, 0.25),
         ({"learning_rate": torch.tensor(0.25)}, 0.25),
@@ -36,22 +35,23 @@ class Count(enum.IntEnum):
         ({"environment": Path("CartPole-v1")}, "CartPole-v1"),
         ({"environment": np.str_("CartPole-v1")}, "CartPole-v1"),
         ({"optimizer": Rule.ADAM}, "adam"),
-    ],
-    ids=lambda one: str(one)[:40],
-)
-def test_a_value_of_another_library_is_the_plain_one(keywords: dict[str, Any], expected: Any) -> None:
-    run, changed = with_keywords(RunSpec(), keywords, source="train")
-    (value,) = changed.values()
-    assert value == expected
-    assert type(value) in (float, int, bool, str, tuple)
-    assert run != RunSpec()
+    ]:
+        with row(keywords, expected):
+            run, changed = with_keywords(RunSpec(), keywords, source="train")
+            (value,) = changed.values()
+            assert value == expected
+            assert type(value) in (float, int, bool, str, tuple)
+            assert run != RunSpec()
 
 
 class Own:
     """Somebody's environment, given itself where its import path belongs."""
 
 
-@pytest.mark.parametrize("value", [Own, Own(), len, range(3), {Own(): 1}], ids=lambda one: type(one).__name__)
-def test_an_object_is_refused_and_the_sentence_says_what_a_setting_is(value: object) -> None:
-    with pytest.raises(SettingsError, match=r"^train: environment is .*; a setting is a number.* as my_env:Env$"):
-        plain({"seed": 1, "environment": value}, source="train")
+def test_an_object_is_refused_and_the_sentence_says_what_a_setting_is() -> None:
+    for value in [Own, Own(), len, range(3), {Own(): 1}]:
+        with (
+            row(value),
+            pytest.raises(SettingsError, match=r"^train: environment is .*; a setting is a number.* as my_env:Env$"),
+        ):
+            plain({"seed": 1, "environment": value}, source="train")

@@ -12,6 +12,7 @@ from ps_common.errors import SettingsError
 from ps_common.settings.overrides import contradiction, resumed_run
 from ps_common.settings.run_settings import flag_of, flat_settings, with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, AdamSettings, RunSpec, Schedule
+from tests.rows import row
 
 ADAM_RUN = RunSpec(seed=7, optimizer=AdamSettings(beta1=0.5), schedule=Schedule(learning_rate=0.25))
 KEPT = RunSpec(preset="cartpole", seed=1)
@@ -54,9 +55,8 @@ def another(run: RunSpec, key: str) -> Any:
 EACH_SETTING = [(run, key) for run in RUNS for key in flat_settings(run.to_dict())]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
+def test_the_sentence_on_an_override_that_contradicts_the_run_names_its_flag() -> None:
+    for overrides, sentence in [
         ({}, ""),
         ({"optimizer.name": "adam", "optimizer.beta1": 0.5, "network.hidden": [], "seed": 7}, ""),
         ({"seed": 1, "environment.envs": 99}, ""),  # each worker's own
@@ -69,25 +69,23 @@ EACH_SETTING = [(run, key) for run in RUNS for key in flat_settings(run.to_dict(
         ({"network.hidden": [64]}, "--hidden 64 contradicts this run, which was started with the default"),
         ({"optimizer.decay": 0.99}, "--decay is not a setting of this run (custom); leave it out"),
         ({"colour": 3}, "--colour is not a setting of this run"),
-    ],
-)
-def test_the_sentence_on_an_override_that_contradicts_the_run_names_its_flag(
-    overrides: dict[str, Any], sentence: str
-) -> None:
-    contradicted = contradiction(ADAM_RUN, overrides)
-    assert contradicted.startswith(sentence)
-    assert bool(contradicted) == bool(sentence)
+    ]:
+        with row(overrides, sentence):
+            contradicted = contradiction(ADAM_RUN, overrides)
+            assert contradicted.startswith(sentence)
+            assert bool(contradicted) == bool(sentence)
 
 
-@pytest.mark.parametrize(("run", "key"), EACH_SETTING, ids=lambda it: it if isinstance(it, str) else it.algorithm)
-def test_every_setting_is_applied_or_refused_with_its_flag(run: RunSpec, key: str) -> None:
-    value = another(run, key)
-    if BEGUN_WITH.fullmatch(key):
-        with pytest.raises(SettingsError, match=f"{flag_of(key)} .*a resumed run keeps .*leave the flag out"):
-            resumed_run(run, {key: value})
-    else:
-        resumed = flat_settings(resumed_run(run, {key: value}).to_dict())
-        assert resumed[key] == (tuple(value) if isinstance(value, list) else value)
+def test_every_setting_is_applied_or_refused_with_its_flag() -> None:
+    for run, key in EACH_SETTING:
+        with row(run, key):
+            value = another(run, key)
+            if BEGUN_WITH.fullmatch(key):
+                with pytest.raises(SettingsError, match=f"{flag_of(key)} .*a resumed run keeps .*leave the flag out"):
+                    resumed_run(run, {key: value})
+            else:
+                resumed = flat_settings(resumed_run(run, {key: value}).to_dict())
+                assert resumed[key] == (tuple(value) if isinstance(value, list) else value)
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: str(type(run.algorithm).__name__))

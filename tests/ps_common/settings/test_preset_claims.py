@@ -8,6 +8,7 @@ import pytest
 from ps_common.settings.run_files import load_preset, presets, what_preset_is
 from ps_common.settings.run_spec import Environment
 from rl_agent.algorithms.action_values import EVALUATION_EPSILON
+from tests.rows import row
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/PRESETS.md").read_text()
@@ -29,44 +30,48 @@ def environment_of(preset: str) -> Environment:
     return load_preset(preset).environment
 
 
-@pytest.mark.parametrize("preset", presets())
-def test_a_preset_begins_with_a_sentence_for_lists(preset: str) -> None:
-    sentence = what_preset_is(preset)
-    assert re.fullmatch(r"[A-Z].*\.", sentence)
-    assert len(sentence) <= LONGEST_SENTENCE
+def test_a_preset_begins_with_a_sentence_for_lists() -> None:
+    for preset in presets():
+        with row(preset):
+            sentence = what_preset_is(preset)
+            assert re.fullmatch(r"[A-Z].*\.", sentence)
+            assert len(sentence) <= LONGEST_SENTENCE
 
 
-@pytest.mark.parametrize("preset", presets())
-def test_the_page_of_presets_has_a_row_of_measurements_for_each(preset: str) -> None:
-    cells = row_of(preset, "Measured")
-    assert len(cells) == 7
-    assert all(cells)
+def test_the_page_of_presets_has_a_row_of_measurements_for_each() -> None:
+    for preset in presets():
+        with row(preset):
+            cells = row_of(preset, "Measured")
+            assert len(cells) == 7
+            assert all(cells)
 
 
-@pytest.mark.parametrize("preset", SEEN_AS_PIXELS)
-def test_the_page_of_presets_tells_each_protocol_as_it_is(preset: str) -> None:
-    environment = environment_of(preset)
-    is_atari = environment.family == "ale"
-    life = "ends the game for the learner" if environment.life_loss_ends_episode else "goes on"
-    point = "; a point ends the return for the learner" if environment.reward_ends_episode else ""
-    assert row_of(preset, "Protocols") == [
-        f"`{preset}`",
-        f"`{environment.id}`",
-        f"{environment.sticky_actions:g}" if is_atari else "–",
-        " ".join(map(str, environment.actions)) or "all",
-        str(environment.frame_skip),
-        life + point if is_atari else "–",
-    ]
+def test_the_page_of_presets_tells_each_protocol_as_it_is() -> None:
+    for preset in SEEN_AS_PIXELS:
+        with row(preset):
+            environment = environment_of(preset)
+            is_atari = environment.family == "ale"
+            life = "ends the game for the learner" if environment.life_loss_ends_episode else "goes on"
+            point = "; a point ends the return for the learner" if environment.reward_ends_episode else ""
+            assert row_of(preset, "Protocols") == [
+                f"`{preset}`",
+                f"`{environment.id}`",
+                f"{environment.sticky_actions:g}" if is_atari else "–",
+                " ".join(map(str, environment.actions)) or "all",
+                str(environment.frame_skip),
+                life + point if is_atari else "–",
+            ]
 
 
-@pytest.mark.parametrize("preset", SEEN_AS_PIXELS)
-def test_beside_each_score_from_pixels_stands_its_protocol(preset: str) -> None:
-    environment = environment_of(preset)
-    protocol = protocol_of(preset)
-    if environment.family == "ale":
-        assert f"sticky actions {environment.sticky_actions:g}, " in protocol
-    if environment.actions:
-        assert f"actions {' '.join(map(str, environment.actions))} of " in protocol
+def test_beside_each_score_from_pixels_stands_its_protocol() -> None:
+    for preset in SEEN_AS_PIXELS:
+        with row(preset):
+            environment = environment_of(preset)
+            protocol = protocol_of(preset)
+            if environment.family == "ale":
+                assert f"sticky actions {environment.sticky_actions:g}, " in protocol
+            if environment.actions:
+                assert f"actions {' '.join(map(str, environment.actions))} of " in protocol
 
 
 @pytest.mark.parametrize("preset", ["space-invaders-n-step-q", "space-invaders-one-step-q"])

@@ -24,19 +24,22 @@ from ps_common.settings.run_spec import (
     SgdSettings,
 )
 from tests.ps_common.generated import values_of
+from tests.rows import row
 
 PRESETS = Path(ps_common.__file__).parent / "presets"
 ADAM_RUN = RunSpec(seed=7, optimizer=AdamSettings(beta1=0.5), schedule=Schedule(learning_rate=0.25))
 
 
-@pytest.mark.parametrize("name", presets())
-def test_every_preset_loads_as_its_file_says(name: str, tmp_path: Path) -> None:
-    run = load_preset(name)
-    settings = flat_settings(tomllib.loads((PRESETS / f"{name}.toml").read_text()))
-    assert run == with_settings(RunSpec(preset=name), settings, source="a test")
-    assert run != RunSpec(preset=name)
-    (tmp_path / "again.toml").write_text(run.to_toml())
-    assert load_config(tmp_path / "again.toml") == run
+def test_every_preset_loads_as_its_file_says(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name in presets():
+        with row(name):
+            tmp_path = tmp_path_factory.mktemp("row")
+            run = load_preset(name)
+            settings = flat_settings(tomllib.loads((PRESETS / f"{name}.toml").read_text()))
+            assert run == with_settings(RunSpec(preset=name), settings, source="a test")
+            assert run != RunSpec(preset=name)
+            (tmp_path / "again.toml").write_text(run.to_toml())
+            assert load_config(tmp_path / "again.toml") == run
 
 
 def test_the_error_for_an_unknown_preset_lists_those_that_exist() -> None:
@@ -58,9 +61,10 @@ def test_a_run_survives_toml_and_dictionaries(run: RunSpec) -> None:
     assert contradiction(run, flat_settings(run.to_dict())) == ""
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_the_error_for_a_mistake_in_a_file_names_the_file_the_setting_and_its_flag(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    for text, words in [
         ("seed = ", "not TOML"),
         ("seed = 1\nseed = 2", "not TOML"),
         ("colour = 1", "unknown field `colour`"),
@@ -92,18 +96,16 @@ def test_a_run_survives_toml_and_dictionaries(run: RunSpec) -> None:
         ("[environment]\nid = 3", "expected `str`, got `int` for environment.id (--environment)"),
         ("algorithm = 3", "expected `object`, got `int` for algorithm"),
         ("seed = -1", "`int` >= 0 for seed (--seed)"),
-    ],
-)
-def test_the_error_for_a_mistake_in_a_file_names_the_file_the_setting_and_its_flag(
-    text: str, words: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "my.toml"
-    path.write_text(text)
-    with pytest.raises(SettingsError) as caught:
-        load_config(path)
-    assert str(caught.value).startswith(f"--config {path}: ")
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
+    ]:
+        with row(text, words):
+            tmp_path = tmp_path_factory.mktemp("row")
+            path = tmp_path / "my.toml"
+            path.write_text(text)
+            with pytest.raises(SettingsError) as caught:
+                load_config(path)
+            assert str(caught.value).startswith(f"--config {path}: ")
+            assert words in str(caught.value)
+            assert "\n" not in str(caught.value)
 
 
 def test_a_section_without_a_name_is_that_of_the_default_algorithm_or_optimizer() -> None:
@@ -146,9 +148,8 @@ NOT_FINITE = [float("nan"), float("inf"), -float("inf")]
 HUGE = 2**53  # no message carries it
 
 
-@pytest.mark.parametrize(
-    ("key", "good", "bad"),
-    [
+def test_a_setting_has_these_bounds() -> None:
+    for key, good, bad in [
         ("seed", [None, 0, 10**9], [-1, 2**31 - 1, 2**64, 0.5]),
         ("environment.envs", [1, 64], [0, -1, HUGE]),
         ("environment.sticky_actions", [0, 0.25, 1], [-0.1, 1.1, *NOT_FINITE]),
@@ -166,22 +167,23 @@ HUGE = 2**53  # no message carries it
         ("schedule.anneal_steps", [0, 2**53 - 1], [-1, HUGE]),
         ("budget.max_minutes", [0, 0.5], [-1, *NOT_FINITE]),
         ("budget.until_return", [None, -21, 18.5], [*NOT_FINITE, "18"]),
-    ],
-)
-def test_a_setting_has_these_bounds(key: str, good: list[Any], bad: list[Any]) -> None:
-    for value in good:
-        assert flat_settings(with_settings(RunSpec(), {key: value}, source="a test").to_dict())[key] in (
-            value,
-            tuple(value) if isinstance(value, list) else value,
-        )
-    for value in bad:
-        with pytest.raises(SettingsError, match=f"^a test: .* for {key} \\({flag_of(key)}\\)(; there are .*)?$"):
-            with_settings(RunSpec(), {key: value}, source="a test")
+    ]:
+        with row(key, good, bad):
+            for value in good:
+                assert flat_settings(with_settings(RunSpec(), {key: value}, source="a test").to_dict())[key] in (
+                    value,
+                    tuple(value) if isinstance(value, list) else value,
+                )
+            for value in bad:
+                with pytest.raises(
+                    SettingsError, match=f"^a test: .* for {key} \\({flag_of(key)}\\)(; there are .*)?$"
+                ):
+                    with_settings(RunSpec(), {key: value}, source="a test")
 
 
-@pytest.mark.parametrize(
-    "proposed",
-    [
+def test_a_proposal_that_imitates_an_error_is_an_ordinary_error() -> None:
+    """Any peer may propose a run to a server that has none yet."""
+    for proposed in [
         {"records": {"summaries": "a - at `$.b`"}},
         {"records": {"summaries": "Invalid - at `$.algorithm.name`"}},
         {"a - at `$.b.c": 1},
@@ -189,13 +191,9 @@ def test_a_setting_has_these_bounds(key: str, good: list[Any], bad: list[Any]) -
         {"Invalid - at `$.optimizer.rate": 1, "optimizer": {"name": "newton"}},
         {"consistency": {"Invalid - at `$.consistency.no": 1}},
         {"network": {"name": "\n - at `$.network.name[0]"}},
-    ],
-    ids=str,
-)
-def test_a_proposal_that_imitates_an_error_is_an_ordinary_error(proposed: dict[str, Any]) -> None:
-    """Any peer may propose a run to a server that has none yet."""
-    with pytest.raises(SettingsError, match=r"^worker w: "):
-        run_from_dict(proposed, source="worker w")
+    ]:
+        with row(proposed), pytest.raises(SettingsError, match=r"^worker w: "):
+            run_from_dict(proposed, source="worker w")
 
 
 def test_settings_are_replaced_and_the_others_stay() -> None:
@@ -230,13 +228,21 @@ def test_the_name_of_an_optimizer_comes_before_its_settings_in_any_order() -> No
     assert with_settings(ADAM_RUN, overrides, source="a test").optimizer == expected
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["colour", "seed.x", "preset.x", "algorithm.colour", "colour.x", "staleness.rule", "a.b.c", "", ".", "algorithm"],
-)
-def test_a_setting_that_does_not_exist_is_refused(key: str) -> None:
-    with pytest.raises(SettingsError, match=r"^worker a: "):
-        with_settings(RunSpec(), {key: 1}, source="worker a")
+def test_a_setting_that_does_not_exist_is_refused() -> None:
+    for key in [
+        "colour",
+        "seed.x",
+        "preset.x",
+        "algorithm.colour",
+        "colour.x",
+        "staleness.rule",
+        "a.b.c",
+        "",
+        ".",
+        "algorithm",
+    ]:
+        with row(key), pytest.raises(SettingsError, match=r"^worker a: "):
+            with_settings(RunSpec(), {key: 1}, source="worker a")
 
 
 @pytest.mark.parametrize("rule", ["undamped", "bounded"])
@@ -261,22 +267,25 @@ def test_a_file_of_an_earlier_version_starts_a_run_if_every_gradient_counted(tmp
         load_config(path)
 
 
-@pytest.mark.parametrize(
-    ("setting", "flag"),
-    [
-        ("algorithm.unroll_length", "--unroll-length"), ("environment.id", "--environment"), ("seed", "--seed"),
-        ("algorithm.name", "--algorithm"), ("consistency.rule", "--consistency"), ("network.name", "--network"),
-    ],
-)  # fmt: skip
-def test_the_flag_of_a_setting(setting: str, flag: str) -> None:
-    assert flag_of(setting) == flag
+def test_the_flag_of_a_setting() -> None:
+    for setting, flag in [
+        ("algorithm.unroll_length", "--unroll-length"),
+        ("environment.id", "--environment"),
+        ("seed", "--seed"),
+        ("algorithm.name", "--algorithm"),
+        ("consistency.rule", "--consistency"),
+        ("network.name", "--network"),
+    ]:
+        with row(setting, flag):
+            assert flag_of(setting) == flag
 
 
-@pytest.mark.parametrize(("algorithm", "optimizer"), list(itertools.product(ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS)))
-def test_no_two_settings_of_a_run_share_a_flag(algorithm: str, optimizer: str) -> None:
-    run = RunSpec(algorithm=ALGORITHM_SETTINGS[algorithm](), optimizer=OPTIMIZER_SETTINGS[optimizer]())
-    flags = [flag_of(setting) for setting in flat_settings(run.to_dict())]
-    assert len(set(flags)) == len(flags)
+def test_no_two_settings_of_a_run_share_a_flag() -> None:
+    for algorithm, optimizer in list(itertools.product(ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS)):
+        with row(algorithm, optimizer):
+            run = RunSpec(algorithm=ALGORITHM_SETTINGS[algorithm](), optimizer=OPTIMIZER_SETTINGS[optimizer]())
+            flags = [flag_of(setting) for setting in flat_settings(run.to_dict())]
+            assert len(set(flags)) == len(flags)
 
 
 def test_only_emulators_advance_several_frames_a_step() -> None:

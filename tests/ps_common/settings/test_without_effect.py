@@ -7,6 +7,7 @@ from ps_common.program.flags import parse_with_run
 from ps_common.settings.run_files import load_preset, presets
 from rl_cluster.settings import ClusterSettings
 from rl_worker.settings import WorkerSettings
+from tests.rows import row
 
 ALONE = [
     ("--environment MinAtar/Breakout-v1 --frame-stack 4", "--frame-stack: .*MinAtar/Breakout-v1.* ALE game or ViZDoom"),
@@ -22,10 +23,10 @@ ALONE = [
 ]
 
 
-@pytest.mark.parametrize(("command", "sentence"), ALONE)
-def test_a_typed_flag_without_effect_is_refused(command: str, sentence: str) -> None:
-    with pytest.raises(SettingsError, match=f"^{sentence}.*; leave it out"):
-        parse_with_run(ClusterSettings, command.split(), prog="rl-cluster")
+def test_a_typed_flag_without_effect_is_refused() -> None:
+    for command, sentence in ALONE:
+        with row(command, sentence), pytest.raises(SettingsError, match=f"^{sentence}.*; leave it out"):
+            parse_with_run(ClusterSettings, command.split(), prog="rl-cluster")
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,7 @@ def test_a_worker_that_gets_its_run_from_the_server_may_have_typed_anything() ->
     assert parse_with_run(WorkerSettings, command.split(), prog="rl-worker").overrides
 
 
-@pytest.mark.parametrize("preset", presets())
-def test_a_preset_may_have_any_setting(preset: str) -> None:
-    assert parse_with_run(ClusterSettings, ["--preset", preset], prog="rl-cluster").run == load_preset(preset)
+def test_a_preset_may_have_any_setting() -> None:
+    for preset in presets():
+        with row(preset):
+            assert parse_with_run(ClusterSettings, ["--preset", preset], prog="rl-cluster").run == load_preset(preset)

@@ -1,7 +1,6 @@
 """Which modules are imported for a run that a peer or a file specifies: those that the own command line names."""
 
 import sys
-from typing import Any
 
 import pytest
 
@@ -9,6 +8,7 @@ from ps_common.errors import SettingsError
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.imports import import_modules
+from tests.rows import row
 
 
 def asked_for(environment: str, *named: str, is_trusted: bool = False) -> None:
@@ -55,20 +55,19 @@ def test_a_server_that_is_known_by_its_key_is_believed() -> None:
     asked_for("json:X-v0", is_trusted=True)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_no_part_of_any_kind_is_imported_unless_its_module_was_named() -> None:
+    for settings in [
         {"environment": {"id": "json:make"}},
         {"environment": {"id": "json:ALE/Pong-v5"}},
         {"environment": {"wrapper": ["xml:W", "json:W"]}},
         {"network": {"name": "json:Torso"}},
         {"algorithm": {"name": "json:Method", "unroll_length": 5}},
-    ],
-    ids=str,
-)
-def test_no_part_of_any_kind_is_imported_unless_its_module_was_named(settings: dict[str, Any]) -> None:
-    run = run_from_dict(settings, source="a test")
-    with pytest.raises(SettingsError, match=r"^the run of x trains json:.* known by its key; .* add --import json$"):
-        import_modules(["xml"], run, source="the run of x")
-    import_modules(["xml", "json"], run, source="the run of x")
-    import_modules([], run, source="the run of x", is_trusted=True)
+    ]:
+        with row(settings):
+            run = run_from_dict(settings, source="a test")
+            with pytest.raises(
+                SettingsError, match=r"^the run of x trains json:.* known by its key; .* add --import json$"
+            ):
+                import_modules(["xml"], run, source="the run of x")
+            import_modules(["xml", "json"], run, source="the run of x")
+            import_modules([], run, source="the run of x", is_trusted=True)
