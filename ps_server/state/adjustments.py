@@ -175,31 +175,31 @@ def _check_not_passed(setting: str, after: AdjustedValue, progress: Progress, *,
 
 def _changes(spec: RunSpec, setting: str, after: AdjustedValue, *, global_steps: int) -> dict[str, Any]:
     """The settings of the specification that an adjustment changes, flat."""
-    moves: dict[str, Any]
     match setting:
         case adjustable.PAUSED | adjustable.DRAINED | adjustable.CHECKPOINT_SECONDS:
             return {}
         case adjustable.LEARNING_RATE:
-            is_over = global_steps >= spec.schedule.anneal_steps
-            moves = {"anneal_start": 0, "anneal_steps": 0} if is_over else {"anneal_start": global_steps}
-            if _would_rise(after, initial=spec.schedule.learning_rate, final=spec.schedule.final_learning_rate):
-                moves["final_learning_rate"] = after
-            return {setting: after} | {f"schedule.{name}": value for name, value in moves.items()}
+            return _rescheduled(spec, setting, after, moves="schedule.anneal", global_steps=global_steps)
         case adjustable.ENTROPY_WEIGHT:
-            assert isinstance(spec.algorithm, A3CSettings), "checked before the adjustment was made"
-            is_over = global_steps >= spec.algorithm.entropy_anneal_steps
-            names = ("entropy_anneal_start", "entropy_anneal_steps")
-            moves = dict.fromkeys(names, 0) if is_over else {"entropy_anneal_start": global_steps}
-            final = spec.algorithm.final_entropy_weight
-            if final is not None and _would_rise(after, initial=spec.algorithm.entropy_weight, final=final):
-                moves["final_entropy_weight"] = after
-            return {setting: after} | {f"algorithm.{name}": value for name, value in moves.items()}
+            return _rescheduled(spec, setting, after, moves="algorithm.entropy_anneal", global_steps=global_steps)
         case adjustable.FINAL_EPSILON:
             return {"algorithm.final_epsilons": (after,), "algorithm.epsilon_probabilities": (1.0,)}
         case _:
             return {setting: after}
 
 
-def _would_rise(after: AdjustedValue, *, initial: float, final: float) -> bool:
-    """Whether a value of a falling schedule is set below its end. It stays there then."""
-    return isinstance(after, int | float) and after < final <= initial
+def _rescheduled(spec: RunSpec, setting: str, after: Any, *, moves: str, global_steps: int) -> dict[str, Any]:
+    """
+    A setting that moves in a straight line, from this T on: `moves` begins the names of the T at which it begins and
+    ends. Set below the end of a falling line, it stays there.
+    """
+    settings = flat_settings(spec.to_dict())
+    is_over = global_steps >= settings[f"{moves}_steps"]
+    changes = {setting: after, f"{moves}_start": 0 if is_over else global_steps}
+    if is_over:
+        changes[f"{moves}_steps"] = 0
+    section, _, name = setting.partition(".")
+    final = settings[f"{section}.final_{name}"]
+    if final is not None and after < final <= settings[setting]:
+        changes[f"{section}.final_{name}"] = after
+    return changes
