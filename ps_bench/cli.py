@@ -16,7 +16,7 @@ from ps_bench.processes import LoadProcesses, Workload
 from ps_bench.results import LoadResult, as_text, joining_of, memory_of, pushing_of, refusals_of
 from ps_bench.settings import LoadSettings, Target, target_of
 from ps_common.errors import PsRlError, ServerUnreachable, SettingsError
-from ps_common.program.flags import print_version, typed_flags
+from ps_common.program.flags import print_version
 from ps_common.program.number_flags import NUMBERS
 from ps_common.program.run_program import run_program
 from ps_common.protocol.addresses import is_loopback, split_address
@@ -43,7 +43,7 @@ def main() -> NoReturn:
 
 def bench(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for errors that the user can fix."""
-    print_version(typed_flags(sys.argv[1:] if argv is None else argv), PROGRAM)
+    print_version(sys.argv[1:] if argv is None else argv, PROGRAM)
     status: int = app.cli(args=argv, prog=PROGRAM, description=__doc__, registry=NUMBERS)
     return status
 

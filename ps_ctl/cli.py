@@ -24,7 +24,7 @@ from tyro.conf import arg
 from tyro.extras import SubcommandApp
 
 from ps_common.errors import PsRlError, SettingsError
-from ps_common.program.flags import print_version, typed_flags
+from ps_common.program.flags import print_version
 from ps_common.program.number_flags import NUMBERS
 from ps_common.program.progress_display import ProgressDisplay
 from ps_common.program.run_program import run_program
@@ -55,7 +55,7 @@ def main() -> NoReturn:
 
 def control(argv: Sequence[str] | None = None) -> int:
     """Run the program. Raises PsRlError for errors that the user can fix."""
-    print_version(typed_flags(sys.argv[1:] if argv is None else argv), PROGRAM)
+    print_version(sys.argv[1:] if argv is None else argv, PROGRAM)
     app.cli(args=argv, prog=PROGRAM, description=__doc__, registry=NUMBERS)
     return 0
 

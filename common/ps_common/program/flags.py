@@ -23,11 +23,11 @@ from ps_common.errors import SettingsError
 from ps_common.program.names_elsewhere import method_here, name_here
 from ps_common.program.number_flags import NUMBERS
 from ps_common.protocol.names import is_import_path, module_of
+from ps_common.settings import run_files
 from ps_common.settings.overrides import check_effects
-from ps_common.settings.recipe import on_another_game, recipe_for, recipe_in_words
-from ps_common.settings.run_files import DEFAULT_PRESET, SETTINGS, load_config, load_preset, presets
-from ps_common.settings.run_settings import flag_of, flat_settings, run_from_dict, with_settings
+from ps_common.settings.run_settings import NAMED_SECTIONS, flag_of, flat_settings, run_from_dict, with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, NO_ENVIRONMENT, OPTIMIZER_SETTINGS, RunSpec
+from ps_common.settings.table import choices_of
 
 S = TypeVar("S")
 # The settings of the custom algorithm at an import path, given by name, and those of our methods that the run has
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     AlgorithmName = str
     OptimizerName = str
 else:  # choices, for help texts and the completion of shells
-    PresetName = tyro.extras.literal_type_from_choices(presets())
+    PresetName = tyro.extras.literal_type_from_choices(run_files.presets())
     AlgorithmName = tyro.extras.literal_type_from_choices(ALGORITHM_SETTINGS)
     OptimizerName = tyro.extras.literal_type_from_choices(OPTIMIZER_SETTINGS)
 
@@ -89,7 +89,7 @@ def parse_program(settings: type[S], argv: Sequence[str] | None, *, prog: str) -
     """The settings of a program that takes no run specification. Exits with usage on bad flags."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     typed = typed_flags(arguments)
-    print_version(typed, prog)
+    print_version(arguments, prog)
     _print_short_help(typed, settings, prog)
     _check_names(typed, _flags_of(settings))
     return tyro.cli(settings, args=arguments, prog=prog, config=_STYLE, registry=NUMBERS)
@@ -107,20 +107,20 @@ def parse_with_run(
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     typed = typed_flags(arguments)
-    print_version(typed, prog)
+    print_version(arguments, prog)
     _print_short_help(typed, settings, prog)
     start, overrides, remark = starting_run(typed)
-    own = _custom_algorithm(start, typed, custom_settings)
-    run_flags = _run_flags(start, own, _flags_of(settings) | _flags_of(StartingPoint))
+    custom = _custom_algorithm(start, typed, custom_settings)
+    run_flags = _run_flags(start, custom, _flags_of(settings) | _flags_of(StartingPoint))
     _check_names(typed, run_flags | _flags_of(settings) | _flags_of(StartingPoint))
-    kind = _flags_class(settings, start, own)
+    kind = _flags_class(settings, start, custom)
     defaults = f"The defaults are those of {start.preset}: --preset NAME --help shows NAME's."
     about = f"{inspect.getdoc(settings)}\n\n{defaults}"
     flags: Any = tyro.cli(kind, args=arguments, prog=prog, description=about, config=_STYLE, registry=NUMBERS)
     nested = {"preset": start.preset} | {
         field.name: msgspec.to_builtins(getattr(flags, field.name)) for field in _run_fields(start)
     }
-    if own is not None:
+    if custom is not None:
         nested["algorithm"] |= {"name": start.algorithm_name}
     run = run_from_dict(nested, source="flags")  # tyro checks types; ranges are checked here
     of_the_run = _typed_settings(typed, nested)
@@ -145,27 +145,23 @@ def typed_flags(arguments: Sequence[str]) -> Typed:
     return typed
 
 
-def print_version(typed: Typed, prog: str) -> None:
+def print_version(arguments: Sequence[str], prog: str) -> None:
     """Exits with the version if --version is typed."""
-    if "--version" in typed:
+    if "--version" in arguments:
         print(f"{prog} {version('ps-rl')}")
         sys.exit(0)
 
 
 def starting_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
-    """
-    The run before its own flags, the overrides that --preset, --config, --algorithm and --optimizer express, and a
-    remark.
-    """
+    """The run before its flags, the overrides of --preset, --config, --algorithm and --optimizer, and a remark."""
     named: dict[str, str] = {}
-    for section, choices in (("algorithm", ALGORITHM_SETTINGS), ("optimizer", OPTIMIZER_SETTINGS)):
-        name = _value(typed, f"--{section}")
+    for section in NAMED_SECTIONS:
+        name, choices = _value(typed, f"--{section}"), choices_of(f"{section}.name")
         if name is None:
             continue
         if name not in choices and not (section == "algorithm" and is_import_path(name)):
-            yours = ", and your own as MODULE:NAME" if section == "algorithm" else ""
             no_such = f"--{section} {name}: no such {section}{method_here(name)}"
-            raise SettingsError(f"{no_such}; there are {', '.join(choices)}{yours}")
+            raise SettingsError(f"{no_such}; there are {', '.join(choices)}")
         named[section] = name
     run, overrides, remark = _named_run(typed)
     for section, name in named.items():
@@ -182,20 +178,20 @@ def _named_run(typed: Typed) -> tuple[RunSpec, dict[str, Any], str]:
     if preset is not None and config is not None:
         raise SettingsError("--preset and --config both name a run; give one of them")
     if preset is not None or config is not None:
-        run = load_config(Path(config)) if config is not None else load_preset(preset or "")
+        run = run_files.load_config(Path(config)) if config is not None else run_files.load_preset(preset or "")
         if environment is not None:
             source = f"--preset {preset}" if config is None else f"--config {config}"
             overrides = [key for key in flat_settings(run.to_dict()) if _is_typed(key, typed)]
-            run = on_another_game(run, environment, overrides, source=source)
+            run = run_files.on_another_game(run, environment, overrides, source=source)
         return run, {} if preset is None else {"preset": run.preset}, ""
-    if resume is not None and (kept := Path(resume) / SETTINGS).exists():
-        return load_config(kept), {}, ""  # overrides are what is typed beside it
+    if resume is not None and (kept := Path(resume) / run_files.SETTINGS).exists():
+        return run_files.load_config(kept), {}, ""  # overrides are what is typed beside it
     if environment is not None:
         if environment == NO_ENVIRONMENT:
             return RunSpec(), {}, ""
-        run = recipe_for(environment, algorithm=_value(typed, "--algorithm"), lstm=_value(typed, "--lstm"))
-        return run, {}, recipe_in_words(environment)
-    return load_preset(DEFAULT_PRESET), {}, ""
+        run = run_files.recipe_for(environment, algorithm=_value(typed, "--algorithm"), lstm=_value(typed, "--lstm"))
+        return run, {}, run_files.recipe_in_words(environment)
+    return run_files.load_preset(run_files.DEFAULT_PRESET), {}, ""
 
 
 def _custom_algorithm(start: RunSpec, typed: Typed, custom_settings: CustomSettings | None) -> msgspec.Struct | None:
@@ -214,16 +210,16 @@ def _without_custom(typed: Typed) -> list[msgspec.Struct]:
     if environment is None or any(flag in typed for flag in ("--preset", "--config", "--resume")):
         return [_named_run(typed)[0].algorithm]
     lstm = _value(typed, "--lstm")
-    return [recipe_for(environment, algorithm=name, lstm=lstm).algorithm for name in ALGORITHM_SETTINGS]
+    return [run_files.recipe_for(environment, algorithm=name, lstm=lstm).algorithm for name in ALGORITHM_SETTINGS]
 
 
-def _run_flags(start: RunSpec, own: msgspec.Struct | None, others: set[str]) -> set[str]:
+def _run_flags(start: RunSpec, custom: msgspec.Struct | None, others: set[str]) -> set[str]:
     """
     The flags of the run's settings. Raises SettingsError if a custom algorithm's setting has the name of another flag.
     """
     nested = start.to_dict()
     of_run = {flag_of(key) for key in flat_settings({**nested, "algorithm": {"name": ""}})}
-    algorithm = [name for name in nested["algorithm"] if name != "name"] if own is None else own.__struct_fields__
+    algorithm = [name for name in nested["algorithm"] if name != "name"] if custom is None else custom.__struct_fields__
     of_algorithm = {"--" + name.replace("_", "-") for name in algorithm}
     if is_import_path(nested["algorithm"]["name"]) and (taken := sorted(of_algorithm & (of_run | others | {"--name"}))):
         path = nested["algorithm"]["name"]
@@ -231,11 +227,11 @@ def _run_flags(start: RunSpec, own: msgspec.Struct | None, others: set[str]) -> 
     return of_run | of_algorithm
 
 
-def _flags_class(settings: type[Any], start: RunSpec, own: msgspec.Struct | None) -> type[Any]:
+def _flags_class(settings: type[Any], start: RunSpec, custom: msgspec.Struct | None) -> type[Any]:
     """
     The class that tyro fills: the program's settings, the starting point, and each section of the run as a group.
 
-    Algorithm and optimizer have the types of the starting run's, whose settings are flags; `own` are those of a
+    Algorithm and optimizer have the types of the starting run's, whose settings are flags; `custom` are those of a
     custom algorithm.
     """
     point: type[Any] = StartingPoint
@@ -247,7 +243,7 @@ def _flags_class(settings: type[Any], start: RunSpec, own: msgspec.Struct | None
         ("start", Annotated[point, _INLINE], point()),
     ]
     for field in _run_fields(start):
-        default = own if own is not None and field.name == "algorithm" else getattr(start, field.name)
+        default = custom if custom is not None and field.name == "algorithm" else getattr(start, field.name)
         kind = type(default) if isinstance(default, msgspec.Struct) else field.type
         flags.append((field.name, kind, default))
     return dataclasses.make_dataclass("Flags", flags)

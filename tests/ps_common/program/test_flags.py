@@ -11,8 +11,7 @@ from ps_common.program.flags import Parsed, StartingPoint, parse_program, parse_
 from ps_common.program.names_elsewhere import METHODS_ELSEWHERE, NAMES_ELSEWHERE, REMOVED
 from ps_common.program.run_program import run_program
 from ps_common.settings.overrides import contradiction
-from ps_common.settings.recipe import recipe_for
-from ps_common.settings.run_files import load_preset, presets
+from ps_common.settings.run_files import load_preset, presets, recipe_for
 from ps_common.settings.run_settings import flag_of, flat_settings, with_settings
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, OPTIMIZER_SETTINGS, RunSpec, SgdSettings
 from ps_server.settings import ServerSettings

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from ps_common.errors import SettingsError
-from ps_common.settings.recipe import game_name, on_another_game
-from ps_common.settings.run_files import load_preset, presets
+from ps_common.settings.run_files import game_name, load_preset, on_another_game, presets
 from ps_common.settings.run_settings import with_settings
 from ps_common.settings.run_spec import RunSpec
 

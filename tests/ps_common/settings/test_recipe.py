@@ -3,8 +3,7 @@
 import pytest
 
 from ps_common.program.flags import parse_with_run
-from ps_common.settings.recipe import on_another_game, recipe_for
-from ps_common.settings.run_files import load_preset
+from ps_common.settings.run_files import load_preset, on_another_game, recipe_for
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import ALGORITHM_SETTINGS, A3CSettings, RunSpec
 from rl_worker.settings import WorkerSettings

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from ps_common.settings.recipe import recipe_for
-from ps_common.settings.run_files import load_preset
+from ps_common.settings.run_files import load_preset, recipe_for
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, packed_space
 from rl_agent.trial.start_card import LABEL_COLUMNS, start_card
 from rl_eval.export.spaces_record import PolicySpaces
