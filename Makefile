@@ -102,7 +102,7 @@ zoo: $(READY)  ## train presets and keep their policies in zoo/: PRESETS="pong c
 	$(BIN)/python -m benchmarks.learning.zoo $(if $(PRESETS),--presets $(PRESETS)) --seed $(or $(SEED),0)
 
 zoo-test: $(READY)  ## a hundred games of each policy in zoo/, and the network of every preset as ONNX
-	$(BIN)/pytest -q -s -m "" tests/zoo tests/rl_eval/export/test_preset_networks.py
+	$(BIN)/pytest -q -s -m "" tests/zoo tests/rl_eval/test_preset_networks.py
 
 scaling: $(READY)  ## scores against steps with 1 to 16 workers, MinAtar; goes on where it stopped: ARGS="--seeds 0 1 …"
 	$(BIN)/python -m benchmarks.learning.scaling $(ARGS)

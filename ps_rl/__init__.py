@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ps_common.errors import SettingsError as SettingsError
     from ps_rl.run import Run as Run
     from ps_rl.training import train as train
-    from rl_eval.export.policy import load_policy as load_policy
+    from rl_eval.policy import load_policy as load_policy
 
     __version__: str
 
@@ -27,7 +27,7 @@ PLACES = {
     "RunEnded": "ps_common.errors",
     "Run": "ps_rl.run",
     "SettingsError": "ps_common.errors",
-    "load_policy": "rl_eval.export.policy",
+    "load_policy": "rl_eval.policy",
     "train": "ps_rl.training",
 }
 __all__ = [*PLACES]

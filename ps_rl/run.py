@@ -29,7 +29,7 @@ from ps_common.run_folder.paths import ENDPOINT, METRICS, check_whole_run, recor
 from ps_common.run_folder.run_rows import MetricsRow, RowsTail, last_row, rows_in, scored_rows
 from ps_common.settings.run_files import SETTINGS, load_config
 from ps_common.settings.run_settings import keywords_of
-from rl_agent.play.games import Result
+from rl_eval.games import Result
 
 if TYPE_CHECKING:
     import pandas

@@ -18,9 +18,9 @@ from rl_agent.environments.make import closing, make_environments
 from rl_agent.environments.spaces import DiscreteActions
 from rl_agent.networks.packed_parts import part_of
 from rl_agent.networks.policies import FORBIDDEN
-from rl_agent.play.games import Baseline, play, summary
-from rl_agent.play.player import Plays
 from rl_agent.rollouts import Decision, State
+from rl_eval.games import Baseline, play, summary
+from rl_eval.player import Plays
 
 HELD_GAMES = 30  # a held action has hardly more different games without sticky actions
 RANDOM_GAMES = 100  # their scores are spread widely: 20 to 700 in Space Invaders

@@ -26,17 +26,17 @@ from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.imports import import_modules
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
-from rl_agent.play.games import Game, Result, play, summary
 from rl_eval.baselines import measure_baselines
 from rl_eval.contact_sheet import write_contact_sheet
-from rl_eval.export.policy_folder import MODEL
-from rl_eval.export.write_policy import write_policy
 from rl_eval.film import write_film
+from rl_eval.games import Game, Result, play, summary
+from rl_eval.policy_folder import MODEL
 from rl_eval.receipt import MOST_ENVIRONMENTS, read_receipt, receipt_of, verify, write_receipt
 from rl_eval.recording import record_game, record_gif
 from rl_eval.report import print_result
 from rl_eval.settings import EvaluationSettings
 from rl_eval.trained import Trained, trained_at, trained_in, trained_in_store
+from rl_eval.write_policy import write_policy
 
 PROGRAM = "rl-eval"
 

@@ -14,9 +14,9 @@ from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.interface import Screen
 from rl_agent.environments.make import closing, make_environments
-from rl_agent.play.games import Game, Replay
-from rl_agent.play.screens import fitted
+from rl_eval.games import Game, Replay
 from rl_eval.overlay import INK, LINE_HEIGHT, MARGIN, PAPER, font
+from rl_eval.screens import fitted
 
 COLUMNS, ROWS = 5, 4
 MOST_HEIGHT, MOST_WIDTH = 220, 240  # pixels of one picture

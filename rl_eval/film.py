@@ -22,10 +22,10 @@ from ps_common.run_folder.run_rows import EpisodeRow, rows_in
 from rl_agent.environments.imports import import_modules
 from rl_agent.environments.interface import Screen
 from rl_agent.environments.make import closing, make_environments
-from rl_agent.play.screens import fitted
 from rl_eval.gif_file import MOST_SECONDS, GifFile
 from rl_eval.overlay import INK, LINE_HEIGHT, MARGIN, PAPER, font
 from rl_eval.recording import game_screens
+from rl_eval.screens import fitted
 from rl_eval.settings import EvaluationSettings
 from rl_eval.trained import Trained, trained_as
 

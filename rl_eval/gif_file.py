@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rl_agent.environments.interface import Screen
-from rl_agent.play.screens import reduced
+from rl_eval.screens import reduced
 
 MOST_SECONDS = 60.0  # of play
 MOST_FRAMES_PER_SECOND = 20.0  # viewers slow down GIFs above 50 frames per second, and 20 look smooth

@@ -13,8 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 from rl_agent.algorithms.algorithm import Outlook
 from rl_agent.environments.interface import Screen
 from rl_agent.environments.spaces import ActionSpace, DiscreteActions
-from rl_agent.play.screens import fitted
 from rl_agent.rollouts import Decision
+from rl_eval.screens import fitted
 
 SCREEN_HEIGHT, SCREEN_WIDTH = 480, 320  # pixels, at most; with its panel a frame fits into a GIF of gif_file.py
 PANEL_WIDTH = 160

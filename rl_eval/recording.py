@@ -15,9 +15,9 @@ from ps_common.settings.run_spec import Environment
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.interface import Environments, Screen
 from rl_agent.environments.make import closing, make_environments
-from rl_agent.play.player import Player
 from rl_eval.gif_file import GifFile
 from rl_eval.overlay import with_overlay
+from rl_eval.player import Player
 
 MOST_SCREENS = 20_000  # a game that never ends must not fill the disk
 

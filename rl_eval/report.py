@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rl_agent.play.games import Baseline, Result
+from rl_eval.games import Baseline, Result
 
 
 def print_result(result: Result) -> None:

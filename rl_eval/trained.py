@@ -32,7 +32,7 @@ from rl_agent.agent import trained_agent
 from rl_agent.algorithms.action_values import EVALUATION_EPSILON, ActionValueLearner
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.interface import Environments
-from rl_eval.export.policy_folder import MODEL, read_model
+from rl_eval.policy_folder import MODEL, read_model
 
 REPLY_TIMEOUT_SECONDS = 30.0
 

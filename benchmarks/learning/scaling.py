@@ -33,7 +33,7 @@ from ps_common.settings import run_spec
 from ps_common.settings.run_spec import ActionValuesSettings, RunSpec
 from rl_agent.agent import trained_agent
 from rl_agent.environments.make import make_environments
-from rl_agent.play.games import play
+from rl_eval.games import play
 
 FOLDER = Path(__file__).parent
 KEYS = ("game", "method", "workers", "learning_rate", "seed", "max_steps")

@@ -16,7 +16,7 @@ import tyro
 
 from benchmarks.learning.programs import evaluate, train
 from ps_common.errors import PsRlError
-from rl_eval.export.policy_folder import RECEIPT
+from rl_eval.policy_folder import RECEIPT
 from rl_eval.receipt import read_receipt
 
 ZOO = Path(__file__).parents[2] / "zoo"

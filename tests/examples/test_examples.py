@@ -10,7 +10,7 @@ from ps_common.run_folder.paths import CHECKPOINTS
 from ps_common.settings.run_files import SETTINGS, load_config
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.make import make_environments
-from rl_agent.play.games import play
+from rl_eval.games import play
 from tests.integration.processes import DEADLINE_SECONDS, Program
 from tests.rl_agent.algorithms.test_learning import learned
 from tests.rows import row

@@ -25,12 +25,12 @@ from rl_agent.algorithms.n_step_q import NStepQ
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import make_environments
 from rl_agent.networks.flat_network import flatten
-from rl_agent.play.games import Game as PlayedGame
-from rl_agent.play.games import play, summary
 from rl_agent.rollouts import Decision, State
 from rl_eval import cli as evaluation
 from rl_eval import recording
 from rl_eval.cli import evaluate
+from rl_eval.games import Game as PlayedGame
+from rl_eval.games import play, summary
 from rl_eval.settings import EvaluationSettings
 from rl_eval.trained import trained_in
 from tests.ps_client.loopback_server import Polite, Reply, serving

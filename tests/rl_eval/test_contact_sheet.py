@@ -9,10 +9,10 @@ from PIL import Image
 from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.make import make_environments
-from rl_agent.play.games import Game
 from rl_eval import contact_sheet
 from rl_eval.cli import evaluate
 from rl_eval.contact_sheet import write_contact_sheet
+from rl_eval.games import Game
 from tests.rl_eval.test_cli import CARTPOLE, checkpoint
 from tests.rl_eval.test_receipt import PONG
 

@@ -17,11 +17,11 @@ from rl_agent.environments.interface import Screen
 from rl_agent.environments.make import make_environments
 from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions
 from rl_agent.networks.flat_network import FlatNetwork
-from rl_agent.play.player import Player
 from rl_agent.rollouts import Decision
 from rl_eval import overlay
 from rl_eval.cli import evaluate
 from rl_eval.overlay import BAR, INK, PANEL_WIDTH, PAPER, TAKEN, with_overlay
+from rl_eval.player import Player
 from tests.rl_eval.test_cli import CARTPOLE, checkpoint
 from tests.rl_eval.test_receipt import PENDULUM, PONG
 from tests.rl_eval.test_recording import screens_of

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ps_common.errors import PsRlError
-from rl_agent.play.games import play
+from rl_eval.games import play
 from tests.rl_agent.scripted_environments import Game, ScriptedActor, ScriptedEnvironments
 
 BAD = Game((1.0, 1.0, math.nan), "terminated")

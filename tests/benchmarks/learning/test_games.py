@@ -10,7 +10,7 @@ from benchmarks.learning.games import CURVES, GAMES, ROWS, TABLE, Flags, Row, Sc
 from benchmarks.learning.programs import Trained
 from benchmarks.learning.published import AGENTS, published
 from ps_common.settings.run_files import load_preset
-from rl_agent.play.games import Baseline
+from rl_eval.games import Baseline
 from tests.rows import row
 
 

@@ -18,8 +18,8 @@ from ps_ctl.run_curves import read_run
 from ps_rl.run import Run
 from ps_server.storage.earlier_life import read_lineage
 from ps_track.feed import Feed
-from rl_eval.export.policy import load_policy
-from rl_eval.export.policy_folder import read_model
+from rl_eval.policy import load_policy
+from rl_eval.policy_folder import read_model
 from rl_eval.receipt import read_receipt
 from rl_eval.trained import trained_in
 

@@ -12,7 +12,7 @@ from ps_common.settings.run_settings import run_from_dict
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.interface import Environments, Stepped
 from rl_agent.environments.spaces import ActionSpace, DiscreteActions, ObservationSpace
-from rl_agent.play.games import play
+from rl_eval.games import play
 from tests.rl_agent.scripted_environments import Game, OneState, Target
 from tests.simulation.one_thread import OneThread, train_to_the_end
 

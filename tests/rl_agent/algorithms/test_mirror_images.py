@@ -14,7 +14,7 @@ from rl_agent.algorithms.mirror_images import MirrorImages
 from rl_agent.environments.spaces import ActionSpace, BoxActions, DiscreteActions, ObservationSpace, mirrored_actions
 from rl_agent.networks.compatibility import check_agent
 from rl_agent.rollouts import Trajectory
-from rl_eval.export.spaces_record import PolicySpaces
+from rl_eval.spaces_record import PolicySpaces
 from tests.rl_agent.experience import experience, trajectory_of
 from tests.rl_agent.observation_spaces import numbers, pixels
 

@@ -13,7 +13,7 @@ from rl_agent.algorithms.self_imitation import PRIORITY_EXPONENT, VALUE_WEIGHT, 
 from rl_agent.environments.spaces import DiscreteActions
 from rl_agent.networks.compatibility import check_agent
 from rl_agent.networks.policies import Categorical
-from rl_eval.export.spaces_record import PolicySpaces
+from rl_eval.spaces_record import PolicySpaces
 from tests.rl_agent.experience import ACTIONS, DISCOUNT, Experience, experience, trajectory_of
 from tests.rl_agent.observation_spaces import numbers
 from tests.rl_agent.written_out_a3c import LinearActorCritic

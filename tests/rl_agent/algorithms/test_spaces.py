@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.make import make_environments
-from rl_agent.play.games import play
+from rl_eval.games import play
 from tests.rl_agent.algorithms.test_learning import learned
 
 SIDE = 8  # pixels

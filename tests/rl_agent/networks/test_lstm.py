@@ -12,8 +12,8 @@ from ps_common.settings.run_spec import Network, RunSpec
 from rl_agent.agent import build_agent
 from rl_agent.algorithms import a3c
 from rl_agent.networks.networks import PolicyValueNetwork
-from rl_agent.play.games import play
 from rl_agent.rollouts import Decision, RolloutCollector, State, Trajectory
+from rl_eval.games import play
 from tests.rl_agent.observation_spaces import numbers
 from tests.rl_agent.scripted_environments import Game, OneState, ScriptedEnvironments
 

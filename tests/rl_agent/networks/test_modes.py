@@ -17,9 +17,9 @@ from rl_agent.environments.make import make_environments
 from rl_agent.environments.spaces import DiscreteActions
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_eval.cli import evaluate
-from rl_eval.export.onnx_file import write_onnx
-from rl_eval.export.policy import load_policy
-from rl_eval.export.spaces_record import PolicySpaces
+from rl_eval.onnx_file import write_onnx
+from rl_eval.policy import load_policy
+from rl_eval.spaces_record import PolicySpaces
 from rl_worker.training import train
 from tests.rl_agent.local_parameters import parameters_for
 from tests.rl_agent.observation_spaces import numbers

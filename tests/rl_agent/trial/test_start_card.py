@@ -5,7 +5,7 @@ import numpy as np
 from ps_common.settings.run_files import load_preset, recipe_for
 from rl_agent.environments.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, packed_space
 from rl_agent.trial.start_card import LABEL_COLUMNS, start_card
-from rl_eval.export.spaces_record import PolicySpaces
+from rl_eval.spaces_record import PolicySpaces
 from tests.rl_agent.observation_spaces import numbers, pixels
 
 

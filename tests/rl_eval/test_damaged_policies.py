@@ -15,8 +15,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 from ps_common.errors import CheckpointError, OtherFormat, PsRlError, ReceiptError
-from rl_eval.export.policy import Policy
-from rl_eval.export.policy_folder import MODEL, RECEIPT, read_model
+from rl_eval.policy import Policy
+from rl_eval.policy_folder import MODEL, RECEIPT, read_model
 from rl_eval.receipt import read_receipt, verify
 from rl_eval.trained import trained_in
 from tests.nested import Place, places_in, values, with_value, without

@@ -22,12 +22,12 @@ from rl_agent.environments.spaces import (
     packed_space,
 )
 from rl_agent.networks.flat_network import FlatNetwork
-from rl_agent.play.player import Player
 from rl_eval.cli import evaluate
-from rl_eval.export.onnx_file import write_onnx
-from rl_eval.export.policy import load_policy
-from rl_eval.export.policy_folder import MODEL, NewFolder, read_model, write_model
-from rl_eval.export.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
+from rl_eval.onnx_file import write_onnx
+from rl_eval.player import Player
+from rl_eval.policy import load_policy
+from rl_eval.policy_folder import MODEL, NewFolder, read_model, write_model
+from rl_eval.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
 from tests.rl_agent.observation_spaces import numbers, pixels
 from tests.rl_eval.test_cli import ALWAYS_RIGHT, CARTPOLE, STEP, VALUES, checkpoint, weights_of
 from tests.rows import row

@@ -16,9 +16,9 @@ from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.make import make_environments
 from rl_agent.networks.networks import ActionValueNetwork
 from rl_agent.networks.normalization import measure_normalization
-from rl_agent.play.player import Player
 from rl_agent.rollouts import State
-from rl_eval.export.onnx_file import write_onnx
+from rl_eval.onnx_file import write_onnx
+from rl_eval.player import Player
 
 GAMES = 10
 MOST_DIFFERENCE = 1e-5

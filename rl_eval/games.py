@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ps_common.protocol.names import Count
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
-from rl_agent.play.player import Player, Plays
+from rl_eval.player import Player, Plays
 
 LEAST_DISTINCT = 10  # games for an interval where some are copies: the approximation is of many
 Action = int | list[int | float]  # of DiscreteActions, MultiDiscreteActions, BoxActions

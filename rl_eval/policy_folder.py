@@ -31,7 +31,7 @@ from ps_common.settings.run_settings import run_from_dict, with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.spaces import Spaces
 from rl_agent.networks.flat_network import flatten
-from rl_eval.export.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
+from rl_eval.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
 
 KIND, FORMAT = "policy", 1
 RETURNS = "returns."  # the network's ReturnNormalization

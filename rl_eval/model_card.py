@@ -3,7 +3,7 @@
 from ps_common.protocol.names import module_of
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.interface import Environments
-from rl_agent.play.games import Result
+from rl_eval.games import Result
 from rl_eval.report import actions_of, copies_in, interval_of, scores_beside
 
 CARD = """\

@@ -6,10 +6,10 @@ from torch import nn
 
 from ps_common.errors import SettingsError
 from rl_agent.environments.interface import Environments
-from rl_agent.play.games import Result
-from rl_eval.export.model_card import model_card
-from rl_eval.export.onnx_file import write_onnx
-from rl_eval.export.policy_folder import CARD, MODEL, ONNX, RECEIPT, SETTINGS, NewFolder, write_model
+from rl_eval.games import Result
+from rl_eval.model_card import model_card
+from rl_eval.onnx_file import write_onnx
+from rl_eval.policy_folder import CARD, MODEL, ONNX, RECEIPT, SETTINGS, NewFolder, write_model
 from rl_eval.receipt import Receipt, write_receipt
 from rl_eval.trained import Trained
 

@@ -24,8 +24,8 @@ from ps_common.run_folder.shard_folders import newest_set
 from ps_common.sockets.curve import ClientKeys, client_keys
 from rl_agent.agent import trained_agent
 from rl_agent.environments.spaces import ActionSpace, ObservationSpace, fitted, packed
-from rl_eval.export.policy_folder import MODEL, ExportedPolicy, read_model
-from rl_eval.export.spaces_record import PolicySpaces
+from rl_eval.policy_folder import MODEL, ExportedPolicy, read_model
+from rl_eval.spaces_record import PolicySpaces
 
 
 class Policy:

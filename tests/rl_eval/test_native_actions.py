@@ -20,9 +20,9 @@ from rl_agent.environments.gymnasium_spaces import ActionCodec
 from rl_agent.environments.make import make_environments
 from rl_agent.environments.spaces import ActionSpace
 from rl_agent.networks.flat_network import FlatNetwork
-from rl_eval.export.policy import Policy, load_policy
-from rl_eval.export.policy_folder import MODEL, write_model
-from rl_eval.export.spaces_record import PolicySpaces
+from rl_eval.policy import Policy, load_policy
+from rl_eval.policy_folder import MODEL, write_model
+from rl_eval.spaces_record import PolicySpaces
 from tests.rl_agent.observation_spaces import numbers
 from tests.rl_eval.test_cli import checkpoint
 from tests.rows import row

@@ -1,1 +1,0 @@
-"""Full games for scores."""
