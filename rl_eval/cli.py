@@ -21,22 +21,19 @@ from ps_common.program.reasons import say
 from ps_common.program.run_program import run_program
 from ps_common.run_folder.object_store import is_url
 from ps_common.run_folder.paths import gif_name
-from ps_common.settings.run_spec import RunSpec
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.imports import import_modules
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
-from rl_eval.baselines import measure_baselines
-from rl_eval.contact_sheet import write_contact_sheet
-from rl_eval.film import write_film
+from rl_eval.export import write_policy
+from rl_eval.film import write_contact_sheet, write_film
 from rl_eval.games import Game, Result, play, summary
 from rl_eval.policy_folder import MODEL
 from rl_eval.receipt import MOST_ENVIRONMENTS, read_receipt, receipt_of, verify, write_receipt
-from rl_eval.recording import record_game, record_gif
-from rl_eval.report import print_result
+from rl_eval.recording import record
+from rl_eval.scores import measure_baselines, print_result
 from rl_eval.settings import EvaluationSettings
 from rl_eval.trained import Trained, trained_at, trained_in, trained_in_store
-from rl_eval.write_policy import write_policy
 
 PROGRAM = "rl-eval"
 
@@ -144,14 +141,13 @@ def _write_files(
 
 def _record(agent: Algorithm, trained: Trained, settings: EvaluationSettings) -> None:
     """Record the games that are shown."""
-    run, greedy, seed, overlay = trained.run, settings.greedy, settings.seed, settings.overlay
-    if settings.video is not None:
-        record_game(agent, run.environment, settings.video, greedy=greedy, seed=seed, overlay=overlay)
-        print(f"video: {settings.video}")
-    if settings.gif is not None:
-        path = settings.gif / gif_name(trained.global_steps) if settings.gif.is_dir() else settings.gif
-        _write_gif(path, agent, run, greedy=greedy, seed=seed, overlay=overlay)
-        print(f"GIF: {path}")
+    for flag, kind, path in (("--video", "video", settings.video), ("--gif", "GIF", settings.gif)):
+        if path is None:
+            continue
+        path = path / gif_name(trained.global_steps) if path.is_dir() else path
+        environment, greedy, seed = trained.run.environment, settings.greedy, settings.seed
+        record(flag, path, agent, environment, greedy=greedy, seed=seed, overlay=settings.overlay)
+        print(f"{kind}: {path}")
 
 
 def _write(path: Path, result: Result) -> None:
@@ -159,11 +155,3 @@ def _write(path: Path, result: Result) -> None:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
     except OSError as error:
         raise SettingsError(f"--json {path}: cannot be written: {error.strerror}") from error
-
-
-def _write_gif(path: Path, agent: Algorithm, run: RunSpec, *, greedy: bool, seed: int, overlay: bool) -> None:
-    with closing(make_environments(run.environment, count=1, with_screen=True)) as environments:
-        try:
-            record_gif(agent, environments, path, greedy=greedy, seed=seed, overlay=overlay)
-        except OSError as error:
-            raise SettingsError(f"--gif {path}: cannot be written: {error.strerror or error}") from error

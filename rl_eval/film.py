@@ -1,57 +1,41 @@
 """
-A film of learning: one game after each stretch of training, in a row or side by side, as a GIF or an MP4.
+Pictures of several moments: a film of learning, and the contact sheet of the best game.
 
-The games are the GIFs that the run has recorded. For a run without them a game is played with each kept checkpoint.
+A film shows the GIFs that a run has recorded, or without them a game with each kept checkpoint. The game of a sheet is
+replayed by its actions in an environment that renders: evaluation itself renders nothing.
 """
 
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
-import imageio.v2
 import numpy as np
-from PIL import Image, ImageDraw, ImageSequence
+from PIL import Image, ImageDraw, ImageOps
 
 from ps_common.errors import CheckpointError, SettingsError
 from ps_common.run_folder.checkpoint_folder import best_first, newest_first, why_none
-from ps_common.run_folder.paths import CHECKPOINTS, EPISODES, GAME_GIFS, GIFS, MILESTONES
-from ps_common.run_folder.run_rows import EpisodeRow, rows_in
+from ps_common.run_folder.paths import CHECKPOINTS, GAME_GIFS, GIFS, MILESTONES
+from ps_common.settings.run_spec import Environment
 from rl_agent.environments.imports import import_modules
 from rl_agent.environments.interface import Screen
 from rl_agent.environments.make import closing, make_environments
-from rl_eval.gif_file import MOST_SECONDS, GifFile
-from rl_eval.overlay import INK, LINE_HEIGHT, MARGIN, PAPER, font
-from rl_eval.recording import game_screens
-from rl_eval.screens import fitted
+from rl_eval.games import Game, Replay
+from rl_eval.pictures import INK, LINE_HEIGHT, MARGIN, PAPER, font
+from rl_eval.recording import MOST_SECONDS, Timed, game_screens, screens_of_gif, write_screens
 from rl_eval.settings import EvaluationSettings
 from rl_eval.trained import Trained, trained_as
 
 FRAMES_PER_SECOND = 15.0
-MOST_SCENE_SECONDS = 8.0  # of each game
-MOST_SCENES = 9
-CELL_HEIGHT, CELL_WIDTH = 220, 240  # pixels, at most, of games side by side
-WHOLE_HEIGHT, WHOLE_WIDTH = 440, 480  # and of games in a row
+MOST_SCENE_SECONDS, MOST_SCENES = 8.0, 9
+CELL, WHOLE = (240, 220), (480, 440)  # pixels, width and height: of games side by side, and of a game alone
+COLUMNS, ROWS = 5, 4  # of a contact sheet
 
-Timed = Iterator[tuple[float, Screen]]  # each screen with the second at which it leaves
+Scenes = dict[int, Callable[[], Timed]]  # games by the steps of training before them
 
 log = logging.getLogger("rl-eval")
-
-
-@dataclass(frozen=True)
-class Scene:
-    """A game that was played after so much training."""
-
-    global_steps: int
-    minutes: float  # of training; NaN when the run folder does not say
-    screens: Callable[[], Timed]
-
-    @property
-    def caption(self) -> str:
-        minutes = "" if math.isnan(self.minutes) else f", {self.minutes:.1f} min"
-        return f"{self.global_steps:,} steps{minutes}"
 
 
 def write_film(path: Path, run_folder: Path, settings: EvaluationSettings) -> int:
@@ -59,157 +43,105 @@ def write_film(path: Path, run_folder: Path, settings: EvaluationSettings) -> in
     if not run_folder.is_dir():
         raise SettingsError(f"--film: --checkpoint {run_folder} must be the folder of a run")
     scenes = _recorded(run_folder) or _played(run_folder, settings)
-    scenes = _chosen(scenes, every_minutes=settings.film_minutes)
-    seconds = min(MOST_SCENE_SECONDS, MOST_SECONDS / len(scenes))
-    height, width = (CELL_HEIGHT, CELL_WIDTH) if settings.side_by_side else (WHOLE_HEIGHT, WHOLE_WIDTH)
-    least = math.ceil(max(font().getlength(scene.caption) for scene in scenes)) + MARGIN
-    cells = (_cells(scene, seconds=seconds, height=height, width=width, least_width=least) for scene in scenes)
-    frames = _side_by_side(list(cells)) if settings.side_by_side else (frame for cell in cells for frame in cell)
+    shown = [sorted(scenes)[place] for place in _evenly(len(scenes), MOST_SCENES)]
+    seconds, size = min(MOST_SCENE_SECONDS, MOST_SECONDS / len(shown)), CELL if settings.side_by_side else WHOLE
+    cells = (_cells(scenes[steps](), f"{steps:,} steps", seconds=seconds, size=size) for steps in shown)
+    frames = _side_by_side(list(cells)) if settings.side_by_side else chain.from_iterable(cells)
+    write_screens("--film", path, frames, steps_per_second=FRAMES_PER_SECOND, most_side=1200)
+    return len(shown)
+
+
+def write_contact_sheet(path: Path, environment: Environment, games: Sequence[Game], *, seed: int) -> None:
+    """Write the sheet of the first of the best games, which were played with `seed`. Raises SettingsError."""
+    best = max(games, key=lambda game: game.score)
+    title = f"{environment.id}: the best of {len(games)} games, score {best.score:g} in {len(best.actions):,} steps"
+    sheet = _captioned(_grid(list(_pictures(environment, games, best, seed=seed)), COLUMNS), title)
     try:
-        _write(path, frames)
+        Image.fromarray(sheet).save(path, "PNG")
     except OSError as error:
-        raise SettingsError(f"--film {path}: cannot be written: {error.strerror or error}") from error
-    return len(scenes)
+        raise SettingsError(f"--contact-sheet {path}: cannot be written: {error.strerror or error}") from error
 
 
-def _recorded(run_folder: Path) -> list[Scene]:
-    """The GIFs of a run, the oldest first; none unless there are two."""
-    paths = sorted((run_folder / GIFS).glob(GAME_GIFS))
-    if len(paths) < 2:
-        return []
-    steps = [int(path.stem.rpartition("-")[2]) for path in paths]
-    minutes = _minutes_at(steps, run_folder / EPISODES)
-    return [
-        Scene(step, minute, lambda path=path: _screens_of_gif(path))  # type: ignore[misc]
-        for path, step, minute in zip(paths, steps, minutes, strict=True)
-    ]
+def _recorded(run_folder: Path) -> Scenes:
+    """The GIFs of a run; none unless there are two."""
+    paths = list((run_folder / GIFS).glob(GAME_GIFS))
+    return {int(path.stem.rpartition("-")[2]): partial(screens_of_gif, path) for path in paths if len(paths) > 1}
 
 
-def _minutes_at(steps: Sequence[int], episodes: Path) -> list[float]:
-    """The minutes of training after these steps, by the run's table of episodes."""
-    try:
-        known = np.array([(row.global_steps, row.minutes) for row in rows_in(episodes, EpisodeRow)])
-    except OSError:
-        known = np.array([])
-    if not known.size:
-        return [math.nan] * len(steps)
-    known = known[known[:, 0].argsort(kind="stable")]  # games of several workers are reported out of order
-    minutes: list[float] = np.interp(np.array(steps), known[:, 0], known[:, 1]).tolist()
-    return minutes
-
-
-def _screens_of_gif(path: Path) -> Timed:
-    second = 0.0
-    try:
-        with Image.open(path) as gif:
-            for frame in ImageSequence.Iterator(gif):
-                second += frame.info.get("duration", 0) / 1000
-                yield second, np.asarray(frame.convert("RGB"))
-    except (OSError, SyntaxError) as error:
-        raise SettingsError(f"{path}: cannot be read: {error}; move it away to make the film without it") from error
-
-
-def _played(run_folder: Path, settings: EvaluationSettings) -> list[Scene]:
-    """A game with each sound checkpoint of a run, the oldest first."""
-    paths = [*best_first(run_folder), *newest_first(run_folder / CHECKPOINTS, MILESTONES)]
-    found: dict[int, Trained] = {}
-    for path in paths:
+def _played(run_folder: Path, settings: EvaluationSettings) -> Scenes:
+    """A game with each sound checkpoint of a run."""
+    scenes: Scenes = {}
+    for path in [*best_first(run_folder), *newest_first(run_folder / CHECKPOINTS, MILESTONES)]:
         try:
             trained = trained_as(path)
         except CheckpointError as error:
             log.warning("%s; leaving it out", error)
-        else:
-            found[trained.global_steps] = trained
-    if not found:
+            continue
+        import_modules(settings.imports, trained.run, source=trained.origin, is_trusted=False)
+        scenes[trained.global_steps] = partial(_screens_of_game, trained, settings)
+    if not scenes:
         raise CheckpointError(f"--checkpoint {run_folder}: {why_none(run_folder)}")
     log.info("a run shows more of its learning with --gif-every-episodes or --checkpoint-every-episodes")
-    newest = found[max(found)]
-    import_modules(settings.imports, newest.run, source=newest.origin, is_trusted=False)
-    return [
-        Scene(steps, found[steps].minutes, lambda one=found[steps]: _screens_of_game(one, settings))  # type: ignore[misc]
-        for steps in sorted(found)
-    ]
+    return scenes
 
 
 def _screens_of_game(trained: Trained, settings: EvaluationSettings) -> Timed:
     with closing(make_environments(trained.run.environment, count=1, with_screen=True)) as environments:
         greedy, seed = settings.greedy, settings.seed
         agent, _ = trained.agent(environments, epsilon=settings.epsilon, greedy=greedy, seed=seed)
-        screens = game_screens(agent, environments, greedy=greedy, seed=seed, overlay=False)
-        for number, screen in enumerate(screens, start=1):
+        for number, screen in enumerate(game_screens(agent, environments, greedy=greedy, seed=seed), start=1):
             yield number / environments.steps_per_second, screen
 
 
-def _chosen(scenes: list[Scene], *, every_minutes: float) -> list[Scene]:
-    """The first and the last scene, and of those between one every so many minutes, at most MOST_SCENES in all."""
-    if every_minutes and math.isnan(scenes[0].minutes):
-        raise SettingsError(f"--film-minutes {every_minutes:g}: the run has no {EPISODES}; leave the flag out")
-    apart: list[Scene] = []
-    for scene in scenes:
-        if not apart or not every_minutes or scene.minutes >= apart[-1].minutes + every_minutes:
-            apart.append(scene)
-    if apart[-1] is not scenes[-1]:
-        apart.append(scenes[-1])
-    rows = np.linspace(0, len(apart) - 1, min(MOST_SCENES, len(apart))).round().astype(int)
-    return [apart[row] for row in rows]
-
-
-def _cells(scene: Scene, *, seconds: float, height: int, width: int, least_width: int) -> list[Screen]:
-    """The frames of a scene, each with its caption below; `least_width` holds the captions of all scenes."""
+def _cells(screens: Timed, caption: str, *, seconds: float, size: tuple[int, int]) -> list[Screen]:
+    """The frames of a game, each with its caption below."""
     frames: list[Screen] = []
-    for until, screen in scene.screens():
+    for until, screen in screens:
         if len(frames) < until * FRAMES_PER_SECOND or not frames:
-            cell = _captioned(fitted(screen, height=height, width=width), scene.caption, least_width)
-            frames += [cell] * max(1, math.ceil(until * FRAMES_PER_SECOND) - len(frames))
+            frames += [_captioned(screen, caption, size)] * max(1, math.ceil(until * FRAMES_PER_SECOND) - len(frames))
         if len(frames) >= seconds * FRAMES_PER_SECOND:
             break
     return frames[: math.ceil(seconds * FRAMES_PER_SECOND)]
 
 
-def _captioned(screen: Screen, caption: str, least_width: int) -> Screen:
-    height, width = screen.shape[0], max(screen.shape[1], least_width)
-    below = LINE_HEIGHT + MARGIN // 2
-    cell = Image.new("RGB", (width + width % 2, height + below + (height + below) % 2), PAPER)  # videos have even sides
-    cell.paste(Image.fromarray(screen), (0, 0))
+def _side_by_side(games: list[list[Screen]]) -> Iterator[Screen]:
+    """Frames with a cell for each game, nearly a square of them. A game that is over shows its last frame."""
+    for number in range(max(map(len, games))):
+        yield _grid([cells[min(number, len(cells) - 1)] for cells in games], math.ceil(math.sqrt(len(games))))
+
+
+def _pictures(settings: Environment, games: Sequence[Game], best: Game, *, seed: int) -> Iterator[Screen]:
+    """Moments of the best game; the earlier games of its environment are replayed first."""
+    shown = set(_evenly(len(best.actions), COLUMNS * ROWS))
+    with closing(make_environments(settings, count=1, with_screen=True)) as environments:
+        replay = Replay(environments, seed=seed + best.environment)
+        for game in games[: games.index(best)]:
+            if game.environment == best.environment:
+                list(replay.steps(game.actions))
+        yield _captioned(environments.screen(), "step 0: 0", CELL)
+        for step, (score, ended) in enumerate(replay.steps(best.actions), start=1):
+            if step in shown and not ended:  # after the end the screen is the next game's
+                yield _captioned(environments.screen(), f"step {step:,}: {score:g}", CELL)
+
+
+def _evenly(count: int, most: int) -> list[int]:
+    """At most so many of `count` places at equal distances, the first and the last among them."""
+    return [round(place) for place in np.linspace(0, count - 1, min(most, count))]
+
+
+def _captioned(screen: Screen, caption: str, size: tuple[int, int] | None = None) -> Screen:
+    """The screen, as large as it fits into this width and height, with its caption below. Both sides are even."""
+    picture = ImageOps.pad(Image.fromarray(screen), size, color=PAPER) if size else Image.fromarray(screen)
+    cell = Image.new("RGB", (picture.width, picture.height + LINE_HEIGHT + MARGIN // 2), PAPER)
+    cell.paste(picture)
     draw = ImageDraw.Draw(cell)
-    draw.fontmode = "1"
-    draw.text((MARGIN // 2, height), caption, fill=INK, font=font())
+    draw.fontmode = "1"  # smooth edges would take the colours of a GIF's palette from the game
+    draw.text((MARGIN // 2, picture.height), caption, fill=INK, font=font())
     return np.asarray(cell)
 
 
-def _side_by_side(scenes: list[list[Screen]]) -> Iterator[Screen]:
-    """Frames with a cell for each scene, nearly a square of them. A game that is over shows its last frame."""
-    columns = math.ceil(math.sqrt(len(scenes)))
-    rows = math.ceil(len(scenes) / columns)
-    height, width = (max(scene[0].shape[axis] for scene in scenes) for axis in (0, 1))
-    for number in range(max(map(len, scenes))):
-        frame = np.full((rows * height, columns * width, 3), PAPER, dtype=np.uint8)
-        for place, scene in enumerate(scenes):
-            cell = scene[min(number, len(scene) - 1)]
-            top, left = place // columns * height, place % columns * width
-            frame[top : top + cell.shape[0], left : left + cell.shape[1]] = cell
-        yield frame
-
-
-def _write(path: Path, frames: Iterator[Screen]) -> None:
-    """Write the film; frames that are smaller than the first fill its upper left. Raises OSError."""
-    if path.suffix.lower() == ".gif":
-        gif = GifFile(FRAMES_PER_SECOND, most_side=1200)
-        for frame in _of_one_size(frames):
-            gif.add(frame)
-        path.write_bytes(gif.encode())
-        return
-    video: Any  # imageio's stubs give `get_writer` the type of a reader
-    with imageio.v2.get_writer(path, fps=FRAMES_PER_SECOND, macro_block_size=2) as video:
-        for frame in _of_one_size(frames):
-            video.append_data(frame)
-
-
-def _of_one_size(frames: Iterator[Screen]) -> Iterator[Screen]:
-    size: tuple[int, ...] = ()
-    for frame in frames:
-        size = size or frame.shape
-        whole = np.full(size, PAPER, dtype=np.uint8)
-        height, width = min(size[0], frame.shape[0]), min(size[1], frame.shape[1])
-        whole[:height, :width] = frame[:height, :width]
-        yield whole
+def _grid(cells: Sequence[Screen], columns: int) -> Screen:
+    """Cells of one size in rows."""
+    blank = np.full_like(cells[0], PAPER)
+    rows = [[*cells[first : first + columns], *[blank] * columns][:columns] for first in range(0, len(cells), columns)]
+    return np.vstack([np.hstack(row) for row in rows])

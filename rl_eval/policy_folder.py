@@ -9,7 +9,6 @@ An exported policy: a folder in the form that model hubs use.
 The folder appears whole or not at all.
 """
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,22 +119,3 @@ def _tensor(file: Any, spec: TensorSpec) -> Tensor:
     if tuple(tensor.shape) != spec.shape or tensor.dtype != torch.float32:
         raise ValueError(f"its tensor {spec} is {tensor.dtype} {list(tensor.shape)}")
     return tensor
-
-
-class NewFolder:
-    """A folder that takes its name when it is complete: `with NewFolder(path) as place` writes into `place`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._place = path.with_name(f".{path.name}.unfinished")
-
-    def __enter__(self) -> Path:
-        shutil.rmtree(self._place, ignore_errors=True)
-        self._place.mkdir(parents=True)
-        return self._place
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if kind is None:
-            self._place.rename(self._path)
-        else:
-            shutil.rmtree(self._place, ignore_errors=True)

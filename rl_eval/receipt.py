@@ -20,8 +20,8 @@ from ps_common.settings.regular_file import content_of
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
-from rl_eval.baselines import measure_baselines
 from rl_eval.games import Baseline, Game, Replay, shares
+from rl_eval.scores import measure_baselines
 from rl_eval.settings import MOST_EPISODES, MOST_SEED
 from rl_eval.trained import Trained
 

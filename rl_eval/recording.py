@@ -1,57 +1,73 @@
 """
 Recordings of games at the speed of play: a video of the whole game, or a GIF of its first minute.
 
-The agent receives the same observations as in training; the recording shows the rendered screen.
+The agent receives the same observations as in training; the recording shows the rendered screen. A GIF is scaled by
+whole factors and has at most a few megabytes: if it is too large, its resolution is reduced first and its frame rate
+second; the speed of play never changes.
 """
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import imageio.v2
+import numpy as np
+from PIL import Image, ImageChops, ImageSequence, ImageStat
 
 from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.interface import Environments, Screen
 from rl_agent.environments.make import closing, make_environments
-from rl_eval.gif_file import GifFile
-from rl_eval.overlay import with_overlay
-from rl_eval.player import Player
+from rl_eval.games import Player
+from rl_eval.pictures import reduced, with_overlay
 
 MOST_SCREENS = 20_000  # a game that never ends must not fill the disk
+MOST_SECONDS = 60.0  # of play in a GIF
+MOST_FRAMES_PER_SECOND = 20.0  # viewers slow down GIFs above 50 frames per second, and 20 look smooth
+MOST_BYTES = 4 * 2**20
+MOST_SIDE, LEAST_SIDE = 480, 240  # pixels: larger screens are reduced, smaller ones enlarged
+SMALLEST_SIDE = 80  # pixels: frames are not reduced further to save bytes
+COLOURS = 256  # of a frame: the most that a GIF has
+NEAR = 8.0  # of 255, the mean difference: colours that are further from those of a frame are not shown for them
+CENTISECOND = 10  # milliseconds: the unit of time in a GIF
+
+Timed = Iterator[tuple[float, Screen]]  # each screen with the second at which it leaves
 
 
-def record_game(
-    agent: Algorithm, settings: Environment, path: Path, *, greedy: bool, seed: int, overlay: bool = False
+def record(
+    flag: str, path: Path, agent: Algorithm, settings: Environment, *, greedy: bool, seed: int, overlay: bool = False
 ) -> None:
-    """Record one full game to an MP4 file. Raises SettingsError if the file cannot be written."""
-    video: Any  # imageio's stubs give `get_writer` the type of a reader
+    """Record one game. Raises SettingsError, which names the flag, if the file cannot be written."""
     with closing(make_environments(settings, count=1, with_screen=True)) as environments:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with imageio.v2.get_writer(path, fps=environments.steps_per_second, macro_block_size=2) as video:
-                for screen in game_screens(agent, environments, greedy=greedy, seed=seed, overlay=overlay):
-                    video.append_data(screen)
-        except OSError as error:
-            raise SettingsError(f"--video {path}: cannot be written: {error}") from error
+        screens = game_screens(agent, environments, greedy=greedy, seed=seed, overlay=overlay)
+        write_screens(flag, path, screens, steps_per_second=environments.steps_per_second)
 
 
-def record_gif(
-    agent: Algorithm, environments: Environments, path: Path, *, greedy: bool, seed: int, overlay: bool = False
+def write_screens(
+    flag: str, path: Path, screens: Iterable[Screen], *, steps_per_second: float, most_side: int = MOST_SIDE
 ) -> None:
-    """Record one game of the first of `environments`, which need a screen, to a GIF file. Raises OSError."""
-    gif = GifFile(environments.steps_per_second)
-    for screen in game_screens(agent, environments, greedy=greedy, seed=seed, overlay=overlay):
-        gif.add(screen)
-        if gif.is_full:
-            break
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gif.encode())
+    """
+    Write screens of one size, with even sides: as a GIF, or a video if the file has another suffix.
+
+    Raises SettingsError, which names the flag, if the file cannot be written.
+    """
+    video: Any  # imageio's stubs give `get_writer` the type of a reader
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix.lower() == ".gif":
+            path.write_bytes(_gif_of(screens, steps_per_second, most_side))
+            return
+        with imageio.v2.get_writer(path, fps=steps_per_second, macro_block_size=2) as video:
+            for screen in screens:
+                video.append_data(screen)
+    except OSError as error:
+        raise SettingsError(f"{flag} {path}: cannot be written: {error.strerror or error}") from error
 
 
 def game_screens(
-    agent: Algorithm, environments: Environments, *, greedy: bool, seed: int, overlay: bool
+    agent: Algorithm, environments: Environments, *, greedy: bool, seed: int, overlay: bool = False
 ) -> Iterator[Screen]:
     """The screens of one game of the first environment, one before each step."""
     player = Player(agent, environments, greedy=greedy, seed=seed)
@@ -66,3 +82,89 @@ def game_screens(
         score += float(stepped.rewards[0])
         if stepped.terminated[0] or stepped.truncated[0]:
             return
+
+
+def _gif_of(screens: Iterable[Screen], steps_per_second: float, most_side: int) -> bytes:
+    gif = GifFile(steps_per_second, most_side=most_side)
+    for screen in screens:
+        gif.add(screen)
+        if gif.is_full:
+            break
+    return gif.encode()
+
+
+class GifFile:
+    """Collects the screens of one game; `steps_per_second` is the speed of play."""
+
+    def __init__(self, steps_per_second: float, *, most_side: int = MOST_SIDE) -> None:
+        self._most_side = most_side
+        self._every = max(1, round(steps_per_second / MOST_FRAMES_PER_SECOND))  # steps from frame to frame
+        self._milliseconds = 1000 * self._every / steps_per_second
+        self._steps = 0
+        self._frames: list[Image.Image] = []  # as indices into palettes, which take a third of the memory of colours
+        self._shared: Image.Image | None = None  # the newest frame with a palette for frames of too many colours
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the GIF has reached its maximum length."""
+        return len(self._frames) * self._milliseconds >= 1000 * MOST_SECONDS
+
+    def add(self, screen: Screen) -> None:
+        """Add the screen [height, width, 3] of the next step."""
+        if self._steps % self._every == 0 and not self.is_full:
+            picture = Image.fromarray(reduced(screen, -(-max(screen.shape[:2]) // self._most_side)))
+            self._frames.append(self._indexed(picture))
+        self._steps += 1
+
+    def encode(self) -> bytes:
+        """The content of the file. Requires at least one screen."""
+        frames, milliseconds = self._frames, self._milliseconds
+        enlarge = -(-LEAST_SIDE // max(frames[0].size))
+        while True:
+            encoded = _encoded([_scaled(frame, enlarge) for frame in frames], milliseconds)
+            if len(encoded) <= MOST_BYTES or len(frames) == 1:
+                return encoded
+            if enlarge > 1:
+                enlarge = 1
+            elif min(frames[0].size) >= 2 * SMALLEST_SIDE:
+                frames = [_scaled(frame, 0.5) for frame in frames]
+            else:
+                frames, milliseconds = frames[::2], 2 * milliseconds
+
+
+    def _indexed(self, picture: Image.Image) -> Image.Image:
+        """Few colours are kept. Of many those of an earlier frame serve, where they are near: so frames differ little."""
+        is_rich = picture.getcolors(COLOURS) is None
+        if is_rich and self._shared is not None:
+            indexed = picture.quantize(palette=self._shared, dither=Image.Dither.NONE)
+            if max(ImageStat.Stat(ImageChops.difference(picture, indexed.convert("RGB"))).mean) <= NEAR:
+                return indexed
+        indexed = picture.quantize(COLOURS, dither=Image.Dither.NONE)
+        self._shared = indexed if is_rich else self._shared
+        return indexed
+
+
+def _scaled(frame: Image.Image, times: float) -> Image.Image:
+    width, height = frame.size
+    return frame.resize((int(times * width), int(times * height)), Image.Resampling.NEAREST)
+
+
+def _encoded(frames: list[Image.Image], milliseconds: float) -> bytes:
+    # End times are rounded, not durations: rounding errors do not add up.
+    ends = [round((number + 1) * milliseconds / CENTISECOND) * CENTISECOND for number in range(len(frames))]
+    durations = [end - before for before, end in zip([0, *ends], ends, strict=False)]
+    file = io.BytesIO()
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=False)
+    return file.getvalue()
+
+
+def screens_of_gif(path: Path) -> Timed:
+    """The screens of a recorded game. Raises SettingsError."""
+    second = 0.0
+    try:
+        with Image.open(path) as gif:
+            for frame in ImageSequence.Iterator(gif):
+                second += frame.info.get("duration", 0) / 1000
+                yield second, np.asarray(frame.convert("RGB"))
+    except (OSError, SyntaxError) as error:
+        raise SettingsError(f"{path}: cannot be read: {error}; move it away to make the film without it") from error

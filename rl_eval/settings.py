@@ -10,7 +10,7 @@ from msgspec import Meta
 from tyro.conf import arg
 
 from ps_common.errors import SettingsError
-from ps_common.program.number_flags import MOST_MINUTES, check_numbers
+from ps_common.program.number_flags import check_numbers
 from ps_common.program.output import check_output
 from ps_common.protocol.addresses import check_address
 from ps_common.run_folder.object_store import check_folder, is_url
@@ -73,10 +73,8 @@ class EvaluationSettings(CurveFlags):
     contact_sheet: Path | None = None
     """file for a PNG with pictures of the best game"""
     film: Path | None = None
-    """file for a GIF or MP4 of the learning of the run in --checkpoint, in place of scores; it shows the run's GIFs, or
-    a game with each kept checkpoint"""
-    film_minutes: Annotated[float, Meta(ge=0, le=MOST_MINUTES)] = 0.0
-    """minutes of training between two games of the film; 0: up to nine games, evenly chosen"""
+    """file for a GIF or MP4 of the learning of the run in --checkpoint, in place of scores; it shows up to nine of
+    the run's GIFs, or of games with each kept checkpoint"""
     side_by_side: bool = False
     """show the games of the film side by side instead of in a row"""
     export: Path | None = None

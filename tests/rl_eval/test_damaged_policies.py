@@ -22,7 +22,7 @@ from rl_eval.trained import trained_in
 from tests.nested import Place, places_in, values, with_value, without
 from tests.rows import row
 
-ZOO = Path(__file__).parents[3] / "zoo" / "cartpole-a3c"
+ZOO = Path(__file__).parents[2] / "zoo" / "cartpole-a3c"
 DEEP = 10_000
 
 

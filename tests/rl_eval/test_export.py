@@ -23,10 +23,11 @@ from rl_agent.environments.spaces import (
 )
 from rl_agent.networks.flat_network import FlatNetwork
 from rl_eval.cli import evaluate
+from rl_eval.export import NewFolder
+from rl_eval.games import Player
 from rl_eval.onnx_file import write_onnx
-from rl_eval.player import Player
 from rl_eval.policy import load_policy
-from rl_eval.policy_folder import MODEL, NewFolder, read_model, write_model
+from rl_eval.policy_folder import MODEL, read_model, write_model
 from rl_eval.spaces_record import PolicySpaces, SpacesRecord, from_record, to_record
 from tests.rl_agent.observation_spaces import numbers, pixels
 from tests.rl_eval.test_cli import ALWAYS_RIGHT, CARTPOLE, STEP, VALUES, checkpoint, weights_of

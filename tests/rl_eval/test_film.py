@@ -1,21 +1,17 @@
 """Films of learning: which games they show, in which order, and files that play."""
 
-import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import imageio.v3
-import msgspec
 import numpy as np
 import pytest
 from PIL import Image
 
 from ps_common.errors import CheckpointError, SettingsError
-from ps_common.run_folder.run_rows import EpisodeRow
 from ps_common.settings.run_spec import RunSpec
 from rl_eval import film
 from rl_eval.cli import evaluate
-from rl_eval.film import Scene, _cells, _chosen, _recorded
+from rl_eval.film import _cells, _evenly
 from tests.rl_eval.test_cli import CARTPOLE, checkpoint
 from tests.rl_eval.test_receipt import PONG
 from tests.rl_eval.test_recording import screens_of
@@ -33,19 +29,13 @@ def run_with_checkpoints(folder: Path, run: RunSpec = CARTPOLE) -> Path:
     return folder
 
 
-def run_with_gifs(folder: Path, *, games: int = 3, seconds: float = 2.0, table: bool = True) -> Path:
+def run_with_gifs(folder: Path, *, games: int = 3, seconds: float = 2.0) -> Path:
     """Game k is all of one gray, 20 · k."""
     (folder / "gifs").mkdir(parents=True)
     for game in range(1, games + 1):
         frames = [Image.new("RGB", (160, 210), (20 * game, 20 * game, tint)) for tint in (0, 255)]
         path = folder / "gifs" / f"game-{100 * game:012d}.gif"
         frames[0].save(path, save_all=True, append_images=frames[1:], duration=500 * seconds, loop=0)
-    if table:
-        rows = [
-            EpisodeRow(episode=1, global_steps=steps, minutes=steps / 100, worker="w", episode_return=1.0, length=5.0)
-            for steps in range(0, 100 * games + 1, 50)
-        ]
-        (folder / "episodes.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
     return folder
 
 
@@ -56,8 +46,7 @@ def test_a_game_is_played_with_each_kept_checkpoint(
     out = tmp_path / "film.mp4"
     filmed(run_with_checkpoints(tmp_path / "run", run), out)
     assert f"film: {out}, 3 games" in capsys.readouterr().out, "the best is one of the three"
-    height, width = (222, 300) if run is CARTPOLE else (442, 320)
-    frames = screens_of(out, height=height, width=width)
+    frames = screens_of(out, height=462, width=480)
     assert 3 <= len(frames) <= 3 * 8 * 15
     assert all(frame.std() > 5 for frame in frames)
 
@@ -68,7 +57,7 @@ def test_the_gifs_of_a_run_are_shown_one_after_another(tmp_path: Path) -> None:
     _, height, width, _ = imageio.v3.improps(out, plugin="FFMPEG").shape
     frames = screens_of(out, height=height, width=width)
     assert len(frames) == 3 * 2 * 15
-    shown = frames[:, 50, 50, 0].astype(int)
+    shown = frames[:, 200, 200, 0].astype(int)
     assert np.abs(shown - np.repeat([20, 40, 60], 30)).max() < 12
 
 
@@ -83,43 +72,16 @@ def test_games_side_by_side_are_shown_at_once(tmp_path: Path) -> None:
     assert sum(lasts) == 2000
 
 
-def scenes(*minutes: float) -> list[Scene]:
-    def screens() -> Iterator[tuple[float, np.ndarray]]:  # type: ignore[type-arg]
-        yield from (((k + 1) / 60, np.full((84, 84, 3), k, np.uint8)) for k in range(600))
-
-    return [Scene(int(100 * minute) if minute == minute else 0, minute, screens) for minute in minutes]
-
-
-@pytest.mark.parametrize(
-    ("every", "chosen"),
-    [(0.0, [0, 1, 2, 5, 9, 11]), (2.0, [0, 2, 5, 9, 11]), (4.0, [0, 5, 9, 11]), (100.0, [0, 11])],
-)
-def test_games_are_so_many_minutes_apart_and_the_last_is_shown(every: float, chosen: list[float]) -> None:
-    assert [scene.minutes for scene in _chosen(scenes(0, 1, 2, 5, 9, 11), every_minutes=every)] == chosen
-
-
 def test_of_many_games_nine_are_shown_evenly() -> None:
-    minutes = [scene.minutes for scene in _chosen(scenes(*range(81)), every_minutes=0)]
-    assert minutes == [0, 10, 20, 30, 40, 50, 60, 70, 80]
+    assert _evenly(81, 9) == [0, 10, 20, 30, 40, 50, 60, 70, 80]
+    assert _evenly(3, 9) == [0, 1, 2]
 
 
 def test_a_game_plays_at_its_own_speed_and_is_cut() -> None:
     """At 60 steps a second every fourth step is a frame of the 15 frames a second."""
-    frames = _cells(scenes(1.0)[0], seconds=2.0, height=84, width=84, least_width=0)
+    screens = (((k + 1) / 60, np.full((84, 84, 3), k, np.uint8)) for k in range(600))
+    frames = _cells(screens, "100 steps", seconds=2.0, size=(84, 84))
     assert [int(frame[0, 0, 0]) for frame in frames] == list(range(0, 120, 4))
-
-
-def test_minutes_of_gifs_are_those_of_the_table_of_episodes(tmp_path: Path) -> None:
-    assert [scene.minutes for scene in _recorded(run_with_gifs(tmp_path / "run"))] == [1.0, 2.0, 3.0]
-    assert _recorded(tmp_path / "run")[0].caption == "100 steps, 1.0 min"
-
-
-def test_without_the_table_steps_alone_are_shown_and_minutes_are_refused(tmp_path: Path) -> None:
-    run = run_with_gifs(tmp_path / "run", table=False)
-    assert math.isnan(_recorded(run)[0].minutes)
-    assert _recorded(run)[0].caption == "100 steps"
-    with pytest.raises(SettingsError, match=r"^--film-minutes 5: the run has no episodes.jsonl; leave the flag out"):
-        filmed(run, tmp_path / "film.gif", "--film-minutes", "5")
 
 
 def test_a_film_is_no_longer_than_a_gif_may_be(tmp_path: Path) -> None:
@@ -128,7 +90,7 @@ def test_a_film_is_no_longer_than_a_gif_may_be(tmp_path: Path) -> None:
     with Image.open(tmp_path / "film.gif") as gif:
         lasts = [(gif.seek(number), gif.info["duration"])[1] for number in range(gif.n_frames)]
         gif.seek(gif.n_frames - 1)
-        assert gif.convert("RGB").getpixel((50, 50))[0] == 180, "the last game is in it"
+        assert gif.convert("RGB").getpixel((200, 200))[0] == 180, "the last game is in it"
     assert sum(lasts) <= 60_100
     assert film.MOST_SCENES == 9
 

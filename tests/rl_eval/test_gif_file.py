@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from rl_eval import gif_file
-from rl_eval.gif_file import GifFile
+from rl_eval import recording
+from rl_eval.recording import GifFile
 
 Screen = NDArray[np.uint8]
 
@@ -82,7 +82,7 @@ def test_a_gif_lasts_as_long_as_the_game(steps_per_second: float) -> None:
     screens = [np.full((240, 240, 3), number % 200, dtype=np.uint8) for number in range(100)]
     pictures, lasts = decoded(encoded(*screens, steps_per_second=steps_per_second))
     step = 1000 / steps_per_second
-    assert sum(lasts) == pytest.approx(100 * step, abs=1000 / gif_file.MOST_FRAMES_PER_SECOND + 10)
+    assert sum(lasts) == pytest.approx(100 * step, abs=1000 / recording.MOST_FRAMES_PER_SECOND + 10)
     assert min(lasts) >= 40, "frames that come faster than viewers show them are left out"
     assert len(pictures) <= 100
 
@@ -101,9 +101,9 @@ def test_a_gif_shows_a_minute_and_no_more() -> None:
 
 @pytest.mark.parametrize("shape", [(210, 160), (240, 320), (120, 120)])
 def test_a_gif_is_never_too_large_and_plays_no_slower(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gif_file, "MOST_BYTES", 500_000)
+    monkeypatch.setattr(recording, "MOST_BYTES", 500_000)
     file = encoded(*noise(*shape, 60))
     assert 50_000 < len(file) <= 500_000
     pictures, lasts = decoded(file)
     assert sum(lasts) == 6000
-    assert min(pictures[0].shape[:2]) >= gif_file.SMALLEST_SIDE
+    assert min(pictures[0].shape[:2]) >= recording.SMALLEST_SIDE

@@ -27,7 +27,7 @@ from tests.rl_agent.observation_spaces import numbers
 from tests.rl_eval.test_cli import checkpoint
 from tests.rows import row
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SEEN = np.ones(3, np.float32)
 
 

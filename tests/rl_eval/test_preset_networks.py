@@ -17,8 +17,8 @@ from rl_agent.environments.make import make_environments
 from rl_agent.networks.networks import ActionValueNetwork
 from rl_agent.networks.normalization import measure_normalization
 from rl_agent.rollouts import State
+from rl_eval.games import Player
 from rl_eval.onnx_file import write_onnx
-from rl_eval.player import Player
 
 GAMES = 10
 MOST_DIFFERENCE = 1e-5

@@ -16,8 +16,8 @@ from ps_common.settings.run_spec import Environment, RunSpec
 from rl_agent.agent import build_agent
 from rl_agent.algorithms.algorithm import Algorithm
 from rl_agent.environments.make import make_environments
-from rl_eval import gif_file, recording
-from rl_eval.recording import record_game, record_gif
+from rl_eval import recording
+from rl_eval.recording import record
 
 
 def agent_for(settings: Environment) -> Algorithm:
@@ -44,7 +44,7 @@ def test_a_game_becomes_a_video_with_a_picture_for_each_step(
     settings: Environment, file: str, height: int, width: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "new" / "folder" / file
-    record_game(agent_for(settings), settings, path, greedy=False, seed=1)
+    record("--video", path, agent_for(settings), settings, greedy=False, seed=1)
     screens = screens_of(path, height=height, width=width)
     assert len(screens) == 6
     assert all(screen.std() > 1 for screen in screens), "a picture is blank"
@@ -54,7 +54,7 @@ def test_a_game_that_never_ends_is_cut(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(recording, "MOST_SCREENS", 3)
     settings = Environment(id="CartPole-v1")
     path = tmp_path / "game.mp4"
-    record_game(agent_for(settings), settings, path, greedy=True, seed=1)
+    record("--video", path, agent_for(settings), settings, greedy=True, seed=1)
     assert len(screens_of(path, height=400, width=600)) == 3
 
 
@@ -62,14 +62,12 @@ def test_a_folder_that_cannot_be_made_is_said_with_the_flag(tmp_path: Path) -> N
     (tmp_path / "file").write_text("in the way")
     settings = Environment(id="CartPole-v1", max_episode_steps=3)
     with pytest.raises(SettingsError, match=r"^--video .*file/game.mp4: cannot be written: "):
-        record_game(agent_for(settings), settings, tmp_path / "file" / "game.mp4", greedy=True, seed=1)
+        record("--video", tmp_path / "file" / "game.mp4", agent_for(settings), settings, greedy=True, seed=1)
 
 
 def gif_of(settings: Environment, path: Path) -> NDArray[np.uint8]:
     """[N, height, width, 3]"""
-    environments = make_environments(settings, count=1, with_screen=True)
-    record_gif(agent_for(settings), environments, path, greedy=False, seed=1)
-    environments.close()
+    record("--gif", path, agent_for(settings), settings, greedy=False, seed=1)
     return imageio.v3.imread(path)
 
 
@@ -107,7 +105,7 @@ def test_films_play_at_the_speed_of_play(settings: Environment, steps_per_second
 def test_a_video_and_a_gif_last_as_long_as_the_game(tmp_path: Path) -> None:
     """Of 30 steps: two seconds of Pong."""
     settings = Environment(id="ALE/Pong-v5", max_episode_steps=30)
-    record_game(agent_for(settings), settings, tmp_path / "game.mp4", greedy=False, seed=1)
+    record("--video", tmp_path / "game.mp4", agent_for(settings), settings, greedy=False, seed=1)
     assert imageio.v3.immeta(tmp_path / "game.mp4")["fps"] == 15
     gif_of(settings, tmp_path / "game.gif")
     with Image.open(tmp_path / "game.gif") as gif:
@@ -116,5 +114,5 @@ def test_a_video_and_a_gif_last_as_long_as_the_game(tmp_path: Path) -> None:
 
 
 def test_a_game_that_never_ends_is_cut_in_a_gif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gif_file, "MOST_SECONDS", 0.2)
+    monkeypatch.setattr(recording, "MOST_SECONDS", 0.2)
     assert len(gif_of(Environment(id="ALE/Pong-v5"), tmp_path / "game.gif")) == 3

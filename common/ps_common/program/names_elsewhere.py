@@ -58,6 +58,7 @@ METHODS_ELSEWHERE = {
 # Flags of earlier versions, or values of them, and what to use instead.
 REMOVED = {
     "--envs auto": "give a number; docs/how-to/use-a-gpu.md has a table of speeds",
+    "--film-minutes": "a film shows up to nine games, evenly chosen",
     "--gif-dir": "rl-cluster makes the GIFs of a run (--gif-every-episodes)",
     "--link auto": "--link slow has the codecs that it chose on slow links: docs/how-to/train-over-a-slow-link.md",
     "--measure-envs": "give a number to --envs: docs/how-to/use-a-gpu.md has a table of speeds",

@@ -184,6 +184,7 @@ def test_a_value_out_of_range_is_one_sentence_with_its_flag_and_status_1(capsys:
         (["--total-timesteps=1000"], "--total-timesteps: here it is called --max-steps"),
         (["--num_envs", "4"], "--num-envs: here it is called --envs"),
         (["--render"], "--render: is no flag any more; the page of a run"),
+        (["--film-minutes", "5"], "--film-minutes: is no flag any more; a film shows up to nine games"),
         (["--gif-dir", "x"], "--gif-dir: is no flag any more; rl-cluster makes"),
         (["--gamma", "0.9"], "--gamma: here it is called --discount"),
         (["--envs", "auto"], "--envs auto: is no value any more; give a number"),

@@ -10,8 +10,8 @@ from gymnasium.spaces import Discrete, Space
 
 from ps_common.errors import SettingsError
 from rl_agent.rollouts import RolloutCollector
-from rl_eval.baselines import RandomPlay
 from rl_eval.games import play
+from rl_eval.scores import RandomPlay
 from tests.rl_agent.environments.counting_environments import (
     NUMBERS,
     PICTURE,

@@ -1,7 +1,7 @@
 """
-A panel beside the screen of a game: the score, the value estimate, and the probability of each action as a bar.
+What is drawn of a game: its screen, and beside it a panel with the score, the value estimate and the probabilities.
 
-The taken action is bright. Of many actions the most probable are shown. Actions of real numbers are shown as numbers.
+Screens are enlarged or reduced by whole factors, so that pixels stay even.
 """
 
 from functools import cache
@@ -14,7 +14,6 @@ from rl_agent.algorithms.algorithm import Outlook
 from rl_agent.environments.interface import Screen
 from rl_agent.environments.spaces import ActionSpace, DiscreteActions
 from rl_agent.rollouts import Decision
-from rl_eval.screens import fitted
 
 SCREEN_HEIGHT, SCREEN_WIDTH = 480, 320  # pixels, at most; with its panel a frame fits into a GIF of gif_file.py
 PANEL_WIDTH = 160
@@ -27,7 +26,10 @@ INK, TAKEN, PAPER, BAR = (220, 220, 220), (255, 200, 60), (24, 24, 28), (80, 110
 
 
 def with_overlay(screen: Screen, actions: ActionSpace, *, score: float, outlook: Outlook, decision: Decision) -> Screen:
-    """The first game's screen with its panel at the right."""
+    """
+    The first game's screen with its panel at the right, where the taken action is bright. Of many actions the most
+    probable are shown. Actions of real numbers are shown as numbers.
+    """
     game = fitted(screen, height=SCREEN_HEIGHT, width=SCREEN_WIDTH)
     lines = _action_lines(actions, outlook, decision)
     height = max(game.shape[0], 2 * MARGIN + LINE_HEIGHT * (3 + len(lines)))
@@ -79,3 +81,20 @@ def _name(actions: DiscreteActions, action: int) -> str:
     while font().getlength(name) > NAME_WIDTH - 4:
         name = name[:-1]
     return name
+
+
+def reduced(screen: Screen, times: int) -> Screen:
+    """Means of squares of `times` by `times` pixels: thin lines fade instead of vanishing."""
+    if times == 1:
+        return screen
+    height, width = (side // times * times for side in screen.shape[:2])
+    squares = screen[:height, :width].reshape(height // times, times, width // times, times, -1)
+    means: Screen = squares.mean(axis=(1, 3)).astype(np.uint8)
+    return means
+
+
+def fitted(screen: Screen, *, height: int, width: int) -> Screen:
+    """The screen as large as it fits into these pixels."""
+    smaller = max(-(-screen.shape[0] // height), -(-screen.shape[1] // width))
+    larger = min(height // screen.shape[0], width // screen.shape[1])
+    return reduced(screen, smaller) if smaller > 1 else screen.repeat(larger, axis=0).repeat(larger, axis=1)

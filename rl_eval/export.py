@@ -1,12 +1,26 @@
-"""The model card of an exported policy: what it plays, how well, how that was measured, and how to use it."""
+"""
+`rl-eval --export`: everything that an exported policy consists of, in a new folder.
 
+The model card says what the policy plays, how well, how that was measured, and how to use it.
+"""
+
+import shutil
+from pathlib import Path
+
+from torch import nn
+
+from ps_common.errors import SettingsError
 from ps_common.protocol.names import module_of
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.interface import Environments
 from rl_eval.games import Result
-from rl_eval.report import actions_of, copies_in, interval_of, scores_beside
+from rl_eval.onnx_file import write_onnx
+from rl_eval.policy_folder import CARD, MODEL, ONNX, RECEIPT, SETTINGS, write_model
+from rl_eval.receipt import Receipt, write_receipt
+from rl_eval.scores import actions_of, copies_in, interval_of, scores_beside
+from rl_eval.trained import Trained
 
-CARD = """\
+TEMPLATE = """\
 ---
 license: mit
 library_name: ps-rl
@@ -51,13 +65,46 @@ The weights are those of the checkpoint with SHA-256 `{sha256}`.
 """
 
 
+def write_policy(
+    path: Path,
+    trained: Trained,
+    network: nn.Module,
+    environments: Environments,
+    receipt: Receipt,
+    result: Result,
+    *,
+    has_onnx: bool,
+) -> None:
+    """Write the folder, which appears whole or not at all. Raises SettingsError."""
+    steps, minutes = trained.global_steps, trained.minutes
+    card = model_card(trained.run, environments, result, global_steps=steps, minutes=minutes, sha256=trained.sha256)
+    try:
+        with NewFolder(path) as folder:
+            write_model(
+                folder / MODEL,
+                trained.run,
+                trained.schema,
+                trained.weights,
+                environments,
+                global_steps=steps,
+                minutes=minutes,
+            )
+            (folder / SETTINGS).write_text(trained.run.to_toml(), encoding="utf-8")
+            (folder / CARD).write_text(card, encoding="utf-8")
+            write_receipt(folder / RECEIPT, receipt)
+            if has_onnx:
+                write_onnx(folder / ONNX, network, environments.observations)
+    except OSError as error:
+        raise SettingsError(f"--export {path}: cannot be written: {error.strerror or error}") from error
+
+
 def model_card(
     run: RunSpec, environments: Environments, result: Result, *, global_steps: int, minutes: float, sha256: str
 ) -> str:
     """Markdown with the front matter that model hubs read."""
     modules, agent_modules = (sorted(set(map(module_of, parts))) for parts in (run.parts, run.agent_parts))
     parts = ", ".join(f"`{part}`" for part in run.parts)
-    return CARD.format(
+    return TEMPLATE.format(
         environment=run.environment.id,
         own=f" It needs code that is not part of ps-rl: {parts}." if parts else "",
         imports=f", imports={agent_modules}" if agent_modules else "",
@@ -86,3 +133,22 @@ def _baselines(result: Result) -> str:
     head = "Beside it random play, and each action held all the time"
     share = f", but for the same share of random actions ({result.epsilon:g})" if result.epsilon else ""
     return "\n".join([f"\n{head}{share}:\n", "| | mean | 95 % |", "|---|---|---|", *rows])
+
+
+class NewFolder:
+    """A folder that takes its name when it is complete: `with NewFolder(path) as place` writes into `place`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._place = path.with_name(f".{path.name}.unfinished")
+
+    def __enter__(self) -> Path:
+        shutil.rmtree(self._place, ignore_errors=True)
+        self._place.mkdir(parents=True)
+        return self._place
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if kind is None:
+            self._place.rename(self._path)
+        else:
+            shutil.rmtree(self._place, ignore_errors=True)

@@ -1,5 +1,6 @@
 """
-Baselines that a score must beat: random play, and each action held all the time.
+Scores: the baselines that one must beat, which are random play and each action held all the time, and the words in
+which `rl-eval` and model cards tell a score: how it was played, its interval, how many games were distinct.
 
 A policy with a share ε of random actions is compared with held actions that have the same share. Real-valued and
 combined actions have random play alone: holding one of them is no natural policy.
@@ -7,8 +8,10 @@ combined actions have random play alone: holding one of them is no natural polic
 
 import numpy as np
 import torch
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import track
+from rich.table import Table
 from torch import Tensor
 
 from ps_common.settings.run_spec import Environment
@@ -19,8 +22,7 @@ from rl_agent.environments.spaces import DiscreteActions
 from rl_agent.networks.packed_parts import part_of
 from rl_agent.networks.policies import FORBIDDEN
 from rl_agent.rollouts import Decision, State
-from rl_eval.games import Baseline, play, summary
-from rl_eval.player import Plays
+from rl_eval.games import Baseline, Plays, Result, play, summary
 
 HELD_GAMES = 30  # a held action has hardly more different games without sticky actions
 RANDOM_GAMES = 100  # their scores are spread widely: 20 to 700 in Space Invaders
@@ -89,3 +91,48 @@ def _measured(name: str, actor: Plays, environments: Environments, count: int, s
     return Baseline(
         name=name, mean=result.mean, low=result.low, high=result.high, episodes=count, distinct=result.distinct
     )
+
+
+def print_result(result: Result) -> None:
+    """Print the score, and a table with the baselines if they were measured."""
+    print(
+        f"{result.environment}: mean {result.mean:.2f}{_interval(result)}, std {result.std:.2f}, "
+        f"of {result.episodes} full games, {actions_of(result)}{copies_in(result)}"
+    )
+    if not result.baselines:
+        return
+    table = Table("", "mean", "95 %", "games", "distinct", box=SIMPLE_HEAD, pad_edge=False)
+    for name, row in scores_beside(result):
+        table.add_row(name, f"{row.mean:.2f}", interval_of(row), str(row.episodes), str(row.distinct))
+    Console(highlight=False).print(table)
+
+
+def scores_beside(result: Result) -> list[tuple[str, Result | Baseline]]:
+    """The policy and the baselines by name, the best first."""
+    rows: list[tuple[str, Result | Baseline]] = [("this policy", result)]
+    rows += [(baseline.name, baseline) for baseline in result.baselines]
+    return sorted(rows, key=lambda row: row[1].mean, reverse=True)
+
+
+def actions_of(result: Result) -> str:
+    """How the policy chose its actions."""
+    if result.greedy:
+        return "greedy actions"
+    return "sampled actions" if result.epsilon is None else f"ε-greedy actions (ε {result.epsilon:g})"
+
+
+def copies_in(result: Result) -> str:
+    """A clause on copies among the games; "" if there are none."""
+    if result.distinct == result.episodes:
+        return ""
+    counted = "counts each once" if result.low is not None else "is left out"
+    return f"; only {result.distinct} of them distinct, the others copies: the interval {counted}"
+
+
+def interval_of(row: Result | Baseline) -> str:
+    """The interval, or "–" without one."""
+    return "–" if row.low is None or row.high is None else f"{row.low:.2f} to {row.high:.2f}"
+
+
+def _interval(result: Result) -> str:
+    return "" if result.low is None else f" (95 % {interval_of(result)})"
