@@ -131,9 +131,8 @@ class GifFile:
             else:
                 frames, milliseconds = frames[::2], 2 * milliseconds
 
-
     def _indexed(self, picture: Image.Image) -> Image.Image:
-        """Few colours are kept. Of many those of an earlier frame serve, where they are near: so frames differ little."""
+        """Few colours are kept; for many those of an earlier frame serve where they are near: frames differ little then."""
         is_rich = picture.getcolors(COLOURS) is None
         if is_rich and self._shared is not None:
             indexed = picture.quantize(palette=self._shared, dither=Image.Dither.NONE)
