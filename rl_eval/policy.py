@@ -5,7 +5,7 @@
     policy.reset()                           # before the first observation of each game
     action = policy.act(observation)         # as the game's env.step takes it
 
-Only torch and numpy are needed beside ps-rl's own files; no environment is imported.
+An exported folder needs torch, numpy, safetensors and msgspec alone; no environment is imported for it.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from ps_common.errors import CheckpointError, SettingsError
-from ps_common.protocol.addresses import check_address
 from ps_common.protocol.names import module_of
-from ps_common.run_folder.checkpoint_folder import best_first
-from ps_common.run_folder.shard_folders import newest_set
-from ps_common.sockets.curve import ClientKeys, client_keys
 from rl_agent.agent import trained_agent
 from rl_agent.environments.spaces import ActionSpace, ObservationSpace, fitted, packed
 from rl_eval.policy_folder import MODEL, ExportedPolicy, read_model
@@ -123,22 +119,40 @@ def load_policy(
     imports = [imports] if isinstance(imports, str) else imports
     if path.name == MODEL or (path / MODEL).is_file():
         return Policy(_checked(read_model(path), path, imports), seed=seed)
-    # These load Gymnasium.
+    return Policy(_of_a_run(path, str(source), imports, curve_server_key, curve_secret), seed=seed)
+
+
+def _of_a_run(
+    path: Path,
+    server: str,
+    imports: Sequence[str],
+    curve_server_key: str | Path | None,
+    curve_secret: str | Path | None,
+) -> ExportedPolicy:
+    """The weights of a run folder, of one checkpoint, or of a running server, with the spaces of the environment."""
+    # These load Gymnasium and ZeroMQ.
+    from ps_common.protocol.addresses import check_address
+    from ps_common.run_folder.checkpoint_folder import best_first
+    from ps_common.run_folder.shard_folders import newest_set
+    from ps_common.sockets.curve import client_keys
     from rl_agent.environments.imports import import_modules
     from rl_agent.environments.make import closing, make_environments
     from rl_eval.trained import trained_at, trained_in
 
     if path.is_dir() and not newest_set(path) and not best_first(path):
         raise CheckpointError(f"{path}: holds neither {MODEL} nor checkpoints")
-    server = str(source)
-    is_here = path.exists()
-    trained = trained_in(path) if is_here else trained_at(server, _keys(server, curve_server_key, curve_secret))
+    if path.exists():
+        trained = trained_in(path)
+    elif ":" not in server:
+        raise CheckpointError(f"{server}: there is no such folder or checkpoint, and it is no HOST:PORT")
+    else:
+        check_address("load_policy", server)
+        trained = trained_at(server, client_keys(curve_server_key, curve_secret))
     import_modules(imports, trained.run, source=trained.origin, is_trusted=False)
     with closing(make_environments(trained.run.environment, count=1)) as environments:
         spaces = PolicySpaces(environments.observations, environments.actions)
     steps, minutes, origin = trained.global_steps, trained.minutes, trained.origin
-    exported = ExportedPolicy(trained.run, trained.schema, trained.weights, spaces, steps, minutes, origin)
-    return Policy(exported, seed=seed)
+    return ExportedPolicy(trained.run, trained.schema, trained.weights, spaces, steps, minutes, origin)
 
 
 def _checked(exported: ExportedPolicy, path: Path, imports: Sequence[str]) -> ExportedPolicy:
@@ -150,11 +164,3 @@ def _checked(exported: ExportedPolicy, path: Path, imports: Sequence[str]) -> Ex
                 f"{module_of(part)}: load_policy({str(path)!r}, imports=[{module_of(part)!r}])"
             )
     return exported
-
-
-def _keys(server: str, server_key: str | Path | None, secret: str | Path | None) -> ClientKeys | None:
-    """The keys for a server, if any. Raises CheckpointError or SettingsError for what is no address."""
-    if ":" not in server:
-        raise CheckpointError(f"{server}: there is no such folder or checkpoint, and it is no HOST:PORT")
-    check_address("load_policy", server)
-    return client_keys(server_key, secret)

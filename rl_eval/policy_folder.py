@@ -24,8 +24,7 @@ from ps_common.protocol.messages import Run
 from ps_common.protocol.names import Count
 from ps_common.protocol.record import Minutes, check_format, is_finite
 from ps_common.protocol.tensors import Schema, TensorSpec
-from ps_common.run_folder.checkpoint_file import MOST_FILE_BYTES
-from ps_common.settings.regular_file import check_regular
+from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular
 from ps_common.settings.run_settings import run_from_dict, with_settings
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.spaces import Spaces

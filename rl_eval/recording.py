@@ -132,7 +132,7 @@ class GifFile:
                 frames, milliseconds = frames[::2], 2 * milliseconds
 
     def _indexed(self, picture: Image.Image) -> Image.Image:
-        """Few colours are kept; for many those of an earlier frame serve where they are near: frames differ little then."""
+        """Few colours are kept; for many those of an earlier frame serve where near, so that frames differ little."""
         is_rich = picture.getcolors(COLOURS) is None
         if is_rich and self._shared is not None:
             indexed = picture.quantize(palette=self._shared, dither=Image.Dither.NONE)

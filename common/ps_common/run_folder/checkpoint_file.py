@@ -30,11 +30,9 @@ from ps_common.protocol.record import (
 )
 from ps_common.protocol.tensors import Schema
 from ps_common.run_folder.paths import WRITING
-from ps_common.settings.regular_file import check_regular
+from ps_common.settings.regular_file import MOST_FILE_BYTES, check_regular
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
-
-MOST_FILE_BYTES = 5 * 2**30  # weights, target and two slots of the largest schema, and the record
 
 
 def write_checkpoint(path: Path, vectors: dict[str, Tensor], record: Record) -> None:

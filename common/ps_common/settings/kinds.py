@@ -64,3 +64,12 @@ KEPT, CHANGEABLE = kinds(kept=True), kinds(kept=False)
 BUILT_IN, TAKEN_OVER = kinds(built_in=True), kinds(built_in=False)
 PER_RUN = kinds(per_run=True)
 KNOWN_TO_THE_SERVER = kinds(known_to_the_server=True)
+
+
+def flag(name: str | None = None, metavar: str | None = None, help: str | None = None) -> Any:
+    """What tyro is told of the flag of a setting. A reader of policies has no tyro, and no flags."""
+    try:
+        from tyro.conf import arg
+    except ImportError:
+        return None
+    return arg(name=name, metavar=metavar, help=help)

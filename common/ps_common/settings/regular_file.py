@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 2**24  # of a file of settings, of a run folder's small files
+MOST_FILE_BYTES = 5 * 2**30  # of a checkpoint: weights, target and two slots of the largest schema, and the record
 
 
 def opened(path: Path, *, most_bytes: int | None = None) -> BufferedReader:

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
-import tomli_w
-import tyro
 
 from ps_common.meters import linear
 from ps_common.protocol.names import IMPORT_PATH, LONGEST_TEXT, ImportPath, Text, is_import_path, module_of
@@ -26,6 +24,7 @@ from ps_common.settings.kinds import (
     KNOWN_TO_THE_SERVER,
     PER_RUN,
     TAKEN_OVER,
+    flag,
     kinds,
     needs,
     of_a_game,
@@ -85,7 +84,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Environment(Section, frozen=True, kw_only=True):
     """The game, and how its frames become observations."""
 
-    id: Annotated[Text, tyro.conf.arg(name="environment")] = NO_ENVIRONMENT
+    id: Annotated[Text, flag(name="environment")] = NO_ENVIRONMENT
     """Gymnasium id, as ALE/Pong-v5; or MODULE:NAME, a function of yours that returns an environment; none: no game, the
     workers are custom programs"""
     wrapper: Annotated[tuple[ImportPath, ...], kinds(takes="MODULE:NAME")] = ()
@@ -292,7 +291,7 @@ class Network(Section, frozen=True, kw_only=True):
         str,
         msgspec.Meta(max_length=LONGEST_TEXT, pattern=rf"^(?:{'|'.join(NETWORKS)}|{IMPORT_PATH})\Z"),
         kinds(takes=f"one of {', '.join(NETWORKS)}, or a torso of yours as MODULE:NAME"),
-        tyro.conf.arg(name="network", metavar=f"{{{','.join(NETWORKS)},MODULE:NAME}}"),
+        flag(name="network", metavar=f"{{{','.join(NETWORKS)},MODULE:NAME}}"),
     ] = "auto"
     """the torso: conv84 as in the paper, nature84 as in Mnih et al. 2015, conv42 and universe42 for 42x42, shallow40
     for 40x40, conv10 for MinAtar, conv for images of any size, mlp; auto: by the observation's shape; MODULE:NAME: a
@@ -386,7 +385,7 @@ class Schedule(Section, frozen=True, kw_only=True):
 class Consistency(Section, frozen=True, kw_only=True):
     """How far living workers may drift apart."""
 
-    rule: Annotated[Literal["async", "ssp", "paced", "sync"], tyro.conf.arg(name="consistency")] = "async"
+    rule: Annotated[Literal["async", "ssp", "paced", "sync"], flag(name="consistency")] = "async"
     """async: each push is applied on arrival; ssp: no worker is more than `slack` pushes ahead of the slowest; paced:
     pushes wait so that no gradient is more than `slack` versions late; sync: one push of each worker in a round, as one
     update with their mean"""
@@ -462,20 +461,18 @@ OPTIMIZER_SETTINGS: dict[str, type[Optimizer]] = {
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one run. `preset` is the name that it started from."""
 
-    preset: Annotated[Text, KEPT, PER_RUN, tyro.conf.arg(help="the name of the preset that the run started from")] = (
-        "custom"
-    )
+    preset: Annotated[Text, KEPT, PER_RUN, flag(help="the name of the preset that the run started from")] = "custom"
     experiment: Annotated[
         ExperimentName,
         PER_RUN,
-        tyro.conf.arg(help="name of what is tried: of the folder of its runs, and of their curve in plots"),
+        flag(help="name of what is tried: of the folder of its runs, and of their curve in plots"),
     ] = ""
     seed: Annotated[
         Seed | None,
         KEPT,
         EACH_WORKERS,
         PER_RUN,
-        tyro.conf.arg(help="seed of weights, environments and sampling; each worker derives its own from it"),
+        flag(help="seed of weights, environments and sampling; each worker derives its own from it"),
     ] = None
     environment: Annotated[Environment, KEPT, BUILT_IN] = Environment()
     algorithm: Annotated[Algorithm, BUILT_IN] = A3CSettings()
@@ -516,4 +513,6 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             if isinstance(section, dict)
         }
         settings = {name: value for name, value in self.to_dict().items() if not isinstance(value, dict | None)}
+        import tomli_w  # which a reader of policies need not have
+
         return tomli_w.dumps(settings | sections)
