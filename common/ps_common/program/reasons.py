@@ -135,4 +135,4 @@ def place_of(error: BaseException) -> str:
 def is_of_flags(error: SystemExit) -> bool:
     """Whether --help or a mistake in the flags ends the program, and no code of the user or of a package."""
     raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
-    return raised_in.startswith(OURS) or "tyro" in Path(raised_in).parts
+    return Path(raised_in) == Path(__file__).with_name("flags.py") or "tyro" in Path(raised_in).parts
