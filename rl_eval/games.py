@@ -7,7 +7,7 @@ a copy of another if every observation, action and reward is the same: copies ar
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ from ps_common.protocol.names import Count
 from rl_agent.environments.interface import Environments, Stepped
 from rl_agent.environments.spaces import Actions, ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
 from rl_agent.environments.unsound_numbers import unsound_observation
-from rl_agent.rollouts import Decision, State
+from rl_agent.rollouts import Actor, Decision, State
 
 LEAST_DISTINCT = 10  # games for an interval where some are copies: the approximation is of many
 Action = int | list[int | float]  # of DiscreteActions, MultiDiscreteActions, BoxActions
@@ -93,18 +93,10 @@ def _deviation(scores: Sequence[float]) -> float:
     return float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
 
 
-class Plays(Protocol):
-    """An actor that can also leave out its exploration: an agent, or a fixed policy without a network."""
-
-    def initial_state(self, count: int) -> State: ...
-
-    def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision: ...
-
-
 class Player:
     """An actor in environments, which are reset with `seed`."""
 
-    def __init__(self, actor: Plays, environments: Environments, *, greedy: bool, seed: int) -> None:
+    def __init__(self, actor: Actor, environments: Environments, *, greedy: bool, seed: int) -> None:
         self._actor = actor
         self._environments = environments
         self._greedy = greedy
@@ -145,7 +137,7 @@ def shares(episodes: int, count: int) -> NDArray[np.int64]:
     return share
 
 
-def play(actor: Plays, environments: Environments, *, episodes: int, greedy: bool, seed: int) -> Iterator[Game]:
+def play(actor: Actor, environments: Environments, *, episodes: int, greedy: bool, seed: int) -> Iterator[Game]:
     """`episodes` full games, as they end. Each environment plays its share of them."""
     share = shares(episodes, environments.count)
     returns = np.zeros(environments.count)

@@ -21,8 +21,8 @@ from rl_agent.environments.make import closing, make_environments
 from rl_agent.environments.spaces import DiscreteActions
 from rl_agent.networks.packed_parts import part_of
 from rl_agent.networks.policies import FORBIDDEN
-from rl_agent.rollouts import Decision, State
-from rl_eval.games import Baseline, Plays, Result, play, summary
+from rl_agent.rollouts import Actor, Decision, State
+from rl_eval.games import Baseline, Result, play, summary
 
 HELD_GAMES = 30  # a held action has hardly more different games without sticky actions
 RANDOM_GAMES = 100  # their scores are spread widely: 20 to 700 in Space Invaders
@@ -70,7 +70,7 @@ class RandomPlay:
 def measure_baselines(settings: Environment, *, epsilon: float, seed: int) -> list[Baseline]:
     """Random play and each held action, the best first; held actions have a share `epsilon` of random ones."""
     with closing(make_environments(settings, count=ENVIRONMENTS)) as environments:
-        actors: list[tuple[str, Plays]] = [(RANDOM_PLAY, RandomPlay(environments, seed=seed))]
+        actors: list[tuple[str, Actor]] = [(RANDOM_PLAY, RandomPlay(environments, seed=seed))]
         if isinstance(environments.actions, DiscreteActions):
             names = environments.actions.names or tuple(map(str, range(environments.actions.count)))
             for action, name in enumerate(names):
@@ -85,7 +85,7 @@ def measure_baselines(settings: Environment, *, epsilon: float, seed: int) -> li
     return sorted(measured, key=lambda baseline: baseline.mean, reverse=True)
 
 
-def _measured(name: str, actor: Plays, environments: Environments, count: int, seed: int) -> Baseline:
+def _measured(name: str, actor: Actor, environments: Environments, count: int, seed: int) -> Baseline:
     games = list(play(actor, environments, episodes=count, greedy=False, seed=seed))
     result = summary(games, environment="", greedy=False)
     return Baseline(

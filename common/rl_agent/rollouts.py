@@ -42,8 +42,11 @@ class Actor(Protocol):
         """The state before the first observation."""
         ...
 
-    def act(self, observations: Tensor, state: State, starts: Tensor) -> Decision:
-        """Decide for observations [B, ...]; `starts` [B] bool marks the first of an episode."""
+    def act(self, observations: Tensor, state: State, starts: Tensor, *, greedy: bool = False) -> Decision:
+        """
+        Decide for observations [B, ...]; `starts` [B] bool marks the first of an episode. `greedy` leaves out
+        exploration.
+        """
         ...
 
 

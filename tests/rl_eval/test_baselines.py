@@ -14,9 +14,10 @@ from ps_common.settings.run_settings import run_from_dict
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import make_environments
 from rl_agent.environments.spaces import BoxActions, MultiDiscreteActions, packed_space
+from rl_agent.rollouts import Actor
 from rl_eval import scores as baselines
 from rl_eval.cli import evaluate
-from rl_eval.games import Plays, play
+from rl_eval.games import play
 from rl_eval.scores import HELD_GAMES, RANDOM_GAMES, HeldAction, RandomPlay, measure_baselines
 from tests.rl_agent.scripted_environments import Bandit, Target
 from tests.rl_eval.test_cli import CARTPOLE, VALUES, checkpoint
@@ -48,7 +49,7 @@ def test_each_action_is_held_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert means == {"FIRE": 5.0, "LEFT": 1.0, "RIGHT": -2.0}
 
 
-def shares(actor: Plays, environments: Environments, games: int) -> dict[int, float]:
+def shares(actor: Actor, environments: Environments, games: int) -> dict[int, float]:
     """The share of each action in games of one step."""
     played = play(actor, environments, episodes=games, greedy=False, seed=3)
     counted = Counter(action for game in played for action in game.actions)

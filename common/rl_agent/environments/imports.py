@@ -24,17 +24,11 @@ def check_modules(
 ) -> None:
     """Raises SettingsError if `trained`, given by `source`, needs a module that the command line did not name."""
     for part in trained.parts:
-        check_module(named, part, source=source, is_trusted=is_trusted)
-
-
-def check_module(named: Sequence[str], part: str, *, source: str, is_trusted: bool = False) -> None:
-    """The same for one part. Raises SettingsError."""
-    module = module_of(part)
-    if module not in named and not is_trusted:
-        raise SettingsError(
-            f"{source} trains {part}, and a module is imported only when the command line names it, or a "
-            f"server that is known by its key; if you trust the code of {module}, add --import {module}"
-        )
+        if (module := module_of(part)) not in named and not is_trusted:
+            raise SettingsError(
+                f"{source} trains {part}, and a module is imported only when the command line names it, or a "
+                f"server that is known by its key; if you trust the code of {module}, add --import {module}"
+            )
 
 
 def import_modules(

@@ -1,5 +1,6 @@
 """
-The distribution over actions that a policy network parameterizes, for each kind of action space.
+The distribution over actions that a policy network parameterizes, for each kind of action space: three classes with the
+same methods, which Categorical explains.
 
 `parameters` are the network's outputs [..., P], or [..., P + M] with an action mask [M] behind them; actions are int64
 [...] (one choice), int64 [..., K] (several) or float32 [..., A] (real numbers).
@@ -7,7 +8,6 @@ The distribution over actions that a policy network parameterizes, for each kind
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,55 +19,34 @@ FORBIDDEN = -1e9  # logit or value of an action that a mask does not allow; fini
 SMALLEST_VARIANCE = 1e-4  # keeps the density of a nearly deterministic policy finite
 
 
-class Policy(Protocol):
-    """A family of distributions over actions."""
-
-    parameters: int  # P: the network's outputs for one observation
-
-    def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
-        """An action for each observation."""
-        ...
-
-    def mode(self, parameters: Tensor) -> Tensor:
-        """The most probable action for each observation."""
-        ...
-
-    def probabilities(self, parameters: Tensor) -> Tensor | None:
-        """π(·|s) [..., A]; None for continuous actions, which have densities."""
-        ...
-
-    def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
-        """log π(a|s) [...]; a log density for continuous actions."""
-        ...
-
-    def entropy(self, parameters: Tensor) -> Tensor:
-        """H(π(·|s)) [...], in nats."""
-        ...
-
-
 class Categorical:
     """A choice of one of A actions; the parameters are logits. Actions that a mask forbids have probability 0."""
 
     def __init__(self, actions: int, *, masked: bool = False) -> None:
-        self.parameters = actions
+        self.parameters = actions  # P: the network's outputs for one observation
         self._masked = masked
 
     def sample(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
+        """An action for each observation."""
         probabilities = self.probabilities(parameters)
         flat = torch.multinomial(probabilities.flatten(0, -2), 1, generator=generator)
         return flat.view(probabilities.shape[:-1])
 
     def mode(self, parameters: Tensor) -> Tensor:
+        """The most probable action for each observation."""
         return _logits(parameters, masked=self._masked).argmax(-1)
 
     def probabilities(self, parameters: Tensor) -> Tensor:
+        """π(·|s) [..., A]; None of the other policies, whose actions are too many, or have densities."""
         return _logits(parameters, masked=self._masked).softmax(-1)
 
     def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
+        """log π(a|s) [...]; a log density for continuous actions."""
         logs = _logits(parameters, masked=self._masked).log_softmax(-1)
         return logs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
+        """H(π(·|s)) [...], in nats."""
         logs = _logits(parameters, masked=self._masked).log_softmax(-1)
         return -(logs.exp() * logs).sum(-1)
 
@@ -150,6 +129,9 @@ class Gaussian:
         mean, variance = parameters[..., : self._size], parameters[..., self._size : self._size + 1]
         mask = parameters[..., self._size + 1 :] if self._masked else parameters.new_ones(1)
         return mean, functional.softplus(variance) + SMALLEST_VARIANCE, mask
+
+
+Policy = Categorical | Categoricals | Gaussian
 
 
 def policy_for(actions: ActionSpace, *, masked: bool = False) -> Policy:
