@@ -27,7 +27,7 @@ from ps_common.run_folder.paths import (
     standby_folder,
 )
 from ps_common.settings.run_settings import flag_of
-from ps_common.sockets.curve import ClientKeys, read_pair
+from ps_common.sockets.curve import read_pair
 from ps_common.sockets.zmq_sockets import take_every_descriptor_allowed
 from ps_server.machine.parameter_server import ParameterServer
 from ps_server.records.run_records import RunRecords
@@ -67,9 +67,12 @@ def serve_run(flags: Parsed[ServerSettings]) -> Parsed[ServerSettings] | None:
     stop = StopSignal(raises=True)
     # New files are removed while the storage is still locked.
     with contextlib.ExitStack() as locked, NewPaths() as new:
-        access_control = _access_control(settings)
+        access_control = None
+        if settings.curve_secret is not None and settings.authorized_keys is not None:  # they go together
+            access_control = AccessControl(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
         storage = locked.enter_context(contextlib.closing(_storage(flags, new)))
-        machine = machine_for(flags, storage, keys=_peer_keys(settings), now=time.monotonic())
+        keys = access_control.server_keys if access_control is not None else None
+        machine = machine_for(flags, storage, keys=keys, now=time.monotonic())
         with followers_of(
             storage.folder,
             track=settings.track,
@@ -143,7 +146,6 @@ def _shell(
             port=settings.port,
             receive_bytes=int(settings.receive_mib * 2**20),
             access_control=access_control,
-            server_keys=_peer_keys(settings),
         )
     except SettingsError:
         writer.close()
@@ -240,21 +242,6 @@ def _not_saved(server: ParameterServer, storage: RunStorage) -> str:
                 f"from it: {storage.resumed_from(url)}"
             )
     return f"version {server.version} could not be saved; see the warnings above"
-
-
-def _access_control(settings: ServerSettings) -> AccessControl | None:
-    """The access control that the flags ask for; None without. Raises SettingsError."""
-    if settings.curve_secret is None or settings.authorized_keys is None:  # they go together
-        return None
-    return AccessControl(read_pair("--curve-secret", settings.curve_secret), settings.authorized_keys)
-
-
-def _peer_keys(settings: ServerSettings) -> ClientKeys | None:
-    """The keys that connect the servers of a run: all have the same pair. None without keys."""
-    if settings.curve_secret is None:
-        return None
-    own = read_pair("--curve-secret", settings.curve_secret)
-    return ClientKeys(own.public, own)
 
 
 def _first_line(settings: ServerSettings, bound: str, address: str) -> str:

@@ -1,8 +1,7 @@
 """
 Checkpoints: when one is due, what it holds, which pushes are durable once it is complete, and who gets a reply then.
 
-At most one is being written at a time; the shell writes it in the background. While a standby is in sync, the pushes in
-a checkpoint are durable only when the standby has them too.
+At most one is being written at a time; the shell writes it in the background.
 """
 
 from collections.abc import Sequence
@@ -22,11 +21,16 @@ from ps_server.state.ledger import Ledger
 from ps_server.state.soundness import Soundness
 from ps_server.state.training_run import TrainingRun
 
-HURRY_SECONDS = 0.25  # at least, between the beginnings of two checkpoints, however much workers need the second
-STALLED_SECONDS = 30.0  # of writing, after which a checkpoint counts as stalled, unless the disk is known to be slow:
-SLOWER = 4.0  # so many times the longest so far are allowed
-LITTLE_SHARE = 0.5  # of a resend buffer may be left by the checkpoint that is being written without another one at once
-BEST_SHARE = 1 / 6  # of the interval has to pass before the best mean return so far is worth a checkpoint
+# The shortest time between the beginnings of two checkpoints, however much workers need the second.
+HURRY_SECONDS = 0.25
+# A checkpoint that takes longer than this is stalled, unless the disk is known to be slow: then, so many times longer
+# than the slowest checkpoint so far.
+STALLED_SECONDS, SLOWER = 30.0, 4.0
+# Another checkpoint follows at once only if the one in progress leaves more than this share of a worker's resend buffer
+# undurable.
+LITTLE_SHARE = 0.5
+# This share of the interval has to pass before the best mean return so far is worth a checkpoint.
+BEST_SHARE = 1 / 6
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,8 @@ class CheckpointSchedule:
         self._best_due = now
         self._writing: Content | None = None
         self._begun = now  # of the one that is being written
-        self._age_seconds = self._longest_seconds = 0.0  # of it, at the last tick; of the slowest
+        self._age_seconds = 0.0  # how long the checkpoint in progress had taken at the last tick
+        self._longest_seconds = 0.0  # the same of the slowest checkpoint so far
         self._unreleased: list[Content] = []  # on disk, and not yet at the standby in sync
 
     @property

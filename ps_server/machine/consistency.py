@@ -9,8 +9,7 @@ paced   as soon as no gradient that is still to come is then more than `slack` v
 sync    in rounds of one push from each worker, always the next of its sequence: a push that the network lost is not
         replaced by a later one
 
-Workers whose lease has ended, or that left, keep no push waiting. A waiting push is not settled: it is in no
-checkpoint, its worker keeps it in the resend buffer, and sends it again to a restarted server.
+Workers whose lease has ended, or that left, keep no push of another waiting.
 """
 
 from collections.abc import Callable, Sequence

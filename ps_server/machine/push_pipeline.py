@@ -1,8 +1,8 @@
 """
 The path of a push through the server: flow control, consistency gate, settlement, reply, forwarding to the standby.
 
-training_run.py decides what a push does to the weights; this file decides when, and what the reply is. Pulls pass here
-too: the gate of a paced run has to know which version each worker computes on.
+training_run.py decides what a push does to the weights; this file decides when, and what the reply is. ledger.py has
+the states of a push. Pulls pass here too: the gate of a paced run has to know which version each worker computes on.
 """
 
 from collections.abc import Sequence

@@ -24,10 +24,11 @@ def status_reply(peer: PeerId, request: StatusRequest, run: TrainingRun | None, 
 
 def status_of(run: TrainingRun | None, members: list[Member], *, now: float, **fields: Any) -> Status:
     """`fields` come from neither the run nor the members. Before the run is decided its own fields are zeros."""
+    nothing: dict[str, Any] = {"refused": {}, "not_modified": 0, "checkpoint_version": 0, "checkpoint_failures": 0}
     return Status(
         workers_alive=sum(member.alive for member in members),
         workers=_workers(members, now=now),
-        **(fields | (_run_fields(run, now=now) if run else {})),
+        **(nothing | fields | (_run_fields(run, now=now) if run else {})),
     )
 
 

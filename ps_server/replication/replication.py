@@ -1,13 +1,12 @@
 """
 The replication of a run to one standby: the state transfer, then every change, numbered and in order.
 
-A standby is in sync when it has acknowledged everything but what is younger than a second. While one is in sync, a push
-is durable only when the standby has it too. So the standby can take over at any moment: it has every push that workers
-have dropped.
+A standby is in sync when it has acknowledged everything but what is younger than a second. From then on no push is
+durable without it: so it can take over at any moment.
 
 No worker waits for a standby. One that is not in sync yet delays nothing. A standby in sync that lags while a resend
 buffer fills up is dropped; so is one whose backlog takes too much memory. A dropped or silent standby may still take
-over, so pushes wait for it to be durable until it sends FOLLOW anew or its lease ends. It gets the state again after a
+over, so no push is durable without it until it sends FOLLOW anew or its lease ends. It gets the state again after a
 pause, which doubles with each drop.
 """
 

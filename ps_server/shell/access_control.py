@@ -15,7 +15,7 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from ps_common.errors import SettingsError
-from ps_common.sockets.curve import ADMINS, Pair, read_public
+from ps_common.sockets.curve import ADMINS, ClientKeys, Pair, read_public
 
 log = logging.getLogger("ps-server")
 
@@ -28,6 +28,7 @@ class AccessControl:
         if not authorized.is_dir():
             raise SettingsError(f"--authorized-keys {authorized}: there is no such folder; ps-ctl keygen makes one")
         self._own = own
+        self.server_keys = ClientKeys(own.public, own)  # to the other servers of the run: all have the same pair
         self._authorized = authorized
         self._admins: set[str] = set()  # keys, as the User-Id of a message names them
         self._refused = 0

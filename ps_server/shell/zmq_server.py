@@ -20,7 +20,6 @@ from ps_common.program.allocator import memory_of_this_process
 from ps_common.protocol.messages import Hello, Refused, Welcome
 from ps_common.protocol.status import Status
 from ps_common.protocol.wire import Places, read_to_server, take_places
-from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.zmq_sockets import bind, receive_frames
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.parameter_server import ParameterServer
@@ -45,7 +44,7 @@ from ps_server.state.effects import (
     Send,
     SendToFirstShard,
     SendToPrimary,
-)
+)  # fmt: skip
 from ps_server.storage.checkpoint_writer import CheckpointWriter, Written
 
 TICK_SECONDS = 0.25
@@ -70,11 +69,11 @@ class ZmqServer:
         port: int,
         receive_bytes: int = RECEIVE_BYTES,
         access_control: AccessControl | None = None,
-        server_keys: ClientKeys | None = None,
     ) -> None:
         """
-        Binds at once; port 0 takes a free one. Without `access_control` every peer may connect. `server_keys` connect
-        this server to other locked ones. Raises SettingsError when the address cannot be bound.
+        Binds at once; port 0 takes a free one. Without `access_control` every peer may connect.
+
+        Raises SettingsError when the address cannot be bound.
         """
         self._server = server
         self._writer = writer
@@ -83,7 +82,15 @@ class ZmqServer:
         self._access_control = access_control
         if access_control is not None:
             access_control.install(self._context, self._socket)
-        self._connections = self._limited_connections(receive_bytes)  # before the socket is bound
+        self._connections = Connections(  # before the socket is bound
+            self._context,
+            self._socket,
+            vector_bytes=self._most_vector_bytes,
+            run_bytes=lambda: self._most_vector_bytes() if self.served is not None and self.served.version else 0,
+            is_known=self._is_known,
+            budget_bytes=receive_bytes,
+            is_locked=access_control is not None,
+        )
         self._segments = MappedSegments()
         self._lines = LogLines()
         self._replies = SendQueue(self._socket, place=self._place, renewed=self._renewed)
@@ -92,8 +99,9 @@ class ZmqServer:
         self.host, self.port = self._bind(host, port)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
-        self._primary = ServerLink(self._context, self._poller, server_keys, flag="--standby-of")
-        self._first_shard = ServerLink(self._context, self._poller, server_keys, flag="--shards")
+        keys = access_control.server_keys if access_control is not None else None
+        self._primary = ServerLink(self._context, self._poller, keys, flag="--standby-of")
+        self._first_shard = ServerLink(self._context, self._poller, keys, flag="--shards")
 
     @property
     def served(self) -> ParameterServer | None:
@@ -158,17 +166,6 @@ class ZmqServer:
             log.warning("the disk does not accept the last checkpoint; the server exits without it")
         self._shut(linger=LINGER_MILLISECONDS)
         return is_written
-
-    def _limited_connections(self, receive_bytes: int) -> Connections:
-        return Connections(
-            self._context,
-            self._socket,
-            vector_bytes=self._most_vector_bytes,
-            run_bytes=lambda: self._most_vector_bytes() if self.served is not None and self.served.version else 0,
-            is_known=self._is_known,
-            budget_bytes=receive_bytes,
-            is_locked=self._access_control is not None,
-        )
 
     def _bind(self, host: str, port: int) -> tuple[str, int]:
         try:

@@ -180,18 +180,8 @@ class Standby:
         """The state of the run, as far as the standby knows it."""
         if self.server is not None:
             return self.server.status(now=now)
-        return status_of(
-            self.run,
-            [],
-            phase=STANDBY_PHASE,
-            run_id=self.run.lineage.run_id if self.run else "",
-            epoch=self.run.epoch if self.run else 0,
-            refused={},
-            not_modified=0,
-            checkpoint_version=0,
-            checkpoint_failures=0,
-            now=now,
-        )
+        run_id, epoch = (self.run.lineage.run_id, self.run.epoch) if self.run else ("", 0)
+        return status_of(self.run, [], phase=STANDBY_PHASE, run_id=run_id, epoch=epoch, now=now)
 
     # -- following ----------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,17 @@
 """
 The ledger: which pushes are settled, so that each is applied at most once, and how many steps each worker has counted.
 
+The states of a push, and who moves it on:
+
+    waiting    machine/consistency.py keeps it until its turn comes
+    judged     state/training_run.py has found its gradient sound, or a reason to discard it
+    settled    applied or discarded, and entered here in the same step: it will never be applied again
+    durable    machine/checkpoint_schedule.py knows a complete checkpoint with it, and the standby in sync has it too
+    released   its worker, told so by a reply, has dropped it from the resend buffer
+
+A server that is restarted goes back to its checkpoint: workers send again every push that is not released, and the
+ledger of the checkpoint knows the durable ones.
+
 The key of a push is (worker_id, incarnation, sequence). A worker numbers its pushes 1, 2, 3, … and has only a window of
 them unsettled. So an account is one number, "everything up to here", and a small set of sequences beyond a gap.
 admission.py decides which process owns an account.

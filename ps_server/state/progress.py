@@ -10,6 +10,8 @@ from ps_common.protocol.status import STALENESS_BOUNDS
 from ps_common.settings.run_spec import Budget
 
 MOST_STALENESS = 256  # values between two reports
+# What a checkpoint keeps as it is; it keeps returns, counts of staleness and minutes, too.
+KEPT = ("global_steps", "updates", "episodes", "best_mean", "best_saved", "staleness_sum", "minutes_to_target")
 
 
 class Progress:
@@ -129,30 +131,19 @@ class Progress:
     def record(self, *, now: float) -> ProgressRecord:
         """The counters as a checkpoint keeps them."""
         return ProgressRecord(
-            global_steps=self.global_steps,
-            updates=self.updates,
-            episodes=self.episodes,
+            **{name: getattr(self, name) for name in KEPT},
             returns=tuple(self._returns),
-            best_mean=self.best_mean,
-            best_saved=self.best_saved,
-            staleness_sum=self.staleness_sum,
             staleness_counts=tuple(self.staleness_counts),
             minutes=self.minutes(now=now),
-            minutes_to_target=self.minutes_to_target,
         )
 
     def restore(self, kept: ProgressRecord) -> None:
         """Restore the counters of a checkpoint."""
-        self.global_steps = kept.global_steps
-        self.updates = kept.updates
-        self.episodes = kept.episodes
+        for name in KEPT:
+            setattr(self, name, getattr(kept, name))
         self._returns.extend(kept.returns)
-        self.best_mean = kept.best_mean
-        self.best_saved = kept.best_saved
-        self.staleness_sum = kept.staleness_sum
         self.staleness_counts = list(kept.staleness_counts)
         self._minutes_before = kept.minutes
-        self.minutes_to_target = kept.minutes_to_target
 
     def _whole_mean(self) -> float | None:
         """The mean over a whole 100 games; None before the hundredth."""

@@ -5,6 +5,7 @@ Invariants: `version` grows by one with each update; a snapshot never changes; e
 encoded at most once per codec. Deltas lead away from versions that were sent; these are kept within a bound in bytes.
 """
 
+from collections.abc import Callable
 from functools import cached_property
 from weakref import WeakValueDictionary
 
@@ -34,27 +35,25 @@ class Snapshot:
     socket's queue, exists, an update goes to a copy.
     """
 
-    def __init__(self, store: "WeightStore", vector: Tensor, version: int, codec: str, *, target: bool) -> None:
-        self.version = version
-        self.codec = codec
-        self.target = target
-        self._store = store
-        self._vector: Tensor | None = vector  # immutable; None once it is encoded
+    def __init__(
+        self,
+        version: int,
+        codec: str,
+        encode: Callable[["Snapshot"], memoryview],
+        *,
+        target: bool,
+        base: int = 0,
+    ) -> None:
+        """`encode` makes the bytes, when they are first needed. `base` is the version that a delta leads away from."""
+        self.version, self.codec, self.target, self.base = version, codec, target, base
+        self._encode: Callable[[Snapshot], memoryview] | None = encode  # it keeps the vector alive: None once it is run
 
     @cached_property
     def buffer(self) -> memoryview:
         """The encoded bytes, which never change."""
-        assert self._vector is not None, "it is encoded once"
-        encoded = CODECS[self.codec].encode(self._vector, self._store.schema.statistics).toreadonly()
-        if self.codec != "float32":  # whose encoding is a view
-            self._vector = None
-            self._store.encoded(self)
+        assert self._encode is not None, "it is encoded once"
+        encoded, self._encode = self._encode(self), None
         return encoded
-
-    @property
-    def base(self) -> int:
-        """The version that a delta leads away from; 0: the snapshot is whole."""
-        return 0
 
     @property
     def size(self) -> int:
@@ -95,23 +94,6 @@ class DeltaBases:
         self.bytes += len(encoded)
         while self.bytes > self._most_bytes:
             self.bytes -= len(self._bases.pop(next(iter(self._bases))).encoded)
-
-
-class DeltaSnapshot(Snapshot):
-    """The weights of one version as a delta from a version that a peer has."""
-
-    def __init__(self, whole: Snapshot, bases: DeltaBases, base: int) -> None:
-        """`bases` has `base` and the version of `whole`."""
-        self.version, self.codec, self.target = whole.version, DELTA, whole.target
-        self._newer, self._older, self._base = whole.buffer, bases[base], base
-
-    @cached_property
-    def buffer(self) -> memoryview:
-        return memoryview(self._older.delta_to(self._newer))
-
-    @property
-    def base(self) -> int:
-        return self._base
 
 
 class WeightStore:
@@ -170,7 +152,8 @@ class WeightStore:
         known = self._snapshots.get((codec, target))
         if known is None or known.version != version:
             vector = (self._target if target else self._weights).share()
-            known = self._snapshots[codec, target] = Snapshot(self, vector, version, codec, target=target)
+            known = Snapshot(version, codec, lambda snapshot: self._encoding(vector, snapshot), target=target)
+            self._snapshots[codec, target] = known
         return known
 
     def snapshot_for(self, codec: str, *, target: bool, base: int) -> Snapshot:
@@ -185,12 +168,17 @@ class WeightStore:
         if target:
             return whole
         self._bases.keep(whole.version, whole.buffer)
-        return DeltaSnapshot(whole, self._bases, base) if base in self._bases else whole
+        if base not in self._bases:
+            return whole
+        older, newer = self._bases[base], whole.buffer
+        return Snapshot(whole.version, DELTA, lambda _: memoryview(older.delta_to(newer)), target=False, base=base)
 
-    def encoded(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot that was encoded for the peers that request it next."""
-        self._encoded[snapshot.codec, snapshot.target] = snapshot
-        self._encodings += 1
+    def _encoding(self, vector: Tensor, snapshot: Snapshot) -> memoryview:
+        encoded = CODECS[snapshot.codec].encode(vector, self.schema.statistics).toreadonly()
+        if snapshot.codec != "float32":  # whose encoding is a view of the vector
+            self._encoded[snapshot.codec, snapshot.target] = snapshot
+            self._encodings += 1
+        return encoded
 
     def is_finite(self) -> bool:
         """Whether all weights are finite."""
