@@ -114,7 +114,7 @@ def _serve(
         if not is_written:
             storage.keep()
     if shell.served is not None and (primary := shell.served.ending.gives_way_to):
-        (storage.folder / LINEAGE).unlink()  # of the run that is not begun
+        (storage.folder / LINEAGE).unlink()  # the lineage of the run that is not begun
         return settings.following(primary, storage.folder, port=shell.port)
     if shell.served is not None:
         _check_saved(shell.served, storage)

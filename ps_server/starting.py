@@ -141,7 +141,7 @@ def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: fl
     """The run of the newest sound checkpoint, with the settings that the flags change."""
     path, vectors, record = newest_checkpoint(storage.folder, storage.checkpoints)
     kept = run_from_dict(record.run, source=str(path))
-    is_first = record.lineage.shard.number == 1  # which alone decides the settings
+    is_first = record.lineage.shard.number == 1  # shard 1 alone decides the settings
     spec = resumed_run(kept, flags.overrides) if is_first else kept
     run = TrainingRun.restored(vectors, msgspec.structs.replace(record, run=spec.to_dict()), now=now)
     if spec.budget.until_return != kept.budget.until_return:
@@ -150,7 +150,7 @@ def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: fl
         run.code.clear()
     seconds = flags.program.checkpoint_seconds if is_first else None
     for undone in undone_by_flags(kept, spec, seconds, run.progress, run.adjustments, now=now):
-        run.adjustments.note(undone)
+        run.adjustments.remember(undone)
         log.warning(
             "%s is %s by a flag, and no longer %s as it was adjusted (ps-ctl set); leave the flag out to keep that",
             undone.setting,

@@ -57,7 +57,7 @@ def run_for(hello: Hello, run: TrainingRun | None, lineage: Lineage, *, override
         raise Denied("too_many_workers", f"this run has seen {MAX_WORKERS} workers; start one under a name it knows")
     spec = run.spec if run else _decide(hello, overrides)
     adjusted = run.adjustments.settings if run else ()
-    is_first = lineage.shard.number == 1  # which alone knows the settings of this moment
+    is_first = lineage.shard.number == 1  # shard 1 alone knows the settings of this moment
     if is_first and (sentence := contradiction(spec, hello.overrides, adjusted=adjusted)):
         raise Denied("contradiction", sentence)
     for module, code in hello.code.items():

@@ -53,9 +53,9 @@ class CheckpointSchedule:
         self.failing = False  # the newest one could not be written, or is stalled
         self.error = ""  # why
         self.is_stalled = False  # writing takes too long
-        self.saved_version = saved_version  # of the newest completed checkpoint; 0 before the first
-        self.saved_episodes = episodes  # in it
-        self.saved_settings = 0  # their version in it
+        self.saved_version = saved_version  # in the newest completed checkpoint; 0 before the first
+        self.saved_episodes = episodes  # in that checkpoint
+        self.saved_settings = 0  # the version of the settings in that checkpoint
         self._asked: dict[PeerId, int] = {}  # requests for a checkpoint that is not begun yet
         self._waiting: dict[PeerId, int] = {}  # requests for the one that is being written
         self.every_seconds = every_seconds
@@ -64,7 +64,7 @@ class CheckpointSchedule:
         self._hurry_due = now
         self._best_due = now
         self._writing: Content | None = None
-        self._begun = now  # of the one that is being written
+        self._begun = now  # when the checkpoint in progress was begun
         self._age_seconds = 0.0  # how long the checkpoint in progress had taken at the last tick
         self._longest_seconds = 0.0  # the same of the slowest checkpoint so far
         self._unreleased: list[Content] = []  # on disk, and not yet at the standby in sync
@@ -265,7 +265,7 @@ class Saving:
         if run.store is not None and run.store.is_sound():
             return []  # one loss may cause two Recalls
         lost = f"the weights hold NaN or Inf; applied since they were sound: pushes of {self._soundness.suspects()}"
-        is_first = record.version == self._first_since  # it holds little but what the run went back to
+        is_first = record.version == self._first_since  # such a checkpoint holds little but what the run went back to
         origin = (is_first and self._returned_to) or checkpoint
         if not self._soundness.returned(origin):
             raise CheckpointError(f"{lost}. Going back to {origin} has not helped: take smaller steps")
@@ -275,8 +275,8 @@ class Saving:
             raise CheckpointError(NOTHING_TO_GO_BACK_TO + str(error)) from error
         self._returned_to, self._first_since = origin, 0
         self._schedule.hurry()  # a server that is resumed from an older one would apply the ruinous pushes again
-        note = LogLine(f"{lost}. Going on from {checkpoint}, without the updates since", warning=True)
-        return [note, *self._replication.begin_anew()]
+        line = LogLine(f"{lost}. Going on from {checkpoint}, without the updates since", warning=True)
+        return [line, *self._replication.begin_anew()]
 
     def _not_begun(self, version: int) -> list[Effect]:
         """The weights are not sound. The run goes back, or ends if it cannot: then the weights stay as they are."""

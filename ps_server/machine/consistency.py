@@ -55,7 +55,7 @@ class ConsistencyGate:
         self._settings = settings
         self._through = through
         self._waiting: dict[str, dict[int, WaitingPush]] = {}  # by worker id and sequence; no inner dictionary is empty
-        self.waiting_bytes = 0  # of all waiting vectors
+        self.waiting_bytes = 0  # the sum over all waiting vectors
         self._awaited = ""  # a worker whose next push is needed before any other is settled; "" if that is not known
         self._slowest = ""  # under ssp a worker with the least clock; "" if that is not known
         self._clocks: dict[str, int] = {}  # pushes settled since it joined, plus the slowest clock then; of the living

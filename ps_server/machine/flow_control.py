@@ -51,7 +51,7 @@ class PushBudget:
         self._membership = membership
         self._waiting: OrderedDict[PeerId, tuple[int, int]] = OrderedDict()  # request, bytes
         self._granted: dict[PeerId, _Grant] = {}  # the oldest first
-        self._granted_bytes = 0  # of them all
+        self._granted_bytes = 0  # the sum over all grants
         self._ended_leases = 0  # when grants of dead workers were last looked for
         self._unused: OrderedDict[str, _Unused] = OrderedDict()  # by worker id, the latest last
 

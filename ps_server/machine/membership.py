@@ -16,8 +16,8 @@ ALONE_SECONDS = 30.0  # without a worker, until the log says so
 ALONE = "no worker is alive: the run waits for one, and its minutes stand still"
 
 MAX_MEMBERS = 10_000  # remembered, those that left or died included
-REPORTS_AT_ONCE, REPORTS_PER_SECOND = 40, 4.0  # each may have 500 games, and a line is written for each game
-FRAMES_AT_ONCE, FRAMES_PER_SECOND = 2, 6.0  # of up to 50 kB; a worker sends 5 a second
+REPORTS_AT_ONCE, REPORTS_PER_SECOND = 40, 4.0  # a report may have 500 games, and a line is written for each game
+FRAMES_AT_ONCE, FRAMES_PER_SECOND = 2, 6.0  # a worker sends 5 a second, of up to 50 kB
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Member:
     peer: PeerId
     last_heard: float  # seconds of the shell's monotonic clock
     alive: bool = True
-    left: bool = False  # it said goodbye
+    left: bool = False  # the worker has said GOODBYE
     stalled: bool = False  # its heartbeat says that its trainer makes no step
     pushes: int = 0  # applied
     discarded: int = 0
@@ -70,7 +70,7 @@ class Membership:
         self._presumed_until = (
             now + lease_seconds
         )  # until then a worker of the server's former epoch may come back under any name
-        self.ended_leases = 0  # so far; also of connections that a worker has replaced
+        self.ended_leases = 0  # so far, with those of connections that a worker has replaced
         self._by_id: dict[str, Member] = {}
         self._by_peer: dict[PeerId, Member] = {}
         self._alone_since: float | None = now  # None while a worker lives, or when this was said
@@ -102,7 +102,7 @@ class Membership:
         return self._by_peer.get(peer)
 
     def heard_from(self, peer: PeerId, *, now: float) -> Member | None:
-        """The member at this connection, whose lease is renewed; None when there is none."""
+        """The member at this connection, whose lease is renewed; None for a peer that is no member."""
         member = self._by_peer.get(peer)
         if member is not None:
             member.last_heard = now

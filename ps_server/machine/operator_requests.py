@@ -35,7 +35,7 @@ from ps_server.state.effects import Effect, LogLine, PeerId, Send
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
-KEY_DIGITS = 8  # of an admin's key, in the history
+KEY_DIGITS = 8  # the history shows so many digits of an admin's key
 
 
 OperatorRequest = StatusRequest | RunRequest | Subscribe | Watch | Adjust | CheckpointRequest

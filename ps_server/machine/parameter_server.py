@@ -59,7 +59,8 @@ class ParameterServer:
         self, run: TrainingRun | None, *, lineage: Lineage, overrides: dict[str, Any], limits: Limits, now: float
     ) -> None:
         self.run = run
-        self._lineage, self._overrides = lineage, overrides  # of a run that no worker has proposed yet
+        # For a run that no worker has proposed yet.
+        self._lineage, self._overrides = lineage, overrides
         self.first_shard = FirstShard(lineage.shard, overrides)
         self.membership = Membership(limits.lease_seconds, now=now)
         self.refusals = Refusals(self.membership)
@@ -269,7 +270,7 @@ class ParameterServer:
         )
 
     def _keep_time(self, *, now: float) -> list[Effect]:
-        """Minutes count while the weights have a worker and nobody holds the run; a note after long without any."""
+        """Minutes count while the weights have a worker and nobody holds the run; a warning after long without any."""
         is_held = self.run is not None and self.run.adjustments.stands_still
         if self.run is not None:
             has_worker = self.phase is Phase.SERVING and self.membership.count_alive() > 0

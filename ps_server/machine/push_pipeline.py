@@ -88,7 +88,7 @@ class PushPipeline:
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def pull(self, peer: PeerId, member: Member | None, pull: Pull, *, epoch: int) -> Send:
-        """The reply to PULL of a member, or of a peer that is none. Raises Denied."""
+        """The reply to PULL, of a member or of any other peer. Raises Denied."""
         if member is not None and not pull.target:
             self.gate.pulled(member.worker_id, self._run.store.version if self._run and self._run.store else 0)
         return self._newest(peer, pull, codec=pull.codec, epoch=epoch)

@@ -1,9 +1,9 @@
 """
 Refusals: how often which peer was refused and why, and the quarantine of peers that offend again and again.
 
-An offence is a request that no sound program sends: bytes that are no message, a vector of another size. A push that is
-late, early, sent twice or meant for another run is none. Neither is a gradient that is not finite: a sound program
-computes one from bad input or with too large a step, and it costs no more than a good one. A peer with many offences in
+An offence is a request that no sound program sends: bytes that are no message, a vector of another size. Sound programs
+do send pushes that are late, early, sent twice or meant for another run; and gradients that are not finite, from bad
+input or too large a step, which cost no more than good ones. A peer with many offences in
 a short time is in quarantine: its messages are refused unread, each time for longer. Offences count by worker id, on
 whatever connection, or by connection while the peer is no member.
 """
@@ -21,7 +21,7 @@ NOT_ADMITTED = {
     "other_run", "other_code", "name_taken", "not_yours", "superseded", "contradiction", "protocol", "bad_run",
     "too_many_workers",
 }  # fmt: skip
-LOGGED = {10**power for power in range(1, 16)}  # which refusals with one code are in the log
+LOGGED = {10**power for power in range(1, 16)}  # the log has the 10th, 100th, … refusal with one code
 
 
 class Refusals:
@@ -67,10 +67,10 @@ class Refusals:
 
 
 OFFENCES = {"bad_message", "unknown_codec", "wrong_size", "absurd_steps", "bad_schema"}
-STRIKES = 10  # offences in a short time
+STRIKES = 10  # so many offences in a short time begin a quarantine
 FORGIVEN_SECONDS = 10.0  # after which one offence less counts
-FIRST_SECONDS = 1.0  # of quarantine; doubles each time
-LONGEST_SECONDS = 300.0  # also: without an offence for so long, the next quarantine is a first one
+FIRST_SECONDS = 1.0  # the first quarantine; each further one is twice as long
+LONGEST_SECONDS = 300.0  # the longest quarantine; and after so long without an offence, the next one is a first one
 MOST_RECORDS = 10_000
 
 
@@ -106,6 +106,6 @@ class Quarantine:
             self._records.popitem(last=False)
 
     def seconds_left(self, who: Hashable, *, now: float) -> float:
-        """How long the quarantine lasts yet; 0 when there is none."""
+        """How long the quarantine lasts yet; 0 without one."""
         record = self._records.get(who)
         return max(0.0, record.until - now) if record else 0.0

@@ -1,8 +1,8 @@
 """
 The subscribers of a server: each has a lease, and is sent the status once a second and events as they happen.
 
-An event is a line for a person who watches the run; the newest ones are kept for whoever subscribes later. Nothing is
-computed while nobody subscribes. The shell's send queue drops messages that a slow subscriber does not read.
+An event is a line of the log, for a person who watches the run; the newest are kept for whoever subscribes later.
+Nothing is computed while nobody subscribes. The shell's send queue drops messages that a slow subscriber does not read.
 
 A watcher has a lease, too: it is sent the frames of one worker's game. Replies tell that worker that it is watched.
 """
@@ -34,20 +34,20 @@ STATUS_SECONDS = 1.0  # between two statuses
 MOST_SUBSCRIBERS = MOST_WATCHERS = 100
 MOST_EVENTS = 200  # kept
 LONGEST_EVENT = 1000  # characters
-# Any peer can cause notes and warnings without end ("joined", "is back"); those beyond this are in the log alone.
-NOTES_AT_ONCE, NOTES_PER_SECOND = 100, 1.0
+# Any peer can cause lines without end ("joined", "is back"); those beyond this are in the log alone.
+LINES_AT_ONCE, LINES_PER_SECOND = 100, 1.0
 
 
 class Subscriptions:
     """The subscribers and the events of one server in one epoch. `now` is seconds of any monotonic clock."""
 
     def __init__(self) -> None:
-        self._number = 0  # of the newest event
+        self._number = 0  # the number of the newest event
         self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
         self._until: dict[PeerId, float] = {}  # the end of each lease
         self._status_due = 0.0
         self._limits: dict[EventKind, RateLimit] = {
-            kind: RateLimit(at_once=NOTES_AT_ONCE, per_second=NOTES_PER_SECOND) for kind in ("note", "warning")
+            kind: RateLimit(at_once=LINES_AT_ONCE, per_second=LINES_PER_SECOND) for kind in ("note", "warning")
         }
 
     def subscribe(self, peer: PeerId, subscribe: Subscribe, *, epoch: int, now: float) -> list[Effect]:
@@ -64,17 +64,17 @@ class Subscriptions:
         lacking = [event for event in self._events if is_new and event.number > after]
         return [Send(peer, subscribed), *(Send(peer, event) for event in lacking)]
 
-    def add(self, note: LogLine, run: TrainingRun | None, *, now: float) -> list[Effect]:
-        """A note becomes an event, for the run's records and every subscriber."""
-        kind: EventKind = note.kind or ("warning" if note.warning else "note")
+    def add(self, line: LogLine, run: TrainingRun | None, *, now: float) -> list[Effect]:
+        """A line of the log becomes an event, for the run's records and every subscriber."""
+        kind: EventKind = line.kind or ("warning" if line.warning else "note")
         if kind in self._limits and not self._limits[kind].allows(now=now):
             return []
         self._number += 1
         event = Event(
             number=self._number,
             kind=kind,
-            text=as_text(note.text, LONGEST_EVENT),
-            worker_id=as_text(note.worker_id),
+            text=as_text(line.text, LONGEST_EVENT),
+            worker_id=as_text(line.worker_id),
             global_steps=run.progress.global_steps if run else 0,
             minutes=run.progress.minutes(now=now) if run else 0.0,
         )

@@ -82,9 +82,9 @@ class WorkerRequests:
             return [Send(member.peer, Seeded(request=seed.request, accepted=False, version=run.store.version))]
         run.seed(schema, weights)
         seeded = Seeded(request=seed.request, accepted=True, version=run.weights.version)
-        note = LogLine(f"seeded with {len(schema.specs)} tensors, {schema.size} parameters")
+        line = LogLine(f"seeded with {len(schema.specs)} tensors, {schema.size} parameters")
         # Saved at once: from the first checkpoint on, a killed server has something to come back with.
-        return [Send(member.peer, seeded), note, *self.saving.begin(run, now=now)]
+        return [Send(member.peer, seeded), line, *self.saving.begin(run, now=now)]
 
     def _heartbeat(self, run: TrainingRun, member: Member, heartbeat: Heartbeat, *, now: float) -> list[Effect]:
         """A worker whose resend buffer fills up hurries the next checkpoint, and a standby that lags is dropped."""

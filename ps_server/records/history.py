@@ -13,8 +13,8 @@ from ps_server.state.effects import RecordReport
 
 EVERY_SECONDS = 2.0  # between two rows of the run
 WORKERS_EVERY_SECONDS = 60.0  # between two rows of each worker
-METRICS_BYTES = 2**25  # of each file: half of metrics.jsonl is the newest eleven hours
-EPISODES_BYTES = 2**25  # a quarter of a million lines: the newest games one a line, older ones as means
+METRICS_BYTES = 2**25  # the bound of each file: half of metrics.jsonl is the newest eleven hours
+EPISODES_BYTES = 2**25  # the bound: a quarter of a million lines, the newest games one a line, older ones as means
 
 
 class MetricsFiles:

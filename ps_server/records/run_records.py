@@ -26,7 +26,7 @@ from ps_server.records.thinning import newest_events
 from ps_server.state.effects import RecordEvent, RecordReport
 
 MOST_WAITING = 100_000  # games and rows in the queue: ten to thirty MiB
-EVENTS_BYTES = 2**23  # of events.jsonl: forty thousand lines
+EVENTS_BYTES = 2**23  # the bound of events.jsonl: forty thousand lines
 CLOSE_SECONDS = 5.0  # for the queue when the server exits
 
 log = logging.getLogger("ps-server")

@@ -21,7 +21,7 @@ SHORTEST_MINUTES = 2 / 60  # between two points
 HISTOGRAM_MINUTES = 0.5  # between two histograms
 GIF_MINUTES = 60.0  # between two GIFs, which take megabytes
 MOST_GIF_BYTES = 8 * 2**20
-MOST_VALUES = 10_000  # of a histogram: the newest
+MOST_VALUES = 10_000  # a histogram is of the newest values
 RETURNS, STALENESS, GAME = "Histograms/Returns", "Histograms/Staleness", "Game"
 
 

@@ -132,14 +132,14 @@ class FirstShard:
         self._trouble, self._is_refused = "", False
         self._newest, self._global_steps = (state.run_id, state.epoch), state.global_steps
         run = run or TrainingRun(spec, lineage)
-        notes: list[Effect] = []
+        lines: list[Effect] = []
         is_changed = run.take_over(reply, state, now=now)
         if is_changed or is_first:
             at = f"version {reply.settings_version}, at step {state.global_steps} there"
-            notes.append(LogLine(f"has the settings of shard 1: {at}", kind="adjustment"))
+            lines.append(LogLine(f"has the settings of shard 1: {at}", kind="adjustment"))
         if is_first and (sentence := contradiction(spec, self._overrides, adjusted=state.adjustments.settings)):
-            notes.append(LogLine(f"the settings of all shards are those of shard 1: {sentence}", warning=True))
-        return run, is_changed or is_first, notes
+            lines.append(LogLine(f"the settings of all shards are those of shard 1: {sentence}", warning=True))
+        return run, is_changed or is_first, lines
 
     def _check(self, run: TrainingRun | None, state: RunState) -> None:
         """Raises SettingsError when the server there is not shard 1 of this run."""

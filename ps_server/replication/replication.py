@@ -37,7 +37,7 @@ from ps_server.state.training_run import TrainingRun
 
 LEASE_SECONDS = 3.0  # without a message of the standby, after which it is gone
 IN_SYNC_SECONDS = 1.0  # the longest lag of a standby that is in sync
-BACKLOG_BYTES = 2**28  # of updates that are not acknowledged
+BACKLOG_BYTES = 2**28  # the most that updates without acknowledgement may take
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 300.0  # before a standby that was dropped is sent the state again
 FORGIVEN_SECONDS = 300.0  # in sync, after which the pause begins anew
 
@@ -62,7 +62,7 @@ class Replication:
     """The standby of one server in one epoch, if there is one. `now` is seconds of any monotonic clock."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the newest update
+        self.number = 0  # the number of the newest update
         self._standby: _Standby | None = None
         self._former: _Standby | None = None
         self._drops = 0
@@ -203,8 +203,8 @@ class Replication:
         standby.backlog.clear()
         behind = f"{lag.updates} updates ({lag.bytes / 2**20:.1f} MiB) behind, the oldest {lag.seconds:.1f} s old"
         reason = f"the standby {standby.address} cannot keep up and is dropped: {behind}, and {why}"
-        note = LogLine(f"{reason}. It gets the run again after {pause:g} s at the soonest", warning=True)
-        return [note, _refused(standby.peer, standby.request, reason)]
+        line = LogLine(f"{reason}. It gets the run again after {pause:g} s at the soonest", warning=True)
+        return [line, _refused(standby.peer, standby.request, reason)]
 
     def _send_waiting(self, *, now: float) -> list[Effect]:
         standby = self._standby

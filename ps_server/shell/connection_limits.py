@@ -44,7 +44,7 @@ class Connection:
         return max(0, received - self.delivered - self._overhead)
 
     def look(self, received: int) -> None:
-        """Note the bytes received so far. Every message that was complete at the last check has been read since."""
+        """The bytes received so far. Every message that was complete at the last check has been read since."""
         held = self.bytes_held(received)
         if self.delivered == self._looked_at:
             self.unfinished = min(held, self._held)

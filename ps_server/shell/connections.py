@@ -33,13 +33,13 @@ from ps_server.shell.connection_limits import (
 LOOK_SECONDS = 0.02  # between two checks of the memory in use; a gigabyte a second may arrive
 FULL_LOOK_SECONDS = 0.25  # between two checks of every connection, unless memory has grown
 GROWN_BYTES = 2**24
-SHARE = 0.02  # of the time that checks may take, where connections are thousands
+SHARE = 0.02  # the share of the time that checks may take, where connections are thousands
 BUDGETS, VECTORS = 2, 32  # memory of the process: push budgets; vectors (weights, slots, copies sent or saved)
 MOST_RESERVED = 1024  # descriptors kept free for checkpoints, records, shared memory and the next connection
 TCP_INFO_BYTES = 136
 BYTES_RECEIVED_AT = 128  # in struct tcp_info
 SO_COOKIE = 57
-CURVE_FRAME_BYTES = 33  # that CURVE adds to a frame: "\x07MESSAGE", a nonce, flags, and a tag
+CURVE_FRAME_BYTES = 33  # what CURVE adds to a frame: "\x07MESSAGE", a nonce, flags, and a tag
 
 log = logging.getLogger("ps-server")
 

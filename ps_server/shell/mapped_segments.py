@@ -19,8 +19,7 @@ from ps_common.protocol.messages import CARRIES_VECTOR, Hello, ToServer
 from ps_common.protocol.tensors import ELEMENT_BYTES
 from ps_common.protocol.wire import Buffer, Place, Places
 from ps_common.sockets.shared_memory import Segment
-from ps_server.state.effects import PeerId
-from ps_server.state.weight_store import Snapshot
+from ps_server.state.effects import PeerId, Send
 
 AGAIN_SECONDS = 5.0  # until mapping is tried again after it failed
 BUFFERS_KEPT = 4  # for the next vectors; only pushes that wait at the consistency gate need more
@@ -45,7 +44,7 @@ class MappedSegments:
         self._buffer_bytes = 0
 
     def offer(self, peer: PeerId, hello: Hello) -> None:
-        """Note the segment that a HELLO names. It is mapped when the worker has joined."""
+        """Remember the segment that a HELLO names. It is mapped when the worker has joined."""
         self._offered[peer] = hello.memory
 
     def proof(self, peer: PeerId, *, now: float) -> str:
@@ -84,7 +83,7 @@ class MappedSegments:
         """
         mapped = self._mapped.get(peer)
         if mapped is not None:
-            mapped.reply_slots.pop(message.request, None)  # of a resent request only the newest slot counts
+            mapped.reply_slots.pop(message.request, None)  # when a request is sent again, its newest slot counts alone
         if places is None:
             return vector
         if mapped is None or mapped.segment.name != places.segment:
@@ -101,10 +100,10 @@ class MappedSegments:
             self._unmap(peer)
             return None
 
-    def write_reply(self, peer: PeerId, request: int, snapshot: Snapshot | None) -> Places | None:
-        """Write the snapshot to the slot that the request offered; None when it goes by wire, or there is none."""
-        mapped = self._mapped.get(peer)
-        slot = mapped.reply_slots.pop(request, None) if mapped else None
+    def write_reply(self, send: Send) -> Places | None:
+        """Write the snapshot of a reply to the slot that its request offered; None when the reply goes by wire."""
+        mapped, snapshot = self._mapped.get(send.to), send.snapshot
+        slot = mapped.reply_slots.pop(send.message.request, None) if mapped else None
         if mapped is None or slot is None or snapshot is None or snapshot.size > slot[1]:
             return None
         at = slot[0]

@@ -22,7 +22,7 @@ from ps_server.state.effects import PeerId, Send
 from ps_server.state.weight_store import Snapshot
 
 MOST_WAITING = 128  # messages for one peer; a worker has up to 64 pushes in flight, and some other requests
-MOST_EVENTS_WAITING = 250  # likewise: more than a new subscriber is sent at once
+MOST_EVENTS_WAITING = 250  # events for one peer; a new subscriber is sent fewer at once
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.002, 0.25  # between two attempts; doubles while the peer reads nothing
 
 

@@ -19,7 +19,7 @@ from ps_common.errors import CheckpointError, SettingsError, WireError
 from ps_common.program.allocator import memory_of_this_process
 from ps_common.protocol.messages import Hello, Refused, Welcome
 from ps_common.protocol.status import Status
-from ps_common.protocol.wire import Places, read_to_server, take_places
+from ps_common.protocol.wire import read_to_server, take_places
 from ps_common.sockets.zmq_sockets import bind, receive_frames
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.parameter_server import ParameterServer
@@ -93,7 +93,7 @@ class ZmqServer:
         )
         self._segments = MappedSegments()
         self._lines = LogLines()
-        self._replies = SendQueue(self._socket, place=self._place, renewed=self._renewed)
+        self._replies = SendQueue(self._socket, place=self._segments.write_reply, renewed=self._renewed)
         self._exit = False
         self._on_record: Callable[[RecordReport | RecordEvent], None] | None = None
         self.host, self.port = self._bind(host, port)
@@ -260,9 +260,6 @@ class ZmqServer:
             welcome = msgspec.structs.replace(send.message, memory=self._segments.proof(send.to, now=now))
             send = replace(send, message=welcome)
         self._replies.send(send, now=now)
-
-    def _place(self, send: Send) -> Places | None:
-        return self._segments.write_reply(send.to, send.message.request, send.snapshot)
 
     def _renewed(self, send: Send, target: bool) -> Send:
         assert self.served is not None, "a server that sends weights has a run"

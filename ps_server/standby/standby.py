@@ -58,7 +58,7 @@ class Standby:
         self._follow = 1  # the request of the newest FOLLOW
         # Of the state that came for this FOLLOW, else None. `run` may be that of an earlier one.
         self._repetition: Repetition | None = None
-        self._number = 0  # of the last update that is applied
+        self._number = 0  # the number of the last update that is applied
         self._durable_through = 0
         self._last_request = 1
         self._beats: dict[int, float] = {}  # when each outstanding request was sent
@@ -189,8 +189,8 @@ class Standby:
         self.run = run_of(state, vector, now=now)
         self._repetition = Repetition(self.run)
         self._number = state.number
-        note = LogLine(f"following {self.primary}: {self.run.weights.schema.size} parameters at version {self.version}")
-        return [note, self._acknowledge()]
+        line = LogLine(f"following {self.primary}: {self.run.weights.schema.size} parameters at version {self.version}")
+        return [line, self._acknowledge()]
 
     def _apply(
         self, repetition: Repetition, update: messages.Update, vector: Sequence[Buffer], *, now: float

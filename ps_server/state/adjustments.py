@@ -54,7 +54,7 @@ class Adjustments:
 
     def apply(self, adjustment: Adjustment, spec: RunSpec) -> RunSpec:
         """The run specification after an adjustment, which is remembered."""
-        self.note(adjustment)
+        self.remember(adjustment)
         match adjustment.setting, adjustment.after:
             case adjustable.PAUSED, bool(paused):
                 self.paused = paused
@@ -66,7 +66,7 @@ class Adjustments:
         self.settings |= changes.keys()
         return with_settings(spec, changes, source="adjustment")
 
-    def note(self, adjustment: Adjustment) -> None:
+    def remember(self, adjustment: Adjustment) -> None:
         """Remember a change that the specification has already."""
         self.version += 1
         self._history.append(adjustment)
@@ -116,12 +116,7 @@ def adjustments_for(
         if setting not in before:
             raise Denied("bad_setting", f"{setting}: {spec.algorithm_name} has none; this run has {', '.join(before)}")
         _check_not_passed(setting, after, progress, now=now)
-    minutes, steps = progress.minutes(now=now), progress.global_steps
-    return [
-        Adjustment(setting=setting, before=before[setting], after=after, by=by, global_steps=steps, minutes=minutes)
-        for setting, after in wanted.items()
-        if after != before[setting]
-    ]
+    return _differences(before, wanted, progress, by=by, now=now)
 
 
 def undone_by_flags(
@@ -134,13 +129,19 @@ def undone_by_flags(
     before, after = (_values(one, progress.global_steps) for one in (kept, spec))
     if seconds is not None and made.checkpoint_seconds is not None:
         before[adjustable.CHECKPOINT_SECONDS], after[adjustable.CHECKPOINT_SECONDS] = made.checkpoint_seconds, seconds
+    adjusted = {one.setting for one in made.history}
+    after = {name: value for name, value in after.items() if name in adjusted}
+    return _differences(before, after, progress, by=BY_FLAGS, now=now)
+
+
+def _differences(
+    before: Mapping[str, AdjustedValue], after: Mapping[str, AdjustedValue], progress: Progress, *, by: str, now: float
+) -> list[Adjustment]:
     minutes, steps = progress.minutes(now=now), progress.global_steps
     return [
-        Adjustment(
-            setting=name, before=before[name], after=after[name], by=BY_FLAGS, global_steps=steps, minutes=minutes
-        )
-        for name in before
-        if after[name] != before[name] and any(one.setting == name for one in made.history)
+        Adjustment(setting=name, before=before[name], after=value, by=by, global_steps=steps, minutes=minutes)
+        for name, value in after.items()
+        if value != before[name]
     ]
 
 

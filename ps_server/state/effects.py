@@ -47,32 +47,32 @@ class RecordReport:
 
     worker_id: str
     number: int
-    is_first: bool  # it has the lowest number of the workers that report
+    is_first: bool  # whether the worker has the lowest number of those that report
     global_steps: int  # T when the report came
     updates: int
     minutes: float
     first_episode: int  # the number in the run, from 1, of the first episode below
     episodes: tuple[Episode, ...]
     meters: dict[str, float]
-    staleness: tuple[int, ...]  # of each update since the previous report of any worker; of the newest of many
+    staleness: tuple[int, ...]  # one for each update since the previous report of any worker, the newest of many
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line for the log. Then call `noted`."""
+    """One line for the log. Then call `logged`."""
 
     text: str
     warning: bool = False
     kind: Literal["", "checkpoint", "adjustment", "end"] = ""
-    worker_id: str = ""  # of the worker that it is about
+    worker_id: str = ""  # the worker that the line is about, if any
 
 
 @dataclass(frozen=True)
 class RecordEvent:
-    """A note has become an event of the run: write it down."""
+    """A line of the log has become an event of the run: write it down."""
 
     event: Event
-    epoch: int  # in which events are numbered so
+    epoch: int  # events are numbered anew in each epoch
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class Ledger:
         return "new" if sequence <= account.through + self.window else "outside window"
 
     def settle(self, worker_id: str, sequence: int) -> None:
-        """Note that this push was applied or discarded."""
+        """This push was applied or discarded."""
         account = self.accounts[worker_id]
         account.early.add(sequence)
         self._close_gap(account)
@@ -100,12 +100,12 @@ class Ledger:
         self.mark_durable(accounts)
 
     def forget_durable(self) -> None:
-        """Note that no checkpoint of this server holds any push."""
+        """No checkpoint of this server holds any push."""
         for account in self.accounts.values():
             account.durable = 0
 
     def mark_durable(self, accounts: Mapping[str, Account]) -> None:
-        """Note that a checkpoint with these accounts is on disk."""
+        """A checkpoint with these accounts is complete, and the standby in sync has its pushes."""
         for worker_id, saved in accounts.items():
             account = self.accounts.get(worker_id)
             if account is not None and account.proof == saved.proof:

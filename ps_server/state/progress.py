@@ -66,7 +66,7 @@ class Progress:
         self.judge(budget, now=now)
 
     def judge(self, budget: Budget, *, now: float) -> None:
-        """Note the minute in which the target is first reached."""
+        """Remember the minute in which the target is first reached."""
         if budget.until_return is None or self.best_mean is None or self.minutes_to_target is not None:
             return
         if self.best_mean >= budget.until_return:

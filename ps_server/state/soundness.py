@@ -39,7 +39,7 @@ class Soundness:
         return False
 
     def returned(self, checkpoint: str) -> bool:
-        """Note that the run goes back to this checkpoint. False when it has done so too often."""
+        """The run goes back to this checkpoint. False when it has done so too often."""
         self._returns = self._returns + 1 if checkpoint == self._returned_to else 1
         self._returned_to = checkpoint
         return self._returns <= MOST_RETURNS

@@ -61,7 +61,7 @@ class CheckpointWriter:
         folder.mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder)
         self.results: queue.SimpleQueue[Written] = queue.SimpleQueue()
-        self.longest_seconds = 0.0  # of one checkpoint so far
+        self.longest_seconds = 0.0  # what the slowest checkpoint so far took
         self._folder = folder
         self._store = store
         self._sound: set[Path] = set()  # written, or read and verified, by this process

@@ -98,7 +98,7 @@ class MemoryCluster(SimulatedCluster):
         message = send.message
         if isinstance(message, messages.Welcome):
             message = msgspec.structs.replace(message, memory=self.segments.proof(send.to, now=self.now))
-        places = self.segments.write_reply(send.to, message.request, send.snapshot)
+        places = self.segments.write_reply(send)
         self.by_memory += places is not None
         self.by_wire += places is None and send.snapshot is not None
         if places is not None:
