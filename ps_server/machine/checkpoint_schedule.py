@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ps_common.errors import CheckpointError
 from ps_common.protocol.messages import CheckpointSaved, Refused
 from ps_common.protocol.names import LONGEST_SENTENCE, as_text
 from ps_common.protocol.record import Account, Record
@@ -195,7 +194,6 @@ class CheckpointSchedule:
 
 
 UNSOUND = "the weights, or what the optimizer remembers, hold NaN or Inf"
-NOTHING_TO_GO_BACK_TO = "the weights hold NaN or Inf, and there is nothing to go back to: "
 STALLED = "the disk, or the store, does not take it; training goes on, and it counts when it is written after all"
 
 
@@ -211,8 +209,6 @@ class Saving:
         self._refusals = refusals
         self._best_before: float | None = None  # mean return of the best checkpoint before the newest was begun
         self._unsound = 0  # the newest version that could not be saved
-        self._returned_to = ""  # the checkpoint that the run went back to last
-        self._first_since = 0  # version of the first checkpoint since then
 
     def tick(self, run: TrainingRun, *, now: float) -> list[Effect]:
         """Begin one if it is due."""
@@ -243,7 +239,7 @@ class Saving:
         best, milestone = run.progress.save_as_best(), self._milestone(run)
         record, number = run.record(now=now), self._replication.number
         content = Content(run.store.version, record.ledger, run.progress.episodes, run.adjustments.version, number)
-        self._first_since = self._first_since or run.store.version
+        self._soundness.checkpoint_begun(run.store.version)
         self._schedule.started(content, now=now)
         keep, steps = run.spec.records.keep_checkpoints, run.progress.global_steps
         return [SaveCheckpoint(run.store.vectors(), record, steps, best=best, keep=keep, milestone=milestone)]
@@ -264,19 +260,9 @@ class Saving:
         """The weights are lost: the run goes on from this checkpoint. Raises CheckpointError if it cannot."""
         if run.store is not None and run.store.is_sound():
             return []  # one loss may cause two Recalls
-        lost = f"the weights hold NaN or Inf; applied since they were sound: pushes of {self._soundness.suspects()}"
-        is_first = record.version == self._first_since  # such a checkpoint holds little but what the run went back to
-        origin = (is_first and self._returned_to) or checkpoint
-        if not self._soundness.returned(origin):
-            raise CheckpointError(f"{lost}. Going back to {origin} has not helped: take smaller steps")
-        try:
-            run.go_back(vectors, record)
-        except CheckpointError as error:
-            raise CheckpointError(NOTHING_TO_GO_BACK_TO + str(error)) from error
-        self._returned_to, self._first_since = origin, 0
+        sentence = self._soundness.go_back(run, checkpoint, vectors, record)
         self._schedule.hurry()  # a server that is resumed from an older one would apply the ruinous pushes again
-        line = LogLine(f"{lost}. Going on from {checkpoint}, without the updates since", warning=True)
-        return [line, *self._replication.begin_anew()]
+        return [LogLine(sentence, warning=True), *self._replication.begin_anew()]
 
     def _not_begun(self, version: int) -> list[Effect]:
         """The weights are not sound. The run goes back, or ends if it cannot: then the weights stay as they are."""

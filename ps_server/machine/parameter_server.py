@@ -20,7 +20,7 @@ from ps_common.protocol.record import Record
 from ps_common.protocol.status import Status
 from ps_common.protocol.wire import Buffer
 from ps_server.machine.admission import Admission, run_for, welcome
-from ps_server.machine.checkpoint_schedule import NOTHING_TO_GO_BACK_TO, CheckpointSchedule, Saving
+from ps_server.machine.checkpoint_schedule import CheckpointSchedule, Saving
 from ps_server.machine.ending import Ending, is_fenced_by
 from ps_server.machine.flow_control import RECEIVE_BYTES
 from ps_server.machine.membership import ALONE, Member, Membership
@@ -34,7 +34,7 @@ from ps_server.replication.first_shard import FirstShard
 from ps_server.replication.replication import Replication
 from ps_server.state.effects import Effect, LogLine, PeerId, Recall, Send
 from ps_server.state.guards import Denied
-from ps_server.state.soundness import Soundness
+from ps_server.state.soundness import NOTHING_TO_GO_BACK_TO, Soundness
 from ps_server.state.training_run import TrainingRun
 
 

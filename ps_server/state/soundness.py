@@ -9,20 +9,26 @@ helped to ruin the weights is applied again.
 
 from collections import Counter
 
+from torch import Tensor
+
+from ps_common.errors import CheckpointError
+from ps_common.protocol.record import Record
 from ps_server.state.training_run import TrainingRun
 
+NOTHING_TO_GO_BACK_TO = "the weights hold NaN or Inf, and there is nothing to go back to: "
 MOST_RETURNS = 3  # to the same checkpoint; after that the step size is too large, and the run ends
 MOST_NAMED = 5
 
 
 class Soundness:
-    """Watches the weights of one run."""
+    """Watches the weights of one run, and takes the run back to a checkpoint."""
 
     def __init__(self) -> None:
         self._seen = 0  # the version that was checked last
         self._pushed: Counter[str] = Counter()  # updates since then, by worker id
         self._returned_to = ""  # the last checkpoint that the run went back to
-        self._returns = 0
+        self._returns = 0  # how often in a row it went back to that one
+        self._first_since = 0  # the version of the first checkpoint since then
 
     def pushed(self, worker_id: str) -> None:
         """Count a push of this worker that was applied."""
@@ -38,13 +44,27 @@ class Soundness:
         self._pushed.clear()
         return False
 
-    def returned(self, checkpoint: str) -> bool:
-        """The run goes back to this checkpoint. False when it has done so too often."""
-        self._returns = self._returns + 1 if checkpoint == self._returned_to else 1
-        self._returned_to = checkpoint
-        return self._returns <= MOST_RETURNS
+    def checkpoint_begun(self, version: int) -> None:
+        """A checkpoint of this version is begun."""
+        self._first_since = self._first_since or version
 
-    def suspects(self) -> str:
+    def go_back(self, run: TrainingRun, checkpoint: str, vectors: dict[str, Tensor], record: Record) -> str:
+        """The weights are lost: the run goes on from this checkpoint. Returns what to log. Raises CheckpointError."""
+        lost = f"the weights hold NaN or Inf; applied since they were sound: pushes of {self._suspects()}"
+        is_first = record.version == self._first_since  # such a checkpoint holds little but what the run went back to
+        origin = (is_first and self._returned_to) or checkpoint
+        self._returns = self._returns + 1 if origin == self._returned_to else 1
+        self._returned_to = origin
+        if self._returns > MOST_RETURNS:
+            raise CheckpointError(f"{lost}. Going back to {origin} has not helped: take smaller steps")
+        try:
+            run.go_back(vectors, record)
+        except CheckpointError as error:
+            raise CheckpointError(NOTHING_TO_GO_BACK_TO + str(error)) from error
+        self._first_since = 0
+        return f"{lost}. Going on from {checkpoint}, without the updates since"
+
+    def _suspects(self) -> str:
         """The workers whose pushes were applied since the weights were sound, in words."""
         named = [f"{worker} ({count})" for worker, count in self._pushed.most_common(MOST_NAMED)]
         more = len(self._pushed) - len(named)
