@@ -1,4 +1,4 @@
-"""Workers whose own parts have another source than the run's are refused, at every server that the run ever has."""
+"""Workers whose custom parts have another source than the run's are refused, at every server that the run ever has."""
 
 from typing import Any
 
