@@ -52,7 +52,7 @@ class ServerSettings:
     take_back: bool = False
     """with --resume: continue from this folder although another server took over the run; its updates are lost"""
     new_code: bool = False
-    """with --resume: the modules of the run's custom parts were changed on purpose; the first worker states them anew"""
+    """with --resume: modules of the run's custom parts were changed on purpose; the first worker states them anew"""
     standby_of: str | None = None
     """HOST:PORT of the ps-server to follow and, when it fails, to take over from"""
     takeover_seconds: Seconds = 1.0

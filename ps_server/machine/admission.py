@@ -131,27 +131,24 @@ class Admission:
             key=key,
             oldest=hello.oldest,
             environments=hello.environments or run.spec.environment.envs,
-            # Rounds take the pushes in order of these numbers: all shards have to agree on them.
             code=hello.code,
+            # Rounds take the pushes in order of these numbers: all shards have to agree on them.
             number=hello.number if run.shard.number > 1 else None,
         )
         lost = run.ledger.lacking(worker, opened.proof, oldest=hello.oldest)
         account = run.join(worker, opened)
         joining = msgspec.structs.replace(hello, environments=opened.environments, incarnation=incarnation)
         is_back = self.membership.join(joining, peer, number=account.number, now=now)
-        # One vector at first: other workers may join at once, and the first reply brings the even share.
-        credit = self.pushes.credit(at_most=self.pushes.vector_bytes)
-        reply = self._welcome(run, hello, account, credit=credit)
-        effects: list[Effect] = [
-            Send(peer, reply),
-            LogLine(f"{worker} {'is back' if is_back else 'joined'}", worker_id=worker),
-        ]
+        line = LogLine(f"{worker} {'is back' if is_back else 'joined'}", worker_id=worker)
+        effects: list[Effect] = [Send(peer, self._welcome(run, hello, account)), line]
         if lost:
             sentence = f"{worker} has dropped {lost} pushes that this server lacks"
             effects.append(LogLine(sentence, warning=True, worker_id=worker))
         return effects + self.replication.forward(worker, opened, now=now)
 
-    def _welcome(self, run: TrainingRun, hello: Hello, account: Account, *, credit: int) -> Welcome:
+    def _welcome(self, run: TrainingRun, hello: Hello, account: Account) -> Welcome:
+        # One vector at first: other workers may join at once, and the first reply brings the even share.
+        credit = self.pushes.credit()
         return welcome(
             hello,
             run.lineage,
@@ -164,7 +161,7 @@ class Admission:
             global_steps=run.progress.global_steps,
             settled_through=account.through,
             reported_through=account.reported,
-            credit=credit,
+            credit=min(credit, self.pushes.vector_bytes or credit),
             settings_version=run.adjustments.version,
             first_shard=run.first_shard,
             drained=run.adjustments.drained,
@@ -178,8 +175,9 @@ _NOTHING: dict[str, Any] = {"run": {}, "schema": ()} | dict.fromkeys(
 
 def welcome(hello: Hello, lineage: Lineage, *, lease_seconds: float, **admitted: Any) -> Welcome:
     """
-    The reply to a HELLO. Without `admitted`, the fields for a worker that is, it has the addresses of the shards alone:
-    the reply of a shard after the first to a worker that has not joined shard 1.
+    The reply to a HELLO. `admitted` are the fields for a worker that is.
+
+    A shard after the first replies without them to a worker that has not joined shard 1, which needs its address first.
     """
     return Welcome(
         request=hello.request,

@@ -76,10 +76,9 @@ class PushPipeline:
         """The size of an uncompressed gradient; 0 before the run is seeded."""
         return self._run.store.schema.bytes if self._run and self._run.store else 0
 
-    def credit(self, *, at_most: int = 0) -> int:
-        """Bytes of pushes that each worker may have in flight now; with `at_most` no more than this."""
-        credit = self.budget.credit(self.vector_bytes)
-        return min(credit, at_most or credit)
+    def credit(self) -> int:
+        """Bytes of pushes that each worker may have in flight now."""
+        return self.budget.credit(self.vector_bytes)
 
     def waits(self, member: Member) -> bool:
         """Whether a push of this worker, or its request for credit, waits here and is not lost."""
