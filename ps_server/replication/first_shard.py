@@ -16,7 +16,7 @@ from ps_common.protocol.shards import Shard
 from ps_common.settings.overrides import contradiction
 from ps_common.settings.run_settings import run_from_dict
 from ps_server.state.adjustments import Adjustments
-from ps_server.state.effects import Effect, LogLine, SendToFirstShard
+from ps_server.state.effects import Effect, LogLine, SendToServer
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 
@@ -46,7 +46,7 @@ class FirstShard:
         news = "" if self.ending else as_text(ending, LONGEST_SENTENCE)
         first = run.first_shard if run else ""
         request = RunRequest(request=1, shard=self._shard.number, first_shard=first, ending=news)
-        return [SendToFirstShard(self._address, request)]
+        return [SendToServer(self._address, request, "--shards")]
 
     def hear(self, message: ToServer, run: TrainingRun | None) -> None:
         """Another shard of this run may say to shard 1 that it cannot go on, which ends the run."""

@@ -1,6 +1,6 @@
 """
 The shell of the server: one ROUTER socket, one thread. It receives and decodes messages, passes them to the machine,
-and carries out the effects. A standby and a shard also talk to another server (server_link.py).
+and carries out the effects. A standby and a shard also talk to another server (other_servers.py).
 
 The machine decides everything. No peer can block this loop: send_queue.py keeps the replies that a peer does not read.
 """
@@ -29,22 +29,11 @@ from ps_server.shell.connections import Connections
 from ps_server.shell.listening import router_socket
 from ps_server.shell.log_lines import LogLines
 from ps_server.shell.mapped_segments import MappedSegments
+from ps_server.shell.other_servers import OtherServers
 from ps_server.shell.send_queue import SendQueue
-from ps_server.shell.server_link import ServerLink
 from ps_server.standby.standby import Standby
-from ps_server.state.effects import (
-    Effect,
-    Exit,
-    LogLine,
-    PeerId,
-    Recall,
-    RecordEvent,
-    RecordReport,
-    SaveCheckpoint,
-    Send,
-    SendToFirstShard,
-    SendToPrimary,
-)  # fmt: skip
+from ps_server.state import effects
+from ps_server.state.effects import Effect, PeerId, RecordEvent, RecordReport, Send
 from ps_server.storage.checkpoint_writer import CheckpointWriter, Written
 
 TICK_SECONDS = 0.25
@@ -100,8 +89,7 @@ class ZmqServer:
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         keys = access_control.server_keys if access_control is not None else None
-        self._primary = ServerLink(self._context, self._poller, keys, flag="--standby-of")
-        self._first_shard = ServerLink(self._context, self._poller, keys, flag="--shards")
+        self._others = OtherServers(self._context, self._poller, keys)
 
     @property
     def served(self) -> ParameterServer | None:
@@ -192,12 +180,12 @@ class ZmqServer:
             yield frames
 
     def _receive_from_servers(self) -> None:
-        for message, vector in self._primary.received():
-            assert isinstance(self._server, Standby)
-            self._do(self._server.receive_from_primary(message, vector, now=time.monotonic()))
-        for message, _ in self._first_shard.received():
-            assert self.served is not None, "a standby follows its primary alone"
-            self._do(self.served.receive_from_first_shard(message, now=time.monotonic()))
+        for address, message, vector in self._others.received():
+            if isinstance(self._server, Standby) and address == self._server.primary:
+                self._do(self._server.receive_from_primary(message, vector, now=time.monotonic()))
+            else:
+                assert self.served is not None, "a standby follows its primary alone"
+                self._do(self.served.receive_from_first_shard(message, now=time.monotonic()))
 
     def _handle(self, frames: list[zmq.Frame]) -> None:
         peer = frames[0].bytes
@@ -231,27 +219,25 @@ class ZmqServer:
         served = self.served
         return served is not None and peer is not None and served.membership.known_at(peer) is not None
 
-    def _do(self, effects: list[Effect]) -> None:
-        for effect in effects:
+    def _do(self, todo: list[Effect]) -> None:
+        for effect in todo:
             match effect:
                 case Send():
                     self._send(effect)
-                case SendToPrimary():
-                    self._primary.send(effect.message, to=effect.to)
-                case SendToFirstShard():
-                    self._first_shard.send(effect.message, to=effect.to)
-                case SaveCheckpoint():
+                case effects.SendToServer():
+                    self._others.send(effect)
+                case effects.SaveCheckpoint():
                     self._writer.write(effect)
-                case Recall():
+                case effects.Recall():
                     self._do(self._recall())
                 case RecordReport() | RecordEvent():
                     if self._on_record is not None:
                         self._on_record(effect)
-                case LogLine():
+                case effects.LogLine():
                     self._lines.add(effect, now=time.monotonic())
                     if self.served is not None:
                         self._do(self.served.logged(effect, now=time.monotonic()))
-                case Exit():
+                case effects.Exit():
                     self._exit = True
 
     def _send(self, send: Send) -> None:

@@ -20,7 +20,7 @@ from ps_server.machine.phases import ANYBODY, Sender
 from ps_server.machine.status_report import status_of, status_reply
 from ps_server.replication.replication import LEASE_SECONDS
 from ps_server.replication.run_copy import Repetition, run_of
-from ps_server.state.effects import Effect, Exit, LogLine, PeerId, Send, SendToPrimary
+from ps_server.state.effects import Effect, Exit, LogLine, PeerId, Send, SendToServer
 from ps_server.state.training_run import TrainingRun
 
 BEAT_SECONDS = 0.25  # between two FOLLOWED that ask for a reply
@@ -158,9 +158,7 @@ class Standby:
         self._last_request += 1
         if self._repetition is None:
             held = self.run.lineage.run_id if self.run is not None else ""
-            return [
-                SendToPrimary(self.primary, messages.Follow(request=self._follow, address=self.address, run_id=held))
-            ]
+            return [self._send(messages.Follow(request=self._follow, address=self.address, run_id=held))]
         # A reply to an older one would not count, and while the primary is dead there is none.
         self._beats = {beat: sent for beat, sent in self._beats.items() if now - sent < LEASE_SECONDS}
         self._beats[self._last_request] = now
@@ -204,8 +202,11 @@ class Standby:
             return self._take_what_is_handed_over(self.run, now=now)
         return [self._acknowledge(), *repetition.apply(update, vector, now=now)]
 
-    def _acknowledge(self, *, request: int = 0) -> SendToPrimary:
-        return SendToPrimary(self.primary, messages.Followed(request=request, follow=self._follow, number=self._number))
+    def _acknowledge(self, *, request: int = 0) -> SendToServer:
+        return self._send(messages.Followed(request=request, follow=self._follow, number=self._number))
+
+    def _send(self, message: ToServer) -> SendToServer:
+        return SendToServer(self.primary, message, "--standby-of")
 
     def _begin_anew(self, *, now: float) -> None:
         """Request another state. The run is kept: it may be all that is left when the primary dies."""
@@ -271,7 +272,7 @@ class Standby:
         fence = messages.Fence(
             request=number, run_id=lineage.run_id, latest_epoch=lineage.epoch, epoch_proof=lineage.proof, address=where
         )
-        return [SendToPrimary(self.primary, fence)]
+        return [self._send(fence)]
 
     def _receive_from_replaced(self, server: ParameterServer, message: ToWorker, *, now: float) -> list[Effect]:
         """The old primary lives. If it was restarted after the takeover, its epoch is later, and this server stops."""

@@ -83,19 +83,16 @@ class Exit:
 
 
 @dataclass(frozen=True)
-class SendToPrimary:
-    """Send a message from this standby to its primary, HOST:PORT. It may be lost."""
+class SendToServer:
+    """
+    Send a message from a standby to its primary, or from a shard to shard 1. It may be lost.
+
+    Of a pair, HOST:PORT,HOST:PORT, both are sent it, as one serves.
+    """
 
     to: str
     message: ToServer
+    flag: Literal["--standby-of", "--shards"]  # by which the address was given
 
 
-@dataclass(frozen=True)
-class SendToFirstShard:
-    """Send a message from this shard to shard 1: to both of HOST:PORT,HOST:PORT, as one serves. It may be lost."""
-
-    to: str
-    message: ToServer
-
-
-Effect = SendToPrimary | SendToFirstShard | Send | SaveCheckpoint | Recall | RecordReport | LogLine | RecordEvent | Exit
+Effect = SendToServer | Send | SaveCheckpoint | Recall | RecordReport | LogLine | RecordEvent | Exit

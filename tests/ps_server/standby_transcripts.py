@@ -7,7 +7,7 @@ from ps_common.protocol.messages import ToServer
 from ps_common.protocol.wire import Buffer, read_to_server, read_to_worker, to_frames
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.standby.standby import Standby
-from ps_server.state.effects import Effect, Send, SendToPrimary
+from ps_server.state.effects import Effect, Send, SendToServer
 from tests.ps_server.transcripts import CHECKPOINT_SECONDS, LEASE_SECONDS, Transcript
 
 PRIMARY, STANDBY = "primary:5555", "standby:5555"
@@ -64,7 +64,7 @@ class WithStandby(Transcript):
         """Carry out effects of the standby: its messages reach the primary."""
         self.told += effects
         for effect in effects:
-            if isinstance(effect, SendToPrimary) and not self.is_cut:
+            if isinstance(effect, SendToServer) and not self.is_cut:
                 message, _ = read_to_server([bytes(frame) for frame in to_frames(effect.message)])
                 kept = self.effects
                 self.to_standby(self.machine.receive(PEER.encode(), message, now=self.now))

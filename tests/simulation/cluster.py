@@ -32,7 +32,7 @@ from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from ps_server.machine.admission import proof_of
 from ps_server.machine.parameter_server import Limits, ParameterServer
-from ps_server.state.effects import Exit, SaveCheckpoint, Send, SendToFirstShard
+from ps_server.state.effects import Exit, SaveCheckpoint, Send, SendToServer
 from ps_server.state.training_run import TrainingRun
 
 SCHEMA = Schema([TensorSpec("point", (3,))])
@@ -363,7 +363,7 @@ class SimulatedCluster:
                 case SaveCheckpoint():
                     self._writing = (self.now + self._checkpoint_takes_seconds, effect)
                     self._finish_writing()
-                case SendToFirstShard() if self.first_shard is not None:
+                case SendToServer() if self.first_shard is not None:
                     peer, frames = self._other_peer, [bytes(frame) for frame in to_frames(effect.message)]
                     self.network.carry(partial(self.first_shard._to_server, peer, frames), now=self.now)
                 case Exit():

@@ -12,7 +12,7 @@ from typing import Any
 from ps_common.protocol.wire import read_to_server, read_to_worker, to_frames
 from ps_server.machine.parameter_server import Limits, ParameterServer
 from ps_server.standby.standby import Standby
-from ps_server.state.effects import Exit, LogLine, SaveCheckpoint, Send, SendToPrimary
+from ps_server.state.effects import Exit, LogLine, SaveCheckpoint, Send, SendToServer
 from tests.simulation.cluster import SimulatedCluster
 
 PEER = b"standby"
@@ -117,7 +117,7 @@ class SimulatedPair(SimulatedCluster):
     def _do_standby(self, effects: list[Any]) -> None:
         for effect in effects:
             match effect:
-                case SendToPrimary() if not self.link_is_cut:
+                case SendToServer() if not self.link_is_cut:
                     frames = [bytes(frame) for frame in to_frames(effect.message)]
                     self.network.carry(lambda frames=frames: self._to_server(PEER, frames), now=self.now)
                 case Send():

@@ -12,7 +12,7 @@ from ps_common.protocol.tensors import Schema, TensorSpec
 from ps_server.machine.phases import Sender
 from ps_server.replication.first_shard import END_SECONDS
 from ps_server.replication.run_copy import Repetition
-from ps_server.state.effects import Effect, SendToFirstShard
+from ps_server.state.effects import Effect, SendToServer
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import (
     EPOCH,
@@ -53,7 +53,7 @@ def the_second(first: Transcript | None = None, **fields: Any) -> Transcript:
 
 def ask(second: Transcript, first: Transcript) -> list[Effect]:
     """Shard 2 asks what is new at shard 1, whose reply has these effects."""
-    sent = only(SendToFirstShard, second.after(0.25))
+    sent = only(SendToServer, second.after(0.25))
     assert sent.to == ADDRESSES[0], "shard 1 and its standby, as one of them serves"
     first.now = second.now
     for send in sends(first.say("shard 2", sent.message)):

@@ -4,7 +4,7 @@ from typing import Any
 
 from ps_common.protocol import messages
 from ps_server.replication.replication import FIRST_PAUSE_SECONDS
-from ps_server.state.effects import SendToPrimary
+from ps_server.state.effects import SendToServer
 from tests.ps_server.standby.test_standby import are_alike, refusal, the_run
 from tests.ps_server.standby_transcripts import PRIMARY, TAKEOVER_SECONDS, TICK_SECONDS, WithStandby
 from tests.ps_server.transcripts import notes, only
@@ -17,7 +17,7 @@ def told_that_it_fell_behind(server: WithStandby, request: int) -> list[Any]:
 
 def next_follow(server: WithStandby) -> messages.Follow:
     server.now += TICK_SECONDS
-    message = only(SendToPrimary, server.standby.tick(now=server.now)).message
+    message = only(SendToServer, server.standby.tick(now=server.now)).message
     assert isinstance(message, messages.Follow)
     return message
 
