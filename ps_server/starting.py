@@ -13,7 +13,7 @@ import msgspec
 
 from ps_common.errors import Fenced, RequestRefused, ServerUnreachable, SettingsError, WireError
 from ps_common.program.flags import Parsed
-from ps_common.protocol.lineage import DRAWN, RUN_ID_DIGITS, Lineage
+from ps_common.protocol.lineage import RUN_ID_DIGITS, Lineage
 from ps_common.protocol.shards import WHOLE, Shard
 from ps_common.protocol.status import STANDBY_PHASE, Status
 from ps_common.run_folder.checkpoint_folder import newest_first
@@ -30,7 +30,7 @@ from ps_server.settings import ServerSettings
 from ps_server.standby.standby import Standby
 from ps_server.state.adjustments import undone_by_flags
 from ps_server.state.training_run import TrainingRun
-from ps_server.storage.earlier_life import check_unused, newest_checkpoint, read_lineage, write_lineage
+from ps_server.storage.earlier_life import check_unused, drawn, newest_checkpoint, read_lineage, write_lineage
 from ps_server.storage.resharding import is_behind_others, reshard, reshard_stored
 from ps_server.storage.run_storage import RunStorage
 
@@ -54,23 +54,22 @@ def machine_for(
         checkpoint_seconds=settings.checkpoint_seconds or CHECKPOINT_SECONDS,
         receive_bytes=int(settings.receive_mib * 2**20),
     )
-    draw = secrets.randbelow(DRAWN)
     if settings.standby_of is not None:
         storage.remember_store()
         return Standby(
             primary=settings.standby_of,
-            draw=draw,
+            draw=drawn(),
             takeover_seconds=settings.takeover_seconds,
             limits=limits,
             now=now,
-            server=_taken_over_run(flags, storage, limits, keys=keys, draw=draw, now=now),
+            server=_taken_over_run(flags, storage, limits, keys=keys, now=now),
         )
     run: TrainingRun | None = None
     if settings.resume is not None:
-        run = _resumed_run(flags, storage, keys=keys, draw=draw, now=now)
+        run = _resumed_run(flags, storage, keys=keys, now=now)
         lineage = run.lineage
     else:
-        lineage = _new_lineage(storage, shard=settings.place or WHOLE, draw=draw)
+        lineage = _new_lineage(storage, shard=settings.place or WHOLE)
         if flags.names_a_run and lineage.shard.number == 1:
             run = TrainingRun(flags.run, lineage)
         storage.begin_life(lineage)
@@ -79,16 +78,16 @@ def machine_for(
     return ParameterServer(run, lineage=lineage, overrides=overrides, limits=limits, now=now)
 
 
-def _new_lineage(storage: RunStorage, *, shard: Shard, draw: int) -> Lineage:
+def _new_lineage(storage: RunStorage, *, shard: Shard) -> Lineage:
     """The lineage of a new run; of the run of this folder if its server ended before it had saved anything."""
     before = read_lineage(storage.folder)
     if before is not None and before.shard == shard and before.replaced_by is None:
         if not _has_saved(storage.folder):
-            return before.resumed(draw=draw)
+            return before.resumed(draw=drawn())
         gone = "the checkpoints of run %s are gone: a new run begins, for which its workers have to be started anew"
         log.warning(gone, before.run_id)
     run_id = secrets.token_hex(RUN_ID_DIGITS // 2)
-    return Lineage.begun(run_id, secret=secrets.token_hex(SECRET_BYTES), draw=draw, shard=shard)
+    return Lineage.begun(run_id, secret=secrets.token_hex(SECRET_BYTES), draw=drawn(), shard=shard)
 
 
 def _has_saved(folder: Path) -> bool:
@@ -102,13 +101,7 @@ def _has_saved(folder: Path) -> bool:
 
 
 def _taken_over_run(
-    flags: Parsed[ServerSettings],
-    storage: RunStorage,
-    limits: Limits,
-    *,
-    keys: ClientKeys | None,
-    draw: int,
-    now: float,
+    flags: Parsed[ServerSettings], storage: RunStorage, limits: Limits, *, keys: ClientKeys | None, now: float
 ) -> ParameterServer | None:
     """The run that this standby took over in an earlier life, if its folder holds one and nobody has it since."""
     if not newest_first(storage.checkpoints):
@@ -125,7 +118,7 @@ def _taken_over_run(
         )
     run_id, primary = run.lineage.run_id, run.primary
     try:
-        _begin_epoch(run, storage, keys=keys, take_back=False, draw=draw)
+        _begin_epoch(run, storage, keys=keys, take_back=False)
     except Fenced:
         serves_it = served is not None and served.phase != STANDBY_PHASE and served.epoch >= run.epoch
         if run.lineage.replaced_by != primary and not serves_it:
@@ -168,19 +161,19 @@ def _restored_run(flags: Parsed[ServerSettings], storage: RunStorage, *, now: fl
 
 
 def _resumed_run(
-    flags: Parsed[ServerSettings], storage: RunStorage, *, keys: ClientKeys | None, draw: int, now: float
+    flags: Parsed[ServerSettings], storage: RunStorage, *, keys: ClientKeys | None, now: float
 ) -> TrainingRun:
     """The run of --resume in its next life. Raises PsRlError."""
     settings = flags.program
-    claimed = _life_in_store(storage, settings, draw=draw)
+    claimed = _life_in_store(storage, settings)
     if settings.resumed_folder is None or (claimed is not None and is_behind_others(storage)):
-        reshard_stored(storage.store_url, storage, settings.place, draw=draw)
+        reshard_stored(storage.store_url, storage, settings.place)
     else:
         reshard(settings.resumed_folder, storage, settings.place)
     run = _restored_run(flags, storage, now=now)
     run.lineage = claimed or run.lineage
     is_begun, shard = claimed is not None, settings.place
-    _begin_epoch(run, storage, keys=keys, take_back=settings.take_back, draw=draw, is_begun=is_begun, shard=shard)
+    _begin_epoch(run, storage, keys=keys, take_back=settings.take_back, is_begun=is_begun, shard=shard)
     if storage.store is not None and claimed is None:  # the run moves there: nothing of it is there yet
         newest, keep = newest_first(storage.checkpoints)[0], run.spec.records.keep_checkpoints
         for path in (newest, storage.checkpoints / BEST):
@@ -189,7 +182,7 @@ def _resumed_run(
     return run
 
 
-def _life_in_store(storage: RunStorage, settings: ServerSettings, *, draw: int) -> Lineage | None:
+def _life_in_store(storage: RunStorage, settings: ServerSettings) -> Lineage | None:
     """
     The lineage of this life, claimed in the object store, with the newest checkpoint brought into the folder where no
     other shards have a newer state; None without a store, in one that is still empty, and for a server that was
@@ -206,11 +199,11 @@ def _life_in_store(storage: RunStorage, settings: ServerSettings, *, draw: int) 
     is_ours = here is not None and here.epoch >= there.epoch
     newest = here if here is not None and is_ours else there
     if settings.take_back:
-        claimed = newest.taken_over(draw=draw).taken_over(draw=draw)
+        claimed = newest.taken_over(draw=drawn()).taken_over(draw=drawn())
     elif newest.replaced_by is not None:
         return None
     else:
-        claimed = newest.resumed(draw=draw)
+        claimed = newest.resumed(draw=drawn())
     storage.store.claim(claimed)  # before the newest checkpoint is read: an earlier life cannot add one any more
     if not is_behind_others(storage):  # else the run goes on from what those have
         storage.store.fetch_newest(storage.checkpoints, is_ours=is_ours)
@@ -223,7 +216,6 @@ def _begin_epoch(
     *,
     keys: ClientKeys | None,
     take_back: bool,
-    draw: int,
     is_begun: bool = False,
     shard: Shard | None = None,
 ) -> None:
@@ -240,12 +232,12 @@ def _begin_epoch(
         run.lineage = _lineage_known_to_pair(run, keys=keys)
     if take_back:
         # One takeover may be unknown here: that of a standby which does not reply.
-        run.lineage = run.lineage if is_begun else run.lineage.taken_over(draw=draw).taken_over(draw=draw)
+        run.lineage = run.lineage if is_begun else run.lineage.taken_over(draw=drawn()).taken_over(draw=drawn())
     elif run.lineage.replaced_by is not None:
         write_lineage(storage.folder, run.lineage)
         raise Fenced(advice(run.lineage.replaced_by))
     elif not is_begun:
-        run.lineage = run.lineage.resumed(draw=draw)
+        run.lineage = run.lineage.resumed(draw=drawn())
     run.lineage = msgspec.structs.replace(run.lineage, shard=shard or run.lineage.shard)
     storage.begin_life(run.lineage)
 

@@ -22,7 +22,7 @@ from ps_common.run_folder.checkpoint_folder import newest_first as newest_in_fol
 from ps_common.run_folder.object_store import ObjectStore
 from ps_common.run_folder.paths import BEST, LINEAGE, MILESTONES, NEWEST
 from ps_common.run_folder.stored_run import Stored, download, newest_first, newest_lineage, stored_in
-from ps_server.storage.earlier_life import move_aside
+from ps_server.storage.earlier_life import drawn, move_aside
 
 log = logging.getLogger("ps-server")
 
@@ -56,14 +56,14 @@ class CheckpointStore:
             raise Replaced(self.url, self._lineage_in(mine).epoch)
         self._claimed = lineage
 
-    def claim_next(self, *, draw: int) -> None:
+    def claim_next(self) -> None:
         """
         Begin the life after the newest, where there is one: a checkpoint of an earlier life is there already, or never
         durable. Other servers may do the same at the same time. Raises StoreError.
         """
         while (newest := self.lineage()) is not None:
             with contextlib.suppress(Replaced):
-                self.claim(newest.resumed(draw=draw))
+                self.claim(newest.resumed(draw=drawn()))
                 return
 
     def put(self, path: Path, lineage: Lineage, *, best: bool, milestone: str, keep: int) -> str:

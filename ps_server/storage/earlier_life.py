@@ -9,13 +9,14 @@ of its lives share an epoch, and when it is fenced, so that it is never started 
 import contextlib
 import logging
 import os
+import secrets
 from pathlib import Path
 
 import msgspec
 from torch import Tensor
 
 from ps_common.errors import CheckpointError, SettingsError
-from ps_common.protocol.lineage import Lineage
+from ps_common.protocol.lineage import DRAWN, Lineage
 from ps_common.protocol.record import Record
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.checkpoint_folder import checkpoints_of, first_sound, newest_first, why_none
@@ -23,6 +24,11 @@ from ps_common.run_folder.paths import ASIDE, LINEAGE, replacement_of
 from ps_common.settings.regular_file import content_of
 
 log = logging.getLogger("ps-server")
+
+
+def drawn() -> int:
+    """A random number for the epoch of a next life."""
+    return secrets.randbelow(DRAWN)
 
 
 def read_lineage(folder: Path) -> Lineage | None:

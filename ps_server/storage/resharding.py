@@ -119,7 +119,7 @@ def is_behind_others(storage: RunStorage) -> bool:
     return bool(newest) and own < min(steps[folder] for folder in newest)
 
 
-def reshard_stored(url: str, storage: RunStorage, place: Shard | None, *, draw: int) -> None:
+def reshard_stored(url: str, storage: RunStorage, place: Shard | None) -> None:
     """
     As `reshard`, of a run in an object store. A life of each old shard is claimed before what it has is read.
 
@@ -132,7 +132,7 @@ def reshard_stored(url: str, storage: RunStorage, place: Shard | None, *, draw: 
         return
     places = {folder: f"{url.rstrip('/')}/{folder}".rstrip("/") for folder in old}
     for at in places.values():
-        CheckpointStore(at, flag="--resume").claim_next(draw=draw)
+        CheckpointStore(at, flag="--resume").claim_next()
     with tempfile.TemporaryDirectory() as name:
         for folder, at in places.items():
             checkpoints = Path(name, folder, CHECKPOINTS)
