@@ -88,8 +88,7 @@ class ZmqServer:
         self.host, self.port = self._bind(host, port)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
-        keys = access_control.server_keys if access_control is not None else None
-        self._others = OtherServers(self._context, self._poller, keys)
+        self._others = OtherServers(self._context, self._poller, access_control and access_control.server_keys)
 
     @property
     def served(self) -> ParameterServer | None:
