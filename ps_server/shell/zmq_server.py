@@ -59,11 +59,7 @@ class ZmqServer:
         receive_bytes: int = RECEIVE_BYTES,
         access_control: AccessControl | None = None,
     ) -> None:
-        """
-        Binds at once; port 0 takes a free one. Without `access_control` every peer may connect.
-
-        Raises SettingsError when the address cannot be bound.
-        """
+        """Binds at once, port 0 to a free one, or raises SettingsError. Without `access_control` all may connect."""
         self._server = server
         self._writer = writer
         self._context = zmq.Context()
@@ -88,7 +84,8 @@ class ZmqServer:
         self.host, self.port = self._bind(host, port)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
-        self._others = OtherServers(self._context, self._poller, access_control and access_control.server_keys)
+        keys = access_control.server_keys if access_control is not None else None
+        self._others = OtherServers(self._context, self._poller, keys)
 
     @property
     def served(self) -> ParameterServer | None:
