@@ -116,9 +116,9 @@ def score_of(agent: Any, environments: Any) -> float:
 @pytest.mark.parametrize(
     ("kind", "lstm"),
     [
-        pytest.param("choices", 0, id="MultiDiscrete-feed-forward", marks=NIGHTLY),
-        pytest.param("choices", 16, id="MultiDiscrete-LSTM"),
-        pytest.param("numbers", 0, id="Box-feed-forward"),
+        pytest.param("choices", 0, id="MultiDiscrete-feed-forward"),
+        pytest.param("choices", 16, id="MultiDiscrete-LSTM", marks=NIGHTLY),
+        pytest.param("numbers", 0, id="Box-feed-forward", marks=NIGHTLY),
         pytest.param("numbers", 16, id="Box-LSTM", marks=NIGHTLY),
     ],
 )
