@@ -1,13 +1,10 @@
 """`ps-bench`, also `python -m ps_bench`."""
 
-from typing import NoReturn
+from functools import partial
 
 from ps_common.program.start import start
 
-
-def main() -> NoReturn:
-    start("ps_bench.cli")
-
+main = partial(start, "ps_bench.cli")
 
 if __name__ == "__main__":
     main()

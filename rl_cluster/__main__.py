@@ -1,13 +1,10 @@
 """`rl-cluster`, also `python -m rl_cluster`."""
 
-from typing import NoReturn
+from functools import partial
 
 from ps_common.program.start import start
 
-
-def main() -> NoReturn:
-    start("rl_cluster.cli")
-
+main = partial(start, "rl_cluster.cli")
 
 if __name__ == "__main__":
     main()

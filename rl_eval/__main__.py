@@ -1,13 +1,10 @@
 """`rl-eval`, also `python -m rl_eval`."""
 
-from typing import NoReturn
+from functools import partial
 
 from ps_common.program.start import start
 
-
-def main() -> NoReturn:
-    start("rl_eval.cli")
-
+main = partial(start, "rl_eval.cli")
 
 if __name__ == "__main__":
     main()

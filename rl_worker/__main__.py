@@ -1,13 +1,10 @@
 """`rl-worker`, also `python -m rl_worker`."""
 
-from typing import NoReturn
+from functools import partial
 
 from ps_common.program.start import start
 
-
-def main() -> NoReturn:
-    start("rl_worker.cli", leaves_in_order=True)
-
+main = partial(start, "rl_worker.cli", leaves_in_order=True)
 
 if __name__ == "__main__":
     main()

@@ -39,7 +39,7 @@ def test_workers_of_one_machine_live_die_and_leave_together(programs: Programs) 
 def test_workers_that_fail_again_and_again_end_with_the_reason(programs: Programs) -> None:
     _, endpoint = programs.start_server(*FOREVER)
     many = programs.start("rl-cluster", "--server", endpoint, "--workers", "1", "--name", "h", "--hidden", "3")
-    assert many.wait() == 1
+    assert many.wait(150) == 1, "four programs have started"
     assert "h-0 died 3 times in a row" in many.output
     assert "--hidden" in many.output
 

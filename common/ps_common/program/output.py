@@ -36,13 +36,15 @@ class LenientStream:
         self._stream = stream
         self.dropped = 0  # writes that failed
         self.error: OSError | None = None  # why the last of them did
-        self._background: BackgroundOutput | None = None
+        self._writer: WriterThread | None = None  # once no thread waits for output
+        self._descriptor = -1  # where that thread writes
+        self._line = ""  # begun, and not written yet by that thread
 
     def write(self, text: str) -> int:
-        if self._background is not None:
-            self._background.write(text)
-        else:
+        if self._writer is None:
             self._lenient(partial(self._stream.write, text))
+        elif not self._writer.do(partial(self._add, text), size=len(text)):
+            self._is_stuck()
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
@@ -50,69 +52,33 @@ class LenientStream:
             self.write(line)
 
     def flush(self) -> None:
-        if self._background is not None:
-            self._background.flush()
-        else:
+        if self._writer is None:
             self._lenient(self._stream.flush)
+        else:
+            self._writer.do(self._put, size=0)
 
     def never_wait(self) -> None:
-        """From now on a background thread writes, if the stream has a file descriptor."""
-        if self._background is None:
+        """
+        From now on a thread writes, if the stream has a file descriptor: to the descriptor itself, since the
+        interpreter could not end if the thread were stuck with the lock of one of Python's buffers.
+        """
+        if self._writer is None:
             self.flush()
             with contextlib.suppress(OSError):
-                self._background = BackgroundOutput(self._stream.fileno(), self._stream.encoding, self._failed)
+                # A copy: if the thread is stuck, the number of the descriptor must not go to another file.
+                self._descriptor = os.dup(self._stream.fileno())
+                self._writer = WriterThread("output", most=MOST_WAITING_CHARACTERS)
 
     def wait(self, *, within_seconds: float) -> None:
         """From now on the caller of `write` writes. Waiting output that cannot be written in time is dropped."""
-        if self._background is None:
+        if self._writer is None:
             return
-        if self._background.close(within_seconds=within_seconds):
-            self._background = None  # if it is stuck, it stays, and drops further output
-
-    def _lenient(self, write: Callable[[], Any]) -> None:
-        try:
-            write()
-        except OSError as error:
-            self._failed(error)
-
-    def _failed(self, error: OSError) -> None:
-        self.dropped += 1
-        self.error = error
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-class BackgroundOutput:
-    """
-    Text into a file descriptor, written by a thread. `failed` is called for each failure, from any thread.
-
-    The thread writes to the descriptor itself: if it were stuck with the lock of one of Python's own buffers, the
-    interpreter could not end.
-    """
-
-    def __init__(self, descriptor: int, encoding: str, failed: Callable[[OSError], None]) -> None:
-        self._descriptor = os.dup(descriptor)  # its own: if the thread is stuck, the number must not go to another file
-        self._encoding = encoding
-        self._failed = failed
-        self._line = ""  # begun, and not written yet
-        self._writer = WriterThread("output", most=MOST_WAITING_CHARACTERS)
-
-    def write(self, text: str) -> None:
-        if not self._writer.do(partial(self._add, text), size=len(text)):
-            self._failed(TimeoutError(errno.ETIMEDOUT, "its reader does not take it"))
-
-    def flush(self) -> None:
-        self._writer.do(self._put, size=0)
-
-    def close(self, *, within_seconds: float) -> bool:
-        """Returns whether all is written in time."""
         self.flush()
         if self._writer.close(within_seconds=within_seconds):
             os.close(self._descriptor)
-            return True
-        self._failed(TimeoutError(errno.ETIMEDOUT, "its reader does not take it"))
-        return False
+            self._writer = None
+        else:  # the thread is stuck, stays, and drops further output
+            self._is_stuck()
 
     def _add(self, text: str) -> None:
         """`print` writes a line and its end one after the other; they go out together."""
@@ -121,12 +87,27 @@ class BackgroundOutput:
             self._put()
 
     def _put(self) -> None:
-        data, self._line = self._line.encode(self._encoding, errors="backslashreplace"), ""
+        data, self._line = self._line.encode(self._stream.encoding, errors="backslashreplace"), ""
+        self._lenient(lambda: _write_all(self._descriptor, data))
+
+    def _lenient(self, write: Callable[[], Any]) -> None:
         try:
-            while data:
-                data = data[os.write(self._descriptor, data) :]
+            write()
         except OSError as error:
-            self._failed(error)
+            self.dropped += 1
+            self.error = error
+
+    def _is_stuck(self) -> None:
+        self.dropped += 1
+        self.error = TimeoutError(errno.ETIMEDOUT, "its reader does not take it")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 @contextmanager
