@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import msgspec
 from tyro.conf import arg
@@ -18,7 +18,6 @@ from ps_bench.settings import LoadSettings, Target, target_of
 from ps_common.errors import PsRlError, ServerUnreachable, SettingsError
 from ps_common.program.flags import print_version
 from ps_common.program.number_flags import NUMBERS
-from ps_common.program.run_program import run_program
 from ps_common.protocol.addresses import is_loopback, split_address
 from ps_common.protocol.messages import StatusReply
 from ps_common.protocol.status import Status
@@ -35,10 +34,6 @@ LEAVE_SECONDS = 1.5  # until the server has measured its memory once more
 
 app = SubcommandApp()
 Flags = Annotated[LoadSettings, arg(name="")]  # its flags have no prefix
-
-
-def main() -> NoReturn:
-    run_program(bench, PROGRAM)
 
 
 def bench(argv: Sequence[str] | None = None) -> int:

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
-from typing import NoReturn
 
 import msgspec
 import torch
@@ -27,7 +26,6 @@ from ps_client.machine.effects import Reconnect, Transmit
 from ps_client.machine.identity import Identity
 from ps_client.machine.parameter_client import ParameterClient
 from ps_common.errors import WireError
-from ps_common.program.run_program import run_program
 from ps_common.program.start import start
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.names import as_text
@@ -35,14 +33,10 @@ from ps_common.protocol.tensors import Schema
 from ps_common.protocol.wire import read_to_worker, to_frames
 from ps_common.sockets.zmq_sockets import connect, dealer, receive_frames, take_every_descriptor_allowed
 
+PROGRAM = "ps-bench"
 UNEVEN = 0.2  # of the time between a reply and the next push: so much more or less, or all would push at once
 SPARE_SOCKETS = 64
 LINGER_MILLISECONDS = 1000  # for the last messages
-
-
-def main() -> NoReturn:
-    """The process."""
-    run_program(work, "ps-bench")
 
 
 def work() -> int:
@@ -231,4 +225,4 @@ def _machine(name: str, workload: Workload, *, now: float) -> ParameterClient:
 
 
 if __name__ == "__main__":
-    start("ps_bench.process")
+    start("ps_bench.process", "work")

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import msgspec
 from tyro.conf import arg
@@ -27,7 +27,6 @@ from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.flags import print_version
 from ps_common.program.number_flags import NUMBERS
 from ps_common.program.progress_display import ProgressDisplay
-from ps_common.program.run_program import run_program
 from ps_common.protocol import messages
 from ps_common.protocol.messages import Event, Stop, Subscribed, ToServer, ToWorker
 from ps_common.protocol.names import as_text
@@ -47,10 +46,6 @@ DRAIN_SECONDS = 120.0  # for workers to end their unrolls and leave
 POLL_SECONDS = 0.2
 
 app = SubcommandApp()
-
-
-def main() -> NoReturn:
-    run_program(control, PROGRAM)
 
 
 def control(argv: Sequence[str] | None = None) -> int:

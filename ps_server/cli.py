@@ -2,20 +2,15 @@
 
 import logging
 from collections.abc import Sequence
-from typing import NoReturn
 
 from ps_common.program.flags import parse_with_run
 from ps_common.program.output import log_as, never_wait_for_output
-from ps_common.program.run_program import quick_imports, run_program
+from ps_common.program.run_program import quick_imports
 from ps_server.settings import ServerSettings
 
 PROGRAM = "ps-server"
 
 log = logging.getLogger(PROGRAM)
-
-
-def main() -> NoReturn:
-    run_program(serve, PROGRAM)
 
 
 def serve(argv: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import tyro
 
@@ -20,7 +20,6 @@ from ps_common.errors import PsRlError, SettingsError
 from ps_common.program.flags import parse_program
 from ps_common.program.output import log_as
 from ps_common.program.reasons import say
-from ps_common.program.run_program import run_program
 from ps_common.program.stop_signals import Interrupted, StopSignal
 from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.paths import METRICS, run_name, tracker_position
@@ -51,10 +50,6 @@ class TrackSettings:
     """wandb (WANDB_MODE=offline without its service), trackio, mlflow (./mlflow.db, or MLFLOW_TRACKING_URI)"""
     follow: bool = False
     """go on until a signal comes; else the run is sent as it stands"""
-
-
-def main() -> NoReturn:
-    run_program(track, PROGRAM)
 
 
 def track(argv: Sequence[str] | None = None) -> int:

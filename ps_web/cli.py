@@ -10,7 +10,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import tyro
@@ -19,7 +19,6 @@ from aiohttp import web
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_program
 from ps_common.program.number_flags import Port, check_numbers
-from ps_common.program.run_program import run_program
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.addresses import bare_host, check_address, is_loopback, join_address
 from ps_common.run_folder.paths import ENDPOINT, METRICS, records_folder, replacement_of, run_folders_below, run_name
@@ -78,10 +77,6 @@ class WebSettings(CurveFlags):
             raise SettingsError("ps-web shows runs: name a RUN_DIR, or a server with --server HOST:PORT")
         if len(self.server) > MOST_RUNS:
             raise SettingsError(f"--server: {len(self.server)} runs are more than one page shows ({MOST_RUNS})")
-
-
-def main() -> NoReturn:
-    run_program(show, PROGRAM)
 
 
 def show(argv: Sequence[str] | None = None) -> int:

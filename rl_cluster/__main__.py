@@ -4,7 +4,7 @@ from functools import partial
 
 from ps_common.program.start import start
 
-main = partial(start, "rl_cluster.cli")
+main = partial(start, "rl_cluster.cli", "train_here")
 
 if __name__ == "__main__":
     main()

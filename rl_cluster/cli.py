@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import tyro
@@ -25,7 +25,6 @@ from ps_common.program.flags import Parsed, parse_with_run, typed_flags
 from ps_common.program.number_flags import NUMBERS
 from ps_common.program.output import check_output, log_as, never_wait_for_output
 from ps_common.program.progress_display import ProgressDisplay
-from ps_common.program.run_program import run_program
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.addresses import is_loopback, split_address
 from ps_common.protocol.names import as_name
@@ -55,10 +54,6 @@ from rl_cluster.workers import work_elsewhere
 
 PROGRAM = "rl-cluster"
 NO_RUN_NAMED = f"this is --preset {DEFAULT_PRESET}, since none is named; {PROGRAM} --list shows what else there is"
-
-
-def main() -> NoReturn:
-    run_program(train_here, PROGRAM)
 
 
 def train_here(argv: Sequence[str] | None = None) -> int:

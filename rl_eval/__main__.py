@@ -4,7 +4,7 @@ from functools import partial
 
 from ps_common.program.start import start
 
-main = partial(start, "rl_eval.cli")
+main = partial(start, "rl_eval.cli", "evaluate")
 
 if __name__ == "__main__":
     main()

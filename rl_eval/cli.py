@@ -8,7 +8,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import torch
@@ -18,7 +18,6 @@ from rich.progress import track
 from ps_common.errors import SettingsError
 from ps_common.program.flags import parse_program
 from ps_common.program.reasons import say
-from ps_common.program.run_program import run_program
 from ps_common.run_folder.object_store import is_url
 from ps_common.run_folder.paths import gif_name
 from rl_agent.algorithms.algorithm import Algorithm
@@ -38,10 +37,6 @@ from rl_eval.trained import Trained, trained_at, trained_in, trained_in_store
 PROGRAM = "rl-eval"
 
 log = logging.getLogger(PROGRAM)
-
-
-def main() -> NoReturn:
-    run_program(evaluate, PROGRAM)
 
 
 def evaluate(argv: Sequence[str] | None = None) -> int:

@@ -2,21 +2,16 @@
 
 import logging
 from collections.abc import Sequence
-from typing import NoReturn
 
 from ps_common.program.flags import parse_with_run
 from ps_common.program.output import log_as, never_wait_for_output
-from ps_common.program.run_program import quick_imports, run_program
+from ps_common.program.run_program import quick_imports
 from rl_agent.trial.run_check import custom_settings
 from rl_worker.settings import WorkerSettings
 
 PROGRAM = "rl-worker"
 
 log = logging.getLogger(PROGRAM)
-
-
-def main() -> NoReturn:
-    run_program(work, PROGRAM)
 
 
 def work(argv: Sequence[str] | None = None) -> int:

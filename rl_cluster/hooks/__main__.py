@@ -3,4 +3,4 @@
 from ps_common.program.start import start
 
 if __name__ == "__main__":
-    start("rl_cluster.hooks.cli")
+    start("rl_cluster.hooks.cli", "follow")

@@ -11,13 +11,11 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 from ps_common.errors import SettingsError
 from ps_common.program.child_processes import Child
 from ps_common.program.output import log_as
 from ps_common.program.reasons import say
-from ps_common.program.run_program import run_program
 from ps_common.program.stop_signals import StopSignal
 from ps_common.run_folder.checkpoint_folder import newer_than, newest_first
 from ps_common.run_folder.followers import Follower
@@ -30,10 +28,6 @@ HANDED = "hooks.handed"  # file with the name of the newest checkpoint that hook
 LOOK_SECONDS = 0.5
 
 log = logging.getLogger(PROGRAM)
-
-
-def main() -> NoReturn:
-    run_program(follow, PROGRAM)
 
 
 def follow(argv: list[str] | None = None) -> int:

@@ -3,4 +3,4 @@
 from ps_common.program.start import start
 
 if __name__ == "__main__":
-    start("rl_cluster.on_ray.cli")
+    start("rl_cluster.on_ray.cli", "train_on_ray")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -19,7 +19,6 @@ from ps_common.program.flags import Parsed, parse_with_run
 from ps_common.program.number_flags import MOST_WORKERS, Seconds, check_numbers
 from ps_common.program.output import never_wait_for_output
 from ps_common.program.progress_display import ProgressDisplay
-from ps_common.program.run_program import run_program
 from ps_common.program.stop_signals import StopSignal
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.settings.run_settings import flags_for
@@ -74,10 +73,6 @@ class RaySettings:
         check_numbers(self)
         if self.device == "cuda" and not self.worker_gpus:
             raise SettingsError("--device cuda: Ray hides GPUs that no actor has asked for; add --worker-gpus 1")
-
-
-def main() -> NoReturn:
-    run_program(train_on_ray, PROGRAM)
 
 
 def train_on_ray(argv: Sequence[str] | None = None) -> int:

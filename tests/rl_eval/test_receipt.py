@@ -201,7 +201,7 @@ def test_a_receipt_imports_no_module_that_the_command_line_does_not_name(tmp_pat
 
 def test_the_program_ends_with_status_1_and_one_sentence(tmp_path: Path) -> None:
     path = edited(receipt_in(tmp_path), raise_score)
-    program = [sys.executable, "-c", "from rl_eval.cli import main; main()", "--verify", str(path)]
+    program = [sys.executable, "-m", "rl_eval", "--verify", str(path)]
     ended = subprocess.run(program, capture_output=True, text=True, timeout=100, check=False)
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith(f"rl-eval: {path}: does not verify: game 3 of 5: its score is ")

@@ -16,14 +16,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
 from ps_common.errors import SettingsError
 from ps_common.program.child_processes import Child
 from ps_common.program.reasons import say
-from ps_common.program.run_program import run_program
 from ps_common.program.start import start
 from ps_common.protocol.addresses import bare_host, is_ipv6, join_address
 from ps_common.settings.run_settings import run_from_dict
@@ -34,6 +33,7 @@ from rl_agent.trial.hooks import Hooks
 from rl_agent.trial.own_errors import gymnasium_warnings, tried
 from rl_agent.trial.start_card import card_line, start_card
 
+PROGRAM = "rl-cluster"  # which starts it as a process
 SLOW_SECONDS = 10.0  # after which the user is told that the trial goes on
 # A machine with a GPU driver has one of these.
 NVIDIA_LIBRARY = "libcuda.so.1"
@@ -63,13 +63,11 @@ def check_apart(run: RunSpec, *, imports: Sequence[str], device: str, hooks: Seq
     raise SettingsError(at_once + child.cause_of_death())
 
 
-def main() -> NoReturn:
-    """The separate process, whose reason to leave is the start card."""
-    run_program(_check, "rl-cluster")
-
-
 def _check() -> int:
-    """Its arguments are the run as TOML, the device, imports, --hook, hooks."""
+    """
+    The separate process, whose reason to leave is the start card. Its arguments are the run as TOML, the device,
+    imports, --hook, hooks.
+    """
     settings, device, *named = sys.argv[1:]
     imports, hooks = named[: named.index("--hook")], named[named.index("--hook") + 1 :]
     run = run_from_dict(tomllib.loads(settings), source="rl-cluster")
@@ -193,4 +191,4 @@ def _torch_sees_a_gpu() -> bool:
 
 
 if __name__ == "__main__":
-    start("rl_agent.trial.run_check")
+    start("rl_agent.trial.run_check", "_check")
