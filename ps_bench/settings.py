@@ -1,5 +1,5 @@
 """
-The flags of `ps-bench load`, and the run that they may put load on. Pure.
+The flags of `ps-bench load`, and the run that they may put load on.
 
 A run that is not made for load tests is somebody's training. Gradients of zeros leave its weights, but each makes a
 version, so that the gradients of real workers count as later, and each moves what the optimizer remembers. Where

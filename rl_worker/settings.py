@@ -36,7 +36,7 @@ class WorkerSettings(CurveFlags):
       --link slow              behind a slow line: codecs that take a tenth of the bytes
       --patience-minutes M     how long to go on without a server
       --preset NAME            what to train, if the server was started without a run
-      --environment ID         likewise
+      --environment ID         the game to train, if the server was started without a run
     """
 
     server: str

@@ -1,5 +1,5 @@
 """
-A hash of the source of a user's own module: workers on several hosts find out whether they run the same code.
+A hash of the source of a custom part's module: workers on several hosts find out whether they run the same code.
 
 It covers the files of the module's own package: all modules in the folder of the top-level package, or the one file of
 a module outside of packages. Other packages are left out: their versions are their own affair. The files are found by

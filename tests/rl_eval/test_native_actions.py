@@ -81,7 +81,7 @@ def test_a_loaded_policy_returns_what_the_environment_gets_of_its_agent(
                 decision = agent.act(torch.from_numpy(SEEN[None]), (), torch.tensor([False]))
                 assert space.contains(taken)
                 assert taken.dtype == space.dtype
-                np.testing.assert_array_equal(taken, codec.native(decision.actions.numpy())[0])
+                np.testing.assert_array_equal(taken, codec.actions.native(decision.actions.numpy())[0])
 
 
 def test_an_action_can_be_given_to_step_of_a_gymnasium_environment(tmp_path: Path) -> None:

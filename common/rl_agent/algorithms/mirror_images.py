@@ -3,7 +3,7 @@ Mirror images: where a game is the same in a mirror, with LEFT and RIGHT exchang
 
 The mirrored step was taken by the mirrored policy, with the same probability, and led to the same return. So only the
 image and the action change; probabilities, advantages and value targets are those of the step. (Silver et al. 2016 use
-the symmetries of Go likewise.)
+the symmetries of Go in this way.)
 """
 
 from collections.abc import Sequence

@@ -51,7 +51,7 @@ class GymnasiumEnvironments:
         return self._loop.reset(seed)
 
     def step(self, actions: Actions) -> Stepped:
-        return self._loop.step(self._codec.native(actions))
+        return self._loop.step(self.actions.native(actions))
 
     def screen(self) -> Screen:
         first = self._first

@@ -151,7 +151,7 @@ class VectorEnvironments:
         return self._reader.arrays(self._env.observation_space, seen)
 
     def step(self, actions: Actions) -> Stepped:
-        seen, rewards, terminated, truncated, info = self._env.step(self._codec.native(actions))
+        seen, rewards, terminated, truncated, info = self._env.step(self.actions.native(actions))
         # `astype` copies: the environment may write the next step into the same arrays.
         rewards = np.asarray(rewards).reshape(self.count).astype(np.float32)
         terminated = np.asarray(terminated).reshape(self.count).astype(np.bool_)

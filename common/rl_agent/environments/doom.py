@@ -1,5 +1,5 @@
 """
-ViZDoom's scenarios, by the ids that its Gymnasium wrapper registers: gray frames of 160x120, for any scheme of ours.
+ViZDoom's scenarios, by the ids that its Gymnasium wrapper registers: gray frames of 160x120.
 
 Time limits are enforced here and not by ViZDoom. When ViZDoom ends a game it has no frame left, and the wrapper returns
 a black one; with a limit of our own the game could go on, so the last frame is real. ViZDoom runs each game in a child

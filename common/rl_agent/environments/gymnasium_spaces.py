@@ -24,7 +24,6 @@ from ps_common.errors import SettingsError
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.ids import action_table
 from rl_agent.environments.spaces import (
-    Actions,
     ActionSpace,
     BoxActions,
     DiscreteActions,
@@ -43,7 +42,7 @@ FLOAT = np.dtype(np.float32)
 REMEDY = "return what the space says, or declare the space of what is returned"
 MISFITS = (ValueError, TypeError, LookupError, RuntimeError)  # what numpy and torch raise for what is not of a space
 FEWEST_ROWS = 8  # of an image of bytes of rank 2; smaller arrays are numbers
-FEWEST_FLOAT_ROWS = 16  # likewise of floats, which more often are tables, say of a few neighbours
+FEWEST_FLOAT_ROWS = 16  # of an image of floats of rank 2; smaller ones more often are tables, say of a few neighbours
 MOST_CHANNELS = 4  # in the last of four axes: gray, RGB, RGBA
 
 Array = NDArray[Any]
@@ -66,10 +65,6 @@ class ActionCodec:
         if settings.actions:
             raise SettingsError(f"--actions: {settings.id} has the action space {space}; leave --actions out")
         self.actions = _several(space) or _real(settings, space)
-
-    def native(self, actions: Actions) -> Any:
-        """[B, ...] as the environment takes them."""
-        return self.actions.native(actions)
 
     def mask(self, given: Any) -> NDArray[np.uint8]:
         """[M]: the environment's mask for the agent's actions; None allows all."""

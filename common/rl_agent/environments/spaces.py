@@ -149,7 +149,7 @@ class MultiDiscreteActions:
     counts: tuple[int, ...]
     starts: tuple[int, ...] = field(default=(), compare=False)  # the environment's number of each first option; (): 0
     shape: tuple[int, ...] | None = field(default=None, compare=False)  # of the environment's; None: [K]
-    dtype: np.dtype[Any] = field(default=np.dtype(np.int64), compare=False)  # likewise
+    dtype: np.dtype[Any] = field(default=np.dtype(np.int64), compare=False)  # of the environment's
 
     def sample(self, random: np.random.Generator, size: int, mask: Mask | None = None) -> Actions:
         """`size` random actions, of those that the mask allows."""

@@ -82,6 +82,6 @@ def sound_observations(observations: Observations, space: ObservationSpace) -> O
 
 
 def _within(numbers: NDArray[Any], most: float) -> NDArray[np.bool_]:
-    """Which numbers are not larger, either way; NaN is none of them."""
+    """Which numbers are not larger, either way; NaN is not."""
     within: NDArray[np.bool_] = np.abs(numbers) <= most
     return within

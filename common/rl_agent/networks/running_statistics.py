@@ -20,7 +20,7 @@ SMALLEST_VARIANCE = 1e-6  # of an element of an observation
 SMALLEST_RETURN_VARIANCE = 1e-8  # as is usual (Engstrom et al. 2020)
 MOST_COUNTED = 1e7  # steps: float32 cannot count much further, and by then the scale is known
 CLIP = 5.0  # normalized observations are clipped to ± this
-REWARD_CLIP = 10.0  # likewise rewards
+REWARD_CLIP = 10.0  # normalized rewards are clipped to ± this
 
 
 class RunningStatistics(nn.Module):

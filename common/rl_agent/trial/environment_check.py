@@ -25,7 +25,7 @@ from rl_agent.environments.gymnasium_spaces import MASK, REMEDY, ActionCodec, ke
 from rl_agent.environments.interface import Environments, close_logged, random_play
 from rl_agent.environments.spaces import fitted
 from rl_agent.environments.unsound_numbers import MOST_OBSERVATION, first_unsound
-from rl_agent.trial.own_errors import tried
+from rl_agent.trial.custom_errors import tried
 
 SEED = 0
 MOST_STEPS = 1000  # a game that is tried ends after so many steps
@@ -95,7 +95,7 @@ class _Trial:
         if mask is not None and not self._ignores_masks:
             masks = [mask] if self._count is None else mask
             allowed = np.array([self._codec.mask(row) for row in masks], np.bool_)
-        actions = self._codec.native(self._codec.actions.sample(self._random, self._count or 1, allowed))
+        actions = self._codec.actions.native(self._codec.actions.sample(self._random, self._count or 1, allowed))
         return actions[0] if self._count is None else actions
 
     def _check_observation(self, seen: Any, method: str, *, is_first: bool) -> None:

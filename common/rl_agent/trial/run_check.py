@@ -29,8 +29,8 @@ from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.imports import import_named
 from rl_agent.environments.interface import Environments
+from rl_agent.trial.custom_errors import gymnasium_warnings, tried
 from rl_agent.trial.hooks import Hooks
-from rl_agent.trial.own_errors import gymnasium_warnings, tried
 from rl_agent.trial.start_card import card_line, start_card
 
 PROGRAM = "rl-cluster"  # which starts it as a process

@@ -175,7 +175,7 @@ def test_random_play_is_uniform_for_the_environment_however_real_actions_stay_in
     sampled = environments.actions.sample(np.random.default_rng(0), 20_000)
     assert sampled.dtype == np.float32
     assert np.isfinite(sampled).all()
-    found = np.quantile(environments._codec.native(sampled), [0.1, 0.25, 0.5, 0.75, 0.9], axis=0)
+    found = np.quantile(environments.actions.native(sampled), [0.1, 0.25, 0.5, 0.75, 0.9], axis=0)
     np.testing.assert_allclose(found / [100, 4] + [0, 0.5], np.repeat([[0.1, 0.25, 0.5, 0.75, 0.9]], 2, 0).T, atol=0.01)
 
 
