@@ -46,6 +46,7 @@ def test_the_twin_learns_cartpole() -> None:
     assert float(re.findall(r"mean return +([\d.]+)", printed)[-1]) > 400
 
 
+@pytest.mark.nightly
 def test_an_interrupted_server_ends_its_workers() -> None:
     command = [sys.executable, "-u", str(FILE)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as server:
