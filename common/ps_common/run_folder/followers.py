@@ -47,10 +47,11 @@ class Followers:
         """Raises SettingsError when a log cannot be written."""
         self._report = report
         self._folder = folder
-        self._all: list[tuple[Follower, SupervisedProcess]] = []
+        self._advice = {follower.name: follower.advice for follower in followers}
+        self._all: list[SupervisedProcess] = []
         try:
             for follower in followers:
-                self._all.append((follower, SupervisedProcess(follower.name, follower.start)))
+                self._all.append(SupervisedProcess(follower.name, follower.start))
         except BaseException:
             self.end()
             raise
@@ -64,26 +65,25 @@ class Followers:
     def look(self) -> list[str]:
         """Start those again that have died. A line for each death."""
         lines: list[str] = []
-        for follower, process in list(self._all):
+        for process in list(self._all):
             try:
                 lines += map(str, deaths_of([process]))
             except PsRlError as error:
-                self._all.remove((follower, process))
-                lines.append(f"{error}; it is not started again{follower.advice}")
+                self._all.remove(process)
+                lines.append(f"{error}; it is not started again{self._advice[process.name]}")
         return lines
 
     def announce_page(self, *, leaving: Callable[[], bool]) -> None:
         """Print the page's address with its token, or where that will be; or why there is no page, if it fails."""
-        for follower, process in self._all:
-            if follower.name == PAGE:
+        for process in list(self._all):
+            if process.name == PAGE:
                 print(self._first_line(process, leaving), flush=True)
-                return
 
     def _first_line(self, page: SupervisedProcess, leaving: Callable[[], bool]) -> str:
         file = self._folder / PAGE
         while not file.exists():
             if page.child.exit_status is not None:
-                self._all = [one for one in self._all if one[1] is not page]
+                self._all.remove(page)
                 return f"there is no page: {page.child.cause_of_death()} (its log: {page.child.log})"
             if page.child.age_seconds > PAGE_SECONDS or leaving():
                 return f"page: its address will be in {file}"
@@ -92,28 +92,29 @@ class Followers:
 
     def ask_to_leave(self) -> None:
         """The run is over: they do the last of their work."""
-        for _, process in self._all:
+        for process in self._all:
             process.child.ask_to_leave()
 
     def end(self, *, is_quiet: bool = False) -> None:
         """Have all leave at the same time, and report how they ended."""
-        end_all([process.child for _, process in self._all], within_seconds=LEAVE_SECONDS)
-        lines = [_ending(follower, process.child) for follower, process in self._all if not is_quiet]
+        end_all([process.child for process in self._all], within_seconds=LEAVE_SECONDS)
+        lines = [_ending(process, self._advice[process.name]) for process in self._all if not is_quiet]
         self._all = []
         for line in filter(None, lines):
             self._report(line)
 
 
-def _ending(follower: Follower, child: Child) -> str:
+def _ending(process: SupervisedProcess, advice: str) -> str:
     """How a follower ended, if that is worth a line."""
+    child = process.child
     if child.has_left:
         text = child.reason.text if child.reason is not None else ""
-        return f"{follower.name}: {text}" if text else ""
-    if child.exit_status == -SIGTERM and not follower.advice:  # it had not begun
+        return f"{process.name}: {text}" if text else ""
+    if child.exit_status == -SIGTERM and not advice:  # it had not begun
         return ""
     was_killed = child.reason is None and child.exit_status == -SIGKILL
     why = f"was not done within {LEAVE_SECONDS:g} s" if was_killed else child.cause_of_death()
-    return f"{follower.name}: {why} (its log: {child.log}){follower.advice}"
+    return f"{process.name}: {why} (its log: {child.log}){advice}"
 
 
 def followers_of(

@@ -87,7 +87,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def child_of(followers: Followers) -> Child:
-    return followers._all[0][1].child
+    return followers._all[0].child
 
 
 def looked(followers: Followers, *, until: Callable[[list[str]], bool]) -> list[str]:
