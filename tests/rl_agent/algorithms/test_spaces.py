@@ -16,6 +16,7 @@ from rl_eval.games import play
 from tests.rl_agent.algorithms.test_learning import learned
 
 SIDE = 8  # pixels
+pytestmark = pytest.mark.timeout(300)  # ten seconds each on two idle cores
 UPDATES = 300
 OPTIONS = 3  # of each choice: 0 and 1 by a bit; 2 is wrong, or forbidden where there are masks
 GOAL = 0.5  # of real actions: ± this, by a bit
