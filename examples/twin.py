@@ -4,7 +4,7 @@ The idea of ps-rl in one file, without its guarantees. `python examples/twin.py`
 What the other 27,000 lines add, and where:
 
     each push counts once, no acknowledged one is lost, memory is bounded   ps_server/{machine,state} common/ps_client
-    a standby that takes over; shards; checkpoints, also in object stores   ps_server/{replication,shell,storage}
+    a standby that takes over; shards; checkpoints, also in object stores   ps_server/{standby,replication,storage}
     messages that are typed and checked, codecs, encryption; settings       common/ps_common
     Atari, ViZDoom, MuJoCo, your environment; LSTM, V-trace, Q-learning     common/rl_agent
     one command for many workers, on this machine or on a cluster           rl_cluster deploy
@@ -84,7 +84,7 @@ def serve(server: ParameterServer) -> None:
 
 
 def work(address: str, seed: int) -> None:
-    """Push a gradient, get newer weights in the same round trip, play and compute the next; until the run is over."""
+    """Push a gradient, get newer weights in the same round trip, play, compute the next, until the run is over."""
     torch.manual_seed(seed)
     same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
     games = gymnasium.make_vec("CartPole-v1", ENVIRONMENTS, "sync", same_step, [RecordEpisodeStatistics])
@@ -115,7 +115,7 @@ def play(games: VectorEnv[Any, Any, Any], network: nn.Module, seen: Tensor) -> t
         with torch.no_grad():
             action = torch.multinomial(network(seen)[:, :2].softmax(-1), 1)
         following, reward, terminated, truncated, info = games.step(action[:, 0].numpy())
-        after = following.copy()  # of a game that ended its last observation, not the first of the next game
+        after = following.copy()  # where a game ended: its last observation, not the first of the next game
         if "final_obs" in info:
             ended = info["_final_obs"]
             after[ended] = np.stack(info["final_obs"][ended])
@@ -128,7 +128,7 @@ def play(games: VectorEnv[Any, Any, Any], network: nn.Module, seen: Tensor) -> t
 
 
 def gradient(network: nn.Module, steps: list[Tensor]) -> Tensor:
-    """A3C's (Mnih et al. 2016, algorithm S3), with λ-returns and normalised advantages, as one flat vector."""
+    """A3C's (Mnih et al. 2016, algorithm S3), with λ-returns. The network returns two logits and a value."""
     seen, action, rewards, after, discounts, mix = steps
     log_policy, values = network(seen)[..., :2].log_softmax(-1), network(seen)[..., 2]
     next_values = network(after)[..., 2].detach()
