@@ -53,6 +53,7 @@ def test_somebodys_training_is_left_alone_unless_told_and_then_keeps_its_steps(p
     assert after.global_steps == before.global_steps
 
 
+@pytest.mark.nightly
 def test_no_server_and_a_locked_server_end_in_a_sentence(programs: Programs, tmp_path: Path) -> None:
     programs.start("ps-ctl", "keygen", str(tmp_path / "keys")).wait()
     keys = tmp_path / "keys"

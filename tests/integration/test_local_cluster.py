@@ -85,6 +85,7 @@ def test_cartpole_is_learned_and_evaluated(programs: Programs, tmp_path: Path) -
     assert film.read_bytes()[4:8] == b"ftyp"
 
 
+@pytest.mark.nightly
 def test_rounds_with_a_seed_come_to_the_same_weights_each_time(programs: Programs, tmp_path: Path) -> None:
     """Two worker processes, whichever is first at anything."""
     flags = ["--preset", "cartpole", "--workers", "2", "--seed", "7", "--max-steps", "4000"]
@@ -153,6 +154,7 @@ def test_children_do_not_outlive_a_cluster_that_is_killed(programs: Programs, tm
     assert len(gone) == 4
 
 
+@pytest.mark.nightly
 def test_an_environment_that_keeps_raising_ends_the_run_with_its_error(programs: Programs, tmp_path: Path) -> None:
     """It raises long after it was tried, and after gradients were pushed."""
     (tmp_path / "own.py").write_text(line_with("self.t += 1", RAISES_LATE))

@@ -36,6 +36,7 @@ def test_workers_of_one_machine_live_die_and_leave_together(programs: Programs) 
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
 
 
+@pytest.mark.nightly
 def test_workers_that_fail_again_and_again_end_with_the_reason(programs: Programs) -> None:
     _, endpoint = programs.start_server(*FOREVER)
     many = programs.start("rl-cluster", "--server", endpoint, "--workers", "1", "--name", "h", "--hidden", "3")

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.trials.partition import trial
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and the program `ip`"
 )
