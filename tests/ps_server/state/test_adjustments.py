@@ -6,6 +6,7 @@ import pytest
 
 from ps_common.protocol.messages import Episode
 from ps_common.protocol.record import record_from_json, record_to_json
+from ps_common.settings.table import kinds_of
 from ps_server.state.guards import Denied
 from ps_server.state.training_run import TrainingRun
 from tests.ps_server.transcripts import SCHEMA, a_lineage, a_run, vector
@@ -88,6 +89,16 @@ def test_an_adjusted_entropy_weight_goes_on_to_the_end_of_its_schedule() -> None
     assert adjust(run, algorithm__entropy_weight=0.1) == [("algorithm.entropy_weight", 0.01, 0.1)]
     algorithm: Any = run.spec.algorithm
     assert [algorithm.entropy_weight_at(steps) for steps in (500, 750, 1000)] == pytest.approx([0.1, 0.05, 0.0])
+
+
+def test_a_worker_that_was_away_meanwhile_takes_over_all_that_an_adjustment_changes() -> None:
+    """The final entropy weight too, which moves with a weight that is set below it."""
+    falling = {"name": "a3c", "entropy_weight": 0.02, "final_entropy_weight": 0.01, "entropy_anneal_steps": 1000}
+    for algorithm, adjusted in (falling, "algorithm.entropy_weight"), (Q_LEARNING, "algorithm.final_epsilon"):
+        run = a_training_run(global_steps=500, algorithm=algorithm)
+        run.adjust({adjusted: 0.005, "schedule.learning_rate": 0.1}, by="me", checkpoint_seconds=30.0, now=NOW)
+        assert len(run.adjustments.settings) > 2
+        assert not any(kinds_of(setting).built_in for setting in run.adjustments.settings)
 
 
 def test_an_adjusted_epsilon_is_that_of_every_environment() -> None:
