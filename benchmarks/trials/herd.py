@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 import msgpack
+import msgspec
 import numpy as np
 import zmq
 
@@ -41,7 +42,7 @@ class Life:
         run = {"optimizer": {"name": "sgd"}, "schedule": {"learning_rate": 1.0}}
         who = {"worker_id": name, "secret": secrets.token_hex(16), "protocols": [1, 1]}
         self._send("HELLO", **who, proposed_run=run)
-        self._send("SEED", ZEROS, schema=SCHEMA.to_list())
+        self._send("SEED", ZEROS, schema=msgspec.to_builtins(SCHEMA.specs))
 
     def receive(self) -> None:
         while self.socket.poll(0):

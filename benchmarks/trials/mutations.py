@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgpack
+import msgspec
 import numpy as np
 
 from ps_common.protocol.tensors import Schema
@@ -64,7 +65,7 @@ class Mutations:
                 who |= {"incarnation": drawn.randrange(3), "run_id": drawn.choice(["", "", "another"])}
                 return fields | who | {"protocols": [1, 1], "codecs": ["float32"]}
             case "SEED":
-                return fields | {"schema": self._schema.to_list()}
+                return fields | {"schema": msgspec.to_builtins(self._schema.specs)}
             case "PUSH":
                 fields |= {"sequence": drawn.randrange(1, 70), "computed_on": drawn.randrange(1000), "epoch": 0}
                 fields |= {"schema_hash": self._schema.hash, "steps": 1}

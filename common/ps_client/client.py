@@ -260,7 +260,7 @@ def _flat(schema: Schema, tensors: Mapping[str, Any]) -> Tensor:
     """A vector [P] of the tensors, None as zeros. Raises SchemaMismatch that names the first that does not fit."""
     if unknown := tensors.keys() - {spec.name for spec in schema.specs}:
         raise SchemaMismatch(
-            f"tensor {min(unknown)!r} is none of this run's: {', '.join(spec.name for spec in schema.specs)}"
+            f"this run has no tensor {min(unknown)!r}, only {', '.join(spec.name for spec in schema.specs)}"
         )
     flat = torch.zeros(schema.size)
     for name, view in schema.views(flat).items():

@@ -1,22 +1,4 @@
-"""
-Every error of ps-rl that a user may meet. A message names the flag, worker or tensor, and what to do.
-
-PsRlError
-    SettingsError          a flag, preset or file makes no sense
-    WireError              bytes that are not a message
-        UnknownCodec       a codec that does not exist, or is not for weights
-    SchemaMismatch         tensors that are not those of this run
-    RequestRefused         the server refused a request, with a code and a sentence
-    ServerUnreachable      no reply within the named time
-    RunEnded               the run is over; not a failure
-    CheckpointError        a checkpoint that cannot be written or read
-        DamagedCheckpoint  a file whose content is not what was written
-        OtherFormat        a file of a version of ps-rl that has another format
-        StoreError         an object store that does not do what it was asked
-            Replaced       another server goes on with the run of this store
-    ReceiptError           a receipt that is not one, or whose games differ in a replay
-    Fenced                 another server has taken over the run
-"""
+"""Every error of ps-rl that a user may meet. A message names the flag, worker or tensor, and what to do."""
 
 
 class PsRlError(Exception):

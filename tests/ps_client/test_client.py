@@ -63,7 +63,7 @@ def test_a_push_alone_asks_for_no_weights(server: LoopbackServer) -> None:
     ("gradients", "sentence"),
     [
         ({"w": [1.0, 2.0]}, "tensor 'b' is missing; None stands for zeros"),
-        ({"w": [1.0, 2.0], "b": 0.0, "v": 0.0}, "tensor 'v' is none of this run's: w, b"),
+        ({"w": [1.0, 2.0], "b": 0.0, "v": 0.0}, "this run has no tensor 'v', only w, b"),
         ({"w": [1.0, 2.0, 3.0], "b": 0.0}, r"tensor 'w' has shape \[3\], not \[2\]"),
         ({"w": "many", "b": 0.0}, "tensor 'w' holds no numbers"),
     ],

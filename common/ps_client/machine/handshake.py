@@ -16,7 +16,7 @@ from ps_common.protocol.messages import Refused, Welcome
 FIRST_HELLO_SECONDS = 0.05  # until HELLO is sent again; doubles up to the next number
 SLOWEST_HELLO_SECONDS = 2.0
 REFUSED_HELLO_SECONDS = 0.1  # until HELLO is sent again to a server that will soon serve the run
-REFUSED_SECONDS = 1.0  # of temporary refusals alone, until the next address is tried
+REFUSED_SECONDS = 1.0  # after this long with nothing but temporary refusals, the next address is tried
 NAME_TAKEN_SECONDS = 60.0  # until a worker whose name another process has gives up; leases of the dead are shorter
 BRIEF = {"standby", "lacking", "fenced"}  # refusals of moments: a standby takes over
 TEMPORARY = {*BRIEF, "other_run", "name_taken", "drained"}

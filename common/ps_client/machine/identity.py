@@ -10,7 +10,7 @@ from typing import Any
 
 from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODEC_NAMES
-from ps_common.protocol.messages import Code, Hello, Run, Welcome
+from ps_common.protocol.messages import Code, Hello, Welcome
 from ps_common.protocol.shards import Shard
 from ps_common.protocol.tensors import Schema
 from ps_common.settings.run_settings import flag_of, flat_settings
@@ -51,7 +51,7 @@ class Identity:
             "first_shard": first_shard.first_shard if first_shard else "",
             "number": first_shard.number if first_shard else None,
         }
-        self._proposed_run = proposed_run
+        self.run = proposed_run  # or that of the newest WELCOME or RUN
         self._run_id = ""
         self._incarnation = 0
         self._latest_epoch = 0
@@ -63,7 +63,7 @@ class Identity:
         return Hello(
             request=request,
             **self._constant_fields,
-            proposed_run=self._proposed_run,
+            proposed_run=self.run,
             oldest=oldest,
             run_id=self._run_id,
             incarnation=self._incarnation,
@@ -81,7 +81,7 @@ class Identity:
 
     def mismatch(self, welcome: Welcome, schema: Schema | None) -> str:
         """Why a worker with this schema cannot train the run of this WELCOME; "" if it can."""
-        if self._run_id and (setting := _changed_setting(self._proposed_run, welcome.run)):
+        if self._run_id and (setting := _changed_setting(self.run, welcome.run)):
             why = f"the server came back with another {setting}, which workers have from their start"
             return f"{why}; start this worker anew"
         before, after = self._shard, welcome.shard
@@ -99,17 +99,12 @@ class Identity:
         self._run_id = welcome.run_id
         self._incarnation = welcome.incarnation
         self._latest_epoch, self._epoch_proof = welcome.epoch, welcome.epoch_proof
-        self._proposed_run = welcome.run
+        self.run = welcome.run
         self._shard = welcome.shard
-
-    def adjusted(self, run: Run) -> Run:
-        """The settings of the run were adjusted to these, which are returned."""
-        self._proposed_run = run
-        return run
 
 
 def _changed_setting(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """The flag of the first setting that a worker is built from and that has changed; "" when there is none."""
+    """The flag of the first setting that a worker is built from and that has changed; "" without one."""
     old, new = flat_settings(before), flat_settings(after)
     changed = [key for key in old | new if old.get(key) != new.get(key) and kinds_of(key).built_in]
     return flag_of(changed[0]) if changed else ""

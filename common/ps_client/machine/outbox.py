@@ -65,7 +65,7 @@ class Outbox:
         self._pending[message.request] = Request(message, vector, base)
 
     def next(self) -> ToServer | None:
-        """The first pending request; None when there is none, or enough pushes are in flight."""
+        """The first pending request; None without one, or when enough pushes are in flight."""
         if not self._pending:
             return None
         message = next(iter(self._pending.values())).message

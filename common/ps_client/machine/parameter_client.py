@@ -164,7 +164,7 @@ class ParameterClient:
         refusal = self._handshake.refusal
         if (error := self._patience.error(refusal, now=now)) is not None:
             return self._end(error)
-        warnings = (self._requests.take_warning(), self._patience.warning(refusal, now=now))
+        warnings = (self._requests.refusals.take_warning(), self._patience.warning(refusal, now=now))
         effects: list[Effect] = [LogLine(warning) for warning in warnings if warning]
         if self._link_timeout.has_expired(self._requests.bytes_in_flight, now=now):
             effects += self.reconnect(now=now)
@@ -172,7 +172,7 @@ class ParameterClient:
             hello = self._identity.hello(request=self._requests.next_ticket(), oldest=self._requests.oldest)
             self._handshake.sent(hello.request, now=now)
             effects.append(Transmit(hello))
-        save_soon = self._requests.wants_checkpoint
+        save_soon = self._requests.resend_buffer.wants_checkpoint
         if self.phase is Phase.JOINED and now >= self._heartbeats.due(wants_checkpoint=save_soon):
             self._heartbeats.sent(now=now)
             self._postpone_heartbeat(now=now)
@@ -183,7 +183,7 @@ class ParameterClient:
     def next_tick(self) -> float:
         """When `tick` has something to do at the latest, on the shell's clock."""
         is_joining = self.phase is Phase.JOINING
-        heartbeat_due = self._heartbeats.due(wants_checkpoint=self._requests.wants_checkpoint)
+        heartbeat_due = self._heartbeats.due(wants_checkpoint=self._requests.resend_buffer.wants_checkpoint)
         return min(self._handshake.due if is_joining else heartbeat_due, self._patience.warning_due)
 
     def reconnect(self, *, now: float) -> list[Effect]:
@@ -243,7 +243,7 @@ class ParameterClient:
     def _replied(self, message: ToWorker, vector: Sequence[Buffer], *, now: float) -> list[Effect]:
         """A reply. Messages that it causes go first: a caller that gets its reply sends more at once."""
         if isinstance(message, messages.RunReply):
-            self.adjusted_run = self._identity.adjusted(message.run)
+            self.adjusted_run = self._identity.run = message.run
             self.is_drained = message.drained
         try:
             effects = self._requests.received(message, vector, is_joined=self.phase is Phase.JOINED)
@@ -259,7 +259,7 @@ class ParameterClient:
     def _retry(self, refused: messages.Refused, *, now: float) -> list[Effect]:
         """A refusal that is not final: the request is sent again, after `outside_window` in its window."""
         try:
-            self._requests.refused_for_now(refused, now=now)
+            self._requests.refusals.refused(refused.code, refused.reason, now=now)
         except PsRlError as error:
             return self._end(error)
         if refused.code in ("unknown_worker", "no_weights"):  # or a server was restored without weights; SEED was lost

@@ -32,8 +32,8 @@ class Requests:
         self._settings_version = self._newest_settings = 0  # of the settings here; of those at the server
         self.is_watched = False  # somebody watches this worker's game
         self._outbox = Outbox(lambda: self.oldest)
-        self._resend_buffer = ResendBuffer(resend_bytes)
-        self._refusal_loop = RefusalLoop()
+        self.resend_buffer = ResendBuffer(resend_bytes)
+        self.refusals = RefusalLoop()
 
     def __len__(self) -> int:
         """The number of requests without a reply."""
@@ -52,12 +52,7 @@ class Requests:
     @property
     def oldest(self) -> int:
         """The lowest sequence that may still be sent."""
-        return self._resend_buffer.oldest or self.pushes + 1
-
-    @property
-    def wants_checkpoint(self) -> bool:
-        """Whether the server should write a checkpoint early."""
-        return self._resend_buffer.wants_checkpoint
+        return self.resend_buffer.oldest or self.pushes + 1
 
     @property
     def bytes_in_flight(self) -> int:
@@ -67,7 +62,7 @@ class Requests:
     def add(self, message: ToServer, vector: Sequence[Buffer], base: Base | None = None) -> None:
         """A new request. It is pending until `send_pending` sends it. A delta in its reply leads away from `base`."""
         if isinstance(message, messages.Push):
-            self._resend_buffer.keep(message, vector)
+            self.resend_buffer.keep(message, vector)
         elif isinstance(message, messages.Seed):
             self._seed = Transmit(msgspec.structs.replace(message, request=0), vector)
         self._outbox.put(message, vector, base)
@@ -82,7 +77,7 @@ class Requests:
         if self._settings_version != self._newest_settings and not self._outbox.has(messages.RunRequest):
             effects.append(self.send_now(messages.RunRequest(request=self.next_ticket())))
         while (message := self._outbox.next()) is not None:
-            if isinstance(message, messages.Push) and not self._resend_buffer.admit(message.sequence):
+            if isinstance(message, messages.Push) and not self.resend_buffer.admit(message.sequence):
                 break
             if not self._outbox.has_credit():
                 if size := self._outbox.credit_to_request():
@@ -99,7 +94,7 @@ class Requests:
         """
         self._outbox.credit = welcome.credit
         self._settings_version = self._newest_settings = welcome.settings_version
-        self._outbox.start_over(self._resend_buffer.lost_after(welcome.settled_through) if is_another_epoch else ())
+        self._outbox.start_over(self.resend_buffer.lost_after(welcome.settled_through) if is_another_epoch else ())
         is_lost = self._seed is not None and not welcome.schema and not self._outbox.has(messages.Seed)
         return [self._seed] if self._seed is not None and is_lost else []
 
@@ -128,27 +123,19 @@ class Requests:
                 return effects
             case messages.Push(sequence=sequence):
                 refused = isinstance(message, messages.Refused)
-                if not (self._resend_buffer.refused(sequence) if refused else self._resend_buffer.settled(sequence)):
+                if not (self.resend_buffer.refused(sequence) if refused else self.resend_buffer.settled(sequence)):
                     return effects  # the caller had the reply of an earlier epoch of the server
         if isinstance(message, messages.Refused):
             return [*effects, Fail(message.request, RequestRefused(message.code, message.reason))]
-        self._refusal_loop.replied()
+        self.refusals.replied()
         if (settlement := settlement_of(message)) is not None:
-            self._refusal_loop.settled(settlement.verdict)
+            self.refusals.settled(settlement.verdict)
         return [*effects, Resolve(message.request, message, vector)]
-
-    def refused_for_now(self, refused: messages.Refused, *, now: float) -> None:
-        """A refusal that is not final: the request stays. Raises PsRlError when there is nothing but such refusals."""
-        self._refusal_loop.refused(refused.code, refused.reason, now=now)
-
-    def take_warning(self) -> str:
-        """A line for the log about refused retries, once; else ""."""
-        return self._refusal_loop.take_warning()
 
     def clear(self) -> None:
         """The conversation is over."""
         self._outbox.clear()
-        self._resend_buffer.clear()
+        self.resend_buffer.clear()
 
     def _update_from(self, message: ToWorker) -> None:
         """The durability, credit, settings and watchers in a reply."""
@@ -158,7 +145,7 @@ class Requests:
         if news is None:
             return
         saving = news.saving if isinstance(news, messages.Alive) else None
-        self._resend_buffer.durable_through(news.durable, checkpoints_succeed=saving)
+        self.resend_buffer.durable_through(news.durable, checkpoints_succeed=saving)
         self._seed = None if news.durable else self._seed
         self._outbox.credit = news.credit
         self._newest_settings = news.settings_version

@@ -16,8 +16,7 @@ from ps_common.protocol import messages
 from ps_common.protocol.codecs import CODECS, codec_named
 from ps_common.protocol.deltas import DELTA, WHOLE, Base
 from ps_common.protocol.messages import MOST_EPISODES, Episode, Run, Settlement, settlement_of
-from ps_common.protocol.norms import ABSURD_NORM, norm_of
-from ps_common.protocol.tensors import Schema
+from ps_common.protocol.tensors import ABSURD_NORM, Schema, norm_of
 from ps_common.settings.run_settings import run_from_dict
 from ps_common.settings.run_spec import Algorithm, Wire
 

@@ -19,8 +19,7 @@ from ps_client.shell.remote_parameters import Newest, RemoteParameters
 from ps_client.shell.zmq_client import ReplyFuture
 from ps_common.protocol.codecs import CODECS
 from ps_common.protocol.messages import Episode
-from ps_common.protocol.norms import norm_of
-from ps_common.protocol.tensors import Schema
+from ps_common.protocol.tensors import Schema, norm_of
 from ps_common.settings.run_spec import Algorithm
 
 SEEDED_SECONDS = 10.0  # for the worker whose weights shard 1 took to seed the others

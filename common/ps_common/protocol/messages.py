@@ -70,7 +70,7 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
     worker_id: Name  # stays the same across connections
     secret: Secret  # drawn by each process when it starts; only its owner can speak for the process
     incarnation: Count = 0  # of the newest WELCOME; 0 before the first
-    run_id: Text = ""  # likewise
+    run_id: Text = ""  # of the newest WELCOME
     latest_epoch: Count = 0  # the highest of that run that this worker has seen: servers of earlier ones were replaced
     epoch_proof: Text = ""  # of that WELCOME
     protocols: tuple[Count, Count]  # lowest and highest version spoken
@@ -391,7 +391,7 @@ class Alive(Reply, frozen=True, kw_only=True, tag="ALIVE"):
     credit: int = NO_LIMIT  # as in WELCOME, from now on
     saving: bool = True  # False: the newest checkpoint could not be written; do not wait for the next
     settings_version: int = 0  # as in a settlement
-    watched: bool = False  # likewise
+    watched: bool = False  # as in a settlement
 
 
 class CreditGrant(Reply, frozen=True, kw_only=True, tag="CREDIT_GRANT"):

@@ -48,7 +48,7 @@ class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True):
     address: Text  # HOST:PORT
     phase: Text  # "state transfer", "catching up", "in sync"; "dropped": too slow; "gone": silent
     lag_updates: Count = 0  # sent or to be sent, and not acknowledged
-    lag_bytes: Count = 0  # of these
+    lag_bytes: Count = 0  # of the updates that are not acknowledged
     lag_seconds: float = 0.0  # the age of the oldest
     drops: Count = 0  # of standbys
 
@@ -76,7 +76,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     environment: Text = ""  # its id
     frames_per_step: Count = 1
     max_steps: Count = 0  # of the budget; 0: no limit
-    max_episodes: Count = 0  # likewise
+    max_episodes: Count = 0  # of the budget; 0: no limit
     max_minutes: float = 0.0
     until_return: float | None = None  # the target of the budget; None: none
     ending: Sentence = ""  # why the run is over; "" before

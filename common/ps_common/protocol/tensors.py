@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -24,6 +24,10 @@ MAX_TENSORS = 1024
 MAX_AXES = 8
 MAX_ELEMENTS = 2**28  # 1 GiB of float32
 ELEMENT_BYTES = 4  # of float32
+# A norm of weights or their gradient that no sane training produces; float32 squares overflow not far above it.
+ABSURD_NORM = 1e12
+# A sum of observations or rewards, or of their squares, that leaves float32 no room to add up a run of such pushes.
+ABSURD_STATISTIC = 1e30
 NAME = r"^[!-~]{1,200}\Z"  # it is part of errors, logs and the text that is hashed
 
 
@@ -105,19 +109,6 @@ class Schema:
         """The schema of one of so many shards. Raises SchemaMismatch."""
         return Schema(self.specs, shard=shard, shards=shards)
 
-    @classmethod
-    def from_list(cls, specs: Any, *, shard: int = 1, shards: int = 1) -> "Schema":
-        """The inverse of `to_list`. Raises SchemaMismatch."""
-        try:
-            return cls(msgspec.convert(specs, list[TensorSpec]), shard=shard, shards=shards)
-        except msgspec.ValidationError as error:
-            raise SchemaMismatch(str(error)) from error
-
-    def to_list(self) -> list[dict[str, Any]]:
-        """Plain values, as a checkpoint keeps them."""
-        plain: list[dict[str, Any]] = msgspec.to_builtins(self.specs)
-        return plain
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schema) and (self.specs, self.first, self.size) == (
             other.specs,
@@ -173,3 +164,12 @@ def _line(spec: TensorSpec) -> str:
     """The text that is hashed: simple enough for any language (PROTOCOL.md, section 3)."""
     role = "" if spec.role == "weight" else f" {spec.role}"
     return f"{spec.name} {spec.dtype} {','.join(map(str, spec.shape))}{role}\n"
+
+
+def norm_of(vector: "Tensor", weights: int) -> float:
+    """The Euclidean norm of the first `weights` elements; infinite or NaN if a statistic among the others is absurd."""
+    statistics = vector[weights:]
+    greatest = float(statistics.abs().max()) if len(statistics) else 0.0
+    if not greatest <= ABSURD_STATISTIC:  # NaN is not
+        return greatest * math.inf
+    return float(vector[:weights].norm())

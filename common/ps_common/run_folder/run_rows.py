@@ -72,16 +72,8 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @classmethod
     def of(cls, event: Event, *, epoch: int, time: float) -> "EventRow":
         """The row of an event that was numbered in this epoch; `time` is seconds since 1970."""
-        return cls(
-            time=time,
-            epoch=epoch,
-            number=event.number,
-            kind=event.kind,
-            text=event.text,
-            worker_id=event.worker_id,
-            global_steps=event.global_steps,
-            minutes=event.minutes,
-        )
+        fields = {name: getattr(event, name) for name in cls.__struct_fields__ if name not in ("time", "epoch")}
+        return cls(time=time, epoch=epoch, **fields)
 
 
 class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -60,7 +60,8 @@ def joined(checkpoints: Sequence[Checkpoint]) -> tuple[Schema, dict[str, Tensor]
     places = [(record.lineage.shard.number, record.lineage.shard.of) for record in records]
     runs, schemas = {record.first_shard for record in records}, {Schema(record.schema) for record in records}
     if places != [(number, len(checkpoints)) for number in range(1, len(checkpoints) + 1)]:
-        raise CheckpointError(f"these are no {len(checkpoints)} shards in order, but {places}")
+        found = ", ".join(f"{number}/{of}" for number, of in places)
+        raise CheckpointError(f"expected the checkpoints of shards 1 to {len(checkpoints)} of one run, found {found}")
     if len(runs) > 1 or len(schemas) > 1:
         raise CheckpointError(f"the shards are of different runs or networks: {', '.join(sorted(runs))}")
     parts = [vectors for vectors, _ in checkpoints]

@@ -101,7 +101,7 @@ class Segment:
             status = os.fstat(self._descriptor)
             whole = min(status.st_size, 512 * status.st_blocks, MOST_BYTES)  # without holes, which may fail to fill
             if at + size > whole:
-                raise WireError(f"bytes {at} to {at + size} of {whole} bytes of shared memory")
+                raise WireError(f"bytes {at} to {at + size} lie beyond the {whole} bytes of the segment")
             self._bytes = np.frombuffer(mmap.mmap(self._descriptor, whole), dtype=np.uint8)
         return self._bytes[at : at + size]
 

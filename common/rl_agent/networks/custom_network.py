@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ps_common.errors import SettingsError
-from ps_common.protocol.norms import ABSURD_NORM
+from ps_common.protocol.tensors import ABSURD_NORM
 from ps_common.settings.run_spec import Network
 from rl_agent.environments.imports import custom_part
 from rl_agent.environments.spaces import ObservationSpace

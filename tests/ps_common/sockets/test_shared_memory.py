@@ -60,7 +60,7 @@ def test_the_name_does_not_tell_the_proof(segment: Segment) -> None:
 
 def test_bytes_reserved_later_are_mapped_where_the_segment_is_open(segment: Segment) -> None:
     other = Segment.open(segment.name)
-    with pytest.raises(WireError, match="of 4096 bytes of shared memory"):
+    with pytest.raises(WireError, match="beyond the 4096 bytes of the segment"):
         other.part(PAGE_BYTES, 64)
     segment.reserve(PAGE_BYTES)
     segment.part(PAGE_BYTES, 4)[:] = 5
@@ -86,7 +86,7 @@ def test_nobody_can_cut_it_off(segment: Segment) -> None:
 
 def test_room_that_is_not_reserved_is_not_believed(segment: Segment) -> None:
     os.ftruncate(segment._descriptor, 2**20)
-    with pytest.raises(WireError, match="of 4096 bytes of shared memory"):
+    with pytest.raises(WireError, match="beyond the 4096 bytes of the segment"):
         segment.part(PAGE_BYTES, 64)
 
 
