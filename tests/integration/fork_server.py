@@ -155,9 +155,8 @@ def _run(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    import rl_eval.report  # noqa: F401
-
     import ps_server.serving  # noqa: F401
+    import rl_eval.scores  # noqa: F401
     import rl_worker.joining  # noqa: F401
 
     _run(_serve())
