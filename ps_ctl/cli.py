@@ -68,23 +68,27 @@ class Server(CurveFlags):
         return address_of("--server", self.server)
 
 
-Asked = Annotated[Server, arg(name="")]  # its flags have no prefix
+@dataclass(frozen=True, kw_only=True)
+class AskedServer(Server):
+    """The flags of a command that prints what a server says."""
+
+    json: bool = False
+    """print one JSON object instead of text"""
+
+
+Watched = Annotated[Server, arg(name="")]  # their flags have no prefix
+Asked = Annotated[AskedServer, arg(name="")]
 
 
 @app.command
-def status(*, server: Asked, json: bool = False) -> None:
-    """
-    Show the status of the run and of its workers.
-
-    Args:
-        json: print one JSON object instead of text
-    """
+def status(*, server: Asked) -> None:
+    """Show the status of the run and of its workers."""
     status = _status(server)
-    print(_json(status)) if json else print_status(status)
+    print(_json(status)) if server.json else print_status(status)
 
 
 @app.command
-def top(*, server: Asked) -> None:
+def top(*, server: Watched) -> None:
     """
     Watch the run: curve, numbers, workers and events, as rl-cluster shows them. Ctrl-C ends.
 
@@ -111,13 +115,12 @@ def top(*, server: Asked) -> None:
 
 
 @app.command
-def events(*, server: Asked, follow: bool = True, json: bool = False) -> None:
+def events(*, server: Asked, follow: bool = True) -> None:
     """
     Print the newest events of the run, then each as it happens, until the run ends.
 
     Args:
         follow: go on after the events so far; --no-follow ends there
-        json: print one JSON object a line instead of text
     """
     newest: int | None = None
     for message in subscription(server.address, keys=server.client_keys()):
@@ -125,7 +128,7 @@ def events(*, server: Asked, follow: bool = True, json: bool = False) -> None:
             newest = message.event
         if isinstance(message, Event):
             missed = f"({message.missed} events before this one are missing)\n" if message.missed else ""
-            print(_json(message) if json else f"{missed}{line_of(message)}", flush=True)
+            print(_json(message) if server.json else f"{missed}{line_of(message)}", flush=True)
         number = message.number if isinstance(message, Event) else 0
         is_last = not follow and newest is not None and number >= newest
         if is_last or (isinstance(message, Event) and message.kind == "end"):
@@ -133,7 +136,7 @@ def events(*, server: Asked, follow: bool = True, json: bool = False) -> None:
 
 
 @app.command(name="set")
-def set_(settings: tuple[str, ...], /, *, server: Asked, json: bool = False) -> None:
+def set_(settings: tuple[str, ...], /, *, server: Asked) -> None:
     """
     Change settings while the run runs: all of those given, or none.
 
@@ -146,37 +149,28 @@ def set_(settings: tuple[str, ...], /, *, server: Asked, json: bool = False) -> 
     Args:
         settings: SETTING=VALUE: learning_rate, entropy_weight, final_epsilon, max_steps, max_minutes, until_return (or
             none), checkpoint_seconds, paused and drained (true or false)
-        json: print one JSON object instead of text
     """
     if not settings:
         raise SettingsError("set: name what to change, such as learning_rate=1e-4")
-    _adjust(server, settings_in(settings), json=json)
+    _adjust(server, settings_in(settings))
 
 
 @app.command
-def pause(*, server: Asked, json: bool = False) -> None:
+def pause(*, server: Asked) -> None:
     """
     Pause the run: gradients wait, minutes do not count, workers stay. A paused run may be saved, stopped and resumed.
-
-    Args:
-        json: print one JSON object instead of text
     """
-    _adjust(server, {PAUSED: True}, json=json)
+    _adjust(server, {PAUSED: True})
 
 
 @app.command
-def resume(*, server: Asked, json: bool = False) -> None:
-    """
-    Go on with a run that is paused or drained.
-
-    Args:
-        json: print one JSON object instead of text
-    """
-    _adjust(server, {PAUSED: False, DRAINED: False}, json=json)
+def resume(*, server: Asked) -> None:
+    """Go on with a run that is paused or drained."""
+    _adjust(server, {PAUSED: False, DRAINED: False})
 
 
 @app.command
-def drain(*, server: Asked, timeout: float = DRAIN_SECONDS, json: bool = False) -> None:
+def drain(*, server: Asked, timeout: float = DRAIN_SECONDS) -> None:
     """
     Have all workers leave in order, and save: for work on their machines or on the server's.
 
@@ -185,7 +179,6 @@ def drain(*, server: Asked, timeout: float = DRAIN_SECONDS, json: bool = False) 
 
     Args:
         timeout: seconds for the workers to leave; after them those that are left are an error
-        json: print one JSON object instead of text
     """
     _ask(server, messages.Adjust(request=1, settings={DRAINED: True}, by=_name()), REPLY_SECONDS)
     deadline = time.monotonic() + timeout
@@ -196,32 +189,22 @@ def drain(*, server: Asked, timeout: float = DRAIN_SECONDS, json: bool = False) 
                 "give the command again to go on waiting"
             )
         time.sleep(POLL_SECONDS)
-    if not json:
+    if not server.json:
         print("all workers have left; ps-ctl resume admits workers again, ps-ctl stop ends the run")
-    _save(server, json=json)
+    _save(server)
 
 
 @app.command
-def checkpoint(*, server: Asked, json: bool = False) -> None:
-    """
-    Write a checkpoint now, and wait until it is on disk.
-
-    Args:
-        json: print one JSON object instead of text
-    """
-    _save(server, json=json)
+def checkpoint(*, server: Asked) -> None:
+    """Write a checkpoint now, and wait until it is on disk."""
+    _save(server)
 
 
 @app.command
-def stop(*, server: Asked, json: bool = False) -> None:
-    """
-    End the run: workers leave, the server saves, all programs exit.
-
-    Args:
-        json: print one JSON object instead of text
-    """
+def stop(*, server: Asked) -> None:
+    """End the run: workers leave, the server saves, all programs exit."""
     reply = _ask(server, messages.StopRequest(request=1), REPLY_SECONDS)
-    print(_json(reply) if json else "the run is ending: workers leave, the server saves and exits")
+    print(_json(reply) if server.json else "the run is ending: workers leave, the server saves and exits")
 
 
 for command in (plot, export, keygen):
@@ -242,10 +225,10 @@ def _status(server: Server) -> Status:
     return reply.status
 
 
-def _save(server: Server, *, json: bool) -> None:
+def _save(server: AskedServer) -> None:
     reply = _ask(server, messages.CheckpointRequest(request=1), SAVE_SECONDS)
     assert isinstance(reply, messages.CheckpointSaved)
-    print(_json(reply) if json else f"version {reply.version} saved as {reply.path}")
+    print(_json(reply) if server.json else f"version {reply.version} saved as {reply.path}")
 
 
 def _name() -> str:
@@ -253,10 +236,10 @@ def _name() -> str:
     return as_text(f"ps-ctl at {socket.gethostname()}")
 
 
-def _adjust(server: Server, settings: Mapping[str, Any], *, json: bool) -> None:
+def _adjust(server: AskedServer, settings: Mapping[str, Any]) -> None:
     reply = _ask(server, messages.Adjust(request=1, settings=dict(settings), by=_name()), REPLY_SECONDS)
     assert isinstance(reply, messages.Adjusted)
-    if json:
+    if server.json:
         print(_json(reply))
         return
     for adjustment in reply.adjustments:

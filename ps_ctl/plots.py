@@ -12,8 +12,7 @@ import matplotlib
 import numpy as np
 
 from ps_common.errors import SettingsError
-from ps_ctl.run_curves import Curve, read_run, run_folders
-from ps_ctl.run_groups import group_runs
+from ps_ctl.run_curves import Curve, group_runs, read_run, run_folders
 
 matplotlib.use("Agg")  # draws into files; needs no display
 from matplotlib import pyplot

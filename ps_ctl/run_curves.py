@@ -1,4 +1,10 @@
-"""The curves of a run, read from its folder. Files may be damaged, and the run may still go on."""
+"""
+The curves of runs, read from their folders, and the groups in which they are drawn. Files may be damaged, and a run may
+still go on.
+
+A group are the runs of one experiment, preset, settings and number of workers. Its label names the settings in which it
+differs from other groups of the same name.
+"""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -11,14 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_common.errors import SettingsError
-from ps_common.protocol.names import Count
+from ps_common.protocol.names import Count, printable
 from ps_common.protocol.record import EPISODES_IN_MEAN
 from ps_common.run_folder.paths import METRICS, records_folder, run_folders_below, run_name
 from ps_common.run_folder.run_rows import EpisodeRow, read_episodes, rows_in, scored_rows
 from ps_common.settings.run_files import SETTINGS, settings_as_written
-from ps_common.settings.run_settings import flat_settings
+from ps_common.settings.run_settings import flag_of, flat_settings
+from ps_common.settings.table import kinds_of
 
 Numbers = NDArray[np.float64]
+MOST_DIFFERENCES = 4  # that a label names
+WORKERS = "workers"  # not in run.toml: workers come and go
 
 
 class NothingToDraw(SettingsError):
@@ -132,3 +141,53 @@ def _scored_rows(folder: Path) -> list[_Row]:
         return scored_rows(rows_in(folder / METRICS, _Row))
     except OSError as error:
         raise SettingsError(f"{folder}: is not a run folder: {error.strerror}") from error
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs of the same settings."""
+
+    label: str
+    runs: tuple[RunCurves, ...]
+
+
+def group_runs(runs: Sequence[RunCurves]) -> list[RunGroup]:
+    """The groups, in the order of their first runs."""
+    names: dict[str, dict[str, list[RunCurves]]] = {}
+    for run in runs:
+        name = f"{run.experiment}: {run.preset}" if run.experiment else run.preset
+        names.setdefault(name, {}).setdefault(repr(sorted(_settings(run).items())), []).append(run)
+    groups: list[RunGroup] = []
+    for name, kinds in names.items():
+        settings = [_settings(members[0]) for members in kinds.values()]
+        differing = _differing(settings)
+        for members, own in zip(kinds.values(), settings, strict=True):
+            words = [name, *_in_words(own, differing)]
+            which = members[0].folder if len(members) == 1 else f"{len(members)} runs"
+            groups.append(RunGroup(printable(f"{', '.join(words)} ({which})"), tuple(members)))
+    return groups
+
+
+def _settings(run: RunCurves) -> dict[str, Any]:
+    """The settings that separate groups."""
+    return {key: value for key, value in run.settings.items() if not kinds_of(key).per_run} | {WORKERS: run.workers}
+
+
+def _differing(settings: Sequence[dict[str, Any]]) -> list[str]:
+    """Keys of the settings that differ. Where algorithms differ, only their names are listed."""
+    keys = list(dict.fromkeys(key for own in settings for key in own))
+    differing = [key for key in keys if len({repr(own.get(key)) for own in settings}) > 1]
+    renamed = tuple(f"{key.removesuffix('name')}" for key in differing if key.endswith(".name"))
+    return [key for key in differing if key.endswith(".name") or not key.startswith(renamed or ("?",))]
+
+
+def _in_words(own: dict[str, Any], differing: Iterable[str]) -> list[str]:
+    words = [f"{flag_of(key).removeprefix('--')} {_short(own.get(key))}" for key in differing]
+    more = len(words) - MOST_DIFFERENCES
+    return words if more <= 0 else [*words[:MOST_DIFFERENCES], f"{more} more"]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -25,8 +25,7 @@ from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.paths import METRICS, run_name, tracker_position
 from ps_common.settings.run_files import SETTINGS, settings_as_written
 from ps_common.settings.run_settings import flat_settings
-from ps_track.feed import Batch, Feed
-from ps_track.tracker import TrackedRun, Tracker, summary_of
+from ps_track.feed import Batch, Feed, TrackedRun, Tracker, summary_of
 
 PROGRAM = "ps-track"
 CLASSES: dict[TrackerName, str] = {"wandb": "WandbRun", "trackio": "TrackioRun", "mlflow": "MlflowRun"}

@@ -2,16 +2,19 @@
 The input of a tracker: points of numbers over T, and events, from the files of a run folder.
 
 A point is a row of metrics.jsonl, a game of episodes.jsonl, or the mean of the workers' meters in workers.jsonl. What
-was sent is remembered beside them, so that a resumed run goes on where the tracker is. No tracker is known here.
+was sent is remembered beside them, so that a resumed run goes on where the tracker is. No tracker is known here: their
+interface stands at the end.
 """
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 
+from ps_common.meters import mean_meters
 from ps_common.protocol.names import Count
 from ps_common.run_folder.paths import EPISODES, EVENTS, METRICS, WORKERS, replacement_of
 from ps_common.run_folder.run_rows import EpisodeRow, EventRow, MetricsRow, RowsTail, Time
@@ -24,6 +27,9 @@ NUMBERS = (
 )  # fmt: skip
 UNTRACKED_METERS = {"steps_per_second", "gradient_norm"}  # of one worker; the run has its own
 MOST_GAMES = 200  # points of one batch; of more games there are means
+PROJECT = "ps-rl"  # a run of an experiment belongs to that experiment's group
+SUMMARY = ("global_steps", "updates", "minutes", "episodes", "mean_return_100", "best_mean_return_100")
+SUMMARY_TEXTS = ("ending", "environment", "preset")
 
 
 class MetersRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,14 +119,9 @@ def _of_workers(rows: Iterable[MetersRow]) -> list[Point]:
     """The mean of each meter over the living workers: losses, entropy, shares of time."""
     points = []
     for (time, global_steps), together in itertools.groupby(rows, lambda row: (row.time, row.global_steps)):
-        seen: dict[str, list[float]] = {}
-        for row in together:
-            for name, value in row.meters.items() if row.alive else ():
-                if value is not None and name not in UNTRACKED_METERS:
-                    seen.setdefault(name, []).append(value)
-        if seen:
-            means = {f"worker_{name}": sum(values) / len(values) for name, values in sorted(seen.items())}
-            points.append(Point(means, global_steps, time))
+        means = sorted(mean_meters(row.meters for row in together if row.alive).items())
+        if values := {f"worker_{name}": mean for name, mean in means if name not in UNTRACKED_METERS}:
+            points.append(Point(values, global_steps, time))
     return points
 
 
@@ -146,3 +147,33 @@ def _read(path: Path) -> Position:
         return msgspec.json.decode(content_of(path), type=Position)
     except (OSError, ValueError, RecursionError):
         return Position()
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """The run, as a tracker names it. A resumed run, and one that a standby has taken over, has the same `run_id`."""
+
+    run_id: str
+    name: str
+    experiment: str
+    folder: Path
+    settings: Mapping[str, Any]  # flat: {"algorithm.unroll_length": 20}
+
+
+class Tracker(Protocol):
+    """One run at one tracker. Every method may raise what the tracker's package raises."""
+
+    def begin(self, run: TrackedRun) -> None:
+        """Begin the run, or go on with it."""
+
+    def add(self, points: Sequence[Point], events: Sequence[EventRow], *, first: int) -> None:
+        """Send points, numbered from `first` on, and events."""
+
+    def finish(self, summary: Mapping[str, Any]) -> str:
+        """The run is over for now. Returns where it is to be found."""
+
+
+def summary_of(row: MetricsRow) -> dict[str, Any]:
+    """The result of a run as it stands: numbers and texts, without those that there are not."""
+    values = {name: getattr(row, name) for name in (*SUMMARY, *SUMMARY_TEXTS)}
+    return {name: value for name, value in values.items() if value not in (None, "")}

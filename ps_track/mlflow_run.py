@@ -7,8 +7,7 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
 from ps_common.run_folder.run_rows import EventRow
-from ps_track.feed import Point
-from ps_track.tracker import PROJECT, TrackedRun
+from ps_track.feed import PROJECT, Point, TrackedRun
 
 RUN_ID = "ps_rl.run_id"  # the tag by which a resumed run is found
 MOST_METRICS = 500  # of one request; MLflow takes 1000

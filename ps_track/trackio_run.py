@@ -6,8 +6,7 @@ from typing import Any
 import trackio
 
 from ps_common.run_folder.run_rows import EventRow
-from ps_track.feed import Point
-from ps_track.tracker import PROJECT, TrackedRun
+from ps_track.feed import PROJECT, Point, TrackedRun
 
 LEVELS = {"warning": trackio.AlertLevel.WARN, "adjustment": trackio.AlertLevel.INFO, "end": trackio.AlertLevel.INFO}
 

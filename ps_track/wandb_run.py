@@ -6,8 +6,7 @@ from typing import Any
 import wandb
 
 from ps_common.run_folder.run_rows import EventRow
-from ps_track.feed import Point
-from ps_track.tracker import PROJECT, TrackedRun
+from ps_track.feed import PROJECT, Point, TrackedRun
 
 
 class WandbRun:

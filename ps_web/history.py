@@ -6,11 +6,12 @@ to draw as one of a minute.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from ps_common.meters import mean_meters
 from ps_common.protocol.names import Count
 from ps_common.protocol.status import STALENESS_BOUNDS, Histogram, Status
 from ps_common.run_folder.run_rows import Time
@@ -121,16 +122,6 @@ class StalenessHistogram:
         newest, oldest = (self._counts[-1], self._counts[0]) if self._counts else ((), ())
         recent = [after - before for after, before in zip(newest, oldest, strict=True)]
         return {"bounds": STALENESS_BOUNDS, "all": newest, "recent": recent if any(recent) else []}
-
-
-def mean_meters(meters: Iterable[Mapping[str, float | None]]) -> dict[str, float]:
-    """The mean of each meter over the workers that have it."""
-    values: dict[str, list[float]] = {}
-    for one in meters:
-        for name, value in one.items():
-            if value is not None:
-                values.setdefault(name, []).append(value)
-    return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
 
 
 def rows_of_meters(points: Sequence[WorkerPoint]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ps_common.meters import mean_meters
 from ps_common.protocol.messages import Event, WatchedFrame
 from ps_common.protocol.status import Status, how_it_ended
 from ps_common.run_folder.checkpoint_folder import checkpoints_of
@@ -31,7 +32,6 @@ from ps_web.history import (
     StalenessHistogram,
     Table,
     WorkerPoint,
-    mean_meters,
     rows_of_meters,
 )
 from ps_web.link import ServerLink

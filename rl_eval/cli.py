@@ -8,7 +8,6 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import torch
@@ -117,11 +116,10 @@ def _write_files(
     settings: EvaluationSettings,
 ) -> None:
     """Write the files that the games themselves fill."""
-    of_result: dict[str, Any] = {"greedy": result.greedy, "epsilon": result.epsilon, "baselines": result.baselines}
     if settings.json is not None:
         _write(settings.json, result)
     if settings.receipt is not None:
-        write_receipt(settings.receipt, receipt_of(games, trained, environments, seed=settings.seed, **of_result))
+        write_receipt(settings.receipt, receipt_of(games, result, trained, environments, seed=settings.seed))
         print(f"receipt: {settings.receipt}")
     if settings.contact_sheet is not None:
         write_contact_sheet(settings.contact_sheet, trained.run.environment, games, seed=settings.seed)
@@ -129,7 +127,7 @@ def _write_files(
     if settings.export is not None:
         # A path of this machine would mean nothing to others: the hash names the weights.
         portable = dataclasses.replace(trained, origin=MODEL)
-        receipt = receipt_of(games, portable, environments, seed=settings.seed, **of_result)
+        receipt = receipt_of(games, result, portable, environments, seed=settings.seed)
         write_policy(settings.export, trained, agent.network, environments, receipt, result, has_onnx=settings.onnx)
         print(f"policy: {settings.export}")
 

@@ -20,7 +20,7 @@ from ps_common.settings.regular_file import content_of
 from ps_common.settings.run_spec import Environment
 from rl_agent.environments.interface import Environments
 from rl_agent.environments.make import closing, make_environments
-from rl_eval.games import Baseline, Game, Replay, shares
+from rl_eval.games import Baseline, Game, Replay, Result, shares
 from rl_eval.scores import measure_baselines
 from rl_eval.settings import MOST_EPISODES, MOST_SEED
 from rl_eval.trained import Trained
@@ -55,30 +55,23 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def receipt_of(
-    games: list[Game],
-    trained: Trained,
-    environments: Environments,
-    *,
-    greedy: bool,
-    epsilon: float | None,
-    seed: int,
-    baselines: list[Baseline],
+    games: list[Game], result: Result, trained: Trained, environments: Environments, *, seed: int
 ) -> Receipt:
-    """The receipt of all games that were played in these environments."""
+    """The receipt of all games, with this result, that were played in these environments."""
     receipt = Receipt(
         format=f"ps-rl {KIND} {FORMAT}",
         checkpoint=printable(trained.origin),
         checkpoint_sha256=trained.sha256,
         environment=trained.run.environment,
         card=_card(environments),
-        greedy=greedy,
-        epsilon=epsilon,
+        greedy=result.greedy,
+        epsilon=result.epsilon,
         seed=seed,
         episodes=len(games),
         environments=environments.count,
         versions=_versions(),
         games=games,
-        baselines=baselines,
+        baselines=result.baselines,
     )
     return msgspec.structs.replace(receipt, checksums=_checksums(receipt))
 

@@ -15,7 +15,7 @@ from deploy.kubernetes.jobs import jobs_of
 from deploy.kubernetes.overlays import COUNTED, COUNTING, FLAGS, FLEET, SHARDED, VOLUME
 from deploy.kubernetes.server_pair import PATIENCE_SECONDS, SERVERS, Fleet
 from deploy.steps import FIRST_PUSH_SECONDS, alive_in, step
-from ps_ctl.keys import make_keys
+from ps_ctl.folder_commands import make_keys
 from tests.integration.processes import wait_for
 
 HERE = Path(__file__).parent

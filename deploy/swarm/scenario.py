@@ -8,7 +8,7 @@ from pathlib import Path
 from deploy.status_inside import StatusInside
 from deploy.steps import FIRST_PUSH_SECONDS, Run, alive_in, step
 from ps_common.protocol.status import Status
-from ps_ctl.keys import make_keys
+from ps_ctl.folder_commands import make_keys
 from tests.integration.processes import wait_for
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,7 @@ import msgspec
 from ps_common.protocol.status import Status
 from ps_common.run_folder.paths import EPISODES, METRICS, WORKERS
 from ps_common.run_folder.run_rows import EpisodeRow
-from ps_server.records.bounded_file import BoundedLinesFile
-from ps_server.records.thinning import evenly_in_time, means_of_games
+from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time, means_of_games
 from ps_server.state.effects import RecordReport
 
 EVERY_SECONDS = 2.0  # between two rows of the run

@@ -19,10 +19,9 @@ from ps_common.run_folder.paths import ENDPOINT, EVENTS
 from ps_common.run_folder.run_rows import EventRow
 from ps_common.settings.run_files import SETTINGS
 from ps_common.settings.run_spec import RunSpec
-from ps_server.records.bounded_file import BoundedLinesFile
+from ps_server.records.bounded_file import BoundedLinesFile, newest_events
 from ps_server.records.history import EpisodesFile, MetricsFiles
 from ps_server.records.tensorboard import Summaries
-from ps_server.records.thinning import newest_events
 from ps_server.state.effects import RecordEvent, RecordReport
 
 MOST_WAITING = 100_000  # games and rows in the queue: ten to thirty MiB

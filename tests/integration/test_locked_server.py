@@ -9,7 +9,7 @@ from ps_common.errors import RequestRefused, ServerUnreachable
 from ps_common.protocol import messages
 from ps_common.sockets.curve import ClientKeys
 from ps_common.sockets.request import ask
-from ps_ctl.keys import add_keys, make_keys
+from ps_ctl.folder_commands import add_keys, make_keys
 from tests.integration.integer_worker import keys_of
 from tests.integration.processes import Program, Programs, wait_for
 

@@ -12,7 +12,7 @@ from ps_common.protocol import messages
 from ps_common.run_folder.checkpoint_file import read_checkpoint
 from ps_common.run_folder.shard_folders import joined, newest_set, read_newest
 from ps_common.sockets.request import ask_run
-from ps_ctl.keys import make_keys
+from ps_ctl.folder_commands import make_keys
 from rl_eval.cli import evaluate
 from rl_eval.trained import trained_at, trained_in
 from tests.integration.integer_worker import keys_of, told

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps_ctl.keys import make_keys
+from ps_ctl.folder_commands import make_keys
 from ps_server.storage.earlier_life import read_lineage
 from tests.integration.integer_worker import SCHEMA, told
 from tests.integration.processes import Program, Programs, status_of, wait_for, weights_of

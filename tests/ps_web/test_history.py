@@ -2,7 +2,8 @@ import itertools
 
 import pytest
 
-from ps_web.history import MOST_POINTS, MOST_SENT, Table, WorkerPoint, mean_meters, rows_of_meters
+from ps_common.meters import mean_meters
+from ps_web.history import MOST_POINTS, MOST_SENT, Table, WorkerPoint, rows_of_meters
 
 
 def test_a_table_is_sent_as_columns_in_which_missing_values_are_none() -> None:

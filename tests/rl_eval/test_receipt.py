@@ -18,6 +18,7 @@ from ps_common.settings.run_spec import RunSpec
 from rl_agent.environments.make import make_environments
 from rl_eval import receipt as receipts
 from rl_eval.cli import evaluate
+from rl_eval.games import Game, summary
 from rl_eval.trained import trained_in
 from tests.rl_eval.test_cli import CARTPOLE, STEP, checkpoint
 
@@ -85,7 +86,9 @@ def test_a_receipt_names_everything_that_decided_its_games(tmp_path: Path) -> No
 def test_a_receipt_can_be_written_whatever_its_checkpoint_is_called(tmp_path: Path) -> None:
     trained = replace(trained_in(checkpoint(tmp_path / "some.safetensors")), origin="\udcfc, step 5")
     environments = make_environments(CARTPOLE.environment, count=1)
-    made = receipts.receipt_of([], trained, environments, greedy=True, epsilon=None, seed=7, baselines=[])
+    game = Game(environment=0, score=1.0, actions=[0], trace="")
+    result = summary([game], environment="CartPole-v1", greedy=True)
+    made = receipts.receipt_of([game], result, trained, environments, seed=7)
     environments.close()
     receipts.write_receipt(tmp_path / "receipt.json", made)
     assert json.loads((tmp_path / "receipt.json").read_text())["checkpoint"] == "\\udcfc, step 5"

@@ -19,7 +19,7 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
 from ps_common.run_folder.paths import TENSORBOARD
-from ps_server.records.event_file import EventFile, Point
+from ps_server.records.tensorboard import EventFile, Point
 from tests.rows import row
 
 EVERYTHING = {SCALARS: 0, HISTOGRAMS: 0, COMPRESSED_HISTOGRAMS: 0, IMAGES: 0, TENSORS: 0}

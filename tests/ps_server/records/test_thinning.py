@@ -10,9 +10,8 @@ import pytest
 from ps_common.protocol.messages import Episode
 from ps_common.run_folder.run_rows import EpisodeRow, read_episodes, rows_in
 from ps_server.records import history
-from ps_server.records.bounded_file import BoundedLinesFile
+from ps_server.records.bounded_file import BoundedLinesFile, evenly_in_time, means_of_games, newest_events
 from ps_server.records.history import EpisodesFile
-from ps_server.records.thinning import evenly_in_time, means_of_games, newest_events
 from tests.ps_server.records.test_episodes import a_report
 
 MOST_BYTES = 40_000

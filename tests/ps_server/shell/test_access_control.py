@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ps_common.sockets.curve import Pair, read_pair
-from ps_ctl.keys import make_keys
+from ps_ctl.folder_commands import make_keys
 from ps_server.shell.access_control import AccessControl
 from tests.descriptors import none_left
 
