@@ -1,7 +1,7 @@
 """
 The idea of ps-rl in one file, without its guarantees. `python examples/twin.py` learns CartPole in about a minute.
 
-What the other 27,000 lines add, and where:
+What the rest of the repository adds, and where:
 
     each push counts once, no acknowledged one is lost, memory is bounded   ps_server/{machine,state} common/ps_client
     a standby that takes over; shards; checkpoints, also in object stores   ps_server/{standby,replication,storage}
