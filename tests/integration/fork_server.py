@@ -3,8 +3,8 @@ Starts programs in milliseconds: each is a fork of a process that has imported w
 
 A program that is started so runs its script or module from the first line to the interpreter's end, with arguments,
 signals and output as if it had been started anew. What it lacks is the time of its imports. `python -m
-tests.integration.fork_server` reads a request a line from its standard input, and writes `[id, null]` when a program
-has started and `[id, status]` when it has ended.
+tests.integration.fork_server` reads a request a line from its standard input, and writes a line when it is ready,
+`[id, request, null]` when a program has started and `[id, null, status]` when it has ended.
 """
 
 import contextlib
@@ -71,25 +71,29 @@ class _ForkServer:
         )
         self.ended: dict[int, int] = {}
         self.changed = threading.Condition()
-        self._started: list[int] = []
+        self._started: dict[int, int] = {}  # by request
+        self._requests = 0
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline(), "the fork server has failed"
         threading.Thread(target=self._read, daemon=True).start()
 
     def start(self, args: Sequence[str], log: Path, folder: Path) -> int:
         assert self.process.stdin is not None
-        request = {"args": args, "log": str(log), "folder": str(folder), "variables": dict(os.environ)}
-        print(json.dumps(request), file=self.process.stdin, flush=True)
+        number = self._requests = self._requests + 1
+        what = {"args": args, "log": str(log), "folder": str(folder), "variables": dict(os.environ)}
+        print(json.dumps({"number": number} | what), file=self.process.stdin, flush=True)
         with self.changed:
-            assert self.changed.wait_for(lambda: self._started, timeout=60), "the fork server does not answer"
-            return self._started.pop()
+            assert self.changed.wait_for(lambda: number in self._started, timeout=60), "the fork server does not answer"
+            return self._started.pop(number)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            process, status = json.loads(line)
+            process, number, status = json.loads(line)
             with self.changed:
                 if status is None:
                     self.ended.pop(process, None)  # an older program may have had its id
-                    self._started.append(process)
+                    self._started[number] = process
                 else:
                     self.ended[process] = status
                 self.changed.notify_all()
@@ -107,6 +111,7 @@ def _server() -> _ForkServer:
 def _serve() -> dict[str, Any]:
     """Returns in each child alone, with its request."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
+    print("ready", file=answers)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 1)
     read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -119,15 +124,16 @@ def _serve() -> dict[str, Any]:
             os.read(read, 4096)
             with contextlib.suppress(ChildProcessError):
                 while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                    print(json.dumps([ended[0], os.waitstatus_to_exitcode(ended[1])]), file=answers)
+                    print(json.dumps([ended[0], None, os.waitstatus_to_exitcode(ended[1])]), file=answers)
         if 0 not in ready:
             continue
         if not (part := os.read(0, 2**16)):
             sys.exit()
         *lines, requests = (requests + part).split(b"\n")
         for line in lines:
+            request = json.loads(line)
             if process := os.fork():
-                print(json.dumps([process, None]), file=answers)
+                print(json.dumps([process, request["number"], None]), file=answers)
                 continue
             signal.set_wakeup_fd(before)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -135,7 +141,7 @@ def _serve() -> dict[str, Any]:
             answers.close()
             for descriptor in (nothing, read, write):
                 os.close(descriptor)
-            return json.loads(line)
+            return request
 
 
 def _run(request: dict[str, Any]) -> None:
