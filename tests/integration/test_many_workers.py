@@ -3,7 +3,6 @@
 import re
 import signal
 import time
-from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from ps_common.program.stop_signals import SAME_SECONDS
 from tests.integration.processes import Programs, status_of, wait_for
 from tests.integration.test_faults import FOREVER
-from tests.integration.test_interrupted_clusters import HANGS
-from tests.rl_agent.custom_environments import line_with
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -46,13 +43,13 @@ def test_workers_that_fail_again_and_again_end_with_the_reason(programs: Program
 
 
 @pytest.mark.nightly
-def test_a_second_signal_ends_workers_that_hang_at_once(programs: Programs, tmp_path: Path) -> None:
-    (tmp_path / "custom.py").write_text(line_with("self.t += 1", HANGS))
-    _, endpoint = programs.start_server("--environment", "custom:Line-v0", "--envs", "1", run_dir=tmp_path / "run")
-    flags = ("--workers", "2", "--environment", "custom:Line-v0", "--envs", "1")
-    many = programs.start("rl-cluster", "--server", endpoint, *flags, folder=tmp_path)
-    wait_for(lambda: len(list(tmp_path.glob("hangs-*"))) == 2, program=many)
+def test_a_second_signal_ends_workers_that_hang_at_once(programs: Programs) -> None:
+    _, endpoint = programs.start_server(*FOREVER)
+    many = programs.start("rl-cluster", "--server", endpoint, "--workers", "2", "--name", "host")
+    wait_for(lambda: status_of(endpoint).workers_alive == 2, program=many)
     children = psutil.Process(many.process.pid).children()
+    for child in children:
+        child.suspend()
     many.signal(signal.SIGTERM)
     first = time.monotonic()
     wait_for(lambda: time.monotonic() > first + 2 * SAME_SECONDS, program=many)
