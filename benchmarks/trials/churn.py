@@ -138,7 +138,7 @@ class Churn:
 
 def trial(*, seed: int, workers: int, seconds: int, every: int) -> dict[str, float]:
     """Figures by name; `lost` and `doubled` must be 0."""
-    with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
+    with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder), import_anew=True) as programs:
         server, endpoint = programs.start_server(*FLAGS)
         churn = Churn(endpoint, workers=workers, every=every, seed=seed)
         wait_for(lambda: (churn.counters[:, 1] > 0).all(), program=server)

@@ -97,7 +97,7 @@ class Pair:
 
 def trial(*, times: int, workers: int) -> dict[str, float]:
     """Figures by name: the longest of all times; `lost` and `doubled` must be 0."""
-    with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder)) as programs:
+    with tempfile.TemporaryDirectory() as folder, programs_in(Path(folder), import_anew=True) as programs:
         pair = Pair(programs, workers=workers)
         found = []
         for number in range(1, times + 1):

@@ -75,7 +75,7 @@ def test_all_parts_and_hooks_make_a_run_that_is_resumed(tmp_path: Path) -> None:
     run = tmp_path / "run"
 
     def trained(*flags: str) -> None:
-        variables = {"PYTHONPATH": str(EXAMPLES.parent)}
+        variables = {"PYTHONPATH": f"{EXAMPLES.parent}:{EXAMPLES.parent / 'common'}"}
         hooked = (*flags, "--workers", "1", "--no-web", "--hook", "examples.hooks:Notes")
         program = Program("rl-cluster", *hooked, log=tmp_path / "log", folder=tmp_path, variables=variables)
         try:

@@ -49,7 +49,7 @@ class Program:
         log.touch()
         is_script = (script := Path(sys.executable).parent / name).exists()
         self.process: Forked | subprocess.Popen[bytes]
-        if not (prefix or variables or import_anew):
+        if not (prefix or variables or import_anew or name == "python"):
             self.process = Forked([str(script) if is_script else name, *flags], log, folder or Path.cwd())
             return
         program = [str(script)] if is_script else [sys.executable, "-m", name]

@@ -95,7 +95,7 @@ def test_a_script_in_another_folder_trains_the_environment_beside_it(locale: dic
     (project / "own_line.py").write_text(line_with("self.t += 1", "self.t += 1; print('2 × 3')"), encoding="utf-8")
     (project / "train_it.py").write_text(SCRIPT)
     command = [sys.executable, str(project / "train_it.py"), "rün"]
-    variables = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8:replace", **locale}
+    variables = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'common'}", "PYTHONIOENCODING": "utf-8:replace", **locale}
     ran = subprocess.run(command, capture_output=True, cwd=here, env=variables, timeout=240, check=False)
     lines = ran.stdout.decode().splitlines()
     assert ran.returncode == 0, ran.stderr.decode()

@@ -69,7 +69,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules that a child can run by name."""
     for name, source in (PROGRAMS | {"speaks": SPEAKS, "forks": FORKS}).items():
         (tmp_path / f"{name}.py").write_text(source)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}:{ROOT / 'common'}")
 
 
 @pytest.fixture

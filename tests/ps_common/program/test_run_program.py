@@ -120,7 +120,7 @@ if __name__ == "__main__":
 
 def ended(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Child:
     (tmp_path / "users_own.py").write_text(USERS.format(body=body))
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}:{ROOT / 'common'}")
     child = Child("users_own", [], tmp_path / "log")
     try:
         assert child.wait(within_seconds=60), "it ends"

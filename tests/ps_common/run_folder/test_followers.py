@@ -62,7 +62,7 @@ while True:
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, source in PROGRAMS.items():
         (tmp_path / f"{name}.py").write_text(source)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}:{ROOT / 'common'}")
     monkeypatch.setattr(supervision, "BACKOFF_SECONDS", 0.0)
 
 
