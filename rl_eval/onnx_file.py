@@ -83,7 +83,9 @@ def _traced(
     if isinstance(network, ActionValueNetwork):
         return network, (seen,), ["observations"], ["action_values"]
     if not isinstance(network, PolicyValueNetwork):
-        raise SettingsError(f"--onnx: {type(network).__name__} is an algorithm's own network: its outputs are unknown")
+        raise SettingsError(
+            f"--onnx: {type(network).__name__} is the network of a custom algorithm: its outputs are unknown"
+        )
     state = network.initial_state(EXAMPLES, torch.device("cpu"))
     if not state:
         return FeedForward(network), (seen,), ["observations"], ["parameters", "values"]

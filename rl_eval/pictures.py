@@ -15,7 +15,7 @@ from rl_agent.environments.interface import Screen
 from rl_agent.environments.spaces import ActionSpace, DiscreteActions
 from rl_agent.rollouts import Decision
 
-SCREEN_HEIGHT, SCREEN_WIDTH = 480, 320  # pixels, at most; with its panel a frame fits into a GIF of gif_file.py
+SCREEN_HEIGHT, SCREEN_WIDTH = 480, 320  # pixels, at most; with its panel a frame fits into a GIF of recording.py
 PANEL_WIDTH = 160
 MARGIN = 8
 TEXT_SIZE = 13

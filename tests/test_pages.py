@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.rows import row
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = "common|ps_server|rl_worker|ps_web|ps_track|tests|benchmarks|docs|docker|deploy|examples"
+FOLDERS = "common|ps_[a-z]+|rl_[a-z]+|zoo|tests|benchmarks|docs|docker|deploy|examples"
 MADE_LATER = {"benchmarks/latest.json", "docker/.env", "deploy/swarm/keys"}
 PATTERNS = (
     "*.md", "docs/**/*.md", "docker/*.md", "deploy/**/*.md", "benchmarks/**/*.md", "common/*.md", "examples/**/*.md"

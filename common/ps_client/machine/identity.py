@@ -37,7 +37,7 @@ class Identity:
         `secret` is a random text that no other process knows; `overrides` are the settings, flat, that this worker's
         user has set; `proposed_run` is the whole run, for a server that has none yet; `shard` is which shard the server
         is, if that is known; `first_shard` is the WELCOME of shard 1, in HELLO to the others. `code` is that of the
-        modules of the run's own parts, when they are known.
+        modules of the run's custom parts, when they are known.
         """
         self._constant_fields: dict[str, Any] = {
             "worker_id": worker_id,

@@ -84,7 +84,7 @@ class Hello(Struct, frozen=True, kw_only=True, tag="HELLO"):
     memory: Text = ""  # the name of a segment of shared memory that this worker offers
     first_shard: Text = ""  # `first_shard` in the WELCOME of shard 1; "" before that
     number: Count | None = None  # `number` in it, which all shards give this worker
-    # Of the modules of the run's own parts, by name.
+    # Of the modules of the run's custom parts, by name.
     code: Annotated[dict[Text, Code], msgspec.Meta(max_length=MOST_OWN_MODULES)] = {}
 
     def __post_init__(self) -> None:

@@ -3,14 +3,18 @@ import math
 import struct
 import sys
 from itertools import product
+from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ps_common
 from ps_common.errors import WireError
-from ps_common.protocol.codecs import CODECS, codec_named
+from ps_common.protocol.codecs import CODEC_NAMES, CODECS, codec_named
+from ps_common.settings.run_spec import Wire
 from tests.rows import row
 
 FLOAT32 = CODECS["float32"]
@@ -196,3 +200,10 @@ def test_a_codec_is_found_by_its_name_and_only_those_for_weights_carry_weights(c
 def test_an_unknown_codec_is_refused_and_the_known_ones_are_named() -> None:
     with pytest.raises(WireError, match=r"'zip'; there are float32, .*topk"):
         codec_named("zip")
+
+
+def test_the_page_and_the_settings_name_every_codec() -> None:
+    page = (Path(ps_common.__file__).parent.parent / "PROTOCOL.md").read_text()
+    assert [codec for codec in CODEC_NAMES if f"`{codec}`" not in page] == []
+    hints = get_type_hints(Wire)
+    assert {*get_args(hints["gradient_codec"]), *get_args(hints["weight_codec"])} == {*CODEC_NAMES}

@@ -28,6 +28,7 @@ LEAST: dict[str, dict[str, Any]] = {
     "GOODBYE": {},
     "STATUS_REQUEST": {},
     "CHECKPOINT_REQUEST": {},
+    "CREDIT_REQUEST": {"bytes": 1},
     "SUBSCRIBE": {},
     "WATCH": {"worker_id": "a"},
     "FRAME": {"score": 0.0, "value": 0.0},
@@ -158,6 +159,10 @@ def test_a_field_has_these_bounds() -> None:
             for value in bad:
                 with pytest.raises(WireError, match=field):
                     read(tag, **{field: value})
+
+
+def test_the_least_of_every_message_to_the_server_is_known() -> None:
+    assert LEAST.keys() == {kind.__struct_config__.tag for kind in get_args(ToServer)}
 
 
 def test_a_message_may_say_the_least_and_the_rest_takes_its_defaults() -> None:

