@@ -88,11 +88,11 @@ def machines() -> str:
     found = [
         Box(20, 20, 330, 260, "rl_worker", (), GREEN),
         Box(410, 20, 330, 260, "ps_server", (), GREEN),
-        Box(40, 60, 290, 60, "training.py", ("pull, collect, learn, push",)),
-        Box(40, 130, 290, 60, "shell/: sockets, clocks, memory", ("carries effects out",)),
-        Box(40, 200, 290, 64, "machine/: pure", ("message, now → effects",)),
+        Box(40, 60, 290, 60, "training.py", ("pull, collect with rl_agent, learn, push",)),
+        Box(40, 130, 290, 60, "ps_client/shell/: sockets, clocks", ("carries effects out",)),
+        Box(40, 200, 290, 64, "ps_client/machine/: pure", ("message, now → effects",)),
         Box(430, 60, 290, 60, "records/, storage/", ("files of the run, in threads of their own",)),
-        Box(430, 130, 290, 60, "shell/: sockets, keys, disk", ("carries effects out",)),
+        Box(430, 130, 290, 60, "shell/: sockets, keys", ("carries effects out",)),
         Box(430, 200, 290, 64, "machine/ and state/: pure", ("message, now → effects",)),
         Link(330, 160, 430, 160, "tcp 5555"),
         Box(
@@ -100,8 +100,8 @@ def machines() -> str:
             300,
             720,
             64,
-            "common/: the contract",
-            ("messages, codecs, settings, names of files; imports no program",),
+            "common/ps_common/: the contract",
+            ("messages, codecs, settings, names of files; imports no other package of ours",),
         ),
     ]
     return boxes("Two pure machines in two thin shells", 760, 384, found)
