@@ -21,7 +21,7 @@ from ps_common.protocol.messages import Run, StatusReply
 from ps_common.protocol.names import as_name, is_name
 from ps_common.protocol.tensors import MAX_ELEMENTS, Schema, TensorSpec
 from ps_common.settings.run_settings import run_from_dict
-from ps_common.settings.run_spec import RunSpec, Wire
+from ps_common.settings.run_spec import GradientCodec, RunSpec, Wire
 from ps_common.sockets.curve import CurveFlags
 
 MOST_WORKERS = 50_000  # half of the worker ids that a run may see
@@ -29,7 +29,6 @@ MOST_PROCESSES = 1024
 LONGEST_PREFIX = 80
 PRESET = "ps-bench"  # the name of a run that is made for load tests
 READY_PHASES = ("serving", "empty")
-GradientCodec = Literal["float32", "bfloat16", "float16", "int8", "topk"]
 WeightCodec = Literal["float32", "bfloat16", "float16"]
 
 

@@ -80,7 +80,7 @@ def _train(flags: Parsed[ClusterSettings]) -> int:
     shards = flags.program.shards or shards_in(folder)
     shown = shard_folder(folder, 1, shards)
     shown.mkdir(exist_ok=True)
-    every, modules = flags.run.records.gif_every_episodes, _named_modules(flags)
+    every, modules = flags.run.records.gif_every_episodes, flags.modules
     with _followers(flags, shown) as followers, GameGifs(folder, every, shards, modules, stop.is_set) as gifs:
         cluster = _start(flags, folder, server_flags, shards, stop.is_set)
         try:
@@ -127,13 +127,8 @@ def _check(flags: Parsed[ClusterSettings]) -> list[str]:
         resumed_run(load_config(settings.resume / SETTINGS), flags.overrides)
     check_listening(settings.host, settings.port)
     source = "--config" if settings.resume is None else f"--resume {settings.resume}"
-    check_modules(_named_modules(flags), flags.run, source=source)
+    check_modules(flags.modules, flags.run, source=source)
     return check_apart(flags.run, imports=settings.imports, hooks=settings.hook, device=settings.device)
-
-
-def _named_modules(flags: Parsed[ClusterSettings]) -> list[str]:
-    """The modules that the command line names. Workers may import these, and no others."""
-    return list(dict.fromkeys([*flags.program.imports, *flags.modules]))
 
 
 def _prepare(flags: Parsed[ClusterSettings]) -> tuple[Path, list[str]]:
@@ -154,7 +149,7 @@ def _start(
     settings, run = flags.program, flags.run
     workers = usable_cores() if settings.workers == "auto" else settings.workers
     worker_flags = ["--device", settings.device]
-    for flag, values in (("--import", _named_modules(flags)), ("--hook", settings.hook)):
+    for flag, values in (("--import", flags.modules), ("--hook", settings.hook)):
         worker_flags += [flag, *values] if values else []
     servers = "a server" if shards == 1 else f"{shards} shards"
     processes = f"{servers} and {'a worker' if workers == 1 else f'{workers} workers'}"
@@ -211,7 +206,7 @@ def _report(flags: Parsed[ClusterSettings], status: Status, folder: Path, *, dea
     if deaths:
         times = "once" if deaths == 1 else f"{deaths} times"
         print(f"its processes died {times}, and were started again; their logs are in {folder}")
-    print(*what_next(status, folder, modules=_named_modules(flags)), sep="\n")
+    print(*what_next(status, folder, modules=flags.modules), sep="\n")
 
 
 def _summary(status: Status, run: RunSpec) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from tyro.conf import UseAppendAction, arg
 
 from ps_common.errors import SettingsError
 from ps_common.program.number_flags import Port, Seconds, Workers, check_numbers
-from ps_common.protocol.addresses import EVERY_INTERFACE, bare_host, check_address
+from ps_common.protocol.addresses import EVERY_INTERFACE, bare_host
 from ps_common.protocol.names import as_name, is_name
 from ps_common.protocol.shards import MOST_SHARDS
-from ps_common.run_folder.endpoint_file import is_path
+from ps_common.run_folder.endpoint_file import check_server
 from ps_common.run_folder.followers import TrackerName, check_trackers
 from ps_common.run_folder.object_store import check_folder
 from ps_common.run_folder.paths import check_whole_run
@@ -121,8 +121,7 @@ class WorkersElsewhere(CurveFlags):
         return flags
 
     def __post_init__(self) -> None:
-        for address in () if is_path(self.server) else self.server.split(","):
-            check_address("--server", address)
+        check_server("--server", self.server)
         check_numbers(self)
         if self.name is not None and not is_name(self.name):
             raise SettingsError(f"--name {self.name!r}: is no name of workers; for example {as_name(self.name)}")

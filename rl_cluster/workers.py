@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 from ps_common.errors import PsRlError
 from ps_common.program.child_processes import Child, PipedChild, end_all
@@ -19,7 +18,7 @@ from ps_common.program.stop_signals import StopSignal
 from ps_common.program.supervision import Death, SupervisedProcess, deaths_of
 from ps_common.protocol.names import as_name
 from ps_common.protocol.status import Status
-from ps_common.run_folder.endpoint_file import is_path, read_endpoint
+from ps_common.run_folder.endpoint_file import ServerAddress
 from ps_common.sockets.request import SERVED_ELSEWHERE, status_of
 from rl_cluster.settings import WorkersElsewhere
 
@@ -137,7 +136,7 @@ def _supervise(workers: SupervisedWorkers, settings: WorkersElsewhere, stop: Sto
 
 def _status(settings: WorkersElsewhere) -> Status | None:
     """The status of the run; None when no server that serves it replies, which the workers say, too."""
-    address = read_endpoint(Path(settings.server)) if is_path(settings.server) else settings.server
+    address = ",".join(ServerAddress(settings.server).known)
     try:
         status = status_of(address, timeout_seconds=REPLY_SECONDS, keys=settings.client_keys()).status
     except PsRlError:

@@ -121,7 +121,7 @@ class _Work:
         source = f"the server at {settings.server}"
         run = run_from_dict(welcome.run, source=source)
         is_trusted = settings.curve_server_key is not None
-        import_modules(_named_modules(self._flags), run, source=source, is_trusted=is_trusted)
+        import_modules(self._flags.modules, run, source=source, is_trusted=is_trusted)
         return run, self._connections.join_with(code_of_parts(run.parts)) if run.parts else welcome
 
     def _train(self, run: RunSpec, welcome: Welcome) -> None:
@@ -185,14 +185,9 @@ def _check(flags: Parsed[WorkerSettings]) -> None:
     """Raises SettingsError for what would fail later; a run from the flags before the server takes it over."""
     settings = flags.program
     check_device(settings.device)
-    check_modules(_named_modules(flags), flags.run, source="--config")
+    check_modules(flags.modules, flags.run, source="--config")
     if flags.names_a_run:
         check_run(flags.run, imports=settings.imports)
-
-
-def _named_modules(flags: Parsed[WorkerSettings]) -> list[str]:
-    """The modules that the command line names. Others are imported for a server only if it is trusted."""
-    return list(dict.fromkeys([*flags.program.imports, *flags.modules]))
 
 
 def _log_start(environments: Environments, network: FlatNetwork, welcome: Welcome, *, seed: int) -> None:

@@ -16,9 +16,8 @@ from ps_common.program.number_flags import (
     Threads,
     check_numbers,
 )
-from ps_common.protocol.addresses import check_address
 from ps_common.protocol.names import LONGEST_NAME, as_name, is_name
-from ps_common.run_folder.endpoint_file import is_path
+from ps_common.run_folder.endpoint_file import check_server, is_path, typed_addresses
 from ps_common.sockets.curve import CurveFlags
 
 
@@ -70,13 +69,12 @@ class WorkerSettings(CurveFlags):
     @property
     def addresses(self) -> list[str]:
         """The server's address, and its standby's; none where a file has it."""
-        return [] if is_path(self.server) else self.server.split(",")
+        return typed_addresses(self.server)
 
     def __post_init__(self) -> None:
         if is_path(self.server) and Path(self.server).is_dir():
             raise SettingsError(f"--server {self.server}: is a folder; name the file endpoint in a run folder")
-        for address in self.addresses:
-            check_address("--server", address)
+        check_server("--server", self.server)
         check_numbers(self)
         if self.name is not None and not is_name(self.name):
             raise SettingsError(

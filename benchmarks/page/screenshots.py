@@ -74,7 +74,7 @@ class Terminal:
         return self.written.decode(errors="ignore").replace("\r", "")
 
     def screen(self) -> str:
-        """What stands there now: the lines before the panel, and the panel as it was drawn last."""
+        """The screen now: the lines before the panel, and the panel as it was drawn last."""
         before, *drawn = self.text.split(ERASED)
         panels = [part for part in drawn if "╭" in part and "╯" in part]
         return before[: before.index("╭")] + panels[-1] if panels else before

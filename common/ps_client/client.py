@@ -20,11 +20,10 @@ from ps_client.shell.shard_connections import ShardConnections, name_of_this_pro
 from ps_client.shell.sharded_parameters import Parameters
 from ps_common.errors import RunEnded, SchemaMismatch, SettingsError
 from ps_common.program.number_flags import LEAST_SECONDS, MOST_MIB, MOST_SECONDS, check_number
-from ps_common.protocol.addresses import check_address
 from ps_common.protocol.messages import Settlement, Welcome
 from ps_common.protocol.names import as_name, is_name
 from ps_common.protocol.tensors import Schema, TensorSpec
-from ps_common.run_folder.endpoint_file import is_path
+from ps_common.run_folder.endpoint_file import check_server
 from ps_common.settings.overrides import wire_of
 from ps_common.settings.run_settings import keywords_of, run_from_dict, with_keywords
 from ps_common.settings.run_spec import RunSpec
@@ -248,8 +247,7 @@ class ParameterServerClient:
 
 def _check(server: str, name: str, *, patience_seconds: float, resend_mib: float) -> None:
     """Raises SettingsError that names the first argument that makes no sense."""
-    for address in () if is_path(server) else server.split(","):
-        check_address("server", address)
+    check_server("server", server)
     check_number("patience_seconds", patience_seconds, least=LEAST_SECONDS, most=MOST_SECONDS)
     check_number("resend_mib", resend_mib, least=0, most=MOST_MIB)
     if not is_name(name):

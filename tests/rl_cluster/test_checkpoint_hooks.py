@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,15 @@ class Asked:
 
 
 @pytest.fixture
-def hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module of the hooks: `seen` are the numbers of the checkpoints that they were called with."""
     (tmp_path / "own_hooks.py").write_text(HOOKS)
-    monkeypatch.delitem(sys.modules, "own_hooks", raising=False)
     monkeypatch.setattr(checkpoints, "StopSignal", Asked)
     monkeypatch.setattr(checkpoints, "log_as", lambda _: None)
     monkeypatch.setattr(checkpoints, "Child", lambda _program, arguments, _log: follow(arguments))
     monkeypatch.syspath_prepend(tmp_path)
-    return importlib.import_module("own_hooks")
+    yield importlib.import_module("own_hooks")
+    del sys.modules["own_hooks"]
 
 
 def appears(run: Path, number: int) -> None:

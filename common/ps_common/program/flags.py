@@ -70,7 +70,8 @@ class Parsed(Generic[S]):
     The settings of one command line.
 
     `overrides` are the run's settings that the user typed, flat. `remark` is a sentence on a consequence that the user
-    did not ask for, or "". `modules` are those that typed flags name: --environment, --wrapper, --network, --algorithm.
+    did not ask for, or "". `modules` are those that typed flags name: --import, --environment, --wrapper, --network,
+    --algorithm. Others are imported for a server only if it is trusted.
     """
 
     program: S
@@ -111,8 +112,8 @@ def parse_with_run(
     _print_short_help(typed, settings, prog)
     start, overrides, remark = starting_run(typed)
     custom = _custom_algorithm(start, typed, custom_settings)
-    run_flags = _run_flags(start, custom, _flags_of(settings) | _flags_of(StartingPoint))
-    _check_names(typed, run_flags | _flags_of(settings) | _flags_of(StartingPoint))
+    others = _flags_of(settings) | _flags_of(StartingPoint)
+    _check_names(typed, _run_flags(start, custom, others) | others)
     kind = _flags_class(settings, start, custom)
     defaults = f"The defaults are those of {start.preset}: --preset NAME --help shows NAME's."
     about = f"{inspect.getdoc(settings)}\n\n{defaults}"
@@ -125,7 +126,7 @@ def parse_with_run(
     run = run_from_dict(nested, source="flags")  # tyro checks types; ranges are checked here
     of_the_run = _typed_settings(typed, nested)
     named = [part for part in run.parts if any(part in values for values in typed.values())]
-    modules = tuple(dict.fromkeys(map(module_of, named)))
+    modules = tuple(dict.fromkeys([*typed.get("--import", ()), *map(module_of, named)]))
     parsed = Parsed(flags.program, run, overrides | of_the_run, remark, modules)
     if parsed.names_a_run:
         check_effects(run, of_the_run)

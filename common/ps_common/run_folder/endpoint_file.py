@@ -67,7 +67,7 @@ class ServerAddress:
 
     def __init__(self, server: str) -> None:
         self._file = Path(server) if is_path(server) else None
-        self._typed = [] if self._file else server.split(",")
+        self._typed = typed_addresses(server)
         self.current = ""  # the address to connect to; "" while the file has none
         self.current = self._newest()
         self._looked = 0.0
@@ -103,3 +103,14 @@ class ServerAddress:
 def is_path(server: str) -> bool:
     """Whether it is the path of a file, rather than HOST:PORT: no host name has a slash."""
     return "/" in server and "://" not in server
+
+
+def typed_addresses(server: str) -> list[str]:
+    """The address of a server, and of its standby, in a text that ServerAddress takes; none where a file has it."""
+    return [] if is_path(server) else server.split(",")
+
+
+def check_server(flag: str, server: str) -> None:
+    """Raises SettingsError that names the flag unless ServerAddress takes the text."""
+    for address in typed_addresses(server):
+        check_address(flag, address)

@@ -1,5 +1,5 @@
 """
-What a setting may do, said beside it in run_spec.py: `envs: Annotated[Count, EACH_WORKERS] = 8`.
+The kinds of settings. They stand beside each setting in run_spec.py: `envs: Annotated[Count, EACH_WORKERS] = 8`.
 
 A kind of a section holds for each of its settings. table.py reads the kinds; every rule about settings asks it.
 """
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """What a setting needs in the run to do anything."""
+    """A condition of the run, without which a setting does nothing."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -67,7 +67,7 @@ KNOWN_TO_THE_SERVER = kinds(known_to_the_server=True)
 
 
 def flag(name: str | None = None, metavar: str | None = None, help: str | None = None) -> Any:
-    """What tyro is told of the flag of a setting. A reader of policies has no tyro, and no flags."""
+    """The flag of a setting, for tyro. A reader of policies has no tyro, and no flags."""
     try:
         from tyro.conf import arg
     except ImportError:

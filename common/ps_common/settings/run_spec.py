@@ -3,7 +3,7 @@ The run specification, as a table of settings: what is trained, how, and until w
 
 It is decided once, kept by the server, and sent to every worker. Each setting has one name: its key in TOML
 (`[algorithm] unroll_length`), its path in an error (`algorithm.unroll_length`), its flag (`--unroll-length`) and its
-help text, which stands below it. What it may do besides stands beside it, in kinds.py's words. `name` in the sections
+help text, which stands below it. Its kinds (kinds.py) stand beside it. `name` in the sections
 `algorithm` and `optimizer` decides which settings they have. run_settings.py makes a RunSpec from names and values,
 run_files.py from files.
 """
@@ -43,6 +43,7 @@ LONGEST_UNROLL = 100_000
 UnrollSteps = Annotated[int, msgspec.Meta(ge=1, le=LONGEST_UNROLL)]
 Width = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Passes = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+GradientCodec = Literal["float32", "bfloat16", "float16", "int8", "topk"]
 PullEvery = Annotated[int, msgspec.Meta(ge=1, le=64)]
 PushesAhead = Annotated[int, msgspec.Meta(ge=0, le=32)]  # of the 64 unsettled pushes that a worker may have
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -150,7 +151,7 @@ class Environment(Section, frozen=True, kw_only=True):
 
 
 class Method(Section, frozen=True, kw_only=True, tag_field="name"):
-    """What all methods have."""
+    """The settings that all methods have."""
 
     unroll_length: Annotated[UnrollSteps, KNOWN_TO_THE_SERVER] = 20
     """steps of each environment between two updates (t_max)"""
@@ -411,7 +412,7 @@ class Budget(Section, frozen=True, kw_only=True):
 class Wire(Section, frozen=True, kw_only=True):
     """How vectors travel: smaller and less exact where links are slow."""
 
-    gradient_codec: Literal["float32", "bfloat16", "float16", "int8", "topk"] = "float32"
+    gradient_codec: GradientCodec = "float32"
     """gradients as float32; in half the bytes; in a quarter; or in a tenth, with the largest quarter of their elements.
     The part that int8 and topk drop is added to the next gradient"""
     weight_codec: Literal["float32", "bfloat16", "float16", "delta"] = "float32"
