@@ -80,6 +80,7 @@ class Stage:
         self.folder = programs.folder
         for name in ("RUN_DIR", "runs/PRESET-DATE-seedN", "runs/first"):
             shutil.copytree(finished, self.folder / name)
+        (self.folder / "examples").symlink_to(ROOT / "examples")  # as where the pages' commands are typed
         self._servers: dict[str, str] = {}
         self._serving: list[Program] = []
         self._primary: Program | None = None
