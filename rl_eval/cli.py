@@ -74,7 +74,7 @@ def _trained(settings: EvaluationSettings) -> Trained:
 def _verify(path: Path, settings: EvaluationSettings) -> None:
     receipt = read_receipt(path)
     import_modules(settings.imports, receipt.environment, source=str(path), is_trusted=False)
-    verify(receipt, source=str(path))
+    verify(receipt, path)
     print(f"{path}: verified: each of {receipt.episodes} games has its score again")
     id, greedy, epsilon = receipt.environment.id, receipt.greedy, receipt.epsilon
     result = summary(receipt.games, environment=id, greedy=greedy, epsilon=epsilon)

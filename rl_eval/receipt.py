@@ -2,7 +2,8 @@
 The receipt of evaluated games: what is needed to play them again, action by action, without the weights.
 
 A replay must reach each score after as many actions. Checksums name the parts that were edited since; they are no
-protection against forgery, but a forger has to find actions that reach the scores.
+protection against forgery, but a forger has to find actions that reach the scores. They are those of the parts as they
+stand in the file, so that a receipt is sound whatever settings later versions add.
 """
 
 from collections.abc import Iterator
@@ -58,7 +59,7 @@ def receipt_of(
     games: list[Game], result: Result, trained: Trained, environments: Environments, *, seed: int
 ) -> Receipt:
     """The receipt of all games, with this result, that were played in these environments."""
-    receipt = Receipt(
+    return Receipt(
         format=f"ps-rl {KIND} {FORMAT}",
         checkpoint=printable(trained.origin),
         checkpoint_sha256=trained.sha256,
@@ -73,13 +74,14 @@ def receipt_of(
         games=games,
         baselines=result.baselines,
     )
-    return msgspec.structs.replace(receipt, checksums=_checksums(receipt))
 
 
 def write_receipt(path: Path, receipt: Receipt) -> None:
-    """Raises ReceiptError."""
+    """The receipt with its checksums. Raises ReceiptError."""
+    content = msgspec.json.decode(msgspec.json.encode(receipt))
+    content["checksums"] = checksums(content)
     try:
-        path.write_bytes(msgspec.json.encode(receipt) + b"\n")
+        path.write_bytes(msgspec.json.encode(content) + b"\n")
     except OSError as error:
         raise ReceiptError(f"--receipt {path}: cannot be written: {error.strerror}") from error
 
@@ -99,15 +101,21 @@ def read_receipt(path: Path) -> Receipt:
     return receipt
 
 
-def verify(receipt: Receipt, *, source: str) -> None:
+def edited_parts(path: Path) -> list[str]:
+    """The parts of a receipt, which can be read, that are not as they were written."""
+    content = msgspec.json.decode(content_of(path, most_bytes=MOST_BYTES))
+    written = content.get("checksums", {})
+    return [name for name, checksum in checksums(content).items() if written.get(name) != checksum]
+
+
+def verify(receipt: Receipt, path: Path) -> None:
     """Replay every game, and play the baselines again. Raises ReceiptError, which says what differs."""
     differences = [_missing_games(receipt) or _first_difference(receipt) or _other_baseline(receipt)]
-    edited = [name for name, checksum in _checksums(receipt).items() if receipt.checksums.get(name) != checksum]
-    if edited:
+    if edited := edited_parts(path):
         differences.append(f"it was edited after it was written: {', '.join(edited)}")
     differences = [sentence for sentence in differences if sentence]
     if differences:
-        raise ReceiptError(f"{source}: does not verify: {'; '.join([*differences, *_other_versions(receipt)])}")
+        raise ReceiptError(f"{path}: does not verify: {'; '.join([*differences, *_other_versions(receipt)])}")
 
 
 def _missing_games(receipt: Receipt) -> str:
@@ -196,7 +204,8 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _checksums(receipt: Receipt) -> dict[str, str]:
-    parts = {name: getattr(receipt, name) for name in Receipt.__struct_fields__ if name not in ("games", "checksums")}
-    parts |= {f"game {number}": game for number, game in enumerate(receipt.games, start=1)}
+def checksums(content: dict[str, Any]) -> dict[str, str]:
+    """A checksum of each part of a receipt's JSON, by its name; each game is a part."""
+    parts = {name: part for name, part in content.items() if name not in ("games", "checksums")}
+    parts |= {f"game {number}": game for number, game in enumerate(content["games"], start=1)}
     return {name: xxhash.xxh3_64_hexdigest(msgspec.json.encode(part)) for name, part in parts.items()}

@@ -116,7 +116,7 @@ def test_a_receipt_with_any_field_replaced_is_verified_or_refused(at: Place, val
     with contextlib.suppress(PsRlError):
         receipt = read_receipt(folder / RECEIPT)
         if at[:1] in (("games",), ("environments",), ("episodes",), ("seed",), ("checksums",), ("versions",)):
-            verify(receipt, source="receipt.json")
+            verify(receipt, folder / RECEIPT)
 
 
 def test_a_file_that_is_no_receipt_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -15,7 +15,7 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -57,17 +57,20 @@ class LenientStream:
         else:
             self._writer.do(self._put, size=0)
 
-    def never_wait(self) -> None:
+    def never_wait(self, others: Sequence["LenientStream"] = ()) -> None:
         """
         From now on a thread writes, if the stream has a file descriptor: to the descriptor itself, since the
         interpreter could not end if the thread were stuck with the lock of one of Python's buffers.
+
+        The thread is that of another stream to the same file, where there is one: lines keep their order.
         """
         if self._writer is None:
             self.flush()
             with contextlib.suppress(OSError):
                 # A copy: if the thread is stuck, the number of the descriptor must not go to another file.
                 self._descriptor = os.dup(self._stream.fileno())
-                self._writer = WriterThread("output", most=MOST_WAITING_CHARACTERS)
+                same = (one._writer for one in others if one._writer and self._writes_to_the_file_of(one))
+                self._writer = next(same, None) or WriterThread("output", most=MOST_WAITING_CHARACTERS)
 
     def wait(self, *, within_seconds: float) -> None:
         """From now on the caller of `write` writes. Waiting output that cannot be written in time is dropped."""
@@ -79,6 +82,9 @@ class LenientStream:
             self._writer = None
         else:  # the thread is stuck, stays, and drops further output
             self._is_stuck()
+
+    def _writes_to_the_file_of(self, other: "LenientStream") -> bool:
+        return os.path.sameopenfile(self._descriptor, other._descriptor)
 
     def _add(self, text: str) -> None:
         """`print` writes a line and its end one after the other; they go out together."""
@@ -128,17 +134,22 @@ def lenient_output(prog: str) -> Iterator[None]:
 
 def finish_output() -> None:
     """Write what waits to be written, as far as that takes no longer than END_SECONDS."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, LenientStream):
-            stream.flush()
-            stream.wait(within_seconds=END_SECONDS)
+    streams = _lenient_streams()
+    for stream in streams:
+        stream.flush()
+    for stream in streams:  # only now: two streams may share the thread that ends here
+        stream.wait(within_seconds=END_SECONDS)
 
 
 def never_wait_for_output() -> None:
     """For programs that serve others: within `lenient_output` no thread of theirs waits for output."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, LenientStream):
-            stream.never_wait()
+    streams = _lenient_streams()
+    for number, stream in enumerate(streams):
+        stream.never_wait(streams[:number])
+
+
+def _lenient_streams() -> list[LenientStream]:
+    return [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, LenientStream)]
 
 
 def _lenient(stream: TextIO | None) -> Any:

@@ -115,6 +115,25 @@ def test_background_output_arrives_in_order_before_the_program_ends(
     assert (tmp_path / "err").read_text() == ""
 
 
+PRINTS_TO_BOTH = """
+import sys
+from ps_common.program.output import lenient_output, never_wait_for_output
+
+with lenient_output("oven"):
+    never_wait_for_output()
+    for number in range(2000):
+        print(number, file=sys.stderr if number % 3 else sys.stdout)
+    print("no end", end="", file=sys.stderr)
+"""
+
+
+def test_lines_of_output_and_errors_keep_their_order_in_one_file(tmp_path: Path) -> None:
+    """With a thread each, the line that a server listens came before what it had said of its checkpoints."""
+    with (tmp_path / "log").open("wb") as log:
+        subprocess.run([sys.executable, "-c", PRINTS_TO_BOTH], stdout=log, stderr=log, check=True, timeout=30)
+    assert (tmp_path / "log").read_text().splitlines() == [*map(str, range(2000)), "no end"]
+
+
 PRINTS_INTO_A_STOPPED_PIPE = """
 import sys
 from ps_common.program.output import lenient_output, never_wait_for_output
