@@ -29,7 +29,7 @@ def test_a_standby_on_a_slow_link_is_dropped_and_training_goes_on(programs: Prog
         link.bytes_per_second = SLOW
         worker = programs.start("tests.integration.integer_worker", first, "pushes", str(UPDATES), "2", str(PARAMETERS))
         wait_for(lambda: status_of(first).updates >= 1 + UPDATES, program=worker)
-        assert "cannot keep up and is dropped" in primary.output
+        wait_for(lambda: "cannot keep up and is dropped" in primary.output, program=primary)
         dropped = status_of(first).standby
         assert dropped is not None
         assert dropped.drops >= 1

@@ -112,7 +112,8 @@ def test_both_started_again_unchanged_after_a_takeover_go_on_with_what_the_stand
     assert f"ps-server --standby-of {where}" in primary.output
     after = status_of(where)
     assert (after.run_id, after.phase, after.version) == (before.run_id, "serving", before.version)
-    assert f"was taken over from {pair.addresses[0]} and continues here" in standby.output
+    told = f"was taken over from {pair.addresses[0]} and continues here"
+    wait_for(lambda: told in standby.output, program=standby)
 
 
 def test_a_primary_that_is_asked_to_leave_hands_over_and_exits_with_success(pair: Pair) -> None:
